@@ -1,0 +1,1 @@
+//! Mycelium's vocabulary: keys, sequence numbers, operations, errors, cursors, coding; no I/O

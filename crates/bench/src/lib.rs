@@ -1,0 +1,1 @@
+//! Workloads: db_bench-like, YCSB, and the papers' experiments

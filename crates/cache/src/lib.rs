@@ -1,0 +1,1 @@
+//! The block cache: one byte budget for data, index and filter blocks

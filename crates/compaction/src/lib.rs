@@ -1,0 +1,1 @@
+//! Compaction: policies as pure functions, partitioners (fixed, aligned), the job as a pure stage

@@ -1,0 +1,1 @@
+//! Row formats: schemas, typed values, order-preserving keys, the packed row format

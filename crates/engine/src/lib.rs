@@ -1,0 +1,1 @@
+//! The engine: open and recover, writes, flush, scheduling, reads, snapshots, transactions, checkpoint, metrics

@@ -1,0 +1,1 @@
+//! Versions, version edits, levels and runs; the manifest file and CURRENT

@@ -1,0 +1,1 @@
+//! The memtable: an arena skiplist with one writer and lock-free readers

@@ -1,0 +1,1 @@
+//! Mycelium: an embedded HTAP storage engine whose compactions reshape the data on its way down

@@ -1,0 +1,1 @@
+//! Row SSTs: blocks, index, Bloom and snapshot filters, writer, reader, verifier

@@ -1,0 +1,1 @@
+//! The model, operation generators, crash driver and golden files that the tests share

@@ -1,1 +1,23 @@
-//! Mycelium's vocabulary: keys, sequence numbers, operations, errors, cursors, coding; no I/O
+//! The vocabulary of Mycelium: keys, sequence numbers, operations, errors, cursors and byte coding.
+//!
+//! Everything here is plain data and pure functions; nothing performs I/O, reads a clock or starts a thread.
+//! The words are those of the glossary in `ARCHITECTURE.md`, one meaning each.
+
+pub mod coding;
+pub mod combine;
+pub mod counters;
+pub mod cursor;
+pub mod entry;
+pub mod error;
+pub mod file_name;
+pub mod hash;
+pub mod limits;
+pub mod range_delete;
+
+pub use combine::Combiner;
+pub use counters::ReadCounters;
+pub use cursor::Cursor;
+pub use entry::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, SequenceNumber, TableId, Trailer, compare_entries};
+pub use error::{Error, ErrorKind, Result};
+pub use file_name::{FileKind, FileNumber};
+pub use range_delete::{RangeDelete, RangeDeleteSet};

@@ -1,0 +1,44 @@
+//! Per-operation read counters, which a caller can read after any operation.
+
+/// What one read did. Plain numbers: add them up as you like.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ReadCounters {
+    /// Memtables looked at.
+    pub memtables_searched: u64,
+    /// Memtables whose entries are all newer than the snapshot.
+    pub memtables_skipped_by_snapshot: u64,
+    /// Files whose level was looked at for the key (or range).
+    pub files_considered: u64,
+    /// Files whose fence (key range) does not hold the key.
+    pub files_skipped_by_fence: u64,
+    /// Files whose entries are all newer than the snapshot.
+    pub files_skipped_by_snapshot: u64,
+    /// Files whose Bloom filter ruled the key out.
+    pub files_skipped_by_bloom: u64,
+    /// Files searched by block.
+    pub files_searched: u64,
+    /// Blocks whose entries are all newer than the snapshot.
+    pub blocks_skipped_by_snapshot: u64,
+    /// Blocks found in the block cache.
+    pub block_cache_hits: u64,
+    /// Blocks read from disk (and verified).
+    pub blocks_read: u64,
+    /// Bytes of those blocks on disk.
+    pub bytes_read: u64,
+}
+
+impl std::ops::AddAssign for ReadCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.memtables_searched += other.memtables_searched;
+        self.memtables_skipped_by_snapshot += other.memtables_skipped_by_snapshot;
+        self.files_considered += other.files_considered;
+        self.files_skipped_by_fence += other.files_skipped_by_fence;
+        self.files_skipped_by_snapshot += other.files_skipped_by_snapshot;
+        self.files_skipped_by_bloom += other.files_skipped_by_bloom;
+        self.files_searched += other.files_searched;
+        self.blocks_skipped_by_snapshot += other.blocks_skipped_by_snapshot;
+        self.block_cache_hits += other.block_cache_hits;
+        self.blocks_read += other.blocks_read;
+        self.bytes_read += other.bytes_read;
+    }
+}

@@ -1,0 +1,74 @@
+//! The one interface between everything that stores entries and everything that merges them.
+
+use crate::{ReadCounters, Result, Trailer};
+
+/// A position in a sorted sequence of entries (key ascending, newest first; see [`crate::compare_entries`]).
+///
+/// A cursor starts invalid; `seek*` positions it. After an error it is invalid. `key`, `trailer` and `value` may be
+/// called only while `valid()`, and their slices live until the next move. Memtables, SSTs, levels and merges implement it.
+pub trait Cursor {
+    /// Whether the cursor stands on an entry.
+    fn valid(&self) -> bool;
+    /// The entry's key.
+    fn key(&self) -> &[u8];
+    /// The entry's sequence number and operation.
+    fn trailer(&self) -> Trailer;
+    /// The entry's value.
+    fn value(&self) -> &[u8];
+    /// To the first entry.
+    fn seek_to_first(&mut self) -> Result<()>;
+    /// To the last entry.
+    fn seek_to_last(&mut self) -> Result<()>;
+    /// To the first entry at or after (`key`, `trailer`).
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()>;
+    /// To the last entry before (`key`, `trailer`).
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()>;
+    /// To the next entry; must be valid.
+    fn next(&mut self) -> Result<()>;
+    /// To the previous entry; must be valid.
+    fn prev(&mut self) -> Result<()>;
+    /// After a `next()`: whether this entry has the same key as the one the cursor stood on before. Exact; `false`
+    /// after any other move.
+    fn same_key_as_previous(&self) -> bool;
+    /// Adds what this cursor read and skipped so far to `counters`.
+    fn add_counters(&self, counters: &mut ReadCounters);
+}
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn valid(&self) -> bool {
+        (**self).valid()
+    }
+    fn key(&self) -> &[u8] {
+        (**self).key()
+    }
+    fn trailer(&self) -> Trailer {
+        (**self).trailer()
+    }
+    fn value(&self) -> &[u8] {
+        (**self).value()
+    }
+    fn seek_to_first(&mut self) -> Result<()> {
+        (**self).seek_to_first()
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        (**self).seek_to_last()
+    }
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        (**self).seek(key, trailer)
+    }
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        (**self).seek_before(key, trailer)
+    }
+    fn next(&mut self) -> Result<()> {
+        (**self).next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        (**self).prev()
+    }
+    fn same_key_as_previous(&self) -> bool {
+        (**self).same_key_as_previous()
+    }
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        (**self).add_counters(counters)
+    }
+}

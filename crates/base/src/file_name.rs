@@ -1,0 +1,84 @@
+//! Names of the files of a database directory.
+//!
+//! ```text
+//! CURRENT            the name of the live manifest, one line; replaced by an atomic rename
+//! LOCK               held by the process that has the database open
+//! MANIFEST-000007    version edits
+//! 000012.wal         a write-ahead log segment
+//! 000013.sst         an SST
+//! 000014.tmp         a file being written; removed at open
+//! ```
+
+/// Numbers files in one database; one counter for all kinds, never reused.
+pub type FileNumber = u64;
+
+/// The kinds of file in a database directory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FileKind {
+    /// `CURRENT`
+    Current,
+    /// `LOCK`
+    Lock,
+    /// `MANIFEST-…`
+    Manifest,
+    /// `….wal`
+    Wal,
+    /// `….sst`
+    Sst,
+    /// `….tmp`
+    Temporary,
+}
+
+impl FileKind {
+    /// The file's name in the database directory (`number` is ignored for `CURRENT` and `LOCK`).
+    pub fn name(self, number: FileNumber) -> String {
+        match self {
+            Self::Current => "CURRENT".into(),
+            Self::Lock => "LOCK".into(),
+            Self::Manifest => format!("MANIFEST-{number:06}"),
+            Self::Wal => format!("{number:06}.wal"),
+            Self::Sst => format!("{number:06}.sst"),
+            Self::Temporary => format!("{number:06}.tmp"),
+        }
+    }
+
+    /// The kind and number of a name, or `None` if it is none of ours.
+    pub fn parse(name: &str) -> Option<(Self, FileNumber)> {
+        match name {
+            "CURRENT" => return Some((Self::Current, 0)),
+            "LOCK" => return Some((Self::Lock, 0)),
+            _ => {}
+        }
+        let (kind, digits) = match name.strip_prefix("MANIFEST-") {
+            Some(digits) => (Self::Manifest, digits),
+            None => match name.split_once('.')? {
+                (digits, "wal") => (Self::Wal, digits),
+                (digits, "sst") => (Self::Sst, digits),
+                (digits, "tmp") => (Self::Temporary, digits),
+                _ => return None,
+            },
+        };
+        if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        Some((kind, digits.parse().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_back() {
+        for kind in
+            [FileKind::Current, FileKind::Lock, FileKind::Manifest, FileKind::Wal, FileKind::Sst, FileKind::Temporary]
+        {
+            let number = if matches!(kind, FileKind::Current | FileKind::Lock) { 0 } else { 1_234_567 };
+            assert_eq!(FileKind::parse(&kind.name(number)), Some((kind, number)));
+        }
+        for foreign in ["", "x.sst", "12.sst", "+00012.sst", "MANIFEST-", "000001.sst.bak", "current"] {
+            assert_eq!(FileKind::parse(foreign), None, "{foreign}");
+        }
+    }
+}

@@ -1,1 +1,24 @@
-//! The merge kernel: level merging, visibility, patches, range deletes; shared by scans and compactions
+//! The merge kernel, shared by scans, point reads and compactions.
+//!
+//! - [`MergingCursor`]: many sorted sources into one sorted sequence of entries (all versions).
+//! - [`VisibleCursor`]: the rows that a snapshot sees, forwards and backwards.
+//! - [`CompactionStream`]: the entries that must survive a compaction.
+//! - [`Lookup`]: the row of one key, fed version by version.
+//!
+//! All four fold `Patch` and `Merge` entries through the table's [`mycelium_base::Combiner`] and treat an entry below a
+//! range delete as below a `Delete`, so that they agree on every row at every snapshot.
+
+mod compaction_stream;
+mod lookup;
+mod merging;
+mod visible;
+
+pub use compaction_stream::{CompactionStream, StreamCounters, retain_range_deletes};
+pub use lookup::Lookup;
+pub use merging::MergingCursor;
+pub use visible::VisibleCursor;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

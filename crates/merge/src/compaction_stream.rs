@@ -1,0 +1,283 @@
+//! What survives a compaction.
+//!
+//! Live snapshots cut a key's history into *stripes*: two entries lie in one stripe if every live snapshot (and the
+//! present) sees both or neither. Within a stripe only the row that the stripe ends with matters. Per key, newest first:
+//!
+//! 1. An entry of a stripe that is already decided is dropped.
+//! 2. An entry below a range delete of the same stripe is dropped and decides its stripe.
+//! 3. A `Put` is kept and decides its stripe.
+//! 4. A `Delete` is kept and decides its stripe; in the oldest stripe it is dropped where no older place can hold the key.
+//! 5. `Patch` and `Merge` entries are folded: with their base in the same stripe into a `Put`; at the end of the key's
+//!    history, where no older place can hold it, over nothing; otherwise with each other. The result carries the
+//!    sequence number of the newest.
+//!
+//! The stream knows no file, no lock and no clock: it is a function of its inputs (DESIGN §5 "a compaction").
+
+use std::sync::Arc;
+
+use mycelium_base::{
+    Combiner, Cursor, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSet, Result, SequenceNumber, Trailer,
+};
+
+use crate::lookup::need;
+
+/// How many entries came in and what became of them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct StreamCounters {
+    /// Entries read from the inputs.
+    pub entries_in: u64,
+    /// Entries handed out.
+    pub entries_out: u64,
+    /// Versions that no snapshot sees.
+    pub dropped_obsolete: u64,
+    /// Deletes with nothing left to delete.
+    pub dropped_tombstones: u64,
+    /// Patches and operands folded into another entry.
+    pub folded: u64,
+}
+
+/// The surviving entries of `C`, in order. `B` says whether no place older than the inputs can hold a key; it is asked
+/// with ascending keys.
+pub struct CompactionStream<C, B> {
+    input: C,
+    /// Live snapshots, ascending.
+    snapshots: Vec<SequenceNumber>,
+    range_deletes: Arc<RangeDeleteSet>,
+    combiner: Option<Arc<dyn Combiner>>,
+    is_base: B,
+    /// The stripe of the current key that is decided.
+    decided: Option<usize>,
+    /// Whether the entry handed out last is the one that the input stands on.
+    on_input: bool,
+    /// Folded entries of `key` waiting to be handed out, oldest first; the last is the current one while not `on_input`.
+    queue: Vec<(Trailer, Vec<u8>)>,
+    key: Vec<u8>,
+    counters: StreamCounters,
+}
+
+enum End {
+    Base,
+    Nothing,
+    Unknown,
+}
+
+impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
+    /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending; `range_deletes` are those
+    /// of all inputs.
+    pub fn new(
+        input: C,
+        snapshots: Vec<SequenceNumber>,
+        range_deletes: Arc<RangeDeleteSet>,
+        combiner: Option<Arc<dyn Combiner>>,
+        is_base: B,
+    ) -> Self {
+        debug_assert!(snapshots.is_sorted());
+        Self {
+            input,
+            snapshots,
+            range_deletes,
+            combiner,
+            is_base,
+            decided: None,
+            on_input: false,
+            queue: Vec::new(),
+            key: Vec::new(),
+            counters: StreamCounters::default(),
+        }
+    }
+
+    /// Goes to the next surviving entry; `false` at the end.
+    #[inline]
+    pub fn advance(&mut self) -> Result<bool> {
+        if self.on_input {
+            self.on_input = false;
+            self.step()?;
+        } else if self.queue.pop().is_some() && !self.queue.is_empty() {
+            self.counters.entries_out += 1;
+            return Ok(true);
+        }
+        let found = self.settle()?;
+        self.counters.entries_out += u64::from(found);
+        Ok(found)
+    }
+
+    /// The current entry's key.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        if self.on_input { self.input.key() } else { &self.key }
+    }
+
+    /// The current entry's sequence number and operation.
+    #[inline]
+    pub fn trailer(&self) -> Trailer {
+        match self.queue.last() {
+            Some((trailer, _)) if !self.on_input => *trailer,
+            _ => self.input.trailer(),
+        }
+    }
+
+    /// The current entry's value.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        match self.queue.last() {
+            Some((_, value)) if !self.on_input => value,
+            _ => self.input.value(),
+        }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> StreamCounters {
+        self.counters
+    }
+
+    /// The inputs, for their counters.
+    pub fn input(&self) -> &C {
+        &self.input
+    }
+
+    /// Moves the input one entry on.
+    #[inline]
+    fn step(&mut self) -> Result<()> {
+        self.counters.entries_in += 1;
+        self.input.next()?;
+        if self.input.valid() && !self.input.same_key_as_previous() {
+            self.decided = None;
+        }
+        Ok(())
+    }
+
+    /// The number of live snapshots that do not see `sequence`.
+    #[inline]
+    fn stripe(&self, sequence: SequenceNumber) -> usize {
+        if self.snapshots.is_empty() { 0 } else { self.snapshots.partition_point(|&s| s < sequence) }
+    }
+
+    /// Whether a range delete of the same stripe covers the input's entry.
+    #[inline]
+    fn covered(&self, stripe: usize) -> bool {
+        if self.range_deletes.is_empty() {
+            return false;
+        }
+        let stripe_end = self.snapshots.get(stripe).copied().unwrap_or(MAX_SEQUENCE_NUMBER);
+        let newest = self.range_deletes.covering(self.input.key(), stripe_end);
+        newest.is_some_and(|sequence| sequence > self.input.trailer().sequence())
+    }
+
+    /// Finds the next entry to hand out, from where the input stands.
+    fn settle(&mut self) -> Result<bool> {
+        while self.input.valid() {
+            let trailer = self.input.trailer();
+            let stripe = self.stripe(trailer.sequence());
+            if self.decided == Some(stripe) || self.covered(stripe) {
+                self.decided = Some(stripe);
+                self.counters.dropped_obsolete += 1;
+                self.step()?;
+                continue;
+            }
+            match trailer.operation() {
+                Operation::Patch | Operation::Merge => {
+                    self.fold(stripe)?;
+                    if !self.queue.is_empty() {
+                        return Ok(true);
+                    }
+                }
+                Operation::Delete if stripe == 0 && (self.is_base)(self.input.key()) => {
+                    self.decided = Some(stripe);
+                    self.counters.dropped_tombstones += 1;
+                    self.step()?;
+                }
+                Operation::Put | Operation::Delete | Operation::RangeDelete => {
+                    self.decided = Some(stripe);
+                    self.on_input = true;
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The input stands on the newest operand of a stripe: folds the stripe and leaves the input behind its operands.
+    fn fold(&mut self, stripe: usize) -> Result<()> {
+        self.key.clear();
+        self.key.extend_from_slice(self.input.key());
+        let mut operands: Vec<(Trailer, Vec<u8>)> = Vec::new();
+        let end = self.collect_operands(stripe, &mut operands)?;
+        let newest = operands[0].0;
+        let oldest_first: Vec<&[u8]> = operands.iter().rev().map(|(_, value)| value.as_slice()).collect();
+        let combiner = need(self.combiner.as_deref())?;
+        self.counters.folded += operands.len() as u64 - 1;
+        if !matches!(end, End::Unknown) {
+            let base = matches!(end, End::Base).then(|| self.input.value());
+            if let Some(row) = combiner.apply(&self.key, base, &oldest_first)? {
+                self.queue.push((Trailer::new(newest.sequence(), Operation::Put), row));
+                self.decided = self.still_on_key().then_some(stripe).or(self.decided);
+            }
+            return Ok(());
+        }
+        let fused = if operands.len() > 1 { combiner.fuse(&self.key, &oldest_first)? } else { None };
+        match fused {
+            Some(operand) => self.queue.push((newest, operand)),
+            None => {
+                self.counters.folded -= operands.len() as u64 - 1;
+                operands.reverse();
+                self.queue = operands;
+            }
+        }
+        Ok(())
+    }
+
+    fn still_on_key(&self) -> bool {
+        self.input.valid() && self.input.key() == self.key
+    }
+
+    /// Takes the stripe's operands, newest first, and says what lies below the last of them.
+    fn collect_operands(&mut self, stripe: usize, operands: &mut Vec<(Trailer, Vec<u8>)>) -> Result<End> {
+        loop {
+            operands.push((self.input.trailer(), self.input.value().to_vec()));
+            self.step()?;
+            if !self.input.valid() || !self.input.same_key_as_previous() {
+                return Ok(if (self.is_base)(&self.key) { End::Nothing } else { End::Unknown });
+            }
+            if self.stripe(self.input.trailer().sequence()) != stripe {
+                return Ok(End::Unknown);
+            }
+            if self.covered(stripe) {
+                return Ok(End::Nothing);
+            }
+            match self.input.trailer().operation() {
+                Operation::Put => return Ok(End::Base),
+                Operation::Delete | Operation::RangeDelete => return Ok(End::Nothing),
+                Operation::Patch | Operation::Merge => {}
+            }
+        }
+    }
+}
+
+/// The range deletes that a compaction must write again: per fragment the newest of each stripe, without those of the
+/// oldest stripe where `is_base(start, end)` says that no older place holds a key of the interval. Only the part within
+/// `[lower, upper)` is kept.
+pub fn retain_range_deletes(
+    set: &RangeDeleteSet,
+    snapshots: &[SequenceNumber],
+    lower: Option<&[u8]>,
+    upper: Option<&[u8]>,
+    mut is_base: impl FnMut(&[u8], &[u8]) -> bool,
+) -> Vec<RangeDelete> {
+    let mut kept = Vec::new();
+    for (start, end, sequences) in set.fragments() {
+        let start = lower.map_or(start, |lower| start.max(lower));
+        let end = upper.map_or(end, |upper| end.min(upper));
+        if start >= end {
+            continue;
+        }
+        let mut last_stripe = None;
+        for &sequence in sequences {
+            let stripe = snapshots.partition_point(|&s| s < sequence);
+            let droppable = stripe == 0 && is_base(start, end);
+            if last_stripe.replace(stripe) != Some(stripe) && !droppable {
+                kept.push(RangeDelete { start: start.to_vec(), end: end.to_vec(), sequence });
+            }
+        }
+    }
+    kept
+}

@@ -1,0 +1,330 @@
+//! Level merging: many sorted sources into one.
+//!
+//! Algorithm (forwards; backwards is its mirror image):
+//! 1. One source, the *top*, stands on the smallest entry; the others wait in a binary heap of their current entries.
+//! 2. `next` moves the top alone and compares it with the root of the heap, the *runner-up*: as long as it is smaller it
+//!    stays the top. A long run of one source (the last level, mostly) thus costs one comparison an entry.
+//! 3. The comparison is first made on eight-byte key prefixes, of which the runner-up's is remembered.
+//! 4. When the runner-up is smaller the two change places and the heap is sifted once.
+//! 5. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
+//!    knows; across sources it is whether the former entry's key equalled the runner-up's (DESIGN "merge kernel").
+//!
+//! Entries are unique by (key, trailer) across sources. O(log sources) per change of top, O(1) otherwise.
+
+use std::cmp::Ordering;
+
+use mycelium_base::{Cursor, ReadCounters, Result, Trailer, compare_entries};
+
+/// Merges cursors into one [`Cursor`] over all their entries.
+#[derive(Debug)]
+pub struct MergingCursor<C> {
+    sources: Vec<C>,
+    /// Index of the source that stands on the current entry; `NONE` if no source is valid.
+    top: usize,
+    /// Indices of the other valid sources, a binary heap in the current direction.
+    heap: Vec<u32>,
+    /// Key prefix of the heap's root.
+    runner_up_prefix: u64,
+    /// Whether the current key equals the runner-up's key.
+    equals_runner_up: bool,
+    same_key: bool,
+    forward: bool,
+}
+
+const NONE: usize = usize::MAX;
+
+/// The first eight bytes, big-endian, zero-padded: `prefix(a) < prefix(b)` implies `a < b`.
+#[inline(always)]
+fn prefix(key: &[u8]) -> u64 {
+    if let Some(head) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*head);
+    }
+    let mut padded = [0; 8];
+    padded[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(padded)
+}
+
+impl<C: Cursor> MergingCursor<C> {
+    /// Merges `sources`, in any order. Starts invalid.
+    pub fn new(sources: Vec<C>) -> Self {
+        Self {
+            heap: Vec::with_capacity(sources.len()),
+            sources,
+            top: NONE,
+            runner_up_prefix: 0,
+            equals_runner_up: false,
+            same_key: false,
+            forward: true,
+        }
+    }
+
+    /// Whether source `a` comes before source `b` in the current direction.
+    #[inline]
+    fn before(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.sources[a], &self.sources[b]);
+        let order = compare_entries(a.key(), a.trailer(), b.key(), b.trailer());
+        if self.forward { order == Ordering::Less } else { order == Ordering::Greater }
+    }
+
+    fn sift_down(&mut self, mut at: usize) {
+        loop {
+            let mut least = at;
+            for child in [2 * at + 1, 2 * at + 2] {
+                if child < self.heap.len() && self.before(self.heap[child] as usize, self.heap[least] as usize) {
+                    least = child;
+                }
+            }
+            if least == at {
+                return;
+            }
+            self.heap.swap(at, least);
+            at = least;
+        }
+    }
+
+    /// Rebuilds heap and top from the sources' positions.
+    fn rebuild(&mut self) {
+        self.heap.clear();
+        for (i, source) in self.sources.iter().enumerate() {
+            if source.valid() {
+                self.heap.push(i as u32);
+            }
+        }
+        for at in (0..self.heap.len() / 2).rev() {
+            self.sift_down(at);
+        }
+        self.same_key = false;
+        self.take_root_as_top();
+    }
+
+    /// The heap's root becomes the top.
+    fn take_root_as_top(&mut self) {
+        if self.heap.is_empty() {
+            self.top = NONE;
+            return;
+        }
+        self.top = self.heap.swap_remove(0) as usize;
+        self.sift_down(0);
+        self.note_runner_up();
+    }
+
+    /// Remembers the runner-up's prefix and whether its key is the current one.
+    #[inline]
+    fn note_runner_up(&mut self) {
+        match self.heap.first() {
+            Some(&root) => {
+                let (key, runner_up) = (self.sources[self.top].key(), self.sources[root as usize].key());
+                self.runner_up_prefix = prefix(runner_up);
+                self.equals_runner_up = key == runner_up;
+            }
+            None => self.equals_runner_up = false,
+        }
+    }
+
+    /// The top has moved and is valid: keep it or change it with the runner-up.
+    #[inline]
+    fn settle_forward(&mut self) {
+        let Some(&root) = self.heap.first() else {
+            self.same_key = self.sources[self.top].same_key_as_previous();
+            return;
+        };
+        let top = &self.sources[self.top];
+        let top_prefix = prefix(top.key());
+        if top_prefix < self.runner_up_prefix {
+            self.same_key = top.same_key_as_previous();
+            self.equals_runner_up = false;
+            return;
+        }
+        let runner_up = &self.sources[root as usize];
+        let key_order = top.key().cmp(runner_up.key());
+        let order = key_order.then_with(|| runner_up.trailer().cmp(&top.trailer()));
+        if order == Ordering::Less {
+            self.same_key = top.same_key_as_previous();
+            self.equals_runner_up = key_order == Ordering::Equal;
+            return;
+        }
+        self.same_key = self.equals_runner_up;
+        self.heap[0] = self.top as u32;
+        self.top = root as usize;
+        self.sift_down(0);
+        self.note_runner_up();
+    }
+
+    /// The top is exhausted: the runner-up takes its place.
+    #[cold]
+    fn replace_exhausted_top(&mut self) {
+        let same = self.equals_runner_up;
+        self.take_root_as_top();
+        self.same_key = same;
+    }
+
+    /// Turns round: every source goes to the neighbour of the current entry in the new direction.
+    #[cold]
+    fn turn(&mut self, forward: bool) -> Result<()> {
+        let key = self.key().to_vec();
+        let trailer = self.trailer();
+        self.forward = forward;
+        for source in &mut self.sources {
+            if forward {
+                source.seek(&key, trailer)?;
+                if source.valid() && source.trailer() == trailer && source.key() == key {
+                    source.next()?;
+                }
+            } else {
+                source.seek_before(&key, trailer)?;
+            }
+        }
+        self.rebuild();
+        if forward && self.top != NONE {
+            self.same_key = self.sources[self.top].key() == key;
+        }
+        Ok(())
+    }
+
+    fn fail_on_error(&mut self, result: Result<()>) -> Result<()> {
+        if result.is_err() {
+            self.top = NONE;
+            self.heap.clear();
+        }
+        result
+    }
+
+    fn reposition(&mut self, forward: bool, mut place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
+        self.forward = forward;
+        let result = self.sources.iter_mut().try_for_each(&mut place);
+        self.fail_on_error(result)?;
+        self.rebuild();
+        Ok(())
+    }
+}
+
+impl<C: Cursor> Cursor for MergingCursor<C> {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.top != NONE
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.sources[self.top].key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.sources[self.top].trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.sources[self.top].value()
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.reposition(true, C::seek_to_first)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.reposition(false, C::seek_to_last)
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.reposition(true, |source| source.seek(key, trailer))
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.reposition(false, |source| source.seek_before(key, trailer))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        if !self.forward {
+            let result = self.turn(true);
+            return self.fail_on_error(result);
+        }
+        let result = self.sources[self.top].next();
+        if result.is_err() {
+            return self.fail_on_error(result);
+        }
+        if self.sources[self.top].valid() {
+            self.settle_forward();
+        } else {
+            self.replace_exhausted_top();
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.forward {
+            let result = self.turn(false);
+            return self.fail_on_error(result);
+        }
+        let result = self.sources[self.top].prev();
+        self.fail_on_error(result)?;
+        if !self.sources[self.top].valid() {
+            self.take_root_as_top();
+        } else if let Some(&root) = self.heap.first()
+            && self.before(root as usize, self.top)
+        {
+            self.heap[0] = self.top as u32;
+            self.top = root as usize;
+            self.sift_down(0);
+        }
+        self.same_key = false;
+        Ok(())
+    }
+
+    #[inline]
+    fn same_key_as_previous(&self) -> bool {
+        self.same_key
+    }
+
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        self.sources.iter().for_each(|source| source.add_counters(counters));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{VecCursor, random_entries, seeds};
+    use rand::Rng;
+
+    #[test]
+    fn merging_equals_sorting_in_every_move() {
+        for (seed, mut rng) in seeds("merging", 200) {
+            let entries = random_entries(&mut rng, 120);
+            let parts = rng.random_range(1..6);
+            let mut split = vec![Vec::new(); parts];
+            for entry in &entries {
+                split[rng.random_range(0..parts)].push(entry.clone());
+            }
+            let mut merged = MergingCursor::new(split.into_iter().map(VecCursor::new).collect());
+            let mut straight = VecCursor::new(entries.clone());
+            for _ in 0..200 {
+                let pivot = &entries[rng.random_range(0..entries.len())];
+                let trailer = if rng.random_bool(0.5) { pivot.1 } else { Trailer::NEWEST };
+                let step = |c: &mut dyn Cursor, choice: u32| match choice {
+                    0 => c.seek_to_first(),
+                    1 => c.seek_to_last(),
+                    2 => c.seek(&pivot.0, trailer),
+                    3 => c.seek_before(&pivot.0, trailer),
+                    4..8 if c.valid() => c.next(),
+                    _ if c.valid() => c.prev(),
+                    _ => c.seek_to_first(),
+                };
+                let choice = rng.random_range(0..12);
+                step(&mut merged, choice).unwrap();
+                step(&mut straight, choice).unwrap();
+                assert_eq!(merged.valid(), straight.valid(), "seed {seed}");
+                if merged.valid() {
+                    assert_eq!(
+                        (merged.key(), merged.trailer(), merged.value()),
+                        (straight.key(), straight.trailer(), straight.value()),
+                        "seed {seed}"
+                    );
+                    assert_eq!(merged.same_key_as_previous(), straight.same_key_as_previous(), "seed {seed}");
+                }
+            }
+        }
+    }
+}

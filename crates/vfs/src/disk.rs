@@ -38,7 +38,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     fn remove(&self, path: &Path) -> Result<()>;
     /// Gives a file a second name; fails if `to` exists.
     fn hard_link(&self, from: &Path, to: &Path) -> Result<()>;
-    /// Creates a directory and its parents; one that exists is no error.
+    /// Creates a directory and its parents, durably (it syncs the parents it changed); one that exists is no error.
     fn create_directory(&self, path: &Path) -> Result<()>;
     /// The names (not paths) of the files in a directory, sorted.
     fn list(&self, directory: &Path) -> Result<Vec<String>>;
@@ -68,7 +68,7 @@ pub trait WritableFile: Send {
     fn sync(&mut self) -> Result<()>;
     /// Asks the operating system to start writing back what was appended so far, without waiting. A hint.
     fn start_writeback(&mut self);
-    /// Bytes appended so far.
+    /// The file's length: bytes appended so far, those of a failed append that arrived included.
     fn len(&self) -> u64;
     /// Whether nothing was appended yet.
     fn is_empty(&self) -> bool {

@@ -1,1 +1,210 @@
-//! The block cache: one byte budget for data, index and filter blocks
+//! The block cache: one byte budget for data, index and filter blocks.
+//!
+//! A cache belongs to one database, so that a file number and an offset name a block. Blocks are immutable, hence a
+//! cached block never has to be invalidated: when its file is gone nobody asks for it any more and it is evicted.
+//!
+//! 1. [`BlockCache::get`] looks a block up; a hit is a shared lock on one of up to 64 shards and a reference count.
+//! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are the
+//!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
+//! 3. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
+//!    file) off the same budget, for as long as the [`Reservation`] lives, up to half of it.
+//!
+//! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping and blocks
+//! that readers still hold after their eviction.
+
+mod reservation;
+mod stats;
+
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
+
+use reservation::Budget;
+pub use reservation::Reservation;
+pub use stats::CacheStats;
+use stats::Counters;
+
+/// What one cached block costs beyond its bytes: the key, the links and the reference count.
+const ENTRY_OVERHEAD: u64 = 96;
+/// Shards smaller than this could not hold the index or filter block of a large file.
+const MIN_SHARD_BYTES: u64 = 4 << 20;
+const MAX_SHARDS: u64 = 64;
+/// The block size for which the ghost queue (keys evicted lately) is dimensioned.
+const TYPICAL_BLOCK_BYTES: u64 = 4 << 10;
+
+/// Names a block in one database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheKey {
+    /// The file's number, unique in the database.
+    pub file: u64,
+    /// The block's offset in the file.
+    pub offset: u64,
+}
+
+impl Hash for CacheKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.file.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.offset);
+    }
+}
+
+/// What a block holds, for the statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BlockKind {
+    /// Entries.
+    Data = 0,
+    /// The index of a file.
+    Index = 1,
+    /// The Bloom filter of a file.
+    Filter = 2,
+}
+
+/// A block and its kind.
+#[derive(Clone, Debug)]
+struct CachedBlock {
+    bytes: Arc<[u8]>,
+    kind: BlockKind,
+}
+
+/// Caches the blocks of one database within a byte budget. Shared by all threads; every call is short and takes at most
+/// one shard's lock.
+///
+/// ```
+/// use mycelium_cache::{BlockCache, BlockKind, CacheKey};
+///
+/// let cache = BlockCache::new(1 << 20);
+/// let key = CacheKey { file: 7, offset: 4096 };
+/// cache.insert(key, vec![1, 2, 3].into(), BlockKind::Data);
+/// assert_eq!(cache.get(key).as_deref(), Some(&[1, 2, 3][..]));
+///
+/// let index_memory = cache.reserve(100_000).expect("less than half of the capacity");
+/// assert_eq!(cache.stats().reserved, 100_000);
+/// drop(index_memory);
+/// assert_eq!(cache.stats().reserved, 0);
+/// ```
+#[derive(Debug)]
+pub struct BlockCache {
+    blocks: Arc<Cache<CacheKey, CachedBlock, ByBytes, MixHash, CountEvictions>>,
+    budget: Arc<Budget>,
+    counters: Arc<Counters>,
+}
+
+impl BlockCache {
+    /// A cache of `capacity_bytes`, block bookkeeping included. 0 caches nothing.
+    pub fn new(capacity_bytes: u64) -> Self {
+        let shards = (capacity_bytes / MIN_SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let shards = if shards.is_power_of_two() { shards } else { shards.next_power_of_two() / 2 };
+        let counters = Arc::new(Counters::default());
+        let items = usize::try_from(capacity_bytes / TYPICAL_BLOCK_BYTES).unwrap_or(usize::MAX).max(64);
+        let options = OptionsBuilder::new()
+            .shards(shards as usize)
+            .estimated_items_capacity(items)
+            .weight_capacity(capacity_bytes)
+            .build();
+        let lifecycle = CountEvictions(Arc::clone(&counters));
+        let blocks = match options {
+            Ok(options) => Cache::with_options(options, ByBytes, MixHash, lifecycle),
+            Err(_) => Cache::with(items, capacity_bytes, ByBytes, MixHash, lifecycle),
+        };
+        Self { blocks: Arc::new(blocks), budget: Arc::new(Budget::new(capacity_bytes)), counters }
+    }
+
+    /// The block, if it is cached. O(1).
+    #[inline]
+    pub fn get(&self, key: CacheKey) -> Option<Arc<[u8]>> {
+        let found = self.blocks.get(&key);
+        self.counters.count_lookup(key, found.is_some());
+        found.map(|block| block.bytes)
+    }
+
+    /// Caches a block, evicting others as needed; one that is there already is kept. A block larger than a shard
+    /// (capacity / 64, at least 4 MiB or the capacity) is not cached.
+    pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) {
+        let block = CachedBlock { bytes, kind };
+        let inserted: Result<_, std::convert::Infallible> = self.blocks.get_or_insert_with(&key, || {
+            self.counters.count_insert(&block);
+            Ok(block)
+        });
+        match inserted {
+            Ok(_) => {}
+        }
+    }
+
+    /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would
+    /// exceed half of the capacity.
+    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+        Reservation::new(self, bytes)
+    }
+
+    /// Sizes and counts now. Counters are read one by one, so that they may be apart by operations under way.
+    pub fn stats(&self) -> CacheStats {
+        self.counters.snapshot(self.budget.capacity(), self.blocks.weight(), self.budget.reserved())
+    }
+
+    fn set_reserved(&self, change: impl FnOnce(u64) -> Option<u64>) -> bool {
+        self.budget.change(change, |left| self.blocks.set_capacity(left))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<CacheKey, CachedBlock> for ByBytes {
+    #[inline]
+    fn weight(&self, _key: &CacheKey, block: &CachedBlock) -> u64 {
+        block.bytes.len() as u64 + ENTRY_OVERHEAD
+    }
+}
+
+#[derive(Clone, Debug)]
+struct CountEvictions(Arc<Counters>);
+
+impl Lifecycle<CacheKey, CachedBlock> for CountEvictions {
+    /// Evicted blocks are freed after the shard's lock is.
+    type RequestState = Vec<CachedBlock>;
+
+    #[inline]
+    fn on_evict(&self, state: &mut Self::RequestState, _key: CacheKey, block: CachedBlock) {
+        self.0.count_eviction(&block);
+        state.push(block);
+    }
+}
+
+/// Hashes the one word of a [`CacheKey`] with a multiply-fold, several times faster than SipHash. File numbers and
+/// offsets are our own, so that nobody can choose colliding keys.
+#[derive(Clone, Debug)]
+struct MixHash;
+
+impl BuildHasher for MixHash {
+    type Hasher = MixHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> MixHasher {
+        MixHasher(0)
+    }
+}
+
+struct MixHasher(u64);
+
+impl Hasher for MixHasher {
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word ^ 0xa076_1d64_78bd_642f) * 0xe703_7ed1_a0b4_28db;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory outside the cache that counts against its budget.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::BlockCache;
+
+/// The capacity and what is reserved of it.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    capacity: u64,
+    reserved: Mutex<u64>,
+}
+
+impl Budget {
+    pub(crate) fn new(capacity: u64) -> Self {
+        Self { capacity, reserved: Mutex::new(0) }
+    }
+
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(crate) fn reserved(&self) -> u64 {
+        *self.reserved.lock()
+    }
+
+    /// Sets the reserved bytes to `change` of what they are (`None`: leave them) and tells `resize` what is left. The
+    /// lock is held meanwhile, so that concurrent changes resize in the order in which they happened.
+    pub(crate) fn change(&self, change: impl FnOnce(u64) -> Option<u64>, resize: impl FnOnce(u64)) -> bool {
+        let mut reserved = self.reserved.lock();
+        match change(*reserved) {
+            Some(new) => {
+                *reserved = new;
+                resize(self.capacity.saturating_sub(new));
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Bytes taken off a cache's budget; given back when dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Reservation {
+    pub(crate) fn new(cache: &Arc<BlockCache>, bytes: u64) -> Option<Self> {
+        let most = cache.budget.capacity() / 2;
+        let granted = cache.set_reserved(|reserved| reserved.checked_add(bytes).filter(|&sum| sum <= most));
+        granted.then(|| Self { cache: Arc::clone(cache), bytes })
+    }
+
+    /// The bytes held.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.cache.set_reserved(|reserved| Some(reserved.saturating_sub(self.bytes)));
+    }
+}

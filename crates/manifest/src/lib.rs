@@ -1,1 +1,24 @@
-//! Versions, version edits, levels and runs; the manifest file and CURRENT
+//! What files a database consists of: versions, version edits, levels and runs; the manifest file and `CURRENT`.
+//!
+//! A [`Version`] is the immutable list of one table's files by level and run. A [`VersionEdit`] turns one set of
+//! versions into the next, for any number of tables at once, and is the unit of durability: [`Manifest::apply`] makes
+//! it durable before it returns. [`ManifestState`] is what all edits so far add up to.
+//!
+//! ```
+//! use mycelium_manifest::Version;
+//!
+//! let version = Version::parse("L0: 9:[a-k]#90-99 1.2MB\nL1: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB").unwrap();
+//! assert_eq!(version.level_bytes(1), 17_000_000);
+//! assert_eq!(version.to_string(), "L0: 9:[a-k]#90-99 1.2MB\nL1: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB\n");
+//! ```
+
+pub mod edit;
+pub mod file_meta;
+pub mod state;
+pub mod text;
+pub mod version;
+
+pub use edit::{AddedFile, RemovedFile, RunPlace, TableRecord, VersionEdit};
+pub use file_meta::{FileMeta, KeyRange};
+pub use state::{ManifestState, TableState};
+pub use version::{Level, Run, Version, VersionError};

@@ -1,0 +1,359 @@
+//! Version edits: what changes from one state of the database to the next, and its bytes.
+//!
+//! An edit is a sequence of tagged fields:
+//!
+//! ```text
+//! edit  = field*
+//! field = tag varint | length varint | body (length bytes)
+//! tag 2   format version        version varint; first field of a manifest's first record
+//! tag 4   table created         id, name, definition, layout
+//! tag 6   table dropped         id
+//! tag 8   table changed         id, name, definition, layout
+//! tag 10  file removed          table, level, number
+//! tag 12  file added            table, level, place, file
+//! tag 14  next file number      varint
+//! tag 16  last sequence         varint
+//! tag 18  oldest WAL segment    varint
+//! tag 20  ordinal of the edit   varint; only in the records that open a manifest
+//! tag 22  next table id         varint; only in the records that open a manifest
+//! place = 0 newest | 1 sorted | 2 in place of, number
+//! file  = number | size | checksum u64 LE | smallest bytes | largest bytes | flags u8 | min sequence | max sequence
+//!       | entries | deletes | range deletes | created at edit | [sequence override if flags bit 1]
+//! flags = bit 0 largest is exclusive, bit 1 has a sequence override
+//! ```
+//!
+//! Integers are varints unless said otherwise, bytes and text are length-prefixed. A reader that does not know a tag
+//! skips it if the tag is odd and refuses the file (`ErrorKind::Unsupported`) if it is even.
+
+use std::sync::Arc;
+
+use mycelium_base::coding::{Reader, put_bytes, put_varint};
+use mycelium_base::limits::{MAX_KEY_LEN, MAX_LEVELS};
+use mycelium_base::{Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
+
+use crate::file_meta::FileMeta;
+
+/// What the manifest keeps of a table besides its files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableRecord {
+    /// Never reused.
+    pub id: TableId,
+    /// Unique among the live tables.
+    pub name: String,
+    /// Options and schema, in the engine's encoding; opaque here.
+    pub definition: Vec<u8>,
+    /// The layout, in its text form.
+    pub layout: String,
+}
+
+/// Where in its level an added file goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RunPlace {
+    /// A new run, newer than all others of the level. The files that one edit adds to a level so form one run; at
+    /// level 0 each is a run of its own, later ones newer.
+    Newest,
+    /// The level's only run (leveled levels), between its neighbours in key order.
+    Sorted,
+    /// A new run where the run holding this file was (which the edit usually removes). The files that one edit adds at
+    /// one place form one run; at level 0 each is a run of its own, later ones newer.
+    InPlaceOf(FileNumber),
+}
+
+/// A file added to a level of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AddedFile {
+    /// The table.
+    pub table: TableId,
+    /// The level, below [`MAX_LEVELS`].
+    pub level: usize,
+    /// Where in the level.
+    pub place: RunPlace,
+    /// The file.
+    pub file: Arc<FileMeta>,
+}
+
+/// A file removed from a level of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemovedFile {
+    /// The table.
+    pub table: TableId,
+    /// The level it is in.
+    pub level: usize,
+    /// Its number.
+    pub number: FileNumber,
+}
+
+/// One atomic change of the database's state, across any number of tables. A file that moves between levels is removed
+/// and added in the same edit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VersionEdit {
+    /// Tables that come into being, empty.
+    pub created_tables: Vec<TableRecord>,
+    /// Tables whose definition or layout is replaced; the id stays.
+    pub changed_tables: Vec<TableRecord>,
+    /// Tables that go, with all their files.
+    pub dropped_tables: Vec<TableId>,
+    /// Files that leave.
+    pub removed_files: Vec<RemovedFile>,
+    /// Files that come.
+    pub added_files: Vec<AddedFile>,
+    /// Every file number below it may be in use. Only ever raised; a lower one changes nothing.
+    pub next_file_number: Option<FileNumber>,
+    /// The newest sequence number that any file may hold. Only ever raised; added files raise it by themselves.
+    pub last_sequence: Option<SequenceNumber>,
+    /// The first WAL segment still needed. Only ever raised.
+    pub oldest_wal: Option<FileNumber>,
+    /// The ordinal of this edit; set by the manifest in the records that open a file, elsewhere counted.
+    pub(crate) ordinal: Option<u64>,
+    /// The next table id never used; set by the manifest like `ordinal`.
+    pub(crate) next_table_id: Option<u32>,
+    /// The format version; set by the manifest in its first record.
+    pub(crate) format_version: Option<u32>,
+}
+
+const TAG_FORMAT_VERSION: u64 = 2;
+const TAG_TABLE_CREATED: u64 = 4;
+const TAG_TABLE_DROPPED: u64 = 6;
+const TAG_TABLE_CHANGED: u64 = 8;
+const TAG_FILE_REMOVED: u64 = 10;
+const TAG_FILE_ADDED: u64 = 12;
+const TAG_NEXT_FILE_NUMBER: u64 = 14;
+const TAG_LAST_SEQUENCE: u64 = 16;
+const TAG_OLDEST_WAL: u64 = 18;
+const TAG_ORDINAL: u64 = 20;
+const TAG_NEXT_TABLE_ID: u64 = 22;
+
+const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
+const FLAG_SEQUENCE_OVERRIDE: u8 = 2;
+
+impl VersionEdit {
+    /// Adds a file to a level of a table.
+    pub fn add_file(&mut self, table: TableId, level: usize, place: RunPlace, file: Arc<FileMeta>) {
+        self.added_files.push(AddedFile { table, level, place, file });
+    }
+
+    /// Removes a file from a level of a table.
+    pub fn remove_file(&mut self, table: TableId, level: usize, number: FileNumber) {
+        self.removed_files.push(RemovedFile { table, level, number });
+    }
+
+    /// Appends the edit's bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        let mut field = |tag: u64, write: &dyn Fn(&mut Vec<u8>)| {
+            body.clear();
+            write(&mut body);
+            put_varint(out, tag);
+            put_bytes(out, &body);
+        };
+        if let Some(version) = self.format_version {
+            field(TAG_FORMAT_VERSION, &|b| put_varint(b, u64::from(version)));
+        }
+        for record in &self.created_tables {
+            field(TAG_TABLE_CREATED, &|b| encode_table(b, record));
+        }
+        for record in &self.changed_tables {
+            field(TAG_TABLE_CHANGED, &|b| encode_table(b, record));
+        }
+        for table in &self.dropped_tables {
+            field(TAG_TABLE_DROPPED, &|b| put_varint(b, u64::from(table.0)));
+        }
+        for removed in &self.removed_files {
+            field(TAG_FILE_REMOVED, &|b| {
+                put_varint(b, u64::from(removed.table.0));
+                put_varint(b, removed.level as u64);
+                put_varint(b, removed.number);
+            });
+        }
+        for added in &self.added_files {
+            field(TAG_FILE_ADDED, &|b| encode_added(b, added));
+        }
+        let numbers = [
+            (TAG_NEXT_FILE_NUMBER, self.next_file_number),
+            (TAG_LAST_SEQUENCE, self.last_sequence),
+            (TAG_OLDEST_WAL, self.oldest_wal),
+            (TAG_ORDINAL, self.ordinal),
+            (TAG_NEXT_TABLE_ID, self.next_table_id.map(u64::from)),
+        ];
+        for (tag, value) in numbers {
+            if let Some(value) = value {
+                field(tag, &|b| put_varint(b, value));
+            }
+        }
+    }
+
+    /// Reads an edit back. `ErrorKind::Unsupported` for a newer format or an unknown required field,
+    /// `ErrorKind::Corruption` for malformed bytes (the offset is relative to `bytes`).
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut edit = Self::default();
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let tag = reader.varint()?;
+            let body = reader.bytes()?;
+            let start = (reader.position() - body.len()) as u64;
+            edit.decode_field(tag, body).map_err(|e| shift(e, start))?;
+        }
+        Ok(edit)
+    }
+
+    fn decode_field(&mut self, tag: u64, body: &[u8]) -> Result<()> {
+        let mut reader = Reader::new(body);
+        match tag {
+            TAG_FORMAT_VERSION => {
+                let version = reader.varint()?;
+                if version > u64::from(crate::state::FORMAT_VERSION) {
+                    let known = crate::state::FORMAT_VERSION;
+                    return Err(Error::new(ErrorKind::Unsupported, "the manifest has a newer format")
+                        .expected(format_args!("at most version {known}"), format_args!("version {version}")));
+                }
+                self.format_version = Some(version as u32);
+            }
+            TAG_TABLE_CREATED => self.created_tables.push(decode_table(&mut reader)?),
+            TAG_TABLE_CHANGED => self.changed_tables.push(decode_table(&mut reader)?),
+            TAG_TABLE_DROPPED => self.dropped_tables.push(decode_table_id(&mut reader)?),
+            TAG_FILE_REMOVED => self.removed_files.push(RemovedFile {
+                table: decode_table_id(&mut reader)?,
+                level: reader.length(MAX_LEVELS - 1)?,
+                number: reader.varint()?,
+            }),
+            TAG_FILE_ADDED => self.added_files.push(decode_added(&mut reader)?),
+            TAG_NEXT_FILE_NUMBER => self.next_file_number = Some(reader.varint()?),
+            TAG_LAST_SEQUENCE => self.last_sequence = Some(decode_sequence(&mut reader)?),
+            TAG_OLDEST_WAL => self.oldest_wal = Some(reader.varint()?),
+            TAG_ORDINAL => self.ordinal = Some(reader.varint()?),
+            TAG_NEXT_TABLE_ID => self.next_table_id = Some(decode_table_id(&mut reader)?.0),
+            optional if optional % 2 == 1 => return Ok(()),
+            required => {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!("the manifest has a field this version does not know (tag {required})"),
+                ));
+            }
+        }
+        reader.finish()
+    }
+}
+
+/// Moves the offset of a corruption found in a field's body to the start of the edit.
+fn shift(error: Error, start: u64) -> Error {
+    match (error.is_corruption(), error.offset()) {
+        (true, Some(offset)) => Error::corruption("malformed version edit").at(start + offset).caused_by(error),
+        (true, None) => error.at(start),
+        (false, _) => error,
+    }
+}
+
+fn encode_table(out: &mut Vec<u8>, record: &TableRecord) {
+    put_varint(out, u64::from(record.id.0));
+    put_bytes(out, record.name.as_bytes());
+    put_bytes(out, &record.definition);
+    put_bytes(out, record.layout.as_bytes());
+}
+
+fn decode_table(reader: &mut Reader<'_>) -> Result<TableRecord> {
+    Ok(TableRecord {
+        id: decode_table_id(reader)?,
+        name: reader.str()?.to_owned(),
+        definition: reader.bytes()?.to_vec(),
+        layout: reader.str()?.to_owned(),
+    })
+}
+
+fn decode_table_id(reader: &mut Reader<'_>) -> Result<TableId> {
+    let at = reader.position() as u64;
+    let id = reader.varint()?;
+    match u32::try_from(id) {
+        Ok(id) => Ok(TableId(id)),
+        Err(_) => Err(Error::corruption("table id out of range").at(at).expected("at most 32 bits", id)),
+    }
+}
+
+fn decode_sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber> {
+    let at = reader.position() as u64;
+    let sequence = reader.varint()?;
+    if sequence > MAX_SEQUENCE_NUMBER {
+        return Err(Error::corruption("sequence number out of range").at(at).expected("at most 56 bits", sequence));
+    }
+    Ok(sequence)
+}
+
+fn encode_added(out: &mut Vec<u8>, added: &AddedFile) {
+    put_varint(out, u64::from(added.table.0));
+    put_varint(out, added.level as u64);
+    match added.place {
+        RunPlace::Newest => out.push(0),
+        RunPlace::Sorted => out.push(1),
+        RunPlace::InPlaceOf(number) => {
+            out.push(2);
+            put_varint(out, number);
+        }
+    }
+    let file = &*added.file;
+    put_varint(out, file.number);
+    put_varint(out, file.size);
+    out.extend_from_slice(&file.checksum.to_le_bytes());
+    put_bytes(out, &file.smallest);
+    put_bytes(out, &file.largest);
+    let exclusive = if file.largest_exclusive { FLAG_LARGEST_EXCLUSIVE } else { 0 };
+    let overridden = if file.sequence_override.is_some() { FLAG_SEQUENCE_OVERRIDE } else { 0 };
+    out.push(exclusive | overridden);
+    for number in [
+        file.min_sequence,
+        file.max_sequence,
+        file.entry_count,
+        file.delete_count,
+        file.range_delete_count,
+        file.created_at_edit,
+    ] {
+        put_varint(out, number);
+    }
+    if let Some(sequence) = file.sequence_override {
+        put_varint(out, sequence);
+    }
+}
+
+fn decode_added(reader: &mut Reader<'_>) -> Result<AddedFile> {
+    let table = decode_table_id(reader)?;
+    let level = reader.length(MAX_LEVELS - 1)?;
+    let at = reader.position() as u64;
+    let place = match reader.u8()? {
+        0 => RunPlace::Newest,
+        1 => RunPlace::Sorted,
+        2 => RunPlace::InPlaceOf(reader.varint()?),
+        other => return Err(Error::corruption("unknown place of a run").at(at).expected("0, 1 or 2", other)),
+    };
+    let number = reader.varint()?;
+    let size = reader.varint()?;
+    let checksum = reader.u64()?;
+    let smallest = decode_key(reader)?;
+    let largest = decode_key(reader)?;
+    let at = reader.position() as u64;
+    let flags = reader.u8()?;
+    if flags & !(FLAG_LARGEST_EXCLUSIVE | FLAG_SEQUENCE_OVERRIDE) != 0 {
+        return Err(Error::corruption("unknown flags of a file").at(at).expected("bits 0 and 1", flags));
+    }
+    let mut file = FileMeta {
+        number,
+        size,
+        checksum,
+        smallest,
+        largest,
+        largest_exclusive: flags & FLAG_LARGEST_EXCLUSIVE != 0,
+        min_sequence: decode_sequence(reader)?,
+        max_sequence: decode_sequence(reader)?,
+        entry_count: reader.varint()?,
+        delete_count: reader.varint()?,
+        range_delete_count: reader.varint()?,
+        created_at_edit: reader.varint()?,
+        sequence_override: None,
+    };
+    if flags & FLAG_SEQUENCE_OVERRIDE != 0 {
+        file.sequence_override = Some(decode_sequence(reader)?);
+    }
+    Ok(AddedFile { table, level, place, file: Arc::new(file) })
+}
+
+fn decode_key(reader: &mut Reader<'_>) -> Result<Vec<u8>> {
+    let n = reader.length(MAX_KEY_LEN)?;
+    Ok(reader.take(n)?.to_vec())
+}

@@ -1,0 +1,165 @@
+//! What the manifest knows about one SST, and the key ranges ("fences") that decide what overlaps what.
+//!
+//! A file's largest fence may be *exclusive*: where the end of a range delete is the last key concerned, that end key
+//! itself is not. `[a, k)` and `[k, z]` do not overlap. Every comparison of fences goes through [`KeyRange`]'s or
+//! [`FileMeta`]'s methods, which honour this.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use mycelium_base::{FileNumber, SequenceNumber};
+
+/// One SST of a table. Immutable, shared by the versions that hold it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FileMeta {
+    /// The number in the file's name, unique in the database.
+    pub number: FileNumber,
+    /// Length in bytes.
+    pub size: u64,
+    /// XXH3 of the whole file.
+    pub checksum: u64,
+    /// The smallest key of any entry, or the smallest start of a range delete.
+    pub smallest: Vec<u8>,
+    /// The largest key of any entry, or the largest end of a range delete.
+    pub largest: Vec<u8>,
+    /// Whether `largest` itself is not in the file (it is the end of a range delete).
+    pub largest_exclusive: bool,
+    /// The oldest entry's sequence number, range deletes included.
+    pub min_sequence: SequenceNumber,
+    /// The newest entry's sequence number, range deletes included.
+    pub max_sequence: SequenceNumber,
+    /// Entries, range deletes not included.
+    pub entry_count: u64,
+    /// Entries that are deletes.
+    pub delete_count: u64,
+    /// Range deletes.
+    pub range_delete_count: u64,
+    /// The sequence number that all entries take in place of the stored one (bulk-ingested files).
+    pub sequence_override: Option<SequenceNumber>,
+    /// The ordinal of the edit that added the file, for oldest-first picking. Leave it 0 in a new file: the manifest
+    /// fills it in. A file that only moves to another level keeps it.
+    pub created_at_edit: u64,
+}
+
+impl FileMeta {
+    /// The file's key range.
+    pub fn range(&self) -> KeyRange {
+        KeyRange {
+            smallest: self.smallest.clone(),
+            largest: self.largest.clone(),
+            largest_exclusive: self.largest_exclusive,
+        }
+    }
+
+    /// Whether the file's range holds `key`.
+    #[inline]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.smallest.as_slice() <= key && !self.ends_before(key)
+    }
+
+    /// Whether every key of the file is below `key`.
+    #[inline]
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        match self.largest.as_slice().cmp(key) {
+            Ordering::Less => true,
+            Ordering::Equal => self.largest_exclusive,
+            Ordering::Greater => false,
+        }
+    }
+
+    /// Whether every key of the file is below every key of `other`.
+    #[inline]
+    pub fn is_before(&self, other: &FileMeta) -> bool {
+        self.ends_before(&other.smallest)
+    }
+
+    /// Whether the two files' ranges share a key.
+    #[inline]
+    pub fn overlaps(&self, other: &FileMeta) -> bool {
+        !self.is_before(other) && !other.is_before(self)
+    }
+
+    /// Whether the file's range shares a key with `range`.
+    #[inline]
+    pub fn overlaps_range(&self, range: &KeyRange) -> bool {
+        !self.ends_before(&range.smallest) && !range.ends_before(&self.smallest)
+    }
+}
+
+/// An interval of keys, `[smallest, largest]` or `[smallest, largest)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyRange {
+    /// The first key.
+    pub smallest: Vec<u8>,
+    /// The last key, or the key after the last one.
+    pub largest: Vec<u8>,
+    /// Whether `largest` is not part of the range.
+    pub largest_exclusive: bool,
+}
+
+impl KeyRange {
+    /// `[smallest, largest]`.
+    pub fn inclusive(smallest: impl Into<Vec<u8>>, largest: impl Into<Vec<u8>>) -> Self {
+        Self { smallest: smallest.into(), largest: largest.into(), largest_exclusive: false }
+    }
+
+    /// `[smallest, end)`.
+    pub fn exclusive(smallest: impl Into<Vec<u8>>, end: impl Into<Vec<u8>>) -> Self {
+        Self { smallest: smallest.into(), largest: end.into(), largest_exclusive: true }
+    }
+
+    /// The smallest range that holds all files, or `None` if there are none. O(files).
+    pub fn hull<'a>(files: impl IntoIterator<Item = &'a FileMeta>) -> Option<Self> {
+        let mut files = files.into_iter();
+        let mut hull = files.next()?.range();
+        for file in files {
+            hull.include(file);
+        }
+        Some(hull)
+    }
+
+    /// Grows the range to hold `file`; returns whether it changed.
+    pub fn include(&mut self, file: &FileMeta) -> bool {
+        let mut grew = false;
+        if file.smallest < self.smallest {
+            self.smallest.clone_from(&file.smallest);
+            grew = true;
+        }
+        // At equal largest keys the inclusive one reaches further.
+        let reaches_further =
+            (file.largest.as_slice(), !file.largest_exclusive) > (self.largest.as_slice(), !self.largest_exclusive);
+        if reaches_further {
+            self.largest.clone_from(&file.largest);
+            self.largest_exclusive = file.largest_exclusive;
+            grew = true;
+        }
+        grew
+    }
+
+    /// Whether every key of the range is below `key`.
+    #[inline]
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        match self.largest.as_slice().cmp(key) {
+            Ordering::Less => true,
+            Ordering::Equal => self.largest_exclusive,
+            Ordering::Greater => false,
+        }
+    }
+
+    /// Whether the range holds `key`.
+    #[inline]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.smallest.as_slice() <= key && !self.ends_before(key)
+    }
+
+    /// Whether the two ranges share a key.
+    pub fn overlaps(&self, other: &KeyRange) -> bool {
+        !self.ends_before(&other.smallest) && !other.ends_before(&self.smallest)
+    }
+}
+
+impl fmt::Display for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::text::write_range(f, &self.smallest, &self.largest, self.largest_exclusive)
+    }
+}

@@ -1,0 +1,192 @@
+//! What all edits so far add up to.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use mycelium_base::{Error, FileNumber, Result, SequenceNumber, TableId};
+
+use crate::edit::{AddedFile, RunPlace, TableRecord, VersionEdit};
+use crate::version::Version;
+
+/// The newest manifest format this code reads, and the one it writes.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A live table: its record and its files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableState {
+    /// Name, definition, layout.
+    pub record: TableRecord,
+    /// The table's files.
+    pub version: Arc<Version>,
+}
+
+/// The state of a database. Cheap to clone: versions are shared.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ManifestState {
+    /// Live tables by id.
+    pub tables: BTreeMap<TableId, TableState>,
+    /// Every file number below it may be in use; at least 1.
+    pub next_file_number: FileNumber,
+    /// The newest sequence number that any file may hold.
+    pub last_sequence: SequenceNumber,
+    /// The first WAL segment still needed; 0 if none was ever recorded.
+    pub oldest_wal: FileNumber,
+    /// The format version of the manifest.
+    pub format_version: u32,
+    /// The next table id never used so far.
+    pub next_table_id: u32,
+    /// How many edits led here.
+    pub edit_count: u64,
+}
+
+impl Default for ManifestState {
+    fn default() -> Self {
+        Self {
+            tables: BTreeMap::new(),
+            next_file_number: 1,
+            last_sequence: 0,
+            oldest_wal: 0,
+            format_version: FORMAT_VERSION,
+            next_table_id: 0,
+            edit_count: 0,
+        }
+    }
+}
+
+impl ManifestState {
+    /// The live table of this name.
+    pub fn table_named(&self, name: &str) -> Option<&TableState> {
+        self.tables.values().find(|t| t.record.name == name)
+    }
+
+    /// The state after `edit`. Fails with `ErrorKind::InvalidArgument` if the edit does not fit. O(files of the tables
+    /// the edit touches); other tables' versions are shared with this state.
+    pub fn apply(&self, edit: &VersionEdit) -> Result<ManifestState> {
+        let mut next = self.clone();
+        next.edit_count = edit.ordinal.unwrap_or(self.edit_count + 1).max(self.edit_count);
+        next.format_version = edit.format_version.unwrap_or(self.format_version);
+        next.apply_tables(edit)?;
+        next.apply_files(edit)?;
+        let raise = |current: u64, to: Option<u64>| current.max(to.unwrap_or(0));
+        next.next_file_number = raise(next.next_file_number, edit.next_file_number);
+        next.last_sequence = raise(next.last_sequence, edit.last_sequence);
+        next.oldest_wal = raise(next.oldest_wal, edit.oldest_wal);
+        next.next_table_id = next.next_table_id.max(edit.next_table_id.unwrap_or(0));
+        for added in &edit.added_files {
+            next.next_file_number = next.next_file_number.max(added.file.number.saturating_add(1));
+            next.last_sequence = next.last_sequence.max(added.file.max_sequence);
+        }
+        Ok(next)
+    }
+
+    fn apply_tables(&mut self, edit: &VersionEdit) -> Result<()> {
+        for id in &edit.dropped_tables {
+            if self.tables.remove(id).is_none() {
+                return Err(Error::invalid(format!("table {id} to be dropped does not exist")));
+            }
+        }
+        for record in &edit.created_tables {
+            if self.table_named(&record.name).is_some() {
+                return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
+            }
+            match self.tables.entry(record.id) {
+                Entry::Occupied(_) => return Err(Error::invalid(format!("table id {} is taken", record.id))),
+                Entry::Vacant(slot) => {
+                    slot.insert(TableState { record: record.clone(), version: Arc::default() });
+                }
+            }
+            self.next_table_id = self.next_table_id.max(record.id.0.saturating_add(1));
+        }
+        for record in &edit.changed_tables {
+            if self.tables.values().any(|t| t.record.name == record.name && t.record.id != record.id) {
+                return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
+            }
+            match self.tables.get_mut(&record.id) {
+                Some(table) => table.record = record.clone(),
+                None => return Err(Error::invalid(format!("table {} to be changed does not exist", record.id))),
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_files(&mut self, edit: &VersionEdit) -> Result<()> {
+        let mut touched: Vec<TableId> = edit.added_files.iter().map(|a| a.table).collect();
+        touched.extend(edit.removed_files.iter().map(|r| r.table));
+        touched.sort_unstable();
+        touched.dedup();
+        if touched.is_empty() {
+            return Ok(());
+        }
+        let stamped = self.stamp(edit);
+        for id in touched {
+            let Some(table) = self.tables.get_mut(&id) else {
+                return Err(Error::invalid(format!("table {id} of a version edit does not exist")));
+            };
+            table.version = Arc::new(table.version.apply(id, &stamped)?);
+        }
+        Ok(())
+    }
+
+    /// The edit's file changes, with the creation ordinal filled into new files.
+    fn stamp(&self, edit: &VersionEdit) -> VersionEdit {
+        let mut stamped = VersionEdit { removed_files: edit.removed_files.clone(), ..VersionEdit::default() };
+        for added in &edit.added_files {
+            let mut added = added.clone();
+            if added.file.created_at_edit == 0 {
+                Arc::make_mut(&mut added.file).created_at_edit = self.edit_count;
+            }
+            stamped.added_files.push(added);
+        }
+        stamped
+    }
+
+    /// Edits that lead from the empty state to this one, the first carrying the format version: what a fresh manifest
+    /// starts with. One edit for the counters and tables, then one per run, oldest runs first.
+    pub fn to_edits(&self) -> Vec<VersionEdit> {
+        let mut edits = vec![VersionEdit {
+            format_version: Some(FORMAT_VERSION),
+            created_tables: self.tables.values().map(|t| t.record.clone()).collect(),
+            next_file_number: Some(self.next_file_number),
+            last_sequence: Some(self.last_sequence),
+            oldest_wal: Some(self.oldest_wal),
+            next_table_id: Some(self.next_table_id),
+            ordinal: Some(self.edit_count),
+            ..VersionEdit::default()
+        }];
+        for (&table, state) in &self.tables {
+            for (level, l) in state.version.levels.iter().enumerate() {
+                for run in l.runs.iter().rev() {
+                    let added = run.files.iter().map(|file| AddedFile {
+                        table,
+                        level,
+                        place: RunPlace::Newest,
+                        file: file.clone(),
+                    });
+                    edits.push(VersionEdit {
+                        added_files: added.collect(),
+                        ordinal: Some(self.edit_count),
+                        ..VersionEdit::default()
+                    });
+                }
+            }
+        }
+        edits
+    }
+
+    /// Checks every version's invariants, and that no two tables share a file.
+    pub fn check(&self) -> Result<()> {
+        let mut owners = std::collections::HashMap::new();
+        for (id, table) in &self.tables {
+            table.version.check().map_err(|e| {
+                Error::corruption(format!("broken invariant of table {id} ({})", table.record.name)).caused_by(e)
+            })?;
+            for (_, _, file) in table.version.files() {
+                if let Some(other) = owners.insert(file.number, *id) {
+                    return Err(Error::corruption(format!("tables {other} and {id} share file {}", file.number)));
+                }
+            }
+        }
+        Ok(())
+    }
+}

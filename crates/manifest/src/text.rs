@@ -1,0 +1,234 @@
+//! The text form of a version, for scripts, golden files and `inspect`.
+//!
+//! One line per run, levels downwards, runs newest first:
+//!
+//! ```text
+//! L0: 9:[a-k]#90-99 1.2MB
+//! L0: 8:[b-m)#70-89 900kB deletes=5
+//! L1: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB
+//! ```
+//!
+//! A file is `number:[smallest-largest]#min-max size`; `)` in place of `]` says that the largest key is exclusive, `#7`
+//! is short for `#7-7`. Sizes are decimal (kB, MB, GB, TB) or plain bytes (`512B`). After the size may come `entries=`,
+//! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0.
+//! Bytes of keys other than printable ASCII, and the characters `-[]()\`, space and `#`, are written `\xNN`.
+//! Empty lines and lines that start with `//` are skipped.
+
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use mycelium_base::limits::MAX_LEVELS;
+use mycelium_base::{Error, Result};
+
+use crate::file_meta::{FileMeta, KeyRange};
+use crate::version::{Level, Run, Version};
+
+const UNITS: [(&str, u64); 5] =
+    [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000), ("B", 1)];
+
+impl Version {
+    /// Reads the text form (see the module). The result is not checked beyond the syntax; see [`Version::check`].
+    pub fn parse(text: &str) -> Result<Version> {
+        let mut version = Version::new();
+        for line in text.lines().map(str::trim) {
+            if line.is_empty() || line.starts_with("//") {
+                continue;
+            }
+            let (level, files) =
+                line.strip_prefix('L').and_then(|l| l.split_once(':')).ok_or_else(|| bad("a line `L0: ...`", line))?;
+            let level: usize = number(level)?;
+            if level >= MAX_LEVELS {
+                return Err(bad("a level below 16", line));
+            }
+            if version.levels.len() <= level {
+                version.levels.resize(level + 1, Level::default());
+            }
+            let files = parse_files(files)?;
+            version.levels[level].runs.push(Arc::new(Run { files }));
+        }
+        Ok(version)
+    }
+}
+
+impl FromStr for Version {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Version> {
+        Version::parse(text)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (level, l) in self.levels.iter().enumerate() {
+            for run in &l.runs {
+                write!(f, "L{level}:")?;
+                for file in &run.files {
+                    write!(f, " {file}")?;
+                }
+                f.write_char('\n')?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for FileMeta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.number)?;
+        write_range(f, &self.smallest, &self.largest, self.largest_exclusive)?;
+        if self.min_sequence == self.max_sequence {
+            write!(f, "#{}", self.max_sequence)?;
+        } else {
+            write!(f, "#{}-{}", self.min_sequence, self.max_sequence)?;
+        }
+        write!(f, " {}", format_size(self.size))?;
+        for (name, value) in [
+            ("entries", self.entry_count),
+            ("deletes", self.delete_count),
+            ("range_deletes", self.range_delete_count),
+            ("created", self.created_at_edit),
+        ] {
+            if value != 0 {
+                write!(f, " {name}={value}")?;
+            }
+        }
+        if let Some(sequence) = self.sequence_override {
+            write!(f, " override={sequence}")?;
+        }
+        if self.checksum != 0 {
+            write!(f, " checksum={:x}", self.checksum)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes `[smallest-largest]` or `[smallest-largest)`.
+pub(crate) fn write_range(f: &mut fmt::Formatter<'_>, smallest: &[u8], largest: &[u8], exclusive: bool) -> fmt::Result {
+    f.write_char('[')?;
+    write_key(f, smallest)?;
+    f.write_char('-')?;
+    write_key(f, largest)?;
+    f.write_char(if exclusive { ')' } else { ']' })
+}
+
+fn write_key(f: &mut fmt::Formatter<'_>, key: &[u8]) -> fmt::Result {
+    for &byte in key {
+        if byte.is_ascii_graphic() && !b"-[]()\\#".contains(&byte) {
+            f.write_char(char::from(byte))?;
+        } else {
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A size as text that [`parse_size`] reads back exactly: the largest unit that needs at most three decimals.
+pub fn format_size(bytes: u64) -> String {
+    for (unit, factor) in UNITS {
+        let step = (factor / 1000).max(1);
+        if bytes >= factor && bytes % step == 0 {
+            let text = format!("{}.{:03}", bytes / factor, bytes % factor / step);
+            return format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    format!("{bytes}B")
+}
+
+/// Reads a size such as `1.2MB`, `64kB` or `512B`.
+pub fn parse_size(text: &str) -> Result<u64> {
+    let wrong = || bad("a size such as 1.2MB", text);
+    let (digits, factor) =
+        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor))).unwrap_or((text, 1));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || fraction.len() > 12 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let mut size = number::<u64>(whole)?.checked_mul(factor).ok_or_else(wrong)?;
+    let mut step = factor;
+    for digit in fraction.bytes() {
+        step /= 10;
+        size = size.checked_add(u64::from(digit - b'0') * step).ok_or_else(wrong)?;
+    }
+    Ok(size)
+}
+
+/// Reads a range in the form that [`KeyRange`] prints: `[a-k]` or `[a-k)`.
+pub fn parse_range(text: &str) -> Result<KeyRange> {
+    let wrong = || bad("a key range such as [a-k] or [a-k)", text);
+    let inner = text.strip_prefix('[').ok_or_else(wrong)?;
+    let (inner, largest_exclusive) = match inner.strip_suffix(')') {
+        Some(inner) => (inner, true),
+        None => (inner.strip_suffix(']').ok_or_else(wrong)?, false),
+    };
+    let (smallest, largest) = inner.split_once('-').ok_or_else(wrong)?;
+    Ok(KeyRange { smallest: parse_key(smallest)?, largest: parse_key(largest)?, largest_exclusive })
+}
+
+fn parse_key(text: &str) -> Result<Vec<u8>> {
+    let wrong = || bad("a key, with \\xNN for special bytes", text);
+    let mut key = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'\\' {
+            key.push(byte);
+            continue;
+        }
+        let digits = rest.strip_prefix(b"x").and_then(|r| r.get(..2)).ok_or_else(wrong)?;
+        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+        key.push(u8::from_str_radix(digits, 16).map_err(|_| wrong())?);
+        rest = &rest[3..];
+    }
+    Ok(key)
+}
+
+fn parse_files(text: &str) -> Result<Vec<Arc<FileMeta>>> {
+    let mut files: Vec<FileMeta> = Vec::new();
+    for token in text.split_ascii_whitespace() {
+        if let Some((file_number, rest)) = token.split_once(":[") {
+            files.push(parse_file(number(file_number)?, &token[token.len() - rest.len() - 1..])?);
+            continue;
+        }
+        let file = files.last_mut().ok_or_else(|| bad("a file such as 9:[a-k]#90-99", token))?;
+        match token.split_once('=') {
+            None => file.size = parse_size(token)?,
+            Some(("entries", value)) => file.entry_count = number(value)?,
+            Some(("deletes", value)) => file.delete_count = number(value)?,
+            Some(("range_deletes", value)) => file.range_delete_count = number(value)?,
+            Some(("created", value)) => file.created_at_edit = number(value)?,
+            Some(("override", value)) => file.sequence_override = Some(number(value)?),
+            Some(("checksum", value)) => {
+                file.checksum = u64::from_str_radix(value, 16).map_err(|_| bad("a hexadecimal checksum", value))?;
+            }
+            Some(_) => return Err(bad("a known property of a file", token)),
+        }
+    }
+    Ok(files.into_iter().map(Arc::new).collect())
+}
+
+/// `[a-k]#90-99`
+fn parse_file(file_number: u64, text: &str) -> Result<FileMeta> {
+    let (range, sequences) = text.split_once('#').ok_or_else(|| bad("`#min-max` after the key range", text))?;
+    let range = parse_range(range)?;
+    let (min, max) = sequences.split_once('-').unwrap_or((sequences, sequences));
+    Ok(FileMeta {
+        number: file_number,
+        smallest: range.smallest,
+        largest: range.largest,
+        largest_exclusive: range.largest_exclusive,
+        min_sequence: number(min)?,
+        max_sequence: number(max)?,
+        ..FileMeta::default()
+    })
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N> {
+    text.trim().parse().map_err(|_| bad("a number", text))
+}
+
+#[cold]
+fn bad(expected: &str, found: &str) -> Error {
+    Error::invalid("malformed text form of a version").expected(expected, format_args!("{found:?}"))
+}

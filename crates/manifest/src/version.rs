@@ -1,0 +1,487 @@
+//! A table's files by level and run: lookup, editing and the invariants.
+//!
+//! Levels go from 0 (youngest) down. A level holds runs, newest first; a run is a list of files in key order that do
+//! not overlap. Level 0 has one file per run; a leveled level has at most one run; a tiered level several.
+//!
+//! Invariants, checked by [`Version::check`]:
+//! 1. A file's smallest key is not above its largest, and it holds some key; its sequence range is not inverted.
+//! 2. The files of a run are in key order and do not overlap; no run is empty; level 0 has one file per run.
+//! 3. No file number occurs twice.
+//! 4. Age: of two versions of one key the newer lies in the younger run. What the manifest can prove of it: where two
+//!    files share a fence key, both hold an entry for it, so the file in the younger run must not lie wholly before
+//!    the other in sequence numbers. (Files that merely overlap may have any sequence numbers.)
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use mycelium_base::limits::MAX_LEVELS;
+use mycelium_base::{Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, TableId};
+
+use crate::edit::{AddedFile, RunPlace, VersionEdit};
+use crate::file_meta::{FileMeta, KeyRange};
+
+/// Files in key order that do not overlap.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Run {
+    /// In key order.
+    pub files: Vec<Arc<FileMeta>>,
+}
+
+impl Run {
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.size).sum()
+    }
+
+    /// The file whose range holds `key`. O(log files).
+    #[inline]
+    pub fn file_for(&self, key: &[u8]) -> Option<&Arc<FileMeta>> {
+        let i = self.files.partition_point(|f| f.ends_before(key));
+        self.files.get(i).filter(|f| f.smallest.as_slice() <= key)
+    }
+
+    /// The files that share a key with `range`, in key order. O(log files).
+    pub fn overlapping(&self, range: &KeyRange) -> &[Arc<FileMeta>] {
+        let first = self.files.partition_point(|f| f.ends_before(&range.smallest));
+        let count = self.files[first..].partition_point(|f| !range.ends_before(&f.smallest));
+        &self.files[first..first + count]
+    }
+
+    /// The index of the first file that does not end before `key`. O(log files).
+    pub fn lower_bound(&self, key: &[u8]) -> usize {
+        self.files.partition_point(|f| f.ends_before(key))
+    }
+}
+
+/// The runs of one level, newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Level {
+    /// Newest first, none empty.
+    pub runs: Vec<Arc<Run>>,
+}
+
+impl Level {
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(|r| r.bytes()).sum()
+    }
+
+    /// Number of files.
+    pub fn file_count(&self) -> usize {
+        self.runs.iter().map(|r| r.files.len()).sum()
+    }
+
+    /// Whether there are no files.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// All files, run by run from the newest.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
+        self.runs.iter().flat_map(|r| &r.files)
+    }
+
+    /// The files that share a key with `range`, run by run from the newest.
+    pub fn overlapping<'a>(&'a self, range: &'a KeyRange) -> impl Iterator<Item = &'a Arc<FileMeta>> {
+        self.runs.iter().flat_map(move |r| r.overlapping(range))
+    }
+}
+
+/// All files of one table at one moment. Immutable; shared as `Arc<Version>`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Version {
+    /// Level 0 first; at most [`MAX_LEVELS`]; levels past the end are empty.
+    pub levels: Vec<Level>,
+}
+
+static NO_FILES: Level = Level { runs: Vec::new() };
+
+impl Version {
+    /// A version without files.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The level, an empty one past the end.
+    pub fn level(&self, level: usize) -> &Level {
+        self.levels.get(level).unwrap_or(&NO_FILES)
+    }
+
+    /// Bytes in a level.
+    pub fn level_bytes(&self, level: usize) -> u64 {
+        self.level(level).bytes()
+    }
+
+    /// Bytes in all levels.
+    pub fn total_bytes(&self) -> u64 {
+        self.levels.iter().map(Level::bytes).sum()
+    }
+
+    /// Number of files in all levels.
+    pub fn file_count(&self) -> usize {
+        self.levels.iter().map(Level::file_count).sum()
+    }
+
+    /// The deepest level that has files.
+    pub fn last_level(&self) -> Option<usize> {
+        self.levels.iter().rposition(|l| !l.is_empty())
+    }
+
+    /// All files as (level, run index, file), youngest run first.
+    pub fn files(&self) -> impl Iterator<Item = (usize, usize, &Arc<FileMeta>)> {
+        self.levels.iter().enumerate().flat_map(|(level, l)| {
+            l.runs.iter().enumerate().flat_map(move |(run, r)| r.files.iter().map(move |f| (level, run, f)))
+        })
+    }
+
+    /// Where the file with this number is: (level, run index, file). O(files).
+    pub fn find(&self, number: FileNumber) -> Option<(usize, usize, &Arc<FileMeta>)> {
+        self.files().find(|(_, _, f)| f.number == number)
+    }
+
+    /// The next version: the edit's removals and additions for `table` (its other tables are ignored).
+    ///
+    /// Fails with [`VersionError`] (as `ErrorKind::InvalidArgument`) and changes nothing if a removed file is not
+    /// there, an added one is there already, or a run it touches would be out of order. O(files of the touched levels).
+    pub fn apply(&self, table: TableId, edit: &VersionEdit) -> Result<Version> {
+        Ok(self.try_apply(table, edit)?)
+    }
+
+    /// [`Version::apply`] with the typed error.
+    pub fn try_apply(&self, table: TableId, edit: &VersionEdit) -> std::result::Result<Version, VersionError> {
+        let added: Vec<&AddedFile> = edit.added_files.iter().filter(|a| a.table == table).collect();
+        let mut removed: HashMap<usize, HashSet<FileNumber>> = HashMap::new();
+        for gone in edit.removed_files.iter().filter(|r| r.table == table) {
+            if !removed.entry(gone.level).or_default().insert(gone.number) {
+                return Err(VersionError::MissingFile { level: gone.level, file: gone.number });
+            }
+        }
+        let mut touched: Vec<usize> = added.iter().map(|a| a.level).chain(removed.keys().copied()).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        let mut next = self.clone();
+        for level in touched {
+            if level >= MAX_LEVELS {
+                return Err(VersionError::LevelOutOfRange { level });
+            }
+            if next.levels.len() <= level {
+                next.levels.resize(level + 1, Level::default());
+            }
+            let gone = removed.remove(&level).unwrap_or_default();
+            next.levels[level] = edit_level(level, &next.levels[level], &added, gone)?;
+        }
+        while next.levels.last().is_some_and(Level::is_empty) {
+            next.levels.pop();
+        }
+        if !added.is_empty() {
+            next.check_unique()?;
+        }
+        Ok(next)
+    }
+
+    /// Checks every invariant of the module's list. O(files log files).
+    pub fn check(&self) -> std::result::Result<(), VersionError> {
+        if self.levels.len() > MAX_LEVELS {
+            return Err(VersionError::LevelOutOfRange { level: self.levels.len() - 1 });
+        }
+        for (level, l) in self.levels.iter().enumerate() {
+            check_level(level, l)?;
+        }
+        self.check_unique()?;
+        self.check_age()
+    }
+
+    fn check_unique(&self) -> std::result::Result<(), VersionError> {
+        let mut seen = HashSet::with_capacity(self.file_count());
+        for (level, _, file) in self.files() {
+            if !seen.insert(file.number) {
+                return Err(VersionError::DuplicateFile { level, file: file.number });
+            }
+        }
+        Ok(())
+    }
+
+    /// Invariant 4: runs from the youngest to the oldest; per fence key the oldest sequence number a younger run can
+    /// at best have for it.
+    fn check_age(&self) -> std::result::Result<(), VersionError> {
+        let mut younger: HashMap<&[u8], &FileMeta> = HashMap::new();
+        for (level, l) in self.levels.iter().enumerate() {
+            for run in &l.runs {
+                for file in &run.files {
+                    for key in fence_keys(file) {
+                        let Some(above) = younger.get(key) else { continue };
+                        if above.max_sequence < file.min_sequence {
+                            return Err(VersionError::OlderAbove {
+                                level,
+                                file: file.number,
+                                above: above.number,
+                                above_max_sequence: above.max_sequence,
+                                min_sequence: file.min_sequence,
+                            });
+                        }
+                    }
+                }
+                for file in &run.files {
+                    for key in fence_keys(file) {
+                        let entry = younger.entry(key).or_insert(file);
+                        if file.max_sequence < entry.max_sequence {
+                            *entry = file;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The keys for which the file certainly holds an entry (or a range delete that covers them).
+fn fence_keys(file: &FileMeta) -> impl Iterator<Item = &[u8]> {
+    let largest = (!file.largest_exclusive).then_some(file.largest.as_slice());
+    std::iter::once(file.smallest.as_slice()).chain(largest)
+}
+
+/// A level's runs with some files taken out and others put in.
+fn edit_level(
+    level: usize,
+    old: &Level,
+    added: &[&AddedFile],
+    mut gone: HashSet<FileNumber>,
+) -> std::result::Result<Level, VersionError> {
+    let places = new_runs(level, old, added)?;
+    let mut runs: Vec<Arc<Run>> = Vec::with_capacity(old.runs.len() + 1);
+    runs.extend(places.newest.into_iter().rev());
+    for (index, run) in old.runs.iter().enumerate() {
+        if let Some(before) = places.before.iter().find(|(i, _)| *i == index) {
+            runs.extend(before.1.iter().rev().cloned());
+        }
+        let mut kept: Vec<Arc<FileMeta>> = run.files.iter().filter(|f| !gone.remove(&f.number)).cloned().collect();
+        if index == 0 {
+            kept.extend(places.sorted.iter().cloned());
+            kept.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        }
+        if kept.len() == run.files.len() && places.sorted.is_empty() {
+            runs.push(run.clone());
+        } else if !kept.is_empty() {
+            runs.push(Arc::new(Run { files: kept }));
+        }
+    }
+    if old.runs.is_empty() && !places.sorted.is_empty() {
+        let mut files = places.sorted;
+        files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        runs.push(Arc::new(Run { files }));
+    }
+    if let Some(&file) = gone.iter().min() {
+        return Err(VersionError::MissingFile { level, file });
+    }
+    let level_now = Level { runs };
+    check_level(level, &level_now)?;
+    Ok(level_now)
+}
+
+/// The files an edit adds to one level, by place.
+#[derive(Default)]
+struct Places {
+    sorted: Vec<Arc<FileMeta>>,
+    /// Oldest first.
+    newest: Vec<Arc<Run>>,
+    /// (index of the run they go before, runs oldest first).
+    before: Vec<(usize, Vec<Arc<Run>>)>,
+}
+
+fn new_runs(level: usize, old: &Level, added: &[&AddedFile]) -> std::result::Result<Places, VersionError> {
+    let mut places = Places::default();
+    for a in added.iter().filter(|a| a.level == level) {
+        let runs = match a.place {
+            RunPlace::Sorted if level == 0 => return Err(VersionError::SortedPlace { level, runs: old.runs.len() }),
+            RunPlace::Sorted if old.runs.len() > 1 => {
+                return Err(VersionError::SortedPlace { level, runs: old.runs.len() });
+            }
+            RunPlace::Sorted => {
+                places.sorted.push(a.file.clone());
+                continue;
+            }
+            RunPlace::Newest => &mut places.newest,
+            RunPlace::InPlaceOf(number) => {
+                let Some(index) = old.runs.iter().position(|r| r.files.iter().any(|f| f.number == number)) else {
+                    return Err(VersionError::MissingFile { level, file: number });
+                };
+                let slot = match places.before.iter().position(|(i, _)| *i == index) {
+                    Some(slot) => slot,
+                    None => {
+                        places.before.push((index, Vec::new()));
+                        places.before.len() - 1
+                    }
+                };
+                &mut places.before[slot].1
+            }
+        };
+        match runs.last_mut() {
+            Some(run) if level > 0 => Arc::make_mut(run).files.push(a.file.clone()),
+            _ => runs.push(Arc::new(Run { files: vec![a.file.clone()] })),
+        }
+    }
+    for run in places.newest.iter_mut().chain(places.before.iter_mut().flat_map(|(_, runs)| runs)) {
+        if run.files.len() > 1 {
+            Arc::make_mut(run).files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+        }
+    }
+    Ok(places)
+}
+
+/// Invariants 1 and 2 of one level.
+fn check_level(level: usize, l: &Level) -> std::result::Result<(), VersionError> {
+    for (run, r) in l.runs.iter().enumerate() {
+        if r.files.is_empty() {
+            return Err(VersionError::EmptyRun { level, run });
+        }
+        if level == 0 && r.files.len() > 1 {
+            return Err(VersionError::Level0Run { run, files: r.files.len() });
+        }
+        for file in &r.files {
+            check_file(level, file)?;
+        }
+        for pair in r.files.windows(2) {
+            if !pair[0].is_before(&pair[1]) {
+                return Err(VersionError::Overlap { level, run, left: pair[0].number, right: pair[1].number });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_file(level: usize, file: &FileMeta) -> std::result::Result<(), VersionError> {
+    if file.ends_before(&file.smallest) {
+        return Err(VersionError::InvertedFence { level, file: file.number });
+    }
+    if file.min_sequence > file.max_sequence || file.max_sequence > MAX_SEQUENCE_NUMBER {
+        return Err(VersionError::InvertedSequence {
+            level,
+            file: file.number,
+            min: file.min_sequence,
+            max: file.max_sequence,
+        });
+    }
+    Ok(())
+}
+
+/// A broken invariant of a version, or an edit that does not fit it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VersionError {
+    /// A level beyond the last possible one.
+    LevelOutOfRange {
+        /// The level.
+        level: usize,
+    },
+    /// A file to be removed, or to be replaced, is not in the level.
+    MissingFile {
+        /// The level.
+        level: usize,
+        /// The file.
+        file: FileNumber,
+    },
+    /// A file occurs twice.
+    DuplicateFile {
+        /// The level of the second occurrence.
+        level: usize,
+        /// The file.
+        file: FileNumber,
+    },
+    /// A run without files.
+    EmptyRun {
+        /// The level.
+        level: usize,
+        /// The run's index, 0 the newest.
+        run: usize,
+    },
+    /// A level-0 run of several files.
+    Level0Run {
+        /// The run's index, 0 the newest.
+        run: usize,
+        /// How many files it has.
+        files: usize,
+    },
+    /// A file was to be sorted into a level that has several runs, or into level 0.
+    SortedPlace {
+        /// The level.
+        level: usize,
+        /// How many runs it has.
+        runs: usize,
+    },
+    /// Two neighbours of a run overlap or are in the wrong order.
+    Overlap {
+        /// The level.
+        level: usize,
+        /// The run's index, 0 the newest.
+        run: usize,
+        /// The file on the left.
+        left: FileNumber,
+        /// The file on the right.
+        right: FileNumber,
+    },
+    /// A file's range holds no key.
+    InvertedFence {
+        /// The level.
+        level: usize,
+        /// The file.
+        file: FileNumber,
+    },
+    /// A file's oldest sequence number is above its newest, or that is out of range.
+    InvertedSequence {
+        /// The level.
+        level: usize,
+        /// The file.
+        file: FileNumber,
+        /// Its oldest sequence number.
+        min: u64,
+        /// Its newest sequence number.
+        max: u64,
+    },
+    /// A file that holds only older entries than another lies above it, and both hold an entry for one key.
+    OlderAbove {
+        /// The level of the lower file.
+        level: usize,
+        /// The lower file.
+        file: FileNumber,
+        /// The file above.
+        above: FileNumber,
+        /// The newest sequence number above.
+        above_max_sequence: u64,
+        /// The oldest sequence number of the lower file.
+        min_sequence: u64,
+    },
+}
+
+impl fmt::Display for VersionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LevelOutOfRange { level } => write!(f, "level {level} is beyond the last possible one"),
+            Self::MissingFile { level, file } => write!(f, "file {file} is not in level {level}"),
+            Self::DuplicateFile { level, file } => write!(f, "file {file} occurs a second time, in level {level}"),
+            Self::EmptyRun { level, run } => write!(f, "run {run} of level {level} has no files"),
+            Self::Level0Run { run, files } => write!(f, "run {run} of level 0 has {files} files instead of one"),
+            Self::SortedPlace { level, runs } => write!(f, "cannot sort a file into level {level} with {runs} runs"),
+            Self::Overlap { level, run, left, right } => {
+                write!(f, "files {left} and {right} of level {level}, run {run}, overlap or are out of order")
+            }
+            Self::InvertedFence { level, file } => write!(f, "the key range of file {file} in level {level} is empty"),
+            Self::InvertedSequence { level, file, min, max } => {
+                write!(f, "the sequence numbers {min}-{max} of file {file} in level {level} are no range")
+            }
+            Self::OlderAbove { level, file, above, above_max_sequence, min_sequence } => write!(
+                f,
+                "file {above} (up to #{above_max_sequence}) lies above file {file} in level {level} (from \
+                 #{min_sequence}), is older, and shares a key with it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for VersionError {}
+
+impl From<VersionError> for Error {
+    fn from(error: VersionError) -> Self {
+        Error::new(ErrorKind::InvalidArgument, format!("version edit does not fit: {error}")).caused_by(error)
+    }
+}

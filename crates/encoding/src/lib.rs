@@ -1,1 +1,38 @@
-//! Row formats: schemas, typed values, order-preserving keys, the packed row format
+//! Row formats: schemas, typed values, order-preserving keys and the packed row format.
+//!
+//! A typed table maps a row to one entry: the primary key columns become the key ([`key`]), all other columns become
+//! the value ([`packed`]). Nothing here performs I/O, and nothing panics on malformed bytes.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use mycelium_encoding::{DatumRef, PackedLayout, Schema, key};
+//!
+//! let schema = Arc::new(Schema::parse("id int64 not null, name utf8, score float64, primary key (id)")?);
+//! let layout = PackedLayout::new(schema.clone());
+//! let row = [DatumRef::Int64(7), DatumRef::Utf8("spore"), DatumRef::Null];
+//!
+//! let (mut key, mut value) = (Vec::new(), Vec::new());
+//! key::encode_row_key(&schema, &row, &mut key)?;
+//! layout.encode_row(&row, &mut value)?;
+//!
+//! let packed = layout.row(&value)?;
+//! assert_eq!(packed.datum(1)?, Some(DatumRef::Utf8("spore")));
+//! assert_eq!(packed.datum(2)?, Some(DatumRef::Null));
+//! assert_eq!(key::decode_key(&schema, &key)?[0].borrowed(), DatumRef::Int64(7));
+//! # Ok::<(), mycelium_base::Error>(())
+//! ```
+
+pub mod batch;
+pub mod combiner;
+pub mod datum;
+mod datum_text;
+pub mod key;
+pub mod packed;
+pub mod schema;
+mod schema_text;
+
+pub use batch::{BatchRows, RecordBatchBuilder};
+pub use combiner::PatchCombiner;
+pub use datum::{Datum, DatumRef};
+pub use packed::{ColumnState, PackedLayout, PackedRow};
+pub use schema::{Column, ColumnType, Schema, TimeUnit};

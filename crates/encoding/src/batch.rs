@@ -1,0 +1,482 @@
+//! Rows to Arrow record batches and back.
+//!
+//! [`RecordBatchBuilder`] takes (key, packed value) pairs in scan order and appends the projected columns straight from
+//! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch.
+//! [`BatchRows`] is the reverse: it makes keys and packed values of the rows of a record batch.
+
+use std::sync::Arc;
+
+use arrow_array::builder::BooleanBufferBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::*;
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray,
+};
+use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, SchemaRef};
+use mycelium_base::{Error, ErrorKind, Result};
+
+use crate::key::KeyReader;
+use crate::packed::{RawColumn, array};
+use crate::{ColumnState, ColumnType, DatumRef, PackedLayout, Schema, TimeUnit};
+
+/// Text and binary of one column beyond which a batch counts as full.
+const FULL_BYTES: usize = 1 << 30;
+
+/// Collects rows into record batches. Not thread-safe; reuse it for all batches of a scan.
+#[derive(Debug)]
+pub struct RecordBatchBuilder {
+    layout: Arc<PackedLayout>,
+    arrow: SchemaRef,
+    rows_per_batch: usize,
+    rows: usize,
+    /// In projection order.
+    columns: Vec<ColumnBuilder>,
+    /// For the leading primary key columns, as far as any is projected: its type and where it goes.
+    from_key: Vec<(ColumnType, Vec<usize>)>,
+    /// Physical column and where it goes.
+    from_value: Vec<(usize, usize)>,
+    scratch: Vec<u8>,
+    widest: usize,
+}
+
+impl RecordBatchBuilder {
+    /// A builder of batches of `rows_per_batch` rows with the columns of `projection`, given by schema index in any order.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if there is no such column or `rows_per_batch` is 0.
+    pub fn new(layout: Arc<PackedLayout>, projection: &[usize], rows_per_batch: usize) -> Result<Self> {
+        if rows_per_batch == 0 {
+            return Err(Error::invalid("a batch needs at least one row"));
+        }
+        let schema = layout.schema().clone();
+        let mut fields = Vec::with_capacity(projection.len());
+        let mut columns = Vec::with_capacity(projection.len());
+        let mut from_key: Vec<(ColumnType, Vec<usize>)> = Vec::new();
+        let mut from_value = Vec::new();
+        for (target, &column) in projection.iter().enumerate() {
+            let Some(definition) = schema.columns().get(column) else {
+                return Err(Error::invalid(format!("the projection names column {column}, which does not exist")));
+            };
+            fields.push(definition.to_arrow());
+            columns.push(ColumnBuilder::new(&definition.ty, definition.nullable));
+            match schema.primary_key().iter().position(|&key_column| key_column == column) {
+                Some(position) => {
+                    for &key_column in schema.primary_key().iter().take(position + 1).skip(from_key.len()) {
+                        from_key.push((schema.columns()[key_column].ty.clone(), Vec::new()));
+                    }
+                    from_key[position].1.push(target);
+                }
+                None => from_value.push((layout.physical_index(column)?, target)),
+            }
+        }
+        Ok(Self {
+            layout,
+            arrow: Arc::new(arrow_schema::Schema::new(fields)),
+            rows_per_batch,
+            rows: 0,
+            columns,
+            from_key,
+            from_value,
+            scratch: Vec::new(),
+            widest: 0,
+        })
+    }
+
+    /// The schema of the batches.
+    pub fn arrow_schema(&self) -> &SchemaRef {
+        &self.arrow
+    }
+
+    /// Rows collected since the last batch.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Whether the batch has all its rows, or so much text in one column that it must be finished.
+    pub fn is_full(&self) -> bool {
+        self.rows >= self.rows_per_batch || self.widest >= FULL_BYTES
+    }
+
+    /// Appends a row. The value is not read if no column outside the primary key is projected.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if key or value are malformed; the builder must then be dropped.
+    pub fn append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let mut reader = KeyReader::new(key);
+        for (ty, targets) in &self.from_key {
+            let datum = reader.next(ty, &mut self.scratch)?;
+            for &target in targets {
+                self.columns[target].push_datum(datum)?;
+            }
+        }
+        if !self.from_value.is_empty() {
+            let row = self.layout.row(value)?;
+            for &(index, target) in &self.from_value {
+                let bytes = match row.raw(index)? {
+                    RawColumn::Value(bytes) => Some(bytes),
+                    RawColumn::Null => None,
+                    RawColumn::Absent => return Err(absent(self.layout.name(index))),
+                };
+                let len = self.columns[target].push_raw(bytes)?;
+                self.widest = self.widest.max(len);
+            }
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// The rows collected so far as a batch (maybe an empty one); the builder starts a new one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if a text column is not UTF-8 or a column that may not be null is.
+    pub fn finish(&mut self) -> Result<RecordBatch> {
+        let rows = std::mem::take(&mut self.rows);
+        self.widest = 0;
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for (column, field) in self.columns.iter_mut().zip(self.arrow.fields()) {
+            arrays.push(
+                column
+                    .finish()
+                    .map_err(|e| Error::corruption(format!("column \"{}\" is malformed", field.name())).caused_by(e))?,
+            );
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(self.arrow.clone(), arrays, &options)
+            .map_err(|e| Error::corruption("rows do not fit their schema").caused_by(e))
+    }
+}
+
+#[cold]
+fn absent(name: &str) -> Error {
+    Error::corruption(format!("a whole row lacks column \"{name}\""))
+}
+
+/// The buffers of one column.
+#[derive(Debug)]
+struct ColumnBuilder {
+    ty: ColumnType,
+    nullable: bool,
+    values: Values,
+    nulls: NullBufferBuilder,
+}
+
+/// Values by physical width: Arrow types of one width share a buffer layout.
+#[derive(Debug)]
+enum Values {
+    Bits(BooleanBufferBuilder),
+    Width1(Vec<u8>),
+    Width2(Vec<u16>),
+    Width4(Vec<u32>),
+    Width8(Vec<u64>),
+    Width16(Vec<u128>),
+    Variable { ends: Vec<i32>, bytes: Vec<u8> },
+}
+
+impl Values {
+    fn new(ty: &ColumnType) -> Self {
+        match (ty, ty.fixed_width()) {
+            (ColumnType::Bool, _) => Self::Bits(BooleanBufferBuilder::new(0)),
+            (_, Some(1)) => Self::Width1(Vec::new()),
+            (_, Some(2)) => Self::Width2(Vec::new()),
+            (_, Some(4)) => Self::Width4(Vec::new()),
+            (_, Some(8)) => Self::Width8(Vec::new()),
+            (_, Some(_)) => Self::Width16(Vec::new()),
+            (_, None) => Self::Variable { ends: vec![0], bytes: Vec::new() },
+        }
+    }
+}
+
+impl ColumnBuilder {
+    fn new(ty: &ColumnType, nullable: bool) -> Self {
+        Self { ty: ty.clone(), nullable, values: Values::new(ty), nulls: NullBufferBuilder::new(0) }
+    }
+
+    /// Appends a packed slot or variable bytes; returns the bytes of text or binary collected.
+    #[inline]
+    fn push_raw(&mut self, raw: Option<&[u8]>) -> Result<usize> {
+        match raw {
+            Some(_) => self.nulls.append_non_null(),
+            None if self.nullable => self.nulls.append_null(),
+            None => return Err(Error::corruption("a column that may not be null is null")),
+        }
+        match &mut self.values {
+            Values::Bits(bits) => bits.append(match raw {
+                None => false,
+                Some(slot) => match array::<1>(slot)?[0] {
+                    bit @ (0 | 1) => bit == 1,
+                    other => return Err(Error::corruption("malformed bool in a packed row").expected("0 or 1", other)),
+                },
+            }),
+            Values::Width1(values) => values.push(raw.map_or(Ok([0]), array)?[0]),
+            Values::Width2(values) => values.push(u16::from_le_bytes(raw.map_or(Ok([0; 2]), array)?)),
+            Values::Width4(values) => values.push(u32::from_le_bytes(raw.map_or(Ok([0; 4]), array)?)),
+            Values::Width8(values) => values.push(u64::from_le_bytes(raw.map_or(Ok([0; 8]), array)?)),
+            Values::Width16(values) => values.push(u128::from_le_bytes(raw.map_or(Ok([0; 16]), array)?)),
+            Values::Variable { ends, bytes } => {
+                bytes.extend_from_slice(raw.unwrap_or_default());
+                match i32::try_from(bytes.len()) {
+                    Ok(end) => ends.push(end),
+                    Err(_) => {
+                        return Err(Error::invalid(
+                            "a batch holds over 2 GiB of text in one column; finish it when it is full",
+                        ));
+                    }
+                }
+                return Ok(bytes.len());
+            }
+        }
+        Ok(0)
+    }
+
+    /// Appends a key column.
+    #[inline]
+    fn push_datum(&mut self, datum: DatumRef<'_>) -> Result<usize> {
+        match datum {
+            DatumRef::Null => self.push_raw(None),
+            DatumRef::Bool(v) => self.push_raw(Some(&[u8::from(v)])),
+            DatumRef::Int8(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::Int16(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::Int32(v) | DatumRef::Date32(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::Int64(v) | DatumRef::Timestamp(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::UInt8(v) => self.push_raw(Some(&[v])),
+            DatumRef::UInt16(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::UInt32(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::UInt64(v) => self.push_raw(Some(&v.to_le_bytes())),
+            DatumRef::Float32(v) => self.push_raw(Some(&v.to_bits().to_le_bytes())),
+            DatumRef::Float64(v) => self.push_raw(Some(&v.to_bits().to_le_bytes())),
+            DatumRef::Utf8(v) => self.push_raw(Some(v.as_bytes())),
+            DatumRef::Binary(v) => self.push_raw(Some(v)),
+            DatumRef::Decimal128(v) => self.push_raw(Some(&v.to_le_bytes())),
+        }
+    }
+
+    fn finish(&mut self) -> std::result::Result<ArrayRef, ArrowError> {
+        let nulls = self.nulls.finish();
+        let buffer = match std::mem::replace(&mut self.values, Values::new(&self.ty)) {
+            Values::Bits(mut bits) => return Ok(Arc::new(BooleanArray::new(bits.finish(), nulls))),
+            Values::Variable { ends, bytes } => {
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+                let bytes = Buffer::from_vec(bytes);
+                return Ok(if self.ty == ColumnType::Utf8 {
+                    Arc::new(StringArray::try_new(offsets, bytes, nulls)?)
+                } else {
+                    Arc::new(BinaryArray::try_new(offsets, bytes, nulls)?)
+                });
+            }
+            Values::Width1(values) => Buffer::from_vec(values),
+            Values::Width2(values) => Buffer::from_vec(values),
+            Values::Width4(values) => Buffer::from_vec(values),
+            Values::Width8(values) => Buffer::from_vec(values),
+            Values::Width16(values) => Buffer::from_vec(values),
+        };
+        macro_rules! primitive {
+            ($ty:ty) => {{
+                let len = buffer.len() / size_of::<<$ty as ArrowPrimitiveType>::Native>();
+                let values = PrimitiveArray::<$ty>::try_new(ScalarBuffer::new(buffer, 0, len), nulls)?;
+                Arc::new(values.with_data_type(self.ty.to_arrow())) as ArrayRef
+            }};
+        }
+        Ok(match &self.ty {
+            ColumnType::Int8 => primitive!(Int8Type),
+            ColumnType::Int16 => primitive!(Int16Type),
+            ColumnType::Int32 => primitive!(Int32Type),
+            ColumnType::Int64 => primitive!(Int64Type),
+            ColumnType::UInt8 => primitive!(UInt8Type),
+            ColumnType::UInt16 => primitive!(UInt16Type),
+            ColumnType::UInt32 => primitive!(UInt32Type),
+            ColumnType::UInt64 => primitive!(UInt64Type),
+            ColumnType::Float32 => primitive!(Float32Type),
+            ColumnType::Float64 => primitive!(Float64Type),
+            ColumnType::Date32 => primitive!(Date32Type),
+            ColumnType::Timestamp(TimeUnit::Second, _) => primitive!(TimestampSecondType),
+            ColumnType::Timestamp(TimeUnit::Millisecond, _) => primitive!(TimestampMillisecondType),
+            ColumnType::Timestamp(TimeUnit::Microsecond, _) => primitive!(TimestampMicrosecondType),
+            ColumnType::Timestamp(TimeUnit::Nanosecond, _) => primitive!(TimestampNanosecondType),
+            ColumnType::Decimal128(..) => primitive!(Decimal128Type),
+            ColumnType::Bool | ColumnType::Utf8 | ColumnType::Binary => {
+                return Err(ArrowError::ComputeError("a column changed its type".into()));
+            }
+        })
+    }
+}
+
+/// The rows of a record batch as keys and packed values.
+#[derive(Debug)]
+pub struct BatchRows<'a> {
+    layout: &'a PackedLayout,
+    rows: usize,
+    /// By schema column; `None` where the batch lacks it.
+    columns: Vec<Option<ColumnReader<'a>>>,
+}
+
+impl<'a> BatchRows<'a> {
+    /// Finds the columns of the table in `batch`, by name; the batch's types must be those of [`Schema::to_arrow`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`]: a column of another type, one that the table does not have, or no column for one of the
+    /// primary key.
+    pub fn new(layout: &'a PackedLayout, batch: &'a RecordBatch) -> Result<Self> {
+        let schema: &Schema = layout.schema();
+        let mut columns: Vec<Option<ColumnReader<'a>>> = (0..schema.columns().len()).map(|_| None).collect();
+        for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+            let Some(index) = schema.index_of(field.name()) else {
+                return Err(Error::invalid(format!("the table has no column \"{}\"", field.name())));
+            };
+            let ty = &schema.columns()[index].ty;
+            if *field.data_type() != ty.to_arrow() {
+                return Err(Error::invalid(format!(
+                    "column \"{}\" is of type {ty}, not {}",
+                    field.name(),
+                    field.data_type()
+                )));
+            }
+            if columns[index].replace(ColumnReader::new(ty, array)?).is_some() {
+                return Err(Error::invalid(format!("column \"{}\" appears twice", field.name())));
+            }
+        }
+        for &index in schema.primary_key() {
+            if columns[index].is_none() {
+                let name = &schema.columns()[index].name;
+                return Err(Error::invalid(format!("the batch lacks the primary key column \"{name}\"")));
+            }
+        }
+        Ok(Self { layout, rows: batch.num_rows(), columns })
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Appends the key and the packed value of row `row`; columns that the batch lacks are null.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if there is no such row or a column cannot hold its value.
+    pub fn encode_row(&self, row: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
+        self.encode_key(row, key)?;
+        self.layout.encode_with(|column| self.state(column, row, ColumnState::Null), value)
+    }
+
+    /// As [`BatchRows::encode_row`], for a patch: columns that the batch lacks are absent.
+    ///
+    /// # Errors
+    /// As [`BatchRows::encode_row`].
+    pub fn encode_patch(&self, row: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
+        self.encode_key(row, key)?;
+        self.layout.encode_with(|column| self.state(column, row, ColumnState::Absent), value)
+    }
+
+    fn state(&self, column: usize, row: usize, missing: ColumnState<'a>) -> ColumnState<'a> {
+        self.columns[column].as_ref().map_or(missing, |reader| reader.get(row).into())
+    }
+
+    fn encode_key(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
+        if row >= self.rows {
+            return Err(Error::invalid(format!("the batch has no row {row}")));
+        }
+        let schema = self.layout.schema();
+        let start = key.len();
+        for &column in schema.primary_key() {
+            let datum = self.columns[column].as_ref().map_or(DatumRef::Null, |reader| reader.get(row));
+            datum.check(&schema.columns()[column])?;
+            crate::key::encode_datum(datum, key);
+        }
+        crate::key::check_len(key.len() - start)
+    }
+}
+
+/// An array of one of our types.
+#[derive(Debug)]
+enum ColumnReader<'a> {
+    Bool(&'a BooleanArray),
+    Int8(&'a PrimitiveArray<Int8Type>),
+    Int16(&'a PrimitiveArray<Int16Type>),
+    Int32(&'a PrimitiveArray<Int32Type>),
+    Int64(&'a PrimitiveArray<Int64Type>),
+    UInt8(&'a PrimitiveArray<UInt8Type>),
+    UInt16(&'a PrimitiveArray<UInt16Type>),
+    UInt32(&'a PrimitiveArray<UInt32Type>),
+    UInt64(&'a PrimitiveArray<UInt64Type>),
+    Float32(&'a PrimitiveArray<Float32Type>),
+    Float64(&'a PrimitiveArray<Float64Type>),
+    Utf8(&'a StringArray),
+    Binary(&'a BinaryArray),
+    Date32(&'a PrimitiveArray<Date32Type>),
+    Timestamp(&'a dyn Array, &'a ScalarBuffer<i64>),
+    Decimal128(&'a PrimitiveArray<Decimal128Type>),
+}
+
+impl<'a> ColumnReader<'a> {
+    fn new(ty: &ColumnType, array: &'a ArrayRef) -> Result<Self> {
+        let reader = match ty {
+            ColumnType::Bool => array.as_boolean_opt().map(Self::Bool),
+            ColumnType::Int8 => array.as_primitive_opt().map(Self::Int8),
+            ColumnType::Int16 => array.as_primitive_opt().map(Self::Int16),
+            ColumnType::Int32 => array.as_primitive_opt().map(Self::Int32),
+            ColumnType::Int64 => array.as_primitive_opt().map(Self::Int64),
+            ColumnType::UInt8 => array.as_primitive_opt().map(Self::UInt8),
+            ColumnType::UInt16 => array.as_primitive_opt().map(Self::UInt16),
+            ColumnType::UInt32 => array.as_primitive_opt().map(Self::UInt32),
+            ColumnType::UInt64 => array.as_primitive_opt().map(Self::UInt64),
+            ColumnType::Float32 => array.as_primitive_opt().map(Self::Float32),
+            ColumnType::Float64 => array.as_primitive_opt().map(Self::Float64),
+            ColumnType::Utf8 => array.as_string_opt().map(Self::Utf8),
+            ColumnType::Binary => array.as_binary_opt().map(Self::Binary),
+            ColumnType::Date32 => array.as_primitive_opt().map(Self::Date32),
+            ColumnType::Timestamp(TimeUnit::Second, _) => timestamps::<TimestampSecondType>(array),
+            ColumnType::Timestamp(TimeUnit::Millisecond, _) => timestamps::<TimestampMillisecondType>(array),
+            ColumnType::Timestamp(TimeUnit::Microsecond, _) => timestamps::<TimestampMicrosecondType>(array),
+            ColumnType::Timestamp(TimeUnit::Nanosecond, _) => timestamps::<TimestampNanosecondType>(array),
+            ColumnType::Decimal128(..) => array.as_primitive_opt().map(Self::Decimal128),
+        };
+        reader.ok_or_else(|| Error::new(ErrorKind::InvalidArgument, format!("an array is not of type {ty}")))
+    }
+
+    #[inline]
+    fn get(&self, row: usize) -> DatumRef<'a> {
+        macro_rules! read {
+            ($kind:ident, $array:expr) => {
+                if $array.is_null(row) { DatumRef::Null } else { DatumRef::$kind($array.value(row)) }
+            };
+        }
+        match *self {
+            Self::Bool(array) => read!(Bool, array),
+            Self::Int8(array) => read!(Int8, array),
+            Self::Int16(array) => read!(Int16, array),
+            Self::Int32(array) => read!(Int32, array),
+            Self::Int64(array) => read!(Int64, array),
+            Self::UInt8(array) => read!(UInt8, array),
+            Self::UInt16(array) => read!(UInt16, array),
+            Self::UInt32(array) => read!(UInt32, array),
+            Self::UInt64(array) => read!(UInt64, array),
+            Self::Float32(array) => read!(Float32, array),
+            Self::Float64(array) => read!(Float64, array),
+            Self::Utf8(array) => read!(Utf8, array),
+            Self::Binary(array) => read!(Binary, array),
+            Self::Date32(array) => read!(Date32, array),
+            Self::Timestamp(array, ticks) => {
+                if array.is_null(row) {
+                    DatumRef::Null
+                } else {
+                    DatumRef::Timestamp(ticks[row])
+                }
+            }
+            Self::Decimal128(array) => read!(Decimal128, array),
+        }
+    }
+}
+
+fn timestamps<T: ArrowPrimitiveType<Native = i64>>(array: &ArrayRef) -> Option<ColumnReader<'_>> {
+    array.as_primitive_opt::<T>().map(|ticks| ColumnReader::Timestamp(ticks, ticks.values()))
+}

@@ -1,0 +1,125 @@
+//! Memory for nodes: chunks that never move, from which a single writer cuts pieces front to back.
+//!
+//! 1. Chunks start at 64 KiB and double up to 1 MiB, so that a small table stays small.
+//! 2. A piece that would waste much of a chunk gets a chunk of its own and leaves the current one in use.
+//! 3. All chunks are freed at once, by [`Chunks`], which the readers share; the position of the next cut ([`Bump`])
+//!    belongs to the writer alone.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use parking_lot::Mutex;
+
+use crate::sync::{AtomicUsize, Ordering};
+
+const FIRST_CHUNK: usize = 64 << 10;
+const LARGEST_CHUNK: usize = 1 << 20;
+/// Pieces above this get a chunk of their own.
+const OWN_CHUNK: usize = 128 << 10;
+/// The size of a cache line, to which chunks are aligned.
+pub(crate) const CACHE_LINE: usize = 64;
+
+/// The chunks of one memtable; frees them when dropped.
+pub(crate) struct Chunks {
+    all: Mutex<Vec<(NonNull<u8>, Layout)>>,
+    bytes: AtomicUsize,
+}
+
+// SAFETY: the pointers are owned: nothing but `Chunks` frees them, and it hands out raw memory only.
+unsafe impl Send for Chunks {}
+// SAFETY: as above; the list is behind a mutex.
+unsafe impl Sync for Chunks {}
+
+impl Chunks {
+    pub(crate) fn new() -> Self {
+        Self { all: Mutex::new(Vec::new()), bytes: AtomicUsize::new(0) }
+    }
+
+    /// Bytes of all chunks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// A new chunk of `size` (not 0) uninitialized bytes, aligned to a cache line.
+    fn add(&self, size: usize) -> NonNull<u8> {
+        let Ok(layout) = Layout::from_size_align(size, CACHE_LINE) else {
+            // Sizes come from lengths that are far below `isize::MAX`.
+            unreachable!("chunk of {size} bytes")
+        };
+        // SAFETY: the layout's size is not 0.
+        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        self.all.lock().push((chunk, layout));
+        self.bytes.fetch_add(size, Ordering::Relaxed);
+        chunk
+    }
+}
+
+impl Drop for Chunks {
+    fn drop(&mut self) {
+        for (chunk, layout) in self.all.get_mut().drain(..) {
+            // SAFETY: allocated in `add` with this layout and freed nowhere else.
+            unsafe { dealloc(chunk.as_ptr(), layout) };
+        }
+    }
+}
+
+/// The rest of the current chunk.
+pub(crate) struct Bump {
+    next: *mut u8,
+    left: usize,
+    next_chunk: usize,
+}
+
+// SAFETY: a position in a chunk, used only together with the `Chunks` it came from, by one thread at a time.
+unsafe impl Send for Bump {}
+
+impl Bump {
+    pub(crate) fn new() -> Self {
+        Self { next: std::ptr::null_mut(), left: 0, next_chunk: FIRST_CHUNK }
+    }
+
+    /// Cuts a piece of `before + after` bytes and returns the pointer between the two parts, which is aligned to 8.
+    /// If the `near` bytes from `line_from` bytes before that pointer fit into one cache line, they lie in one.
+    ///
+    /// `before`, `line_from` and `near` must be multiples of 8, and `line_from <= before`.
+    #[inline]
+    pub(crate) fn cut(
+        &mut self,
+        chunks: &Chunks,
+        before: usize,
+        after: usize,
+        line_from: usize,
+        near: usize,
+    ) -> NonNull<u8> {
+        let needed = before + after.next_multiple_of(8);
+        loop {
+            let skip = padding(self.next.addr() + before - line_from, near);
+            if skip + needed <= self.left {
+                // SAFETY: the piece lies within what is left of the chunk.
+                let middle = unsafe { self.next.add(skip + before) };
+                // SAFETY: as above; the end of the chunk at most.
+                self.next = unsafe { self.next.add(skip + needed) };
+                self.left -= skip + needed;
+                // SAFETY: a pointer into an allocation is not null.
+                return unsafe { NonNull::new_unchecked(middle) };
+            }
+            if needed > OWN_CHUNK {
+                let chunk = chunks.add(needed + CACHE_LINE);
+                let skip = padding(chunk.as_ptr().addr() + before - line_from, near);
+                // SAFETY: `skip` is less than the cache line that the chunk has beyond `needed`.
+                return unsafe { chunk.add(skip + before) };
+            }
+            let size = self.next_chunk.max((needed + CACHE_LINE).next_power_of_two());
+            self.next = chunks.add(size).as_ptr();
+            self.left = size;
+            self.next_chunk = (self.next_chunk * 2).min(LARGEST_CHUNK);
+        }
+    }
+}
+
+/// Bytes to skip so that the `near` bytes from `address` do not straddle a border between cache lines.
+#[inline]
+fn padding(address: usize, near: usize) -> usize {
+    let in_line = address % CACHE_LINE;
+    if near <= CACHE_LINE && in_line + near > CACHE_LINE { CACHE_LINE - in_line } else { 0 }
+}

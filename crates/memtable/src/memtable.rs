@@ -1,0 +1,284 @@
+//! The memtable and its writer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use mycelium_base::hash::hash_key;
+use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::{RangeDelete, RangeDeleteSet, SequenceNumber, Trailer};
+use parking_lot::Mutex;
+
+use crate::cursor::MemtableCursor;
+use crate::filter::Filter;
+use crate::node::NodeRef;
+use crate::skiplist::{Inserter, Skiplist};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// How a memtable is set up.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MemtableOptions {
+    /// Bytes of the Bloom filter of keys; 0 for none. Memory that no key maps to is not touched. 10 bits for each key
+    /// expected let about one absent key in a hundred pass.
+    pub filter_bytes: usize,
+}
+
+/// Sorted entries in memory. Any number of threads read it, without locks, while its [`MemtableWriter`] inserts.
+pub struct Memtable {
+    list: Skiplist,
+    filter: Filter,
+    entries: AtomicU64,
+    min_sequence: AtomicU64,
+    max_sequence: AtomicU64,
+    range_deletes: RangeDeletes,
+}
+
+impl Memtable {
+    /// An empty memtable and its one writer.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(options: MemtableOptions) -> (MemtableWriter, Arc<Self>) {
+        let (list, inserter) = Skiplist::new();
+        let memtable = Arc::new(Self {
+            list,
+            filter: Filter::new(options.filter_bytes),
+            entries: AtomicU64::new(0),
+            min_sequence: AtomicU64::new(u64::MAX),
+            max_sequence: AtomicU64::new(0),
+            range_deletes: RangeDeletes::new(),
+        });
+        (MemtableWriter { memtable: Arc::clone(&memtable), inserter }, memtable)
+    }
+
+    /// The versions of exactly `key` with sequence numbers at or below `snapshot`, newest first.
+    ///
+    /// Range deletes are not applied; see [`Memtable::range_deletes`]. Absent keys are mostly ruled out by the filter,
+    /// with one cache miss; else O(log n), and O(1) for each further version. Allocates nothing.
+    #[inline]
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Versions<'_> {
+        self.get_hashed(key, hash_key(key), snapshot)
+    }
+
+    /// As [`Memtable::get`], for a caller that has the key's [`hash_key`] already.
+    #[inline]
+    pub fn get_hashed(&self, key: &[u8], key_hash: u64, snapshot: SequenceNumber) -> Versions<'_> {
+        if !self.filter.may_contain(key_hash) {
+            return Versions { node: None };
+        }
+        let found = self.list.at_or_after(key, Trailer::seek_at(snapshot));
+        Versions { node: found.filter(|node| node.key() == key) }
+    }
+
+    /// A cursor over all entries, not yet positioned. It keeps the memtable alive.
+    pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
+        MemtableCursor::new(Arc::clone(self))
+    }
+
+    /// Whether the filter admits a key with this [`hash_key`]. One cache miss.
+    #[inline]
+    pub fn may_contain(&self, key_hash: u64) -> bool {
+        self.filter.may_contain(key_hash)
+    }
+
+    /// Fetches the filter's line for a key into the cache, ahead of [`Memtable::may_contain`].
+    #[inline]
+    pub fn prefetch_filter(&self, key_hash: u64) {
+        self.filter.prefetch(key_hash);
+    }
+
+    /// The range deletes, ready for lookups. Fragmented on the first call after a change, else the cost of an `Arc`.
+    pub fn range_deletes(&self) -> Arc<RangeDeleteSet> {
+        self.range_deletes.set()
+    }
+
+    /// Whether there are range deletes: one atomic load.
+    #[inline]
+    pub fn has_range_deletes(&self) -> bool {
+        self.range_deletes.count() != 0
+    }
+
+    /// The range deletes as they were inserted, in that order.
+    pub fn range_delete_list(&self) -> Vec<RangeDelete> {
+        self.range_deletes.all.lock().clone()
+    }
+
+    /// Bytes of memory held: chunks (whole), filter and range deletes.
+    pub fn memory_usage(&self) -> usize {
+        self.list.bytes() + self.filter.bytes() + self.range_deletes.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Entries inserted, range deletes not included.
+    #[inline]
+    pub fn entry_count(&self) -> u64 {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing was inserted, neither an entry nor a range delete.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.entry_count() == 0 && !self.has_range_deletes()
+    }
+
+    /// The smallest and the largest sequence number, range deletes included; `None` if empty. A read at a snapshot
+    /// below the smallest can skip this memtable.
+    #[inline]
+    pub fn sequence_range(&self) -> Option<(SequenceNumber, SequenceNumber)> {
+        let min = self.min_sequence.load(Ordering::Relaxed);
+        (min != u64::MAX).then(|| (min, self.max_sequence.load(Ordering::Relaxed).max(min)))
+    }
+
+    /// The smallest key of an entry; range deletes do not count.
+    pub fn first_key(&self) -> Option<&[u8]> {
+        self.list.first().map(NodeRef::key)
+    }
+
+    /// The largest key of an entry; range deletes do not count. O(log n).
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.list.last().map(NodeRef::key)
+    }
+
+    pub(crate) fn list(&self) -> &Skiplist {
+        &self.list
+    }
+
+    /// Widens the sequence range; for the writer only.
+    #[inline]
+    fn note_sequence(&self, sequence: SequenceNumber) {
+        if sequence < self.min_sequence.load(Ordering::Relaxed) {
+            self.min_sequence.store(sequence, Ordering::Relaxed);
+        }
+        if sequence > self.max_sequence.load(Ordering::Relaxed) {
+            self.max_sequence.store(sequence, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Memtable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memtable")
+            .field("entries", &self.entry_count())
+            .field("range_deletes", &self.range_deletes.count())
+            .field("sequence_range", &self.sequence_range())
+            .field("memory_usage", &self.memory_usage())
+            .finish()
+    }
+}
+
+/// Inserts into its memtable. There is one for each, and inserting needs `&mut`: that makes it the only writer.
+pub struct MemtableWriter {
+    memtable: Arc<Memtable>,
+    inserter: Inserter,
+}
+
+impl MemtableWriter {
+    /// Inserts an entry. Readers may find it from now on, before the call returns even.
+    ///
+    /// O(log n); O(1) right after the entry inserted last. No two entries may have the same key and trailer.
+    ///
+    /// # Panics
+    /// If the key or value is longer than [`MAX_KEY_LEN`] and [`MAX_VALUE_LEN`]. (Callers check where input enters.)
+    #[inline]
+    pub fn insert(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        assert!(key.len() <= MAX_KEY_LEN && value.len() <= MAX_VALUE_LEN, "entry exceeds the limits");
+        let memtable = &*self.memtable;
+        let hash = hash_key(key);
+        memtable.filter.prefetch(hash);
+        // SAFETY: list and inserter were made together; `seek` comes right before `insert_here`, with the same entry.
+        unsafe {
+            self.inserter.seek(&memtable.list, key, trailer);
+            memtable.filter.insert(hash);
+            memtable.note_sequence(trailer.sequence());
+            self.inserter.insert_here(&memtable.list, key, trailer, value);
+        }
+        memtable.entries.store(memtable.entries.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Inserts a range delete. One that covers nothing (`start >= end`) is kept, too, but changes nothing.
+    pub fn insert_range_delete(&mut self, delete: RangeDelete) {
+        self.memtable.note_sequence(delete.sequence);
+        self.memtable.range_deletes.push(delete);
+    }
+
+    /// The memtable written to.
+    pub fn memtable(&self) -> &Arc<Memtable> {
+        &self.memtable
+    }
+}
+
+impl fmt::Debug for MemtableWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MemtableWriter").field(&self.memtable).finish()
+    }
+}
+
+/// The versions of one key, newest first: sequence number with operation, and value.
+pub struct Versions<'a> {
+    node: Option<NodeRef<'a>>,
+}
+
+impl<'a> Iterator for Versions<'a> {
+    type Item = (Trailer, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let node = self.node?;
+        self.node = node.next().filter(|next| next.same_key(node));
+        Some((node.trailer(), node.value()))
+    }
+}
+
+impl std::iter::FusedIterator for Versions<'_> {}
+
+/// The range deletes, and their fragments as of some count.
+struct RangeDeletes {
+    all: Mutex<Vec<RangeDelete>>,
+    count: AtomicUsize,
+    bytes: AtomicUsize,
+    fragmented: ArcSwap<Fragmented>,
+}
+
+struct Fragmented {
+    count: usize,
+    set: Arc<RangeDeleteSet>,
+}
+
+impl RangeDeletes {
+    fn new() -> Self {
+        Self {
+            all: Mutex::new(Vec::new()),
+            count: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            fragmented: ArcSwap::from_pointee(Fragmented { count: 0, set: Arc::default() }),
+        }
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    fn push(&self, delete: RangeDelete) {
+        // Twice: once as given, once in the fragments.
+        let bytes = 2 * (size_of::<RangeDelete>() + delete.start.len() + delete.end.len());
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mut all = self.all.lock();
+        all.push(delete);
+        self.count.store(all.len(), Ordering::Release);
+    }
+
+    /// Includes at least what was pushed before the call.
+    fn set(&self) -> Arc<RangeDeleteSet> {
+        let count = self.count();
+        let current = self.fragmented.load();
+        if current.count >= count {
+            return Arc::clone(&current.set);
+        }
+        let all = self.all.lock();
+        let current = self.fragmented.load();
+        if current.count == all.len() {
+            return Arc::clone(&current.set);
+        }
+        let set = Arc::new(RangeDeleteSet::new(all.iter()));
+        self.fragmented.store(Arc::new(Fragmented { count: all.len(), set: Arc::clone(&set) }));
+        set
+    }
+}

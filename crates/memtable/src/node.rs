@@ -1,0 +1,222 @@
+//! A node: an entry and the tower of links that leads on from it.
+//!
+//! ```text
+//!            tower, top level first                 the pointer to a node points here
+//!   +-----------------+-----------------+          v
+//!   | link of level 1 | link of level 0 | trailer u64 | key length u32 | value length u32 | key, at least 8 bytes | value
+//!   +-----------------+-----------------+
+//!   a link: pointer to the next node of the level, prefix of that node's key
+//! ```
+//!
+//! The prefix of a key are its first eight bytes, filled up with zeroes, as a big-endian integer: if two prefixes
+//! differ, the keys compare as they do.
+//!
+//! Invariant of links (what makes prefixes safe to use without a lock): **the prefix loaded from a link after the
+//! pointer is at most the prefix of the node pointed to.** A link is only ever redirected to a smaller key, prefix
+//! first and then, with release, the pointer; so whoever loads the pointer with acquire sees its prefix or that of an
+//! even smaller key.
+
+use std::ptr::{self, NonNull};
+
+use mycelium_base::Trailer;
+
+use crate::arena::{Bump, Chunks};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// Levels of the tallest tower. Level `n` holds a 2^n-th of all nodes.
+pub(crate) const MAX_HEIGHT: usize = 24;
+
+/// The part of a node that has a fixed size.
+#[repr(C)]
+pub(crate) struct Node {
+    trailer: Trailer,
+    key_len: u32,
+    value_len: u32,
+}
+
+/// A link of a tower.
+#[repr(C)]
+pub(crate) struct Link {
+    next: AtomicPtr<Node>,
+    prefix: AtomicU64,
+}
+
+impl Link {
+    fn new(next: *mut Node, prefix: u64) -> Self {
+        Self { next: AtomicPtr::new(next), prefix: AtomicU64::new(prefix) }
+    }
+
+    /// The next node of the level, or null.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> *mut Node {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// At most the prefix of the node that `next()` returned before; exactly it for the writer.
+    #[inline(always)]
+    pub(crate) fn prefix(&self) -> u64 {
+        self.prefix.load(Ordering::Relaxed)
+    }
+
+    /// Redirects the link to a node before the present one.
+    #[inline]
+    pub(crate) fn redirect(&self, next: *mut Node, prefix: u64) {
+        self.prefix.store(prefix, Ordering::Relaxed);
+        self.next.store(next, Ordering::Release);
+    }
+}
+
+/// The first eight bytes of a key as a number that orders like them.
+#[inline(always)]
+pub(crate) fn key_prefix(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut padded = [0; 8];
+            padded[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(padded)
+        }
+    }
+}
+
+const LINK: usize = size_of::<Link>();
+const FIXED: usize = size_of::<Node>();
+
+/// Writes a node of `height` levels into the arena. Its links are set to null.
+///
+/// The lowest link, the fixed part and the prefix lie in one cache line: that is what a search looks at.
+pub(crate) fn write_node(
+    bump: &mut Bump,
+    chunks: &Chunks,
+    height: usize,
+    key: &[u8],
+    trailer: Trailer,
+    value: &[u8],
+) -> NonNull<Node> {
+    const { assert!(LINK.is_multiple_of(8) && align_of::<Link>() <= 8 && align_of::<Node>() <= 8) };
+    let key_room = key.len().max(8);
+    let node = bump.cut(chunks, height * LINK, FIXED + key_room + value.len(), LINK, LINK + FIXED + 8).cast::<Node>();
+    // SAFETY: the arena gave `height * LINK` bytes before and `FIXED + key_room + value.len()` bytes after the pointer,
+    // aligned to 8, to nobody else. Lengths fit: the caller checked them.
+    unsafe {
+        for level in 0..height {
+            node.as_ptr().cast::<Link>().sub(level + 1).write(Link::new(ptr::null_mut(), 0));
+        }
+        node.write(Node { trailer, key_len: key.len() as u32, value_len: value.len() as u32 });
+        let bytes = node.as_ptr().cast::<u8>().add(FIXED);
+        if key.len() < 8 {
+            bytes.cast::<[u8; 8]>().write([0; 8]);
+        }
+        ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
+        ptr::copy_nonoverlapping(value.as_ptr(), bytes.add(key_room), value.len());
+    }
+    node
+}
+
+/// A reference to a node of a living arena.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NodeRef<'a>(NonNull<Node>, std::marker::PhantomData<&'a Chunks>);
+
+impl<'a> NodeRef<'a> {
+    /// # Safety
+    /// `node` was written by [`write_node`] into chunks that live for `'a`, and that happened before this call.
+    #[inline(always)]
+    pub(crate) unsafe fn new(node: NonNull<Node>) -> Self {
+        Self(node, std::marker::PhantomData)
+    }
+
+    /// As [`NodeRef::new`], or `None` for null.
+    ///
+    /// # Safety
+    /// As for [`NodeRef::new`] unless null.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(node: *mut Node) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        NonNull::new(node).map(|node| unsafe { Self::new(node) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut Node {
+        self.0.as_ptr()
+    }
+
+    /// The link of a level.
+    ///
+    /// # Safety
+    /// `level` is less than the node's height.
+    #[inline(always)]
+    pub(crate) unsafe fn link(self, level: usize) -> &'a Link {
+        // SAFETY: the tower lies before the node, in the same chunk, and has that many links.
+        unsafe { &*self.0.as_ptr().cast::<Link>().sub(level + 1) }
+    }
+
+    /// The next node in order.
+    #[inline(always)]
+    pub(crate) fn next(self) -> Option<NodeRef<'a>> {
+        // SAFETY: every node has a level 0; its link leads to a node of the same chunks, written before it was linked.
+        unsafe { Self::from_raw(self.link(0).next()) }
+    }
+
+    #[inline(always)]
+    fn fixed(self) -> &'a Node {
+        // SAFETY: written before the node could be reached, and never again.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> *const u8 {
+        // SAFETY: the key follows the fixed part in the same chunk.
+        unsafe { self.0.as_ptr().cast::<u8>().add(FIXED) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefix(self) -> u64 {
+        // SAFETY: a key has room for at least 8 bytes, all written.
+        u64::from_be_bytes(unsafe { self.bytes().cast::<[u8; 8]>().read() })
+    }
+
+    #[inline(always)]
+    pub(crate) fn key(self) -> &'a [u8] {
+        // SAFETY: that many bytes were written there and never change while the chunks live.
+        unsafe { std::slice::from_raw_parts(self.bytes(), self.fixed().key_len as usize) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn value(self) -> &'a [u8] {
+        let fixed = self.fixed();
+        // SAFETY: as for the key.
+        unsafe {
+            let start = self.bytes().add((fixed.key_len as usize).max(8));
+            std::slice::from_raw_parts(start, fixed.value_len as usize)
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn trailer(self) -> Trailer {
+        self.fixed().trailer
+    }
+
+    /// Whether the node sorts before (`key`, `trailer`), where `prefix` is the key's.
+    #[inline(always)]
+    pub(crate) fn is_before(self, key: &[u8], prefix: u64, trailer: Trailer) -> bool {
+        let own = self.prefix();
+        if own != prefix {
+            return own < prefix;
+        }
+        self.is_before_slow(key, trailer)
+    }
+
+    #[inline(never)]
+    fn is_before_slow(self, key: &[u8], trailer: Trailer) -> bool {
+        match self.key().cmp(key) {
+            std::cmp::Ordering::Equal => self.fixed().trailer > trailer,
+            ordering => ordering.is_lt(),
+        }
+    }
+
+    /// Whether two nodes have the same key.
+    #[inline]
+    pub(crate) fn same_key(self, other: NodeRef<'_>) -> bool {
+        self.prefix() == other.prefix() && self.key() == other.key()
+    }
+}

@@ -155,9 +155,9 @@ impl MemoryFile {
     /// Writes `[start, end)` of the current contents, zeros where they end.
     fn write_range(&self, start: usize, end: usize, bytes: &mut [u8]) {
         let end = end.min(bytes.len());
-        let known = self.current.len().clamp(start.min(end), end);
         if start < end {
-            bytes[start..known].copy_from_slice(&self.current[start..known]);
+            let known = self.current.len().clamp(start, end);
+            bytes[start..known].copy_from_slice(self.current.get(start..known).unwrap_or_default());
             bytes[known..end].fill(0);
         }
     }

@@ -1,2 +1,113 @@
-//! Stub.
-fn main() {}
+//! The same workloads against RocksDB, fjall, redb and LMDB, in alternating runs, with ratios and their spread.
+//!
+//! ```text
+//! cargo xtask peers -- --engines mycelium,rocksdb --repetitions 3 --json-file peers.json
+//! ```
+//!
+//! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
+
+mod fjall_store;
+mod gather;
+mod lmdb;
+mod redb_store;
+mod rocks;
+mod scenarios;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use mycelium_bench::{Result, RunSettings, StoreFactory, isolation, run_scenarios};
+
+/// Compares Mycelium with other storage engines.
+#[derive(Parser, Debug)]
+struct Line {
+    /// Engines to run, in order, separated by commas.
+    #[arg(long, value_delimiter = ',', default_value = "mycelium,rocksdb")]
+    engines: Vec<String>,
+    /// Run only scenarios whose names contain one of these (100b, 1kb, cache-tenth, cache-all, none, lz4), separated by
+    /// commas; a name must contain all of the parts joined by `+`.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Fraction of the entries of the comparison: 1 is 5 million x 100 B and 1 million x 1,024 B.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Times that everything is run.
+    #[arg(long, default_value_t = 3)]
+    repetitions: u32,
+    /// Seconds of every reading phase.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// A twentieth of the entries, one second a phase, one repetition: to see that everything runs.
+    #[arg(long)]
+    quick: bool,
+    /// Mebibytes of memory, page cache included: by a cgroup where one can be made, else by direct I/O.
+    #[arg(long)]
+    memory_limit_mib: Option<u64>,
+    /// Where stores are made and removed.
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("mycelium-peers"))]
+    directory: PathBuf,
+    /// Write the report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    /// Name the scenarios and leave.
+    #[arg(long)]
+    list: bool,
+}
+
+fn factories() -> Vec<&'static dyn StoreFactory> {
+    vec![
+        #[cfg(feature = "engine")]
+        &mycelium_bench::MyceliumFactory,
+        &rocks::RocksFactory,
+        &fjall_store::FjallFactory,
+        &redb_store::RedbFactory,
+        &lmdb::LmdbFactory,
+    ]
+}
+
+fn run(line: &Line) -> Result<()> {
+    let factories = factories();
+    let (scale, seconds, repetitions) =
+        if line.quick { (line.scale / 20.0, 1.0, 1) } else { (line.scale, line.seconds, line.repetitions) };
+    let scenarios = scenarios::scenarios(scale, seconds, &line.only);
+    if line.list {
+        for scenario in &scenarios {
+            println!("{}", scenario.name);
+        }
+        return Ok(());
+    }
+    let engines: Vec<&str> = line.engines.iter().map(String::as_str).collect();
+    for engine in &engines {
+        if !factories.iter().any(|factory| factory.name() == *engine) {
+            let known: Vec<_> = factories.iter().map(|factory| factory.name()).collect();
+            return Err(format!("there is no engine {engine:?}; there are {}", known.join(", ")).into());
+        }
+    }
+    let settings = RunSettings {
+        directory: line.directory.clone(),
+        repetitions,
+        isolate: true,
+        memory_limit: line.memory_limit_mib.map(|mib| mib << 20),
+        subject: engines.first().map(|engine| (*engine).to_owned()),
+        progress: true,
+    };
+    let report = run_scenarios(&scenarios, &engines, &settings, &factories)?;
+    print!("{}", report.table());
+    if let Some(path) = &line.json_file {
+        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    isolation::serve_if_child(&factories());
+    match run(&Line::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-peers: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The options of `mycelium bench`, and the entry point behind it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::isolation;
+use crate::keys::ValueKind;
+use crate::report::Report;
+use crate::scenario::{RunSettings, Scenario, run_scenarios};
+use crate::store::{Compression, Result, StoreFactory, StoreOptions};
+use crate::workloads::{Dataset, Pace, Phase};
+
+/// What to run and how. A set of clap arguments; `BenchArgs::default()` is what an empty command line gives.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
+    /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store.
+    #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// Entries that a fill stores.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub entries: u64,
+    /// Bytes of a value (at least 8; keys are 16).
+    #[arg(long, default_value_t = 100)]
+    pub value_bytes: usize,
+    /// Values that do not compress, rather than to about half.
+    #[arg(long)]
+    pub random_values: bool,
+    /// Mebibytes of the block cache.
+    #[arg(long, default_value_t = 512)]
+    pub cache_mib: u64,
+    /// Bits of Bloom filter per key.
+    #[arg(long, default_value_t = 10)]
+    pub filter_bits: u32,
+    /// Compress blocks with LZ4.
+    #[arg(long)]
+    pub lz4: bool,
+    /// Bytes of a block.
+    #[arg(long, default_value_t = 4096)]
+    pub block_size: u32,
+    /// Mebibytes of a write buffer.
+    #[arg(long, default_value_t = 64)]
+    pub write_buffer_mib: u64,
+    /// Threads of background work.
+    #[arg(long, default_value_t = 2)]
+    pub background_threads: u32,
+    /// Read files past the page cache.
+    #[arg(long)]
+    pub direct_io: bool,
+    /// Mebibytes of memory, page cache included: by a cgroup where one can be made, else by direct I/O.
+    #[arg(long)]
+    pub memory_limit_mib: Option<u64>,
+    /// Seconds of every workload that does not only write.
+    #[arg(long, default_value_t = 5.0)]
+    pub seconds: f64,
+    /// Seconds of warm-up before each of them.
+    #[arg(long, default_value_t = 1.0)]
+    pub warmup_seconds: f64,
+    /// Times that everything is run.
+    #[arg(long, default_value_t = 1)]
+    pub repetitions: u32,
+    /// Seed of all random draws.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where stores are made and removed.
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("mycelium-bench"))]
+    pub directory: PathBuf,
+    /// Also write the report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    pub json_file: Option<PathBuf>,
+    /// Run everything in this process (memory and caches of workloads then mix).
+    #[arg(long)]
+    pub no_isolation: bool,
+}
+
+fn default_workloads() -> Vec<String> {
+    ["fillrandom", "readrandom", "readmissing", "seekrandom", "range100", "scan", "readwhilewriting"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+impl Default for BenchArgs {
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: BenchArgs,
+        }
+        <Line as clap::Parser>::parse_from(["bench"]).args
+    }
+}
+
+impl BenchArgs {
+    /// One scenario for each fill among the workloads: a group for the fill, a group for what follows it.
+    fn scenarios(&self) -> Result<Vec<Scenario>> {
+        let phases = self.workloads.iter().map(|text| text.parse()).collect::<Result<Vec<Phase>>>()?;
+        let values = if self.random_values { ValueKind::Random } else { ValueKind::Half };
+        if !(crate::keys::STAMP_LEN..=1 << 20).contains(&self.value_bytes) {
+            return Err(format!("value bytes must be from 8 to 1 MiB, not {}", self.value_bytes).into());
+        }
+        let mut scenarios: Vec<Scenario> = Vec::new();
+        for phase in phases {
+            if phase.workload.fills() {
+                scenarios.push(Scenario {
+                    name: format!("{}-{phase}", scenarios.len() + 1),
+                    dataset: Dataset { entries: self.entries, value_bytes: self.value_bytes, values },
+                    options: self.options(),
+                    groups: vec![vec![phase]],
+                    pace: self.pace(),
+                });
+                continue;
+            }
+            let scenario = scenarios.last_mut().ok_or_else(|| format!("{phase} needs data: put a fill before it"))?;
+            match scenario.groups.get_mut(1) {
+                Some(group) => group.push(phase),
+                None => scenario.groups.push(vec![phase]),
+            }
+        }
+        Ok(scenarios)
+    }
+
+    fn options(&self) -> StoreOptions {
+        StoreOptions {
+            cache_bytes: self.cache_mib << 20,
+            filter_bits: self.filter_bits,
+            compression: if self.lz4 { Compression::Lz4 } else { Compression::None },
+            block_size: self.block_size,
+            write_buffer_bytes: self.write_buffer_mib << 20,
+            background_threads: self.background_threads,
+            direct_io: self.direct_io,
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        Pace { seconds: self.seconds, warmup_seconds: self.warmup_seconds, seed: self.seed, ..Pace::default() }
+    }
+
+    fn settings(&self) -> RunSettings {
+        RunSettings {
+            directory: self.directory.clone(),
+            repetitions: self.repetitions,
+            isolate: !self.no_isolation,
+            memory_limit: self.memory_limit_mib.map(|mib| mib << 20),
+            subject: None,
+            progress: true,
+        }
+    }
+}
+
+/// Runs what `args` say against one engine, and writes the JSON file if one is asked for.
+///
+/// Unless `no_isolation` is set this starts the current executable again with the same arguments, which must lead to this
+/// function again: that call does one group of phases and ends the process.
+pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> {
+    isolation::serve_if_child(&[factory]);
+    let report = run_scenarios(&args.scenarios()?, &[factory.name()], &args.settings(), &[factory])?;
+    if let Some(path) = &args.json_file {
+        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fill_starts_a_scenario() {
+        let workloads = ["fillseq", "readrandom", "scan", "fillrandom", "ycsb-a@2"].map(str::to_owned).to_vec();
+        let args = BenchArgs { workloads, ..BenchArgs::default() };
+        let scenarios = args.scenarios().expect("valid workloads");
+        let groups: Vec<Vec<String>> = scenarios
+            .iter()
+            .flat_map(|scenario| &scenario.groups)
+            .map(|group| group.iter().map(Phase::to_string).collect())
+            .collect();
+        assert_eq!(groups, [vec!["fillseq"], vec!["readrandom", "scan"], vec!["fillrandom"], vec!["ycsb-a@2"]]);
+        for wrong in ["scan", "nonsense", "scan@0"] {
+            assert!(BenchArgs { workloads: vec![wrong.to_owned()], ..BenchArgs::default() }.scenarios().is_err());
+        }
+    }
+}

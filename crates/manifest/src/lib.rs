@@ -14,11 +14,13 @@
 
 pub mod edit;
 pub mod file_meta;
+pub mod manifest;
 pub mod state;
 pub mod text;
 pub mod version;
 
 pub use edit::{AddedFile, RemovedFile, RunPlace, TableRecord, VersionEdit};
 pub use file_meta::{FileMeta, KeyRange};
+pub use manifest::{FileNumbers, Manifest, ManifestOptions, read_edits};
 pub use state::{ManifestState, TableState};
 pub use version::{Level, Run, Version, VersionError};

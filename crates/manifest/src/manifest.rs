@@ -1,0 +1,485 @@
+//! The manifest file and `CURRENT`.
+//!
+//! A manifest is a log segment (framing, checksums and torn-tail rules of `mycelium_wal`) whose records are
+//!
+//! ```text
+//! record = 1 | edit                                        a version edit, see `edit`
+//!        | 0 | "MYCSEAL1" | synced u64 LE | hash u64 LE    a seal: the first `synced` bytes had been synced
+//! hash   = XXH3 of ("MYCSEAL1" | manifest number u64 LE | synced u64 LE)
+//! ```
+//!
+//! The first records rebuild the state at which the manifest was started, the very first carries the format version.
+//! `CURRENT` is one line, `MANIFEST-000007 0123456789abcdef`: the live manifest's name and the XXH3 of that name.
+//!
+//! [`Manifest::apply`]:
+//! 1. Check the edit against the state (nothing is written if it does not fit).
+//! 2. Append the record and sync.
+//! 3. Append a seal, handed to the operating system but not synced. It costs one small write and makes the last edit
+//!    tell apart from a torn tail: a bad record before a valid seal was acknowledged, so its loss is reported.
+//! 4. If the file has grown past its limit, roll over: write the state to a fresh manifest, sync it, write `CURRENT`
+//!    to a temporary file, sync it, rename it into place, sync the directory, remove the old manifest.
+//!
+//! [`Manifest::recover`] replays the manifest that `CURRENT` names and always rolls over, so that nothing is ever
+//! appended behind a torn tail.
+//!
+//! Guarantees: after `apply` returned `Ok` the edit survives any crash. If it failed with [`Manifest::is_poisoned`]
+//! false, the edit is gone for good. If it is poisoned, the edit may or may not be there after the next recovery: the
+//! files it added and removed must both be left alone.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result};
+use mycelium_vfs::{AccessPattern, Disk};
+use mycelium_wal::{RECORD_HEADER_LEN, SegmentHeader, SegmentReader, SegmentWriter, Tear};
+
+use crate::edit::VersionEdit;
+use crate::state::ManifestState;
+
+const RECORD_SEAL: u8 = 0;
+const RECORD_EDIT: u8 = 1;
+const SEAL_MAGIC: &[u8; 8] = b"MYCSEAL1";
+const SEAL_LEN: usize = 24;
+/// `CURRENT` is never longer; a longer one is not read.
+const MAX_CURRENT_LEN: u64 = 128;
+
+/// How a manifest behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ManifestOptions {
+    /// Start a fresh manifest when this one is longer than this many bytes and than twice its starting state.
+    pub roll_at_bytes: u64,
+}
+
+impl Default for ManifestOptions {
+    fn default() -> Self {
+        Self { roll_at_bytes: 4 << 20 }
+    }
+}
+
+/// Hands out the database's file numbers. Clones share one counter; safe from any thread.
+#[derive(Clone, Debug)]
+pub struct FileNumbers(Arc<AtomicU64>);
+
+impl FileNumbers {
+    fn starting_at(next: FileNumber) -> Self {
+        Self(Arc::new(AtomicU64::new(next)))
+    }
+
+    /// A number never handed out before.
+    pub fn allocate(&self) -> FileNumber {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number that `allocate` would return now.
+    pub fn peek(&self) -> FileNumber {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Makes all numbers below `next` count as handed out.
+    pub fn raise_to(&self, next: FileNumber) {
+        self.0.fetch_max(next, Ordering::Relaxed);
+    }
+}
+
+/// The live manifest of a database: the only writer of its state. One owner at a time.
+///
+/// ```
+/// use std::{path::Path, sync::Arc};
+/// use mycelium_base::TableId;
+/// use mycelium_manifest::{Manifest, ManifestOptions, TableRecord, VersionEdit};
+/// use mycelium_vfs::{Disk, MemoryDisk};
+///
+/// let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
+/// disk.create_directory(Path::new("/db"))?;
+/// let mut manifest = Manifest::create(disk.clone(), Path::new("/db"), ManifestOptions::default())?;
+/// let table = TableRecord { id: TableId(0), name: "users".into(), definition: vec![], layout: String::new() };
+/// manifest.apply(&VersionEdit { created_tables: vec![table], ..VersionEdit::default() })?;
+/// drop(manifest);
+///
+/// let (_manifest, state) = Manifest::recover(disk, Path::new("/db"), ManifestOptions::default())?;
+/// assert!(state.table_named("users").is_some());
+/// # Ok::<(), mycelium_base::Error>(())
+/// ```
+pub struct Manifest {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    options: ManifestOptions,
+    writer: SegmentWriter,
+    /// Length of the live manifest when it was started.
+    start_len: u64,
+    state: ManifestState,
+    numbers: FileNumbers,
+    record: Vec<u8>,
+    poisoned: Option<Error>,
+}
+
+impl std::fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manifest")
+            .field("path", &self.writer.path())
+            .field("len", &self.writer.len())
+            .field("edit_count", &self.state.edit_count)
+            .field("poisoned", &self.poisoned)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Manifest {
+    /// Makes an empty database in an existing directory.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidArgument` if there is a `CURRENT` already; those of the disk.
+    pub fn create(disk: Arc<dyn Disk>, directory: &Path, options: ManifestOptions) -> Result<Self> {
+        Self::create_with(disk, directory, ManifestState::default(), options)
+    }
+
+    /// Makes a database that starts with `state` (a checkpoint; its files must be in place and synced already).
+    ///
+    /// # Errors
+    /// As [`Manifest::create`].
+    pub fn create_with(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        state: ManifestState,
+        options: ManifestOptions,
+    ) -> Result<Self> {
+        if disk.exists(&directory.join("CURRENT"))? {
+            return Err(Error::invalid("there is a database already").in_file(directory));
+        }
+        Self::start(disk, directory, state, options)
+    }
+
+    /// Reads the state back and starts a fresh manifest from it. Leftover manifests are removed.
+    ///
+    /// # Errors
+    /// `ErrorKind::NotFound` if there is no `CURRENT`; `ErrorKind::Unsupported` for a newer format;
+    /// `ErrorKind::Corruption` (with file and offset) if acknowledged edits are damaged or the state breaks an
+    /// invariant; those of the disk. A torn last edit, never acknowledged, is no error: it is dropped.
+    pub fn recover(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: ManifestOptions,
+    ) -> Result<(Self, ManifestState)> {
+        let state = Self::read(&*disk, directory)?;
+        let manifest = Self::start(disk, directory, state, options)?;
+        manifest.remove_leftovers()?;
+        let state = manifest.state.clone();
+        Ok((manifest, state))
+    }
+
+    /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
+    pub fn read(disk: &dyn Disk, directory: &Path) -> Result<ManifestState> {
+        let path = directory.join(read_current(disk, directory)?);
+        let mut state = ManifestState::default();
+        let mut first = true;
+        read_edits(disk, &path, &mut |offset, edit| {
+            if std::mem::take(&mut first) && edit.format_version.is_none() {
+                return Err(Error::corruption("the first record has no format version").in_file(&path).at(offset));
+            }
+            state = state.apply(&edit).map_err(|e| {
+                Error::corruption("an edit does not fit the state before it").in_file(&path).at(offset).caused_by(e)
+            })?;
+            Ok(())
+        })?;
+        if first {
+            return Err(Error::corruption("the manifest has no records").in_file(&path));
+        }
+        state.check().map_err(|e| e.in_file(&path))?;
+        Ok(state)
+    }
+
+    /// Makes an edit durable and part of the state.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidArgument` if the edit does not fit the state: nothing was done. Otherwise the disk's; see
+    /// [`Manifest::is_poisoned`] for what then holds. Durable when it returns `Ok`. One sync; O(edit + files of the
+    /// tables touched).
+    pub fn apply(&mut self, edit: &VersionEdit) -> Result<()> {
+        if let Some(error) = &self.poisoned {
+            return Err(error.duplicate());
+        }
+        self.numbers.raise_to(edit.next_file_number.unwrap_or(0));
+        let edit = VersionEdit { next_file_number: Some(self.numbers.peek()), ..edit.clone() };
+        let next = self.state.apply(&edit)?;
+        encode_record(&edit, &mut self.record);
+        if let Err(error) = self.writer.append(&[&self.record]).and_then(|()| self.writer.flush()) {
+            return Err(self.failed_append(error));
+        }
+        if let Err(error) = self.writer.sync() {
+            self.poisoned = Some(error.duplicate());
+            return Err(error);
+        }
+        self.numbers.raise_to(next.next_file_number);
+        self.state = next;
+        self.seal();
+        if self.writer.len() > self.options.roll_at_bytes.max(2 * self.start_len) {
+            self.roll_over()?;
+        }
+        Ok(())
+    }
+
+    /// What all edits so far add up to.
+    pub fn state(&self) -> &ManifestState {
+        &self.state
+    }
+
+    /// The counter of the database's file numbers. Every edit records it.
+    pub fn file_numbers(&self) -> &FileNumbers {
+        &self.numbers
+    }
+
+    /// Whether a sync failed (or a failed append could not be undone): every further `apply` fails, and whether the
+    /// failed edit survives is unknown.
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.is_some()
+    }
+
+    /// The live manifest's file.
+    pub fn path(&self) -> &Path {
+        self.writer.path()
+    }
+
+    /// The append was undone by the writer; makes the undoing durable, lest the record be there after a crash. On a
+    /// full disk that may fail too, but then the record was never whole.
+    #[cold]
+    fn failed_append(&mut self, error: Error) -> Error {
+        if let Err(second) = self.rewrite_tail() {
+            let is_full = error.kind() == ErrorKind::NoSpace && second.kind() == ErrorKind::NoSpace;
+            if !is_full || self.writer.is_broken() {
+                self.poisoned = Some(second.caused_by(error.duplicate()));
+            }
+        }
+        error
+    }
+
+    /// Writes and syncs a seal: whatever a failed append left behind is overwritten or cut off for good.
+    fn rewrite_tail(&mut self) -> Result<()> {
+        let seal = encode_seal(self.writer.number(), self.writer.synced_len());
+        self.writer.append(&[&seal])?;
+        self.writer.sync()
+    }
+
+    /// A failure is no loss: the edit is durable, only its damage would not be noticed.
+    fn seal(&mut self) {
+        let seal = encode_seal(self.writer.number(), self.writer.synced_len());
+        if let Err(error) = self.writer.append(&[&seal]).and_then(|()| self.writer.flush())
+            && self.writer.is_broken()
+        {
+            self.poisoned = Some(error);
+        }
+    }
+
+    /// Replaces the live manifest. A full disk before the switch leaves the old one in use, to grow to twice its length
+    /// before the next try; any other failure poisons.
+    fn roll_over(&mut self) -> Result<()> {
+        let number = self.numbers.allocate();
+        self.state.next_file_number = self.state.next_file_number.max(number.saturating_add(1));
+        let old = self.writer.path().to_path_buf();
+        match prepare(&*self.disk, &self.directory, number, &self.state) {
+            Ok(writer) => self.writer = writer,
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                // What cannot be removed now, the next recovery removes.
+                for kind in [FileKind::Manifest, FileKind::Temporary] {
+                    self.disk.remove(&self.directory.join(kind.name(number))).ok();
+                }
+                self.start_len = self.writer.len();
+                return Ok(());
+            }
+            Err(error) => return Err(self.poison(error)),
+        }
+        self.start_len = self.writer.len();
+        switch_current(&*self.disk, &self.directory, number).map_err(|e| self.poison(e))?;
+        self.seal();
+        self.disk.remove(&old).ok();
+        Ok(())
+    }
+
+    #[cold]
+    fn poison(&mut self, error: Error) -> Error {
+        self.poisoned = Some(error.duplicate());
+        error
+    }
+
+    fn start(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        mut state: ManifestState,
+        options: ManifestOptions,
+    ) -> Result<Self> {
+        let in_use = disk.list(directory)?.iter().filter_map(|name| FileKind::parse(name)).map(|(_, n)| n).max();
+        let number = state.next_file_number.max(in_use.unwrap_or(0).saturating_add(1));
+        state.next_file_number = number.saturating_add(1);
+        let writer = prepare(&*disk, directory, number, &state)?;
+        switch_current(&*disk, directory, number)?;
+        let mut manifest = Self {
+            start_len: writer.len(),
+            numbers: FileNumbers::starting_at(state.next_file_number),
+            directory: directory.to_path_buf(),
+            disk,
+            options,
+            writer,
+            state,
+            record: Vec::new(),
+            poisoned: None,
+        };
+        manifest.seal();
+        Ok(manifest)
+    }
+
+    /// Removes manifests other than the live one, and temporary files.
+    fn remove_leftovers(&self) -> Result<()> {
+        for name in self.disk.list(&self.directory)? {
+            let leftover = match FileKind::parse(&name) {
+                Some((FileKind::Manifest, number)) => number != self.writer.number(),
+                Some((FileKind::Temporary, _)) => true,
+                _ => false,
+            };
+            if leftover {
+                self.disk.remove(&self.directory.join(name))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Calls `visit` with every edit of a manifest file and the offset of its record, in order.
+///
+/// # Errors
+/// Corruption if an acknowledged record is damaged, or a record does not decode; `ErrorKind::Unsupported` for a newer
+/// format; the first error of `visit`; those of the disk.
+pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, VersionEdit) -> Result<()>) -> Result<()> {
+    let expected = path.file_name().and_then(|n| n.to_str()).and_then(FileKind::parse).map(|(_, number)| number);
+    let mut reader = SegmentReader::open(disk, path, expected)?;
+    while let Some(record) = reader.next()? {
+        let (offset, body) = (record.offset, record.offset + RECORD_HEADER_LEN as u64);
+        match record.payload.split_first() {
+            Some((&RECORD_SEAL, _)) => {}
+            Some((&RECORD_EDIT, bytes)) => {
+                let edit = VersionEdit::decode(bytes).map_err(|e| match e.offset() {
+                    Some(at) if e.is_corruption() => {
+                        Error::corruption("malformed version edit").in_file(path).at(body + 1 + at).caused_by(e)
+                    }
+                    _ => e.in_file(path).at(offset),
+                })?;
+                visit(offset, edit)?;
+            }
+            other => {
+                let found = other.map_or(0, |(&kind, _)| kind);
+                return Err(Error::new(ErrorKind::Unsupported, "unknown kind of manifest record")
+                    .in_file(path)
+                    .at(offset)
+                    .expected("0 or 1", found));
+            }
+        }
+    }
+    let number = reader.header().number;
+    match reader.tear() {
+        Some(tear) => check_tear(disk, path, number, tear),
+        None => Ok(()),
+    }
+}
+
+/// Fails if a seal behind the tear proves that the torn bytes had been synced.
+fn check_tear(disk: &dyn Disk, path: &Path, number: FileNumber, tear: &Tear) -> Result<()> {
+    const PIECE: usize = 1 << 20;
+    let file = disk.open(path, AccessPattern::Sequential)?;
+    let mut at = tear.offset;
+    let mut piece = Vec::new();
+    while at + SEAL_LEN as u64 <= file.len() {
+        piece.resize((file.len() - at).min(PIECE as u64) as usize, 0);
+        file.read_at(at, &mut piece)?;
+        for candidate in piece.windows(SEAL_LEN) {
+            if decode_seal(number, candidate).is_some_and(|synced| synced > tear.offset) {
+                return Err(Error::corruption(format!("a version edit that had been synced is damaged: {}", tear.reason))
+                    .in_file(path)
+                    .at(tear.offset));
+            }
+        }
+        at += (piece.len() - (SEAL_LEN - 1)) as u64;
+    }
+    Ok(())
+}
+
+fn encode_record(edit: &VersionEdit, record: &mut Vec<u8>) {
+    record.clear();
+    record.push(RECORD_EDIT);
+    edit.encode(record);
+}
+
+fn seal_hash(number: FileNumber, synced: u64) -> u64 {
+    let mut hashed = [0; 24];
+    hashed[..8].copy_from_slice(SEAL_MAGIC);
+    hashed[8..16].copy_from_slice(&number.to_le_bytes());
+    hashed[16..].copy_from_slice(&synced.to_le_bytes());
+    hash_key(&hashed)
+}
+
+fn encode_seal(number: FileNumber, synced: u64) -> [u8; SEAL_LEN + 1] {
+    let mut seal = [RECORD_SEAL; SEAL_LEN + 1];
+    seal[1..9].copy_from_slice(SEAL_MAGIC);
+    seal[9..17].copy_from_slice(&synced.to_le_bytes());
+    seal[17..].copy_from_slice(&seal_hash(number, synced).to_le_bytes());
+    seal
+}
+
+/// The synced length that a seal of this manifest testifies, or `None` if the bytes are no such seal.
+fn decode_seal(number: FileNumber, bytes: &[u8]) -> Option<u64> {
+    let rest = bytes.strip_prefix(SEAL_MAGIC)?;
+    let (synced, hash) = rest.split_at_checked(8)?;
+    let synced = u64::from_le_bytes(synced.try_into().ok()?);
+    (u64::from_le_bytes(hash.try_into().ok()?) == seal_hash(number, synced)).then_some(synced)
+}
+
+/// Writes and syncs a manifest that holds `state`, and the temporary file that is to become `CURRENT`.
+fn prepare(disk: &dyn Disk, directory: &Path, number: FileNumber, state: &ManifestState) -> Result<SegmentWriter> {
+    let name = FileKind::Manifest.name(number);
+    let header = SegmentHeader { number, previous: None };
+    let mut writer = SegmentWriter::create(disk, &directory.join(&name), header)?;
+    let mut record = Vec::new();
+    for edit in state.to_edits() {
+        encode_record(&edit, &mut record);
+        writer.append(&[&record])?;
+    }
+    writer.sync()?;
+    let mut current = disk.create(&directory.join(FileKind::Temporary.name(number)))?;
+    current.append(format!("{name} {:016x}\n", hash_key(name.as_bytes())).as_bytes())?;
+    current.sync()?;
+    Ok(writer)
+}
+
+/// Makes `CURRENT` name the manifest that was prepared, durably.
+fn switch_current(disk: &dyn Disk, directory: &Path, number: FileNumber) -> Result<()> {
+    disk.rename(&directory.join(FileKind::Temporary.name(number)), &directory.join("CURRENT"))?;
+    disk.sync_directory(directory)
+}
+
+/// The name of the live manifest.
+fn read_current(disk: &dyn Disk, directory: &Path) -> Result<String> {
+    let path = directory.join("CURRENT");
+    let malformed = |found: &[u8]| {
+        Error::corruption("CURRENT is damaged")
+            .in_file(&path)
+            .at(0)
+            .expected("a line with a manifest's name and its hash", format_args!("{:?}", String::from_utf8_lossy(found)))
+    };
+    let file = disk.open(&path, AccessPattern::Sequential)?;
+    if file.len() > MAX_CURRENT_LEN {
+        return Err(malformed(b"a long file"));
+    }
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(0, &mut bytes)?;
+    let line = std::str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n'));
+    let (name, hash) = line.and_then(|line| line.split_once(' ')).ok_or_else(|| malformed(&bytes))?;
+    let is_manifest = matches!(FileKind::parse(name), Some((FileKind::Manifest, _)));
+    if !is_manifest || hash != format!("{:016x}", hash_key(name.as_bytes())) {
+        return Err(malformed(&bytes));
+    }
+    if !disk.exists(&directory.join(name))? {
+        return Err(Error::corruption("CURRENT names a manifest that does not exist")
+            .in_file(&path)
+            .expected(name, "no such file"));
+    }
+    Ok(name.to_owned())
+}

@@ -1,2 +1,76 @@
-//! Stub.
-fn main() {}
+//! Project chores.
+//!
+//! ```text
+//! cargo xtask claims [ID or AREA...] [--list] [--update]   measure what the project claims, figure against bar
+//! cargo xtask peers -- ARGS                                build and run bench-peers with RocksDB's fast paths
+//! cargo xtask check-dependencies                           crates depend only on earlier ones
+//! cargo xtask tidy                                         rules about the tree that no compiler checks
+//! cargo xtask fresh-clone                                  the README's commands on a clone of this commit
+//! ```
+
+mod claims;
+mod dependencies;
+mod fresh_clone;
+mod peers;
+mod registry;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+type Error = Box<dyn std::error::Error>;
+type Result<T> = std::result::Result<T, Error>;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Project chores")]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure claims again and print figure against bar; fails where one falls short.
+    Claims(claims::Arguments),
+    /// Build bench-peers (RocksDB takes 20 minutes the first time) and run it with these arguments.
+    Peers {
+        /// Arguments of bench-peers.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Check that crates depend only on earlier ones.
+    CheckDependencies,
+    /// Check file lengths, module headers and leftovers.
+    Tidy,
+    /// Clone this commit and run the README's first two commands there, in that order and alone.
+    FreshClone {
+        /// Write `{"failed": …}` to this file.
+        #[arg(long, value_name = "FILE")]
+        json_file: Option<PathBuf>,
+    },
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+fn main() -> ExitCode {
+    let outcome = match Line::parse().command {
+        Command::Claims(arguments) => claims::run(&root(), &arguments),
+        Command::Peers { arguments } => peers::run(&root(), &arguments),
+        Command::CheckDependencies => dependencies::run(&root()),
+        Command::Tidy => tidy::run(&root()),
+        Command::FreshClone { json_file } => fresh_clone::run(&root(), json_file.as_deref()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

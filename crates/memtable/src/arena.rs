@@ -1,6 +1,7 @@
 //! Memory for nodes: chunks that never move, from which a single writer cuts pieces front to back.
 //!
-//! 1. Chunks start at 64 KiB and double up to 1 MiB, so that a small table stays small.
+//! 1. Chunks start at 64 KiB and double up to 2 MiB, so that a small table stays small. The largest are aligned to
+//!    their size and marked for huge pages: a search in many nodes misses the TLB as often as the cache.
 //! 2. A piece that would waste much of a chunk gets a chunk of its own and leaves the current one in use.
 //! 3. All chunks are freed at once, by [`Chunks`], which the readers share; the position of the next cut ([`Bump`])
 //!    belongs to the writer alone.
@@ -13,7 +14,8 @@ use parking_lot::Mutex;
 use crate::sync::{AtomicUsize, Ordering};
 
 const FIRST_CHUNK: usize = 64 << 10;
-const LARGEST_CHUNK: usize = 1 << 20;
+/// The size of a huge page.
+const LARGEST_CHUNK: usize = 2 << 20;
 /// Pieces above this get a chunk of their own.
 const OWN_CHUNK: usize = 128 << 10;
 /// The size of a cache line, to which chunks are aligned.
@@ -42,16 +44,30 @@ impl Chunks {
 
     /// A new chunk of `size` (not 0) uninitialized bytes, aligned to a cache line.
     fn add(&self, size: usize) -> NonNull<u8> {
-        let Ok(layout) = Layout::from_size_align(size, CACHE_LINE) else {
+        let alignment = if size == LARGEST_CHUNK { LARGEST_CHUNK } else { CACHE_LINE };
+        let Ok(layout) = Layout::from_size_align(size, alignment) else {
             // Sizes come from lengths that are far below `isize::MAX`.
             unreachable!("chunk of {size} bytes")
         };
         // SAFETY: the layout's size is not 0.
         let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+        if size == LARGEST_CHUNK {
+            want_huge_page(chunk);
+        }
         self.all.lock().push((chunk, layout));
         self.bytes.fetch_add(size, Ordering::Relaxed);
         chunk
     }
+}
+
+/// Asks for a huge page behind a chunk of the largest size. Where that fails the chunk has small pages.
+fn want_huge_page(chunk: NonNull<u8>) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: the advice changes no contents; the range is our own allocation.
+    let _: Result<(), _> =
+        unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), LARGEST_CHUNK, rustix::mm::Advice::LinuxHugepage) };
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = chunk;
 }
 
 impl Drop for Chunks {

@@ -1,5 +1,7 @@
 //! One suite for all disks: what the traits promise while nothing fails.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

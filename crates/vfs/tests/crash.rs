@@ -1,5 +1,7 @@
 //! Images of the in-memory disk after a power loss keep the promises of the disk traits, and nothing more.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

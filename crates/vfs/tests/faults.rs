@@ -1,5 +1,7 @@
 //! Injected faults do what they say, at the operation they were scheduled for.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

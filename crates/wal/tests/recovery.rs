@@ -1,0 +1,276 @@
+//! Recovery of chains of segments: continuity, the three modes, lost acknowledged data, crashes at random.
+
+mod common;
+
+use std::path::Path;
+
+use common::{DIRECTORY, create, new_disk, path, payloads, replay_all};
+use mycelium_base::FileKind;
+use mycelium_vfs::{CrashDraw, Disk, MemoryDisk};
+use mycelium_wal::{HEADER_LEN, RecoveryMode, SegmentWriter};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const MODES: [RecoveryMode; 3] = [RecoveryMode::Strict, RecoveryMode::TolerateTornTail, RecoveryMode::PointInTime];
+
+/// Segments 1, 2, 3 with the records "1a", "1b", "2a", … `synced`: each record is synced.
+fn three_segments(synced: bool) -> MemoryDisk {
+    let disk = new_disk();
+    let mut previous = None;
+    for number in 1..=3 {
+        let mut writer = create(&disk, number, previous);
+        for letter in ["a", "b"] {
+            writer.append(&[number.to_string().as_bytes(), letter.as_bytes()]).unwrap();
+            if synced {
+                writer.sync().unwrap();
+            }
+        }
+        writer.flush().unwrap();
+        previous = Some((number, writer.len()));
+    }
+    disk
+}
+
+const LEN: usize = HEADER_LEN + 2 * (12 + 2);
+
+/// Replays in all modes: `expected` is what must be applied, `lost` whether the tolerant mode must see lost data.
+fn check(disk: &MemoryDisk, segments: &[u64], expected: &[&str], torn: Option<(u64, u64)>, lost: bool) {
+    for mode in MODES {
+        let (applied, report) = replay_all(disk, segments, mode);
+        let applied: Vec<String> = payloads(&applied).into_iter().map(|p| String::from_utf8(p).unwrap()).collect();
+        assert_eq!(applied, expected, "{mode:?}");
+        let fails = match mode {
+            RecoveryMode::Strict => torn.is_some(),
+            RecoveryMode::TolerateTornTail => lost,
+            RecoveryMode::PointInTime => false,
+        };
+        match report {
+            Err(error) => {
+                assert!(fails && error.is_corruption(), "{mode:?}: {error}");
+                let (number, offset) = torn.unwrap();
+                assert_eq!((error.file(), error.offset()), (Some(path(number).as_path()), Some(offset)), "{error}");
+            }
+            Ok(report) => {
+                assert!(!fails, "{mode:?}: {report:?}");
+                assert_eq!(report.torn.map(|(file, at, _)| (file, at)), torn.map(|(n, at)| (path(n), at)));
+                let dropped: Vec<u64> =
+                    segments.iter().copied().filter(|&n| torn.is_some_and(|(torn, _)| n > torn)).collect();
+                assert_eq!(report.dropped_segments, dropped);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_whole_chain_and_one_whose_oldest_are_gone() {
+    let disk = three_segments(false);
+    check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b", "3a", "3b"], None, false);
+    check(&disk, &[2, 3], &["2a", "2b", "3a", "3b"], None, false);
+    check(&disk, &[3], &["3a", "3b"], None, false);
+}
+
+#[test]
+fn a_missing_segment_ends_the_log() {
+    check(&three_segments(false), &[1, 3], &["1a", "1b"], Some((3, 0)), false);
+    check(&three_segments(true), &[1, 3], &["1a", "1b"], Some((3, 0)), true);
+}
+
+#[test]
+fn a_shortened_segment_ends_the_log() {
+    for synced in [false, true] {
+        // Cut in a record, cut between records, and without any.
+        for (len, good) in [(LEN - 1, 1), (LEN - 14, 1), (HEADER_LEN + 1, 0), (HEADER_LEN, 0)] {
+            let disk = three_segments(synced);
+            disk.set_len(&path(2), len).unwrap();
+            let expected = &["1a", "1b", "2a"][..2 + good];
+            check(&disk, &[1, 2, 3], expected, Some((2, (HEADER_LEN + 14 * good) as u64)), synced);
+        }
+        let disk = three_segments(synced);
+        disk.set_len(&path(2), 20).unwrap();
+        check(&disk, &[1, 2, 3], &["1a", "1b"], Some((2, 0)), synced);
+    }
+}
+
+#[test]
+fn damage_in_the_last_record_is_a_torn_tail_and_before_it_lost_data() {
+    for synced in [false, true] {
+        let disk = three_segments(synced);
+        disk.flip_bit(&path(3), (LEN as u64 - 1) * 8).unwrap();
+        check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b", "3a"], Some((3, HEADER_LEN as u64 + 14)), false);
+        let disk = three_segments(synced);
+        disk.flip_bit(&path(3), (HEADER_LEN as u64 + 13) * 8).unwrap();
+        check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b"], Some((3, HEADER_LEN as u64)), synced);
+        // In the last record of an older segment: only a later segment can testify.
+        let disk = three_segments(synced);
+        disk.flip_bit(&path(1), (LEN as u64 - 1) * 8).unwrap();
+        check(&disk, &[1, 2, 3], &["1a"], Some((1, HEADER_LEN as u64 + 14)), synced);
+    }
+}
+
+#[test]
+fn an_unsynced_tail_after_a_sync_may_tear() {
+    let disk = new_disk();
+    let mut writer = create(&disk, 1, None);
+    writer.append(&[b"1a"]).unwrap();
+    writer.sync().unwrap();
+    for record in [b"1b", b"1c", b"1d"] {
+        writer.append(&[record]).unwrap();
+    }
+    writer.flush().unwrap();
+    // 1b was never synced, and 1c and 1d do not claim it was.
+    disk.flip_bit(&path(1), (HEADER_LEN as u64 + 14 + 12) * 8).unwrap();
+    check(&disk, &[1], &["1a"], Some((1, HEADER_LEN as u64 + 14)), false);
+    // 1a was, and both say so.
+    disk.flip_bit(&path(1), (HEADER_LEN as u64 + 12) * 8).unwrap();
+    check(&disk, &[1], &[], Some((1, HEADER_LEN as u64)), true);
+}
+
+#[test]
+fn bytes_beyond_the_length_that_the_successor_names_do_not_count() {
+    let disk = new_disk();
+    let mut first = create(&disk, 1, None);
+    first.append(&[b"1a"]).unwrap();
+    let len = first.len();
+    first.append(&[b"failed"]).unwrap();
+    first.sync().unwrap();
+    let mut second = create(&disk, 2, Some((1, len)));
+    second.append(&[b"2a"]).unwrap();
+    second.sync().unwrap();
+    check(&disk, &[1, 2], &["1a", "2a"], None, false);
+}
+
+#[test]
+fn a_segment_given_up_by_an_earlier_recovery_is_skipped() {
+    let disk = three_segments(false);
+    disk.set_len(&path(2), LEN - 1).unwrap();
+    let (_, report) = replay_all(&disk, &[1, 2, 3], RecoveryMode::TolerateTornTail);
+    let report = report.unwrap();
+    assert_eq!((report.dropped_segments, report.end), (vec![3], Some((2, HEADER_LEN as u64 + 14))));
+    let mut writer = create(&disk, 4, report.end);
+    writer.append(&[b"4a"]).unwrap();
+    writer.sync().unwrap();
+    writer.append(&[b"4b"]).unwrap();
+    writer.sync().unwrap();
+    // Segment 3 was not removed before the next crash.
+    for mode in MODES {
+        let (applied, report) = replay_all(&disk, &[1, 2, 3, 4], mode);
+        assert_eq!(payloads(&applied), [b"1a", b"1b", b"2a", b"4a", b"4b"]);
+        let report = report.unwrap();
+        assert_eq!((report.torn, report.superseded_segments), (None, vec![3]));
+    }
+}
+
+#[test]
+fn a_segment_without_predecessor_after_others_is_a_tear() {
+    let disk = three_segments(true);
+    let mut writer = create(&disk, 4, None);
+    writer.append(&[b"4a"]).unwrap();
+    writer.sync().unwrap();
+    writer.append(&[b"4b"]).unwrap();
+    writer.sync().unwrap();
+    check(&disk, &[1, 2, 3, 4], &["1a", "1b", "2a", "2b", "3a", "3b"], Some((4, 0)), true);
+}
+
+/// Appends, flushes, syncs and starts segments at random; loses power; recovers; goes on. What was synced is always
+/// recovered, what is recovered is a prefix of what was appended, and no crash is mistaken for lost data.
+#[test]
+fn crashes_at_random_lose_nothing_synced() {
+    let (mut crashes, mut torn, mut dropped, mut superseded, mut recovered_records) = (0, 0, 0, 0, 0);
+    for seed in 0..400 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut disk = new_disk();
+        let mut model = Model::default();
+        let mut end = None;
+        for _life in 0..rng.random_range(1..5) {
+            disk.power_off_after(Some(rng.random_range(1..60)));
+            live(&disk, &mut rng, &mut model, end);
+            disk = disk.crash_image(&CrashDraw::from_seed(rng.random()));
+            crashes += 1;
+            let names = disk.list(Path::new(DIRECTORY)).unwrap();
+            let segments: Vec<u64> = names.iter().map(|name| FileKind::parse(name).unwrap().1).collect();
+            let (applied, report) = replay_all(&disk, &segments, RecoveryMode::TolerateTornTail);
+            let report = report.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let recovered = payloads(&applied);
+            assert!(recovered.len() >= model.synced, "seed {seed}: lost synced records: {report:?}");
+            assert_eq!(recovered, model.appended[..recovered.len()], "seed {seed}");
+            torn += usize::from(report.torn.is_some());
+            dropped += report.dropped_segments.len();
+            superseded += report.superseded_segments.len();
+            recovered_records += recovered.len();
+            // After a power loss whatever is readable is durable.
+            model.appended = recovered;
+            model.synced = model.appended.len();
+            model.next_number = segments.last().map_or(1, |last| last + 1);
+            end = report.end;
+            if end.is_none() {
+                // Nothing of the log was ever durable: such an engine removes the files and starts anew.
+                for &number in &segments {
+                    disk.remove(&path(number)).unwrap();
+                }
+            } else if rng.random() {
+                for number in report.dropped_segments {
+                    disk.remove(&path(number)).unwrap();
+                }
+            }
+            disk.sync_directory(Path::new(DIRECTORY)).unwrap();
+        }
+    }
+    println!(
+        "{crashes} crashes: {torn} torn logs, {dropped} segments dropped, {superseded} superseded, \
+         {recovered_records} records recovered"
+    );
+    assert!(torn > 100 && dropped > 20 && superseded > 0 && recovered_records > 1_000);
+}
+
+#[derive(Default)]
+struct Model {
+    appended: Vec<Vec<u8>>,
+    synced: usize,
+    next_number: u64,
+}
+
+/// One life of a process, until the disk is off or 60 steps are done.
+fn live(disk: &MemoryDisk, rng: &mut SmallRng, model: &mut Model, mut previous: Option<(u64, u64)>) {
+    // Older segments first; the last is appended to.
+    let mut open: Vec<SegmentWriter> = Vec::new();
+    for _ in 0..60 {
+        if open.is_empty() || rng.random_ratio(1, 12) {
+            if let Some(current) = open.last_mut() {
+                if current.flush().is_err() {
+                    return;
+                }
+                previous = Some((current.number(), current.len()));
+            }
+            model.next_number = model.next_number.max(1);
+            let header = mycelium_wal::SegmentHeader { number: model.next_number, previous };
+            let Ok(writer) = SegmentWriter::create(disk, &path(model.next_number), header) else { return };
+            open.push(writer);
+            model.next_number += 1;
+        }
+        let Some(current) = open.last_mut() else { return };
+        match rng.random_range(0..10) {
+            0 => {
+                if current.flush().is_err() {
+                    return;
+                }
+            }
+            1 => {
+                // All segments, oldest first.
+                if open.iter_mut().any(|writer| writer.sync().is_err()) {
+                    return;
+                }
+                model.synced = model.appended.len();
+            }
+            _ => {
+                let len = *[10, 100, 5_000, 70_000].get(rng.random_range(0..4)).unwrap();
+                let mut payload = vec![rng.random(); len];
+                payload[..8].copy_from_slice(&rng.random::<u64>().to_le_bytes());
+                // A record whose append failed may be on disk all the same.
+                model.appended.push(payload.clone());
+                if current.append(&[&payload]).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

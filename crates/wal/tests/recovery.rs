@@ -1,5 +1,7 @@
 //! Recovery of chains of segments: continuity, the three modes, lost acknowledged data, crashes at random.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Writing and reading single segments: round trips, the golden file, failures of the disk.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{create, new_disk, path, payloads, read_file, replay_all, write_file};

@@ -1,5 +1,5 @@
 //! What the log's tests share: writing segments and replaying them into a list.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
 

@@ -2,6 +2,7 @@
 //! are gathered 1,000 to a commit without a sync (`NO_SYNC`), so up to 999 of them are not yet visible: more than the LSM
 //! engines are allowed. The page cache is its cache: it holds all of the data whatever the cache setting says.
 
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -89,7 +90,7 @@ impl KeyValueStore for LmdbStore {
     fn scan_from(&self, key: &[u8], count: usize, visit: Visit<'_>) -> Result<usize> {
         let transaction = self.env.read_txn()?;
         let mut found = 0;
-        for entry in self.table.range(&transaction, &(key..))?.take(count) {
+        for entry in self.table.range(&transaction, &(Bound::Included(key), Bound::Unbounded))?.take(count) {
             let (key, value) = entry?;
             visit(key, value);
             found += 1;

@@ -157,11 +157,7 @@ impl Manifest {
     /// `ErrorKind::NotFound` if there is no `CURRENT`; `ErrorKind::Unsupported` for a newer format;
     /// `ErrorKind::Corruption` (with file and offset) if acknowledged edits are damaged or the state breaks an
     /// invariant; those of the disk. A torn last edit, never acknowledged, is no error: it is dropped.
-    pub fn recover(
-        disk: Arc<dyn Disk>,
-        directory: &Path,
-        options: ManifestOptions,
-    ) -> Result<(Self, ManifestState)> {
+    pub fn recover(disk: Arc<dyn Disk>, directory: &Path, options: ManifestOptions) -> Result<(Self, ManifestState)> {
         let state = Self::read(&*disk, directory)?;
         let manifest = Self::start(disk, directory, state, options)?;
         manifest.remove_leftovers()?;
@@ -392,9 +388,12 @@ fn check_tear(disk: &dyn Disk, path: &Path, number: FileNumber, tear: &Tear) -> 
         file.read_at(at, &mut piece)?;
         for candidate in piece.windows(SEAL_LEN) {
             if decode_seal(number, candidate).is_some_and(|synced| synced > tear.offset) {
-                return Err(Error::corruption(format!("a version edit that had been synced is damaged: {}", tear.reason))
-                    .in_file(path)
-                    .at(tear.offset));
+                return Err(Error::corruption(format!(
+                    "a version edit that had been synced is damaged: {}",
+                    tear.reason
+                ))
+                .in_file(path)
+                .at(tear.offset));
             }
         }
         at += (piece.len() - (SEAL_LEN - 1)) as u64;
@@ -459,10 +458,10 @@ fn switch_current(disk: &dyn Disk, directory: &Path, number: FileNumber) -> Resu
 fn read_current(disk: &dyn Disk, directory: &Path) -> Result<String> {
     let path = directory.join("CURRENT");
     let malformed = |found: &[u8]| {
-        Error::corruption("CURRENT is damaged")
-            .in_file(&path)
-            .at(0)
-            .expected("a line with a manifest's name and its hash", format_args!("{:?}", String::from_utf8_lossy(found)))
+        Error::corruption("CURRENT is damaged").in_file(&path).at(0).expected(
+            "a line with a manifest's name and its hash",
+            format_args!("{:?}", String::from_utf8_lossy(found)),
+        )
     };
     let file = disk.open(&path, AccessPattern::Sequential)?;
     if file.len() > MAX_CURRENT_LEN {

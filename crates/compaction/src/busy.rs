@@ -1,0 +1,83 @@
+//! What running compactions hold, so that no two touch the same file or write overlapping ranges of one level.
+
+use std::collections::{BTreeMap, HashSet};
+
+use mycelium_base::{FileNumber, TableId};
+use mycelium_manifest::{FileMeta, KeyRange};
+
+use crate::plan::CompactionPlan;
+
+/// Names a running compaction in [`BusyFiles`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct JobId(u64);
+
+#[derive(Clone, Debug)]
+struct Job {
+    table: TableId,
+    output_level: usize,
+    range: KeyRange,
+    files: Vec<FileNumber>,
+}
+
+/// The files and output ranges of running compactions, of all tables of a database.
+#[derive(Clone, Default, Debug)]
+pub struct BusyFiles {
+    files: HashSet<FileNumber>,
+    jobs: BTreeMap<JobId, Job>,
+    next_job: u64,
+}
+
+impl BusyFiles {
+    /// Nothing running.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Marks the plan's inputs and its output range as taken.
+    pub fn start(&mut self, plan: &CompactionPlan) -> JobId {
+        let files: Vec<FileNumber> = plan.input_files().map(|f| f.number).collect();
+        self.files.extend(&files);
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        let range = plan.range.clone();
+        self.jobs.insert(id, Job { table: plan.table, output_level: plan.output_level, range, files });
+        id
+    }
+
+    /// Releases what a job held; call it after its edit is installed (or given up).
+    pub fn finish(&mut self, job: JobId) {
+        for file in self.jobs.remove(&job).into_iter().flat_map(|job| job.files) {
+            self.files.remove(&file);
+        }
+    }
+
+    /// Takes a file out of the policies' sight without a job.
+    pub fn hold_file(&mut self, file: FileNumber) {
+        self.files.insert(file);
+    }
+
+    /// Undoes [`BusyFiles::hold_file`].
+    pub fn release_file(&mut self, file: FileNumber) {
+        self.files.remove(&file);
+    }
+
+    /// Whether a running job reads the file.
+    pub fn contains(&self, file: FileNumber) -> bool {
+        self.files.contains(&file)
+    }
+
+    /// Whether any of the files is read by a running job.
+    pub fn any<'a>(&self, files: impl IntoIterator<Item = &'a std::sync::Arc<FileMeta>>) -> bool {
+        !self.files.is_empty() && files.into_iter().any(|f| self.contains(f.number))
+    }
+
+    /// Whether a running job writes to this level within `range`.
+    pub fn writes_to(&self, table: TableId, level: usize, range: &KeyRange) -> bool {
+        self.jobs.values().any(|job| job.table == table && job.output_level == level && job.range.overlaps(range))
+    }
+
+    /// Number of running jobs.
+    pub fn job_count(&self) -> usize {
+        self.jobs.len()
+    }
+}

@@ -1,0 +1,386 @@
+//! Leveled compaction: one run per level, each level `fanout` times the size of the one above.
+//!
+//! Algorithm of [`LeveledPolicy::pick`]:
+//! 1. Targets and base level follow from the version ([`LevelTargets`]). A level's score is its bytes that are not
+//!    being compacted over its target; that of level 0 its free files over `level0_trigger`.
+//! 2. Levels with a score of 1 or more are tried from the highest score down, until one yields a plan:
+//!    - level 0: from the oldest free file on, the file and transitively all that overlap it (so that none jumps over
+//!      another in age), together with what they overlap in the base level;
+//!    - other levels: the free files in the order of the [`PickPriority`], each with what it overlaps one level down.
+//!
+//!    A candidate is passed over if any file concerned is busy, or if a running job writes into its range.
+//! 3. Grow: files of the upper level that lie within the range of the inputs come along if they add nothing to the
+//!    lower level's inputs and the whole stays within `max_compaction_bytes`. They would have to be merged with the
+//!    same files later: that merge is saved.
+//! 4. Inputs that overlap nothing in the output level, and not too much below it, move without being read, unless half
+//!    of their entries are deletes that a rewrite would drop.
+//! 5. If level 0 is due and has `level0_pileup` files but the way into the base level is busy, its newest files are
+//!    merged within level 0 as long as each further file lowers the bytes written per file saved.
+//!
+//! Files of a run do not share keys (outputs are cut between keys only), so that a file is a clean cut by itself.
+
+use std::sync::Arc;
+
+use mycelium_base::TableId;
+use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version};
+
+use crate::busy::BusyFiles;
+use crate::options::{LeveledOptions, PickPriority};
+use crate::plan::{CompactionPlan, PlanInput, Reason, input_of, overlapping_level, whole_level};
+use crate::policy::CompactionPolicy;
+use crate::targets::LevelTargets;
+
+/// The fewest files worth a compaction within level 0.
+const MIN_LEVEL0_MERGE: usize = 4;
+
+/// Leveled compaction. See the module for the algorithm.
+#[derive(Clone, Debug, Default)]
+pub struct LeveledPolicy {
+    options: LeveledOptions,
+}
+
+/// What one call looks at.
+struct Picker<'a> {
+    options: &'a LeveledOptions,
+    table: TableId,
+    version: &'a Version,
+    busy: &'a BusyFiles,
+    targets: LevelTargets,
+}
+
+impl LeveledPolicy {
+    /// The policy with these options.
+    pub fn new(options: LeveledOptions) -> Self {
+        Self { options }
+    }
+
+    /// The options.
+    pub fn options(&self) -> &LeveledOptions {
+        &self.options
+    }
+
+    /// Base level and target sizes for a version.
+    pub fn targets(&self, version: &Version) -> LevelTargets {
+        LevelTargets::new(&self.options, version)
+    }
+
+    fn picker<'a>(&'a self, table: TableId, version: &'a Version, busy: &'a BusyFiles) -> Picker<'a> {
+        Picker { options: &self.options, table, version, busy, targets: self.targets(version) }
+    }
+}
+
+impl CompactionPolicy for LeveledPolicy {
+    fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
+        let picker = self.picker(table, version, busy);
+        if let Some(plan) = picker.unite_runs() {
+            return Some(plan);
+        }
+        let mut due: Vec<(usize, f64)> =
+            picker.scores().into_iter().enumerate().filter(|(_, score)| *score >= 1.0).collect();
+        due.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        for &(level, score) in &due {
+            let plan = if level == 0 { picker.pick_level0(score) } else { picker.pick_file(level, score) };
+            if plan.is_some() {
+                return plan;
+            }
+        }
+        let level0 = due.iter().find(|(level, _)| *level == 0)?;
+        picker.pick_within_level0(level0.1)
+    }
+
+    fn scores(&self, version: &Version) -> Vec<f64> {
+        self.picker(TableId(0), version, &BusyFiles::new()).scores()
+    }
+
+    fn debt_bytes(&self, version: &Version) -> u64 {
+        debt(&self.options, &self.targets(version), version)
+    }
+
+    fn pick_range(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        range: Option<&KeyRange>,
+        force: bool,
+    ) -> Option<CompactionPlan> {
+        let picker = self.picker(table, version, busy);
+        let output = version.last_level()?.max(picker.targets.base_level);
+        let inputs = connected(version, 0..=output, range);
+        if !force && is_settled(&inputs, output) {
+            return None;
+        }
+        let mut plan = picker.finish(inputs, output, (Reason::Manual, 0.0))?;
+        plan.is_trivial_move &= !force;
+        Some(plan)
+    }
+
+    fn pick_level(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        level: usize,
+        range: Option<&KeyRange>,
+    ) -> Option<CompactionPlan> {
+        let picker = self.picker(table, version, busy);
+        let output = if level == 0 { picker.targets.base_level } else { level + 1 };
+        if level > 0 && output >= picker.targets.bytes.len() {
+            return None;
+        }
+        let mut inputs = connected(version, level..=level, range);
+        let hull = hull_of(&inputs)?;
+        inputs.extend(overlapping_level(version, output, &hull));
+        picker.finish(inputs, output, (Reason::Manual, 0.0))
+    }
+}
+
+impl Picker<'_> {
+    fn scores(&self) -> Vec<f64> {
+        let mut scores = vec![0.0; self.targets.bytes.len()];
+        let free = self.version.level(0).files().filter(|f| !self.busy.contains(f.number)).count();
+        scores[0] = free as f64 / self.options.level0_trigger.max(1) as f64;
+        for (level, &target) in self.targets.bytes.iter().enumerate().skip(1) {
+            let files = self.version.level(level).files().filter(|f| !self.busy.contains(f.number));
+            let free: u64 = files.map(|f| f.size).sum();
+            scores[level] = if target == u64::MAX { 0.0 } else { free as f64 / target as f64 };
+        }
+        scores
+    }
+
+    /// A level below 0 with several runs is brought back to one.
+    fn unite_runs(&self) -> Option<CompactionPlan> {
+        let level = (1..self.version.levels.len()).find(|&level| self.version.level(level).runs.len() > 1)?;
+        let inputs = whole_level(self.version, level);
+        let oldest = inputs.last()?.files.first()?.number;
+        let range = hull_of(&inputs)?;
+        if self.busy.any(inputs.iter().flat_map(|i| &i.files)) || self.busy.writes_to(self.table, level, &range) {
+            return None;
+        }
+        let place = RunPlace::InPlaceOf(oldest);
+        let mut plan = CompactionPlan::new(
+            self.table,
+            self.version,
+            inputs,
+            (level, place),
+            (Reason::SeveralRuns, self.version.level(level).runs.len() as f64),
+        )?;
+        self.set_sizes(&mut plan);
+        Some(plan)
+    }
+
+    fn pick_level0(&self, score: f64) -> Option<CompactionPlan> {
+        let output = self.targets.base_level;
+        let runs = &self.version.level(0).runs;
+        let seeds = runs.iter().rev().flat_map(|run| &run.files).filter(|f| !self.busy.contains(f.number));
+        let mut tried: Vec<KeyRange> = Vec::new();
+        for seed in seeds {
+            if tried.iter().any(|range| seed.overlaps_range(range)) {
+                continue;
+            }
+            let (inputs, hull) = closure(self.version, 0..=0, seed.range());
+            if let Some(plan) = self.with_output_level(inputs, &hull, output, (Reason::Level0Files, score)) {
+                return Some(plan);
+            }
+            tried.push(hull);
+        }
+        None
+    }
+
+    fn pick_file(&self, level: usize, score: f64) -> Option<CompactionPlan> {
+        let run = self.version.level(level).runs.first()?;
+        let mut candidates: Vec<&Arc<FileMeta>> = run.files.iter().filter(|f| !self.busy.contains(f.number)).collect();
+        match self.options.priority {
+            PickPriority::OldestFirst => candidates.sort_by_key(|f| (f.created_at_edit, f.number)),
+            PickPriority::LargestFirst => {
+                candidates.sort_by_key(|f| (std::cmp::Reverse(compensated_size(f)), f.number));
+            }
+            PickPriority::MinOverlap => {
+                let below = self.version.level(level + 1);
+                candidates.sort_by_cached_key(|f| {
+                    let overlap: u64 = below.overlapping(&f.range()).map(|f| f.size).sum();
+                    (u128::from(overlap) * 1024 / u128::from(compensated_size(f).max(1)), f.created_at_edit, f.number)
+                });
+            }
+        }
+        candidates.into_iter().find_map(|file| {
+            let inputs = vec![input_of(level, 0, std::slice::from_ref(file))];
+            self.with_output_level(inputs, &file.range(), level + 1, (Reason::LevelSize, score))
+        })
+    }
+
+    /// Adds what `inputs` (of one level) overlap in the output level, grows the upper side, and checks what is busy.
+    fn with_output_level(
+        &self,
+        upper: Vec<PlanInput>,
+        upper_hull: &KeyRange,
+        output: usize,
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
+        if self.busy.any(upper.iter().flat_map(|i| &i.files)) {
+            return None;
+        }
+        let lower = overlapping_level(self.version, output, upper_hull);
+        if self.busy.any(lower.iter().flat_map(|i| &i.files)) {
+            return None;
+        }
+        let upper = self.grow(upper, &lower, output);
+        let inputs = upper.into_iter().chain(lower).collect();
+        self.finish(inputs, output, why)
+    }
+
+    /// The upper inputs with all of their level that lies within the range of all inputs, if that is free, adds nothing
+    /// to `lower` and stays within the size limit; else as they were.
+    fn grow(&self, upper: Vec<PlanInput>, lower: &[PlanInput], output: usize) -> Vec<PlanInput> {
+        let Some(level) = upper.first().map(|i| i.level) else { return upper };
+        if lower.iter().all(|i| i.files.is_empty()) {
+            return upper;
+        }
+        let all = upper.iter().chain(lower).flat_map(|i| &i.files);
+        let Some(hull) = KeyRange::hull(all.map(|f| &**f)) else { return upper };
+        let (grown, grown_hull) = closure(self.version, level..=level, hull);
+        let grown_hull = hull_of(&grown).unwrap_or(grown_hull);
+        let count = |inputs: &[PlanInput]| inputs.iter().map(|i| i.files.len()).sum::<usize>();
+        let bytes = |inputs: &[PlanInput]| inputs.iter().flat_map(|i| &i.files).map(|f| f.size).sum::<u64>();
+        let is_larger = count(&grown) > count(&upper);
+        let same_below = count(&overlapping_level(self.version, output, &grown_hull)) == count(lower);
+        let fits = bytes(&grown).saturating_add(bytes(lower)) <= self.options.max_compaction_bytes;
+        let is_free = !self.busy.any(grown.iter().flat_map(|i| &i.files));
+        if is_larger && same_below && fits && is_free { grown } else { upper }
+    }
+
+    /// The plan of these inputs, unless they are busy or a job writes to their range.
+    fn finish(&self, inputs: Vec<PlanInput>, output: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
+        let place = if self.version.level(output).runs.len() > 1 { RunPlace::Newest } else { RunPlace::Sorted };
+        let mut plan = CompactionPlan::new(self.table, self.version, inputs, (output, place), why)?;
+        if self.busy.any(plan.input_files()) || self.busy.writes_to(self.table, output, &plan.range) {
+            return None;
+        }
+        self.set_sizes(&mut plan);
+        let reads_output_level = plan.inputs.iter().any(|i| i.level == output);
+        let below: u64 = plan.grandparents.iter().map(|f| f.size).sum();
+        plan.is_trivial_move = !reads_output_level
+            && below <= self.options.max_compaction_bytes
+            && plan.inputs_are_disjoint()
+            && !plan.sheds_deletes();
+        Some(plan)
+    }
+
+    fn set_sizes(&self, plan: &mut CompactionPlan) {
+        plan.target_file_size = self.options.target_file_size;
+        plan.max_grandparent_bytes = self.options.max_compaction_bytes;
+    }
+
+    /// Merges the newest files of level 0 into one, in their place.
+    fn pick_within_level0(&self, score: f64) -> Option<CompactionPlan> {
+        let runs = &self.version.level(0).runs;
+        if runs.len() < self.options.level0_pileup.max(MIN_LEVEL0_MERGE) {
+            return None;
+        }
+        let files: Vec<&Arc<FileMeta>> = runs.iter().flat_map(|r| &r.files).collect();
+        let free = files.iter().take_while(|f| !self.busy.contains(f.number));
+        let mut bytes = 0u64;
+        let mut best_per_file = u64::MAX;
+        let mut span = 0;
+        for (already, file) in free.enumerate() {
+            bytes = bytes.saturating_add(file.size);
+            let per_file = if already == 0 { u64::MAX } else { bytes / already as u64 };
+            if per_file > best_per_file || bytes > self.options.max_compaction_bytes {
+                break;
+            }
+            best_per_file = per_file;
+            span = already + 1;
+        }
+        if span < MIN_LEVEL0_MERGE {
+            return None;
+        }
+        let inputs: Vec<PlanInput> = (0..span).map(|i| input_of(0, i, std::slice::from_ref(files[i]))).collect();
+        let range = hull_of(&inputs)?;
+        if self.busy.writes_to(self.table, 0, &range) {
+            return None;
+        }
+        let place = RunPlace::InPlaceOf(files[span - 1].number);
+        let why = (Reason::Level0Pileup, score);
+        let mut plan = CompactionPlan::new(self.table, self.version, inputs, (0, place), why)?;
+        // One output: several would be as many files of level 0.
+        plan.grandparents.clear();
+        Some(plan)
+    }
+}
+
+/// The size that orders files, larger where deletes outweigh other entries: such a file frees space below.
+fn compensated_size(file: &FileMeta) -> u64 {
+    let deletes = file.delete_count.saturating_add(file.range_delete_count);
+    let entries = file.entry_count.saturating_add(file.range_delete_count).max(1);
+    let surplus = deletes.saturating_mul(2).saturating_sub(entries);
+    let entry_size = file.size / entries;
+    file.size.saturating_add(surplus.saturating_mul(entry_size).saturating_mul(2))
+}
+
+fn hull_of(inputs: &[PlanInput]) -> Option<KeyRange> {
+    KeyRange::hull(inputs.iter().flat_map(|i| &i.files).map(|f| &**f))
+}
+
+/// All files of the levels that overlap `range`, or overlap one that does, and so on; and the range they fill together
+/// with `range`. Only level 0 needs more than one round per level.
+fn closure(
+    version: &Version,
+    levels: std::ops::RangeInclusive<usize>,
+    mut range: KeyRange,
+) -> (Vec<PlanInput>, KeyRange) {
+    loop {
+        let inputs: Vec<PlanInput> =
+            levels.clone().flat_map(|level| overlapping_level(version, level, &range)).collect();
+        let mut grew = false;
+        for file in inputs.iter().flat_map(|i| &i.files) {
+            grew |= range.include(file);
+        }
+        if !grew {
+            return (inputs.into_iter().filter(|i| !i.files.is_empty()).collect(), range);
+        }
+    }
+}
+
+/// The closure of `range`, or all files of the levels.
+pub(crate) fn connected(
+    version: &Version,
+    levels: std::ops::RangeInclusive<usize>,
+    range: Option<&KeyRange>,
+) -> Vec<PlanInput> {
+    match range {
+        Some(range) => closure(version, levels, range.clone()).0,
+        None => levels.flat_map(|level| whole_level(version, level)).collect(),
+    }
+}
+
+/// Whether the inputs are one run of the output level already, without deletes.
+pub(crate) fn is_settled(inputs: &[PlanInput], output: usize) -> bool {
+    let mut files = inputs.iter().flat_map(|i| &i.files);
+    inputs.iter().filter(|i| !i.files.is_empty()).count() <= 1
+        && inputs.iter().all(|i| i.files.is_empty() || i.level == output)
+        && files.all(|f| f.delete_count == 0 && f.range_delete_count == 0)
+}
+
+/// Bytes to rewrite until no level is due: level 0 with the base level, then each level's excess with what it overlaps
+/// on average one level down, the excess carried on.
+fn debt(options: &LeveledOptions, targets: &LevelTargets, version: &Version) -> u64 {
+    let level0 = version.level(0);
+    let mut carried = 0u64;
+    let mut debt = 0u64;
+    if level0.file_count() >= options.level0_trigger.max(1) {
+        carried = level0.bytes();
+        debt = carried.saturating_add(version.level_bytes(targets.base_level));
+    }
+    for level in targets.base_level..targets.bytes.len() {
+        let target = targets.bytes[level];
+        let size = version.level_bytes(level).saturating_add(carried);
+        if target == u64::MAX || size <= target {
+            break;
+        }
+        let excess = size - target;
+        let below = version.level_bytes(level + 1);
+        debt = debt.saturating_add((excess as f64 * (1.0 + below as f64 / size as f64)) as u64);
+        carried = excess;
+    }
+    debt
+}

@@ -1,0 +1,73 @@
+//! What a user can set of the two policies. Sizes are bytes of SSTs.
+
+/// Which file a leveled level gives to the next one first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PickPriority {
+    /// The file with the fewest overlapping bytes below per byte of its own: the least write amplification.
+    #[default]
+    MinOverlap,
+    /// The file that has been in the tree the longest: goes round the key space, so that old data move on.
+    OldestFirst,
+    /// The largest file (files with many deletes count as larger).
+    LargestFirst,
+}
+
+/// Options of [`crate::LeveledPolicy`]; the defaults are RocksDB's.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LeveledOptions {
+    /// Level-0 files at which level 0 is compacted into the base level; at least 1.
+    pub level0_trigger: usize,
+    /// Level-0 files at which level 0 is compacted within itself while the way into the base level is busy.
+    pub level0_pileup: usize,
+    /// Target size of the base level.
+    pub base_level_bytes: u64,
+    /// How many times larger each level is than the one above; above 1.
+    pub fanout: f64,
+    /// Levels, level 0 included; 2 to [`mycelium_base::limits::MAX_LEVELS`].
+    pub level_count: usize,
+    /// Size at which an output file is closed.
+    pub target_file_size: u64,
+    /// Which file is picked first.
+    pub priority: PickPriority,
+    /// A compaction does not take files beyond what it must once it is this large, and no output file may overlap more
+    /// than this much of the level below the output level.
+    pub max_compaction_bytes: u64,
+    /// Whether the levels' targets follow from the size of the last level (then the base level is the first one
+    /// needed), instead of growing from level 1 down.
+    pub dynamic_levels: bool,
+}
+
+impl Default for LeveledOptions {
+    fn default() -> Self {
+        Self {
+            level0_trigger: 4,
+            level0_pileup: 8,
+            base_level_bytes: 256 << 20,
+            fanout: 10.0,
+            level_count: 7,
+            target_file_size: 64 << 20,
+            priority: PickPriority::MinOverlap,
+            max_compaction_bytes: 25 * (64 << 20),
+            dynamic_levels: true,
+        }
+    }
+}
+
+/// Options of [`crate::TieredPolicy`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct TieredOptions {
+    /// Runs of one level that are merged into one run of the next; at least 2.
+    pub runs_per_level: usize,
+    /// Levels, level 0 included; 2 to [`mycelium_base::limits::MAX_LEVELS`]. The last level merges with itself.
+    pub level_count: usize,
+    /// Everything is merged into one run when all younger runs together exceed this percentage of the oldest run.
+    pub max_space_amplification_percent: u64,
+    /// Size at which an output file is closed.
+    pub target_file_size: u64,
+}
+
+impl Default for TieredOptions {
+    fn default() -> Self {
+        Self { runs_per_level: 4, level_count: 7, max_space_amplification_percent: 200, target_file_size: 64 << 20 }
+    }
+}

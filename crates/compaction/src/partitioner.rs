@@ -1,0 +1,166 @@
+//! Where a compaction cuts its output into files.
+//!
+//! [`FixedPartitioner`] cuts by size alone. [`AlignedPartitioner`] is Algorithm 1 of Kim et al., "Optimizing LSM-trees
+//! for aligned compaction and snapshot filters", §IV: it cuts at the borders of the files one level further down (the
+//! grandparents), so that the next compaction of an output does not drag in grandparents that overlap it only at the
+//! edges. For every key that follows an entry, with the size of the file being written:
+//!
+//! 1. At `variance` times the target size the file is closed wherever it stands.
+//! 2. Where the key has passed the end of a grandparent, the file is closed if it has the target size divided by
+//!    `variance`; the next grandparent is then looked at.
+//! 3. Between two grandparents, and after the last, the file is closed at the target size.
+//! 4. Within a grandparent it goes on.
+//!
+//! Both keep every file but the last within `[target / 2, 2 target]` (give or take one entry at the upper end where an
+//! entry is larger than all before it in its job).
+
+use std::sync::Arc;
+
+use mycelium_manifest::FileMeta;
+
+/// Decides where output files end. Asked only where the key changes, so that all versions of a key share a file.
+pub trait Partitioner {
+    /// Whether the file being written, which is not empty and now has `current_size` bytes, should end before
+    /// `next_key`. Keys must ascend; after `true` the file is taken to be a new one. Amortised O(1).
+    fn should_cut(&mut self, next_key: &[u8], current_size: u64) -> bool;
+}
+
+/// The grandparents, and how far the keys have come in them.
+#[derive(Debug, Default)]
+struct Grandparents {
+    files: Vec<Arc<FileMeta>>,
+    next: usize,
+}
+
+impl Grandparents {
+    fn new(files: Vec<Arc<FileMeta>>) -> Self {
+        Self { files, next: 0 }
+    }
+
+    /// Passes the files that end before `key`; returns their bytes if there were any.
+    #[inline]
+    fn pass(&mut self, key: &[u8]) -> Option<u64> {
+        let mut passed = None;
+        while let Some(file) = self.files.get(self.next)
+            && file.ends_before(key)
+        {
+            passed = Some(passed.unwrap_or(0) + file.size);
+            self.next += 1;
+        }
+        passed
+    }
+
+    /// Whether `key` lies in none of the files not yet passed.
+    #[inline]
+    fn is_between(&self, key: &[u8]) -> bool {
+        self.files.get(self.next).is_none_or(|file| key < file.smallest.as_slice())
+    }
+}
+
+/// The largest step by which a file grew between two questions, so that a limit is met from below.
+#[derive(Debug, Default)]
+struct Growth {
+    last_size: u64,
+    largest_step: u64,
+}
+
+impl Growth {
+    #[inline]
+    fn observe(&mut self, size: u64) {
+        self.largest_step = self.largest_step.max(size.saturating_sub(self.last_size));
+        self.last_size = size;
+    }
+
+    #[inline]
+    fn reaches(&self, limit: u64) -> bool {
+        self.last_size.saturating_add(self.largest_step) > limit
+    }
+
+    /// A new file: its first entry comes before the next question.
+    fn reset(&mut self) {
+        self.last_size = 0;
+    }
+}
+
+/// Cuts at a size; optionally also where a file would overlap too much of the level below.
+#[derive(Debug)]
+pub struct FixedPartitioner {
+    target: u64,
+    grandparents: Grandparents,
+    max_overlap: u64,
+    overlap: u64,
+}
+
+impl FixedPartitioner {
+    /// Cuts as soon as a file has `target` bytes.
+    pub fn new(target: u64) -> Self {
+        Self { target, grandparents: Grandparents::default(), max_overlap: u64::MAX, overlap: 0 }
+    }
+
+    /// Also cuts a file of at least half the target size when it has passed more than `max_overlap` bytes of
+    /// grandparents (in key order, not overlapping).
+    #[must_use]
+    pub fn with_grandparents(mut self, grandparents: Vec<Arc<FileMeta>>, max_overlap: u64) -> Self {
+        self.grandparents = Grandparents::new(grandparents);
+        self.max_overlap = max_overlap;
+        self
+    }
+}
+
+impl Partitioner for FixedPartitioner {
+    #[inline]
+    fn should_cut(&mut self, next_key: &[u8], current_size: u64) -> bool {
+        self.overlap = self.overlap.saturating_add(self.grandparents.pass(next_key).unwrap_or(0));
+        let overlaps_too_much = self.overlap > self.max_overlap && current_size >= self.target / 2;
+        let cut = current_size >= self.target || overlaps_too_much;
+        if cut {
+            self.overlap = 0;
+        }
+        cut
+    }
+}
+
+/// Cuts at the borders of the level below. See the module for the algorithm.
+#[derive(Debug)]
+pub struct AlignedPartitioner {
+    target: u64,
+    smallest: u64,
+    largest: u64,
+    grandparents: Grandparents,
+    growth: Growth,
+}
+
+impl AlignedPartitioner {
+    /// Variance factor 2; `grandparents` in key order, not overlapping.
+    pub fn new(target: u64, grandparents: Vec<Arc<FileMeta>>) -> Self {
+        Self::with_variance(target, grandparents, 2.0)
+    }
+
+    /// Files of `target / variance` to `target * variance` bytes; a factor below 1 counts as 1.
+    pub fn with_variance(target: u64, grandparents: Vec<Arc<FileMeta>>, variance: f64) -> Self {
+        let variance = variance.max(1.0);
+        Self {
+            target,
+            // Float to integer casts saturate.
+            smallest: (target as f64 / variance).ceil() as u64,
+            largest: (target as f64 * variance) as u64,
+            grandparents: Grandparents::new(grandparents),
+            growth: Growth::default(),
+        }
+    }
+}
+
+impl Partitioner for AlignedPartitioner {
+    #[inline]
+    fn should_cut(&mut self, next_key: &[u8], current_size: u64) -> bool {
+        self.growth.observe(current_size);
+        let passed_border = self.grandparents.pass(next_key).is_some();
+        let cut = self.growth.reaches(self.largest)
+            || (passed_border && current_size >= self.smallest)
+            || (self.grandparents.is_between(next_key) && current_size >= self.target);
+        if cut {
+            self.growth.reset();
+        }
+        cut
+    }
+}

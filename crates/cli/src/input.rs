@@ -1,0 +1,417 @@
+//! Rows from outside: CSV, JSON lines and Arrow IPC, from a file or stdin, as record batches of one schema.
+//!
+//! 1. Unpack zstd, told by its magic number.
+//! 2. Tell the form: as given, else from the first bytes (`ARROW1` or a stream's continuation mark: Arrow; `{`: JSON), else
+//!    from the name, else CSV.
+//! 3. Take the schema given, or infer one from the first rows; what inference read is read again.
+//! 4. Read batch by batch, and bring each to the schema: columns by name, types by a checked cast. An Arrow file is read as
+//!    the stream it holds, so that pipes work.
+
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch, new_null_array};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use indicatif::ProgressBar;
+use regex::Regex;
+
+use crate::args::{InputArgs, InputFormat};
+use crate::failure::Failure;
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const ARROW_FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";
+const ARROW_STREAM_MAGIC: [u8; 4] = [0xff; 4];
+
+/// The schema that rows must have.
+pub(crate) enum Target<'a> {
+    /// This one. Columns of the input that it lacks are passed over.
+    Given(SchemaRef),
+    /// What the first rows suggest; these columns are the primary key, which is never null.
+    Inferred {
+        /// Names of the primary key columns.
+        key: &'a [String],
+    },
+}
+
+/// Rows in order of the input.
+pub(crate) struct Rows {
+    /// Of every batch.
+    pub(crate) schema: SchemaRef,
+    /// Until the input ends or is found to be wrong.
+    pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, Failure>>>,
+}
+
+/// Opens a file (`-`: stdin) and its size, if it has one.
+#[expect(clippy::disallowed_methods, reason = "the user's own file, which the engine never touches")]
+pub(crate) fn open(path: &Path) -> Result<(Box<dyn Read>, Option<u64>), Failure> {
+    if path == Path::new("-") {
+        return Ok((Box::new(io::stdin()), None));
+    }
+    let failed = |e| Failure::input(format!("cannot open {}: {e}", path.display()));
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    Ok((Box::new(file), Some(size)))
+}
+
+/// The rows of `raw`, whose bytes advance `progress`. `path` is for the name alone.
+pub(crate) fn rows(
+    raw: Box<dyn Read>,
+    path: &Path,
+    args: &InputArgs,
+    target: &Target<'_>,
+    progress: &ProgressBar,
+) -> Result<Rows, Failure> {
+    let name = if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
+    if args.batch_rows == 0 {
+        return Err(Failure::usage("--batch-rows must be at least 1"));
+    }
+    let mut reader = unpacked(Box::new(progress.wrap_read(raw))).map_err(|e| unreadable(&name, &e))?;
+    let head = peek(&mut reader, 4096).map_err(|e| unreadable(&name, &e))?;
+    let format = args.format.unwrap_or_else(|| told_format(&head, path));
+    let reader: Box<dyn Read> = Box::new(Cursor::new(head).chain(reader));
+    let rows = match format {
+        InputFormat::Csv => csv_rows(reader, args, target),
+        InputFormat::Json => json_rows(reader, args, target),
+        InputFormat::Arrow => arrow_rows(reader, target),
+    };
+    let context = name.clone();
+    let rows = rows.map_err(|failure| failure.of_input(&name))?;
+    let schema = rows.schema.clone();
+    let batches = rows.batches.map(move |batch| {
+        let batch = batch.map_err(|failure| failure.of_input(&context))?;
+        conform(&batch, &schema).map_err(|failure| failure.of_input(&context))
+    });
+    Ok(Rows { schema: rows.schema, batches: Box::new(batches) })
+}
+
+fn unreadable(name: &str, error: &io::Error) -> Failure {
+    Failure::input(format!("{name}: {error}"))
+}
+
+/// Up to `wanted` bytes from the front, fewer only at the end.
+fn peek(reader: &mut dyn Read, wanted: u64) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    reader.take(wanted).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn unpacked(mut raw: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+    let head = peek(&mut raw, ZSTD_MAGIC.len() as u64)?;
+    let packed = head == ZSTD_MAGIC;
+    let whole = Cursor::new(head).chain(raw);
+    if packed { Ok(Box::new(zstd::Decoder::new(whole)?)) } else { Ok(Box::new(whole)) }
+}
+
+fn told_format(head: &[u8], path: &Path) -> InputFormat {
+    if head.starts_with(ARROW_FILE_MAGIC) || head.starts_with(&ARROW_STREAM_MAGIC) {
+        return InputFormat::Arrow;
+    }
+    if head.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+        return InputFormat::Json;
+    }
+    let name = path.to_string_lossy();
+    let name = name.strip_suffix(".zst").unwrap_or(&name);
+    match name.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("json" | "jsonl" | "ndjson") => InputFormat::Json,
+        Some("arrow" | "arrows" | "feather" | "ipc") => InputFormat::Arrow,
+        _ => InputFormat::Csv,
+    }
+}
+
+/// Remembers what is read through it, so that it can be read again.
+struct Recorder {
+    inner: Box<dyn Read>,
+    recorded: Vec<u8>,
+}
+
+impl Recorder {
+    fn new(inner: Box<dyn Read>) -> Self {
+        Self { inner, recorded: Vec::new() }
+    }
+
+    fn rewound(self) -> Box<dyn Read> {
+        Box::new(Cursor::new(self.recorded).chain(self.inner))
+    }
+}
+
+impl Read for Recorder {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.recorded.extend_from_slice(&buffer[..n]);
+        Ok(n)
+    }
+}
+
+fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
+    let delimiter =
+        u8::try_from(args.delimiter).map_err(|_| Failure::usage("--delimiter must be one ASCII character"))?;
+    let nulls: Vec<_> = args.null.iter().map(|text| regex::escape(text)).collect();
+    let nulls =
+        Regex::new(&format!("^(?:{})$", [String::new()].into_iter().chain(nulls).collect::<Vec<_>>().join("|")))
+            .map_err(|e| Failure::usage(format!("--null: {e}")))?;
+    let format = arrow_csv::reader::Format::default()
+        .with_header(!args.no_header)
+        .with_delimiter(delimiter)
+        .with_null_regex(nulls);
+    let mut recorder = Recorder::new(reader);
+    // Columns of a given schema need no sample, but their names in the file are needed: no rows are inferred from then.
+    let sample = if matches!(target, Target::Given(_)) && !args.no_header { 0 } else { args.infer_rows };
+    let (found, _) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
+    let (schema, in_file) = match target {
+        Target::Inferred { key } => {
+            let schema = inferred(&found, key)?;
+            (schema.clone(), nullable(&schema))
+        }
+        Target::Given(schema) if args.no_header => (schema.clone(), nullable(schema)),
+        Target::Given(schema) => {
+            let field = |found: &Field| {
+                let ty = schema.field_with_name(found.name()).map_or(&DataType::Utf8, Field::data_type);
+                Field::new(found.name(), ty.clone(), true)
+            };
+            let fields: Vec<_> = found.fields().iter().map(|found| field(found)).collect();
+            (schema.clone(), Arc::new(Schema::new(fields)))
+        }
+    };
+    distinct(&in_file)?;
+    let batches = arrow_csv::ReaderBuilder::new(in_file)
+        .with_format(format)
+        .with_batch_size(args.batch_rows)
+        .build(recorder.rewound())
+        .map_err(arrow_failure)?;
+    Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
+}
+
+fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
+    let (schema, reader, strict) = match target {
+        Target::Given(schema) => (schema.clone(), reader, false),
+        Target::Inferred { key } => {
+            let mut sample = BufReader::new(Recorder::new(reader));
+            let (found, _) =
+                arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(arrow_failure)?;
+            // A field that first appears later is an error, not dropped.
+            (inferred(&found, key)?, sample.into_inner().rewound(), true)
+        }
+    };
+    let in_file = nullable(&schema);
+    let reader: Box<dyn BufRead> = Box::new(BufReader::new(reader));
+    let batches = arrow_json::ReaderBuilder::new(in_file)
+        .with_batch_size(args.batch_rows)
+        .with_strict_mode(strict)
+        .build(reader)
+        .map_err(arrow_failure)?;
+    Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
+}
+
+fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Failure> {
+    let mut unit = || peek(&mut reader, ARROW_FILE_MAGIC.len() as u64).map_err(|e| Failure::input(e.to_string()));
+    let mut head = unit()?;
+    if head == ARROW_FILE_MAGIC {
+        // Writers pad the magic number to their alignment, with zeros; no message begins with eight of them.
+        head = unit()?;
+        while head == [0; ARROW_FILE_MAGIC.len()] {
+            head = unit()?;
+        }
+    }
+    let stream = arrow_ipc::reader::StreamReader::try_new(BufReader::new(Cursor::new(head).chain(reader)), None)
+        .map_err(arrow_failure)?;
+    distinct(&stream.schema())?;
+    let schema = match target {
+        Target::Given(schema) => schema.clone(),
+        Target::Inferred { key } => inferred(&stream.schema(), key)?,
+    };
+    Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(arrow_failure))) })
+}
+
+fn arrow_failure(error: ArrowError) -> Failure {
+    let text = match &error {
+        ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text.clone(),
+        _ => error.to_string(),
+    };
+    Failure::input(text).hint("--schema gives the types; --infer-rows looks at more rows before it settles on them")
+}
+
+/// The schema of a table for what was found: plain types, key columns not null, all else nullable.
+fn inferred(found: &Schema, key: &[String]) -> Result<SchemaRef, Failure> {
+    if key.is_empty() {
+        return Err(Failure::usage("which columns are the primary key?").hint("--key COLUMN,COLUMN…"));
+    }
+    for name in key {
+        if found.field_with_name(name).is_err() {
+            let names: Vec<_> = found.fields().iter().map(|field| field.name().as_str()).collect();
+            return Err(Failure::usage(format!("--key: the input has no column {name:?}"))
+                .hint(format!("it has {}", names.join(", "))));
+        }
+    }
+    let fields = found.fields().iter().map(|field| {
+        let ty = stored_type(field.data_type()).ok_or_else(|| {
+            Failure::input(format!(
+                "column {:?} is of type {}, which tables cannot store",
+                field.name(),
+                field.data_type()
+            ))
+            .hint("--schema with the columns wanted leaves it out")
+        })?;
+        Ok(Field::new(field.name(), ty, !key.contains(field.name())))
+    });
+    Ok(Arc::new(Schema::new(fields.collect::<Result<Vec<_>, Failure>>()?)))
+}
+
+/// The type that a table stores values of `ty` as.
+fn stored_type(ty: &DataType) -> Option<DataType> {
+    Some(match ty {
+        // Nothing but nulls so far.
+        DataType::Null | DataType::LargeUtf8 | DataType::Utf8View => DataType::Utf8,
+        DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => DataType::Binary,
+        DataType::Date64 => DataType::Date32,
+        DataType::Float16 => DataType::Float32,
+        DataType::Dictionary(_, values) => stored_type(values)?,
+        DataType::Boolean
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::UInt8
+        | DataType::UInt16
+        | DataType::UInt32
+        | DataType::UInt64
+        | DataType::Float32
+        | DataType::Float64
+        | DataType::Utf8
+        | DataType::Binary
+        | DataType::Date32
+        | DataType::Timestamp(..)
+        | DataType::Decimal128(..) => ty.clone(),
+        _ => return None,
+    })
+}
+
+/// The schema with every column nullable, so that a null in a key column is found here and named.
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    Arc::new(Schema::new(fields))
+}
+
+fn distinct(schema: &Schema) -> Result<(), Failure> {
+    let mut names: Vec<_> = schema.fields().iter().map(|field| field.name()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Failure::input(format!("two columns are named {:?}", pair[0]))),
+        None => Ok(()),
+    }
+}
+
+/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing unseen.
+fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
+    let column = |field: &Arc<Field>| -> Result<ArrayRef, Failure> {
+        let column = match batch.column_by_name(field.name()) {
+            None => new_null_array(field.data_type(), batch.num_rows()),
+            Some(column) if column.data_type() == field.data_type() => column.clone(),
+            Some(column) => {
+                let strict = CastOptions { safe: false, ..CastOptions::default() };
+                cast_with_options(column, field.data_type(), &strict)
+                    .map_err(|e| Failure::input(format!("column {:?}: {e}", field.name())))?
+            }
+        };
+        if !field.is_nullable() && column.null_count() > 0 {
+            return Err(Failure::input(format!("column {:?} must not be null, and is in some row", field.name())));
+        }
+        Ok(column)
+    };
+    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(schema.clone(), columns).map_err(arrow_failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::Array;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Float64Type, Int32Type, Int64Type};
+
+    fn args() -> InputArgs {
+        InputArgs { format: None, delimiter: ',', no_header: false, null: Vec::new(), infer_rows: 100, batch_rows: 2 }
+    }
+
+    fn read(bytes: &[u8], args: &InputArgs, target: &Target<'_>) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
+        let raw = Box::new(Cursor::new(bytes.to_vec()));
+        let rows = rows(raw, Path::new("-"), args, target, &ProgressBar::hidden())?;
+        Ok((rows.schema, rows.batches.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    fn infer(bytes: &[u8], args: &InputArgs, key: &str) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
+        read(bytes, args, &Target::Inferred { key: &[key.to_owned()] })
+    }
+
+    const CSV: &str = "id,name,score\n1,a,1.5\n2,NA,\n3,c,NA\n";
+
+    #[test]
+    fn csv_is_inferred_with_nulls_and_key() {
+        let args = InputArgs { null: vec!["NA".into()], ..args() };
+        for packed in [CSV.as_bytes().to_vec(), zstd::encode_all(CSV.as_bytes(), 1).expect("packs in memory")] {
+            let (schema, batches) = infer(&packed, &args, "id").expect("well formed");
+            let types: Vec<_> = schema.fields().iter().map(|f| (f.data_type().clone(), f.is_nullable())).collect();
+            assert_eq!(types, [(DataType::Int64, false), (DataType::Utf8, true), (DataType::Float64, true)]);
+            assert_eq!(batches.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [2, 1]);
+            assert_eq!(batches[1].column(0).as_primitive::<Int64Type>().value(0), 3);
+            assert!(
+                batches[0].column(1).is_null(1) && batches[0].column(2).is_null(1) && batches[1].column(2).is_null(0)
+            );
+        }
+    }
+
+    #[test]
+    fn a_given_schema_takes_columns_by_name() {
+        let given = Arc::new(Schema::new(vec![
+            Field::new("score", DataType::Float64, true),
+            Field::new("id", DataType::Int32, false),
+            Field::new("extra", DataType::Utf8, true),
+        ]));
+        let (_, batches) =
+            read(b"id,name,score\n7,x,2\n", &args(), &Target::Given(given.clone())).expect("well formed");
+        assert_eq!(batches[0].column(1).as_primitive::<Int32Type>().value(0), 7);
+        assert_eq!(batches[0].column(0).as_primitive::<Float64Type>().value(0), 2.0);
+        assert!(batches[0].column(2).is_null(0));
+        let json = br#"{"id": 7, "score": 2.5, "unknown": [1]}"#;
+        let (_, batches) = read(json, &args(), &Target::Given(given.clone())).expect("well formed");
+        assert_eq!(batches[0].column(0).as_primitive::<Float64Type>().value(0), 2.5);
+        let headless = InputArgs { no_header: true, ..args() };
+        let (_, batches) = read(b"1.5,8,t\n", &headless, &Target::Given(given)).expect("well formed");
+        assert_eq!(batches[0].column(1).as_primitive::<Int32Type>().value(0), 8);
+    }
+
+    #[test]
+    fn json_lines_and_arrow_in_both_forms_agree() {
+        let json = b"{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"name\":null}\n{\"id\":3}\n";
+        let (schema, batches) = infer(json, &args(), "id").expect("well formed");
+        let mut file = arrow_ipc::writer::FileWriter::try_new(Vec::new(), &schema).expect("in memory");
+        let mut stream = arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &schema).expect("in memory");
+        for batch in &batches {
+            file.write(batch).expect("in memory");
+            stream.write(batch).expect("in memory");
+        }
+        for bytes in [file.into_inner().expect("in memory"), stream.into_inner().expect("in memory")] {
+            let (found_schema, found) = infer(&bytes, &args(), "id").expect("well formed");
+            assert_eq!(found_schema, schema);
+            assert_eq!(found, batches);
+        }
+    }
+
+    #[test]
+    fn wrong_input_is_told_in_words() {
+        let error = |bytes: &[u8], key: &str| infer(bytes, &args(), key).expect_err("refused").to_string();
+        assert!(error(CSV.as_bytes(), "ID").contains("no column \"ID\"\n  hint: it has id, name, score"));
+        assert!(error(b"id,id\n1,2\n", "id").contains("two columns are named \"id\""));
+        assert!(error(b"id,x\n1,1\n,2\n", "id").contains("column \"id\" must not be null"));
+        assert!(error(b"{\"id\":1,\"x\":{\"y\":2}}\n", "id").contains("which tables cannot store"));
+        assert!(error(b"{\"id\":1\n", "id").contains("stdin"));
+        assert!(error(b"\xff\xff\xff\xff\x00\x00\x00\x7fxx", "id").contains("stdin"));
+        assert!(error(b"\x28\xb5\x2f\xfdgarbage", "id").contains("stdin"));
+        assert!(error(b"", "id").contains("no column"));
+        let late = InputArgs { infer_rows: 1, ..args() };
+        let late = |bytes: &[u8]| infer(bytes, &late, "id").expect_err("refused").to_string();
+        assert!(late(b"id\n1\nx\n").contains("--infer-rows"));
+        assert!(late(b"{\"id\":1}\n{\"id\":2,\"new\":3}\n").contains("new"));
+    }
+}

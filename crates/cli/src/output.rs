@@ -1,0 +1,216 @@
+//! What commands print: text for people, JSON lines for programs. A reader that goes away (`| head`) ends the command
+//! quietly.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use arrow_array::RecordBatch;
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
+use arrow_schema::ArrowError;
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Standard output in one of the two forms.
+pub(crate) struct Output<W: Write = BufWriter<StdoutLock<'static>>> {
+    json: bool,
+    out: W,
+    widths: Vec<usize>,
+}
+
+impl Output {
+    /// Standard output.
+    pub(crate) fn stdout(json: bool) -> Self {
+        Self::new(json, BufWriter::with_capacity(1 << 16, io::stdout().lock()))
+    }
+}
+
+impl<W: Write> Output<W> {
+    fn new(json: bool, out: W) -> Self {
+        Self { json, out, widths: Vec::new() }
+    }
+
+    /// Whether JSON is wanted.
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A line of text.
+    pub(crate) fn line(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        Ok(writeln!(self.out, "{text}")?)
+    }
+
+    /// One JSON object on a line.
+    pub(crate) fn object(&mut self, object: &impl Serialize) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.out, object).map_err(io::Error::from)?;
+        Ok(self.out.write_all(b"\n")?)
+    }
+
+    /// Rows: JSON lines with every column, or columns in line under their names (widths are those of the first batch).
+    pub(crate) fn rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        if self.json { self.json_rows(batch) } else { self.text_rows(batch) }
+    }
+
+    fn json_rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        let mut writer = arrow_json::WriterBuilder::new()
+            .with_explicit_nulls(true)
+            .build::<_, arrow_json::writer::LineDelimited>(&mut self.out);
+        writer.write(batch).and_then(|()| writer.finish()).map_err(print_failure)
+    }
+
+    fn text_rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        let options = FormatOptions::default().with_null("null");
+        let formatters = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let formatters = formatters.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
+        let schema = batch.schema();
+        if self.widths.is_empty() {
+            self.widths = formatters
+                .iter()
+                .zip(schema.fields())
+                .map(|(column, field)| {
+                    let cells = (0..batch.num_rows()).map(|row| width(&one_line(&column.value(row).to_string())));
+                    cells.chain([width(field.name())]).max().unwrap_or(0)
+                })
+                .collect();
+            let heads: Vec<_> = schema.fields().iter().map(|field| field.name().clone()).collect();
+            self.text_row(&heads)?;
+        }
+        for row in 0..batch.num_rows() {
+            let cells: Vec<_> = formatters.iter().map(|column| one_line(&column.value(row).to_string())).collect();
+            self.text_row(&cells)?;
+        }
+        Ok(())
+    }
+
+    fn text_row(&mut self, cells: &[String]) -> Result<(), Failure> {
+        for (i, (cell, column)) in cells.iter().zip(&self.widths).enumerate() {
+            let last = i + 1 == cells.len();
+            let padding = if last { 0 } else { column.saturating_sub(width(cell)) + 2 };
+            write!(self.out, "{cell}{:padding$}", "")?;
+        }
+        Ok(self.out.write_all(b"\n")?)
+    }
+
+    /// Hands everything to the operating system.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.out.flush()?)
+    }
+}
+
+/// Errors of writing rows: an I/O error keeps its kind (a closed pipe is no failure).
+fn print_failure(error: ArrowError) -> Failure {
+    match error {
+        ArrowError::IoError(_, error) => error.into(),
+        other => Failure::input(format!("cannot print a row: {other}")),
+    }
+}
+
+fn width(text: &str) -> usize {
+    console::measure_text_width(text)
+}
+
+/// Control characters (a newline, an escape code) as escapes: a stored value must not move the cursor.
+fn one_line(text: &str) -> String {
+    if !text.chars().any(char::is_control) {
+        return text.to_owned();
+    }
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
+/// Bytes as people type them: printable ASCII as it is, all else (and the backslash) as `\xNN`.
+pub(crate) fn escape_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        match byte {
+            b'\\' => out.push_str("\\\\"),
+            b' '..=b'~' => out.push(byte as char),
+            _ => out.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    out
+}
+
+/// The bytes of what [`escape_bytes`] wrote, or of any text in which `\xNN` and `\\` are the only escapes.
+pub(crate) fn unescape_bytes(text: &str) -> Result<Vec<u8>, Failure> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'\\', [b'\\', tail @ ..]) => {
+                out.push(b'\\');
+                tail
+            }
+            (b'\\', [b'x', high, low, tail @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                let digit = |digit: u8| (digit as char).to_digit(16).unwrap_or(0) as u8;
+                out.push(digit(*high) << 4 | digit(*low));
+                tail
+            }
+            (b'\\', _) => {
+                return Err(Failure::usage(format!("{text:?}: a backslash must be followed by another or by xNN")));
+            }
+            (byte, tail) => {
+                out.push(*byte);
+                tail
+            }
+        };
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{Int64Array, StringArray};
+    use arrow_schema::{DataType, Field, Schema};
+    use std::sync::Arc;
+
+    fn batch() -> RecordBatch {
+        let schema =
+            Schema::new(vec![Field::new("id", DataType::Int64, false), Field::new("name", DataType::Utf8, true)]);
+        let names = StringArray::from(vec![Some("a\x1b[2J\nb"), None]);
+        RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int64Array::from(vec![1, 200])), Arc::new(names)])
+            .expect("matches its schema")
+    }
+
+    #[test]
+    fn rows_print_as_text_and_json() {
+        let print = |json| {
+            let mut output = Output::new(json, Vec::new());
+            output.rows(&batch()).expect("in memory");
+            output.rows(&batch().slice(1, 1)).expect("in memory");
+            String::from_utf8(output.out).expect("text")
+        };
+        assert_eq!(print(false), "id   name\n1    a\\u{1b}[2J\\nb\n200  null\n200  null\n");
+        let last = "{\"id\":200,\"name\":null}\n";
+        assert_eq!(print(true), format!("{{\"id\":1,\"name\":\"a\\u001b[2J\\nb\"}}\n{last}{last}"));
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        for json in [false, true] {
+            let mut output = Output::new(json, Closed);
+            for failure in [output.line("x"), output.object(&1), output.rows(&batch())].map(Result::unwrap_err) {
+                assert_eq!(failure.exit_status(), 0, "{failure}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_escape_and_come_back() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(unescape_bytes(&escape_bytes(&all)).expect("well formed"), all);
+        assert_eq!(unescape_bytes("é").expect("well formed"), "é".as_bytes());
+        for wrong in ["\\", "\\x", "\\x1", "\\xg0", "\\n"] {
+            assert!(unescape_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,1 +1,29 @@
-//! The model, operation generators, crash driver and golden files that the tests share
+//! What the tests share: the model, histories of actions, engine configurations and the driver that compares.
+//!
+//! The model answers every read by straight search through everything ever written. It is written from the semantics
+//! alone and calls no engine code, so that a mistake has to be made twice to go unnoticed. A test draws a history from
+//! a seed, runs it against a [`Store`] and the model at once, and every answer must be the same:
+//!
+//! ```
+//! use mycelium_testkit::{HistoryOptions, ModelStore, TableKind, check_history, generate};
+//!
+//! let options = HistoryOptions { seed: 7, actions: 200, ..HistoryOptions::default() };
+//! let mut store = ModelStore::new(&options.tables);
+//! check_history(&mut store, &options.tables, &generate(&options)).unwrap();
+//! ```
+
+pub mod configurations;
+pub mod driver;
+pub mod model;
+pub mod operations;
+pub mod shrink;
+pub mod store;
+pub mod tables;
+
+pub use configurations::{Configuration, configurations};
+pub use driver::{Mismatch, check_history};
+pub use model::{CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, Write, WriteKind};
+pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
+pub use shrink::shrink;
+pub use store::{ModelStore, Row, Store};
+pub use tables::{AppendOperator, TableKind, TableRules};

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 /// Any column type.
-pub fn column_type() -> impl Strategy<Value = ColumnType> {
+pub(crate) fn column_type() -> impl Strategy<Value = ColumnType> {
     use ColumnType::*;
     let units = select(vec![TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond]);
     let simple = vec![
@@ -23,7 +23,7 @@ pub fn column_type() -> impl Strategy<Value = ColumnType> {
 }
 
 /// A value of a type, never null, with a liking for extremes.
-pub fn value(ty: &ColumnType) -> BoxedStrategy<Datum> {
+pub(crate) fn value(ty: &ColumnType) -> BoxedStrategy<Datum> {
     macro_rules! integer {
         ($ty:ty, $kind:ident) => {
             prop_oneof![select(vec![<$ty>::MIN, <$ty>::MAX, 0, 1, (0 as $ty).wrapping_sub(1)]), any::<$ty>()]
@@ -81,7 +81,7 @@ pub fn value(ty: &ColumnType) -> BoxedStrategy<Datum> {
 }
 
 /// A schema of 1 to 3 primary key columns among up to `max` columns, in any order.
-pub fn schema(max: usize) -> impl Strategy<Value = Arc<Schema>> {
+pub(crate) fn schema(max: usize) -> impl Strategy<Value = Arc<Schema>> {
     (vec((column_type(), any::<bool>()), 1..=max), vec(any::<prop::sample::Index>(), 1..=3)).prop_map(
         |(columns, picks)| {
             let mut primary_key: Vec<usize> = Vec::new();
@@ -106,10 +106,10 @@ pub fn schema(max: usize) -> impl Strategy<Value = Arc<Schema>> {
 }
 
 /// A cell as the tests keep it: `None` is absent.
-pub type Cell = Option<Datum>;
+pub(crate) type Cell = Option<Datum>;
 
 /// Cells for every column: never absent if `whole`, null only where allowed, values in the primary key.
-pub fn cells(schema: &Arc<Schema>, whole: bool) -> BoxedStrategy<Vec<Cell>> {
+pub(crate) fn cells(schema: &Arc<Schema>, whole: bool) -> BoxedStrategy<Vec<Cell>> {
     let schema = schema.clone();
     let cells: Vec<BoxedStrategy<Cell>> = schema
         .columns()
@@ -132,17 +132,17 @@ pub fn cells(schema: &Arc<Schema>, whole: bool) -> BoxedStrategy<Vec<Cell>> {
 }
 
 /// The cells as the encoder takes them.
-pub fn states(cells: &[Cell]) -> Vec<ColumnState<'_>> {
+pub(crate) fn states(cells: &[Cell]) -> Vec<ColumnState<'_>> {
     cells.iter().map(|cell| cell.as_ref().map_or(ColumnState::Absent, |datum| datum.borrowed().into())).collect()
 }
 
 /// The cells of a whole row as the encoder takes them.
-pub fn row(cells: &[Cell]) -> Vec<DatumRef<'_>> {
+pub(crate) fn row(cells: &[Cell]) -> Vec<DatumRef<'_>> {
     cells.iter().map(|cell| cell.as_ref().unwrap().borrowed()).collect()
 }
 
 /// Equality that tells -0.0 from 0.0 and NaNs apart.
-pub fn identical(a: DatumRef<'_>, b: DatumRef<'_>) -> bool {
+pub(crate) fn identical(a: DatumRef<'_>, b: DatumRef<'_>) -> bool {
     match (a, b) {
         (DatumRef::Float32(a), DatumRef::Float32(b)) => a.to_bits() == b.to_bits(),
         (DatumRef::Float64(a), DatumRef::Float64(b)) => a.to_bits() == b.to_bits(),

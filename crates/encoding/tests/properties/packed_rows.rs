@@ -1,10 +1,8 @@
 //! Packed rows, patches and record batches against plain vectors of cells.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Cell, identical, row, states};
+use crate::common::{self, Cell, identical, row, states};
 use mycelium_base::{Combiner, ErrorKind};
 use mycelium_encoding::key::{decode_key, encode_row_key};
 use mycelium_encoding::{

@@ -1,9 +1,8 @@
 //! Keys against the order of values, for every type and composites.
 
-mod common;
-
 use std::cmp::Ordering;
 
+use crate::common;
 use mycelium_encoding::key::{
     decode_key, encode_key, encode_key_prefix, encode_row_key, key_successor, prefix_successor,
 };

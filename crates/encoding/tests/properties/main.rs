@@ -1,0 +1,8 @@
+//! Properties and golden bytes of keys, packed rows and record batches.
+
+#[cfg(test)]
+mod common;
+#[cfg(test)]
+mod keys;
+#[cfg(test)]
+mod packed_rows;

@@ -1,0 +1,186 @@
+//! Engine configurations that must all give the same answers, as plain data.
+//!
+//! Sizes are tiny, so that short histories reach every level: a few dozen rows fill a memtable, a few files a level.
+
+/// How levels are kept.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum MergePolicy {
+    /// One run per level.
+    Leveled {
+        /// Levels, level 0 included.
+        levels: usize,
+        /// The size of a level over that of the one above.
+        fanout: f64,
+        /// Bytes of the first level below level 0.
+        base_level_bytes: u64,
+        /// Which file goes next.
+        priority: Priority,
+        /// Whether level sizes follow the last level's.
+        dynamic_level_sizes: bool,
+    },
+    /// Several runs per level.
+    Tiered {
+        /// Levels, level 0 included.
+        levels: usize,
+        /// Runs that fill a level.
+        runs_per_level: usize,
+        /// Bytes of all runs over those of the oldest, in percent, beyond which everything is merged.
+        max_space_amplification_percent: u32,
+    },
+}
+
+/// Which file of a level is compacted next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Priority {
+    /// The one with the least overlap below.
+    MinOverlap,
+    /// The one written first.
+    OldestFirst,
+    /// The largest.
+    LargestFirst,
+}
+
+/// How blocks are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// LZ4.
+    Lz4,
+    /// Zstandard at a level.
+    Zstd(i32),
+}
+
+/// One way to set up the engine.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Configuration {
+    /// Unique, for messages.
+    pub name: &'static str,
+    /// Bytes of a memtable.
+    pub memtable_bytes: usize,
+    /// Bytes of the block cache.
+    pub cache_bytes: usize,
+    /// Bytes of a data block.
+    pub block_bytes: usize,
+    /// Entries between restarts of a block.
+    pub restart_interval: usize,
+    /// How levels are kept.
+    pub policy: MergePolicy,
+    /// Files of level 0 that start a compaction.
+    pub level0_trigger: usize,
+    /// Bytes of a file.
+    pub file_bytes: u64,
+    /// Compression above the last level.
+    pub compression: Compression,
+    /// Compression of the last level.
+    pub last_level_compression: Compression,
+    /// Bits per key of Bloom filters; 0 is none.
+    pub filter_bits: u32,
+    /// Whether outputs are cut where files of the next level start.
+    pub aligned_compaction: bool,
+    /// Whether files and blocks newer than a snapshot are skipped.
+    pub snapshot_filter: bool,
+    /// Bytes a scan reads ahead; 0 reads single blocks.
+    pub read_ahead_bytes: usize,
+    /// Whether scans leave blocks in the cache.
+    pub fill_cache: bool,
+}
+
+/// Leveled with tiny sizes; the others differ from it.
+const BASE: Configuration = Configuration {
+    name: "base",
+    memtable_bytes: 16 << 10,
+    cache_bytes: 256 << 10,
+    block_bytes: 1 << 10,
+    restart_interval: 16,
+    policy: leveled(4),
+    level0_trigger: 2,
+    file_bytes: 8 << 10,
+    compression: Compression::None,
+    last_level_compression: Compression::None,
+    filter_bits: 10,
+    aligned_compaction: true,
+    snapshot_filter: true,
+    read_ahead_bytes: 0,
+    fill_cache: true,
+};
+
+const fn leveled(levels: usize) -> MergePolicy {
+    MergePolicy::Leveled {
+        levels,
+        fanout: 3.0,
+        base_level_bytes: 24 << 10,
+        priority: Priority::MinOverlap,
+        dynamic_level_sizes: true,
+    }
+}
+
+const fn leveled_by(priority: Priority) -> MergePolicy {
+    MergePolicy::Leveled { levels: 4, fanout: 3.0, base_level_bytes: 24 << 10, priority, dynamic_level_sizes: false }
+}
+
+const fn tiered(levels: usize, runs_per_level: usize, max_space_amplification_percent: u32) -> MergePolicy {
+    MergePolicy::Tiered { levels, runs_per_level, max_space_amplification_percent }
+}
+
+/// All configurations. Names are unique.
+pub fn configurations() -> Vec<Configuration> {
+    use Compression::{Lz4, Zstd};
+    vec![
+        BASE,
+        Configuration { name: "tiny-memtable", memtable_bytes: 1 << 10, ..BASE },
+        Configuration { name: "large-memtable", memtable_bytes: 64 << 20, ..BASE },
+        Configuration { name: "one-level", policy: leveled(1), ..BASE },
+        Configuration { name: "two-levels", policy: leveled(2), ..BASE },
+        Configuration { name: "seven-levels", policy: leveled(7), memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "oldest-first", policy: leveled_by(Priority::OldestFirst), ..BASE },
+        Configuration { name: "largest-first", policy: leveled_by(Priority::LargestFirst), ..BASE },
+        Configuration { name: "static-sizes", policy: leveled_by(Priority::MinOverlap), level0_trigger: 4, ..BASE },
+        Configuration { name: "tiered", policy: tiered(4, 3, 200), ..BASE },
+        Configuration { name: "tiered-eager", policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "tiered-wide", policy: tiered(5, 8, 1_000), memtable_bytes: 2 << 10, ..BASE },
+        Configuration { name: "unaligned", aligned_compaction: false, ..BASE },
+        Configuration { name: "tiny-blocks", block_bytes: 32, restart_interval: 1, ..BASE },
+        Configuration {
+            name: "large-blocks",
+            block_bytes: 64 << 10,
+            restart_interval: 64,
+            file_bytes: 1 << 20,
+            ..BASE
+        },
+        Configuration { name: "tiny-files", file_bytes: 512, block_bytes: 128, memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "no-cache", cache_bytes: 0, fill_cache: false, ..BASE },
+        Configuration { name: "tiny-cache", cache_bytes: 4 << 10, ..BASE },
+        Configuration { name: "lz4", compression: Lz4, last_level_compression: Lz4, ..BASE },
+        Configuration { name: "lz4-then-zstd", compression: Lz4, last_level_compression: Zstd(3), ..BASE },
+        Configuration { name: "zstd", compression: Zstd(1), last_level_compression: Zstd(9), ..BASE },
+        Configuration { name: "no-filters", filter_bits: 0, ..BASE },
+        Configuration { name: "weak-filters", filter_bits: 1, ..BASE },
+        Configuration { name: "no-snapshot-filter", snapshot_filter: false, ..BASE },
+        Configuration { name: "read-ahead", read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
+    ]
+}
+
+impl Configuration {
+    /// The configuration with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        configurations().into_iter().find(|configuration| configuration.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn configurations_differ() {
+        let all = configurations();
+        let names: HashSet<&str> = all.iter().map(|c| c.name).collect();
+        assert_eq!(names.len(), all.len());
+        let bodies: HashSet<String> =
+            all.iter().map(|c| format!("{:?}", Configuration { name: "", ..c.clone() })).collect();
+        assert_eq!(bodies.len(), all.len());
+        assert_eq!(Configuration::named("tiered").unwrap().policy, tiered(4, 3, 200));
+    }
+}

@@ -1,0 +1,333 @@
+//! Runs a history against a store and the model at once.
+//!
+//! 1. Every read is answered by both, at the same snapshot, and compared whole.
+//! 2. After every structural action (flush, compaction, reopening) each live snapshot and the newest state are read
+//!    completely and compared: nothing may move.
+//! 3. The first difference or error stops the run and names the action.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use mycelium_base::{Error, SequenceNumber};
+
+use crate::model::{CrashKind, Direction, Model, ScanRange, show};
+use crate::operations::{Action, SnapshotId};
+use crate::store::{Row, Store};
+use crate::tables::TableKind;
+
+/// Where store and model disagree.
+#[derive(Debug)]
+pub struct Mismatch {
+    /// The index of the action in the history.
+    pub index: usize,
+    /// The action as text.
+    pub action: String,
+    /// What was expected and what was found, or the store's error.
+    pub what: String,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "action {}: {}\n  {}", self.index, self.action, self.what)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// Runs `history` on an empty `store` with these tables.
+///
+/// # Errors
+/// The first [`Mismatch`].
+pub fn check_history<S: Store>(store: &mut S, tables: &[TableKind], history: &[Action]) -> Result<(), Mismatch> {
+    let mut driver = Driver {
+        store,
+        model: Model::new(tables.iter().map(|kind| kind.rules())),
+        tables: tables.len(),
+        snapshots: BTreeMap::new(),
+    };
+    let checked = |result: Result<(), String>, index: usize, action: &dyn fmt::Display| {
+        result.map_err(|what| Mismatch { index, action: action.to_string(), what })
+    };
+    for (index, action) in history.iter().enumerate() {
+        checked(driver.run(action), index, action)?;
+    }
+    checked(driver.everything(), history.len(), &"the end")
+}
+
+struct Driver<'s, S: Store> {
+    store: &'s mut S,
+    model: Model,
+    tables: usize,
+    snapshots: BTreeMap<SnapshotId, (SequenceNumber, S::Snapshot)>,
+}
+
+fn failed(error: Error) -> String {
+    format!("error: {error}")
+}
+
+impl<S: Store> Driver<'_, S> {
+    fn run(&mut self, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Write(batch, durability) => {
+                self.store.write(batch, *durability).map_err(failed)?;
+                self.model.write(batch, *durability);
+                Ok(())
+            }
+            Action::Get { table, keys, snapshot } => self.get(*table, keys, *snapshot),
+            Action::Scan { table, range, direction, limit, snapshot } => {
+                let limit = limit.unwrap_or(usize::MAX);
+                self.scan(*table, range, *direction, limit, *snapshot)
+            }
+            Action::Walk { table, range, moves, snapshot } => {
+                let Some((at, handle)) = find(&self.snapshots, &self.model, *snapshot) else { return Ok(()) };
+                let (moves, expected): (Vec<_>, Vec<_>) = self.model.walk(*table, range, at, moves).into_iter().unzip();
+                let found = self.store.walk(*table, range, &moves, handle).map_err(failed)?;
+                same_answers("step", &expected, &found)
+            }
+            Action::TakeSnapshot(id) => {
+                let handle = self.store.snapshot();
+                self.snapshots.insert(*id, (self.model.last_sequence(), handle));
+                Ok(())
+            }
+            Action::ReleaseSnapshot(id) => {
+                self.snapshots.remove(id);
+                Ok(())
+            }
+            Action::Step => self.store.step().map_err(failed),
+            Action::Verify => self.store.verify().map_err(failed),
+            Action::Checkpoint => {
+                let found = self.store.checkpoint().map_err(failed)?;
+                let expected = self.model.state(self.model.last_sequence());
+                if found.len() != expected.len() {
+                    return Err(format!("the checkpoint has {} tables, not {}", found.len(), expected.len()));
+                }
+                for (expected, found) in expected.into_iter().zip(found) {
+                    same_rows(&expected.into_iter().collect::<Vec<_>>(), &found.into_iter().collect::<Vec<_>>())?;
+                }
+                Ok(())
+            }
+            Action::Flush => {
+                self.store.flush().map_err(failed)?;
+                self.model.mark_durable(CrashKind::PowerLoss);
+                self.everything()
+            }
+            Action::Compact(table) => {
+                self.store.compact(*table).map_err(failed)?;
+                self.everything()
+            }
+            Action::Reopen => {
+                self.snapshots.clear();
+                self.store.reopen().map_err(failed)?;
+                self.everything()
+            }
+        }
+    }
+
+    fn get(&mut self, table: usize, keys: &[Vec<u8>], snapshot: Option<SnapshotId>) -> Result<(), String> {
+        let Some((at, handle)) = find(&self.snapshots, &self.model, snapshot) else { return Ok(()) };
+        let row = |key: &Vec<u8>, value: Option<Vec<u8>>| value.map(|value| (key.clone(), value));
+        let expected: Vec<Option<Row>> = keys.iter().map(|key| row(key, self.model.get(table, key, at))).collect();
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            found.push(row(key, self.store.get(table, key, handle).map_err(failed)?));
+        }
+        same_answers("get of key", &expected, &found)?;
+        let answers = self.store.multi_get(table, keys, handle).map_err(failed)?;
+        if answers.len() != keys.len() {
+            return Err(format!("multi-get of {} keys gave {} answers", keys.len(), answers.len()));
+        }
+        let found: Vec<Option<Row>> = keys.iter().zip(answers).map(|(key, value)| row(key, value)).collect();
+        same_answers("multi-get of key", &expected, &found)
+    }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+        limit: usize,
+        snapshot: Option<SnapshotId>,
+    ) -> Result<(), String> {
+        let Some((at, handle)) = find(&self.snapshots, &self.model, snapshot) else { return Ok(()) };
+        let mut expected = self.model.scan(table, range, at, direction);
+        expected.truncate(limit);
+        let found = self.store.scan(table, range, direction, limit, handle).map_err(failed)?;
+        same_rows(&expected, &found)
+    }
+
+    /// Reads every table at the newest state and at every live snapshot.
+    fn everything(&mut self) -> Result<(), String> {
+        let ids: Vec<Option<SnapshotId>> = self.snapshots.keys().copied().map(Some).chain([None]).collect();
+        for snapshot in ids {
+            for table in 0..self.tables {
+                let direction = if table % 2 == 0 { Direction::Forward } else { Direction::Backward };
+                self.scan(table, &ScanRange::ALL, direction, usize::MAX, snapshot).map_err(|what| {
+                    let at = snapshot.map_or("the newest state".into(), |id| format!("snapshot {id}"));
+                    format!("afterwards, table {table} at {at}: {what}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a read stands in the model and in the store; `None` if its snapshot is not live.
+#[allow(clippy::type_complexity, reason = "a pair of the same place")]
+fn find<'a, H>(
+    snapshots: &'a BTreeMap<SnapshotId, (SequenceNumber, H)>,
+    model: &Model,
+    snapshot: Option<SnapshotId>,
+) -> Option<(SequenceNumber, Option<&'a H>)> {
+    match snapshot {
+        None => Some((model.last_sequence(), None)),
+        Some(id) => snapshots.get(&id).map(|(at, handle)| (*at, Some(handle))),
+    }
+}
+
+fn show_row(row: Option<&Row>) -> String {
+    row.map_or("nothing".into(), |(key, value)| format!("\"{}\" = \"{}\"", show(key), show(value)))
+}
+
+fn same_answers(what: &str, expected: &[Option<Row>], found: &[Option<Row>]) -> Result<(), String> {
+    if expected.len() != found.len() {
+        return Err(format!("expected {} answers, found {}", expected.len(), found.len()));
+    }
+    for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+        if expected != found {
+            let (expected, found) = (show_row(expected.as_ref()), show_row(found.as_ref()));
+            return Err(format!("{what} {index}: expected {expected}, found {found}"));
+        }
+    }
+    Ok(())
+}
+
+fn same_rows(expected: &[Row], found: &[Row]) -> Result<(), String> {
+    let equal = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+    if equal == expected.len() && equal == found.len() {
+        return Ok(());
+    }
+    Err(format!(
+        "row {equal}: expected {}, found {} ({} rows expected, {} found)",
+        show_row(expected.get(equal)),
+        show_row(found.get(equal)),
+        expected.len(),
+        found.len()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Durability, Move, State, Write, WriteKind};
+    use crate::operations::{HistoryOptions, generate};
+    use crate::shrink::shrink;
+    use crate::store::ModelStore;
+    use mycelium_base::Result;
+
+    /// A store with a mistake of a known kind.
+    struct Faulty {
+        inner: ModelStore,
+        fault: Fault,
+    }
+
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Fault {
+        None,
+        LosesRangeDeletes,
+        IgnoresSnapshots,
+        IgnoresUpperBounds,
+        LosesLastWriteOfLongBatches,
+        PrevStandsStill,
+    }
+
+    impl Store for Faulty {
+        type Snapshot = SequenceNumber;
+
+        fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
+            let mut batch = batch.to_vec();
+            if self.fault == Fault::LosesRangeDeletes {
+                batch.retain(|write| !matches!(write.kind, WriteKind::DeleteRange(..)));
+            }
+            if self.fault == Fault::LosesLastWriteOfLongBatches && batch.len() == 12 {
+                batch.pop();
+            }
+            self.inner.write(&batch, durability)
+        }
+        fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&u64>) -> Result<Option<Vec<u8>>> {
+            let snapshot = snapshot.filter(|_| self.fault != Fault::IgnoresSnapshots);
+            self.inner.get(table, key, snapshot)
+        }
+        fn multi_get(&mut self, t: usize, keys: &[Vec<u8>], s: Option<&u64>) -> Result<Vec<Option<Vec<u8>>>> {
+            self.inner.multi_get(t, keys, s)
+        }
+        fn scan(
+            &mut self,
+            table: usize,
+            range: &ScanRange,
+            direction: Direction,
+            limit: usize,
+            snapshot: Option<&u64>,
+        ) -> Result<Vec<Row>> {
+            let mut range = range.clone();
+            if self.fault == Fault::IgnoresUpperBounds {
+                range.upper = std::ops::Bound::Unbounded;
+            }
+            self.inner.scan(table, &range, direction, limit, snapshot)
+        }
+        fn walk(&mut self, t: usize, range: &ScanRange, moves: &[Move], s: Option<&u64>) -> Result<Vec<Option<Row>>> {
+            let mut rows = self.inner.walk(t, range, moves, s)?;
+            if self.fault == Fault::PrevStandsStill {
+                for index in 1..rows.len() {
+                    if moves[index] == Move::Prev {
+                        rows[index] = rows[index - 1].clone();
+                    }
+                }
+            }
+            Ok(rows)
+        }
+        fn snapshot(&mut self) -> u64 {
+            self.inner.snapshot()
+        }
+        fn flush(&mut self) -> Result<()> {
+            self.inner.flush()
+        }
+        fn compact(&mut self, table: usize) -> Result<()> {
+            self.inner.compact(table)
+        }
+        fn step(&mut self) -> Result<()> {
+            self.inner.step()
+        }
+        fn reopen(&mut self) -> Result<()> {
+            self.inner.reopen()
+        }
+        fn checkpoint(&mut self) -> Result<State> {
+            self.inner.checkpoint()
+        }
+        fn verify(&mut self) -> Result<()> {
+            self.inner.verify()
+        }
+    }
+
+    #[test]
+    fn faults_are_found_and_shrink_to_a_few_actions() {
+        let options = HistoryOptions { seed: 11, actions: 400, keys: 40, ..HistoryOptions::default() };
+        let history = generate(&options);
+        let run = |fault, history: &[Action]| {
+            let mut store = Faulty { inner: ModelStore::new(&options.tables), fault };
+            check_history(&mut store, &options.tables, history)
+        };
+        run(Fault::None, &history).unwrap();
+        for fault in [
+            Fault::LosesRangeDeletes,
+            Fault::IgnoresSnapshots,
+            Fault::IgnoresUpperBounds,
+            Fault::LosesLastWriteOfLongBatches,
+            Fault::PrevStandsStill,
+        ] {
+            assert!(run(fault, &history).is_err(), "{fault:?} was not found");
+            let short = shrink(&history, |part| run(fault, part).is_err());
+            assert!(short.len() <= 4, "{fault:?}: {} actions left", short.len());
+            assert!(run(fault, &short).is_err());
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! The model: every version ever written, answered by straight search.
+//!
+//! Semantics:
+//! 1. A batch is atomic across tables; its writes get consecutive sequence numbers in their order.
+//! 2. The row of a key at snapshot s: take its entries with sequence numbers at most s, newest first, and stop at the
+//!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
+//!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
+//! 3. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as durable.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Bound;
+
+use mycelium_base::SequenceNumber;
+
+use crate::tables::TableRules;
+
+/// The rows of every table: what a full scan of each gives.
+pub type State = Vec<BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// One write of a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// Index of the table.
+    pub table: usize,
+    /// What is written.
+    pub kind: WriteKind,
+}
+
+/// What a write does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WriteKind {
+    /// Sets the whole row (key, value).
+    Put(Vec<u8>, Vec<u8>),
+    /// Sets some columns (key, patch).
+    Patch(Vec<u8>, Vec<u8>),
+    /// Removes the row.
+    Delete(Vec<u8>),
+    /// Adds a merge operand (key, operand).
+    Merge(Vec<u8>, Vec<u8>),
+    /// Removes every row of `[start, end)`.
+    DeleteRange(Vec<u8>, Vec<u8>),
+}
+
+/// How durable a write asks to be before it is acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Durability {
+    /// In the process.
+    Buffered,
+    /// Handed to the operating system: survives a kill of the process.
+    Os,
+    /// Survives power loss.
+    Sync,
+}
+
+/// What was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CrashKind {
+    /// The process's memory.
+    ProcessKill,
+    /// Everything not synced.
+    PowerLoss,
+}
+
+/// Which keys a scan covers; all three conditions hold at once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScanRange {
+    /// The lower bound.
+    pub lower: Bound<Vec<u8>>,
+    /// The upper bound.
+    pub upper: Bound<Vec<u8>>,
+    /// Only keys that start with this.
+    pub prefix: Option<Vec<u8>>,
+}
+
+impl ScanRange {
+    /// All keys.
+    pub const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded, prefix: None };
+
+    /// Whether the range covers `key`.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let above = match &self.lower {
+            Bound::Included(lower) => key >= lower.as_slice(),
+            Bound::Excluded(lower) => key > lower.as_slice(),
+            Bound::Unbounded => true,
+        };
+        let below = match &self.upper {
+            Bound::Included(upper) => key <= upper.as_slice(),
+            Bound::Excluded(upper) => key < upper.as_slice(),
+            Bound::Unbounded => true,
+        };
+        above && below && self.prefix.as_ref().is_none_or(|prefix| key.starts_with(prefix))
+    }
+}
+
+/// The direction of a scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Keys ascending.
+    Forward,
+    /// Keys descending.
+    Backward,
+}
+
+/// A move of an iterator. Positions outside the iterator's range do not exist for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// To the first row.
+    First,
+    /// To the last row.
+    Last,
+    /// To the first row at or after the key.
+    Seek(Vec<u8>),
+    /// To the last row at or before the key.
+    SeekForPrev(Vec<u8>),
+    /// To the next row; only where the iterator stands on a row.
+    Next,
+    /// To the previous row; only where the iterator stands on a row.
+    Prev,
+}
+
+#[derive(Clone, Debug)]
+struct Version {
+    sequence: SequenceNumber,
+    kind: VersionKind,
+}
+
+#[derive(Clone, Debug)]
+enum VersionKind {
+    Put(Vec<u8>),
+    Patch(Vec<u8>),
+    Merge(Vec<u8>),
+    Delete,
+}
+
+#[derive(Clone, Debug)]
+struct RangeDelete {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    sequence: SequenceNumber,
+}
+
+#[derive(Clone)]
+struct Table {
+    rules: TableRules,
+    /// Oldest first.
+    versions: BTreeMap<Vec<u8>, Vec<Version>>,
+    range_deletes: Vec<RangeDelete>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Commit {
+    last_sequence: SequenceNumber,
+    durability: Durability,
+    acknowledged: bool,
+}
+
+/// Everything ever written to a set of tables. See the module for the semantics.
+#[derive(Clone)]
+pub struct Model {
+    tables: Vec<Table>,
+    commits: Vec<Commit>,
+    /// Commits known durable by other means than their own durability: a flush, a sync, a clean close.
+    durable_commits: usize,
+    /// Commits known to be handed to the operating system.
+    handed_over_commits: usize,
+}
+
+impl Model {
+    /// Empty tables with these rules.
+    pub fn new(rules: impl IntoIterator<Item = TableRules>) -> Self {
+        let table = |rules| Table { rules, versions: BTreeMap::new(), range_deletes: Vec::new() };
+        Self {
+            tables: rules.into_iter().map(table).collect(),
+            commits: Vec::new(),
+            durable_commits: 0,
+            handed_over_commits: 0,
+        }
+    }
+
+    /// Commits a batch and acknowledges it.
+    pub fn write(&mut self, batch: &[Write], durability: Durability) -> SequenceNumber {
+        let sequence = self.begin(batch, durability);
+        self.acknowledge();
+        sequence
+    }
+
+    /// Commits a batch whose outcome is not known yet: after a crash it may be there, whole, or not.
+    pub fn begin(&mut self, batch: &[Write], durability: Durability) -> SequenceNumber {
+        let mut sequence = self.last_sequence();
+        for write in batch {
+            sequence += 1;
+            self.tables[write.table].add(sequence, &write.kind);
+        }
+        self.commits.push(Commit { last_sequence: sequence, durability, acknowledged: false });
+        sequence
+    }
+
+    /// The newest commit was acknowledged.
+    pub fn acknowledge(&mut self) {
+        if let Some(commit) = self.commits.last_mut() {
+            commit.acknowledged = true;
+        }
+    }
+
+    /// Everything committed so far is known to survive a crash of this kind: a flush, an explicit sync or a clean close
+    /// was acknowledged.
+    pub fn mark_durable(&mut self, crash: CrashKind) {
+        self.handed_over_commits = self.commits.len();
+        if crash == CrashKind::PowerLoss {
+            self.durable_commits = self.commits.len();
+        }
+    }
+
+    /// The sequence number of the newest write; a snapshot taken now.
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.commits.last().map_or(0, |commit| commit.last_sequence)
+    }
+
+    /// Number of commits.
+    pub fn commit_count(&self) -> usize {
+        self.commits.len()
+    }
+
+    /// The row of `key` at `snapshot`.
+    pub fn get(&self, table: usize, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
+        self.tables[table].get(key, snapshot)
+    }
+
+    /// The rows of a table in a range, at `snapshot`, in the direction's order.
+    pub fn scan(
+        &self,
+        table: usize,
+        range: &ScanRange,
+        snapshot: SequenceNumber,
+        direction: Direction,
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let table = &self.tables[table];
+        let mut rows = Vec::new();
+        for key in table.versions.keys().filter(|key| range.contains(key)) {
+            if let Some(value) = table.get(key, snapshot) {
+                rows.push((key.clone(), value));
+            }
+        }
+        if direction == Direction::Backward {
+            rows.reverse();
+        }
+        rows
+    }
+
+    /// Moves an iterator over a range: the moves that are possible, each with the row it leads to.
+    #[allow(clippy::type_complexity, reason = "a list of steps")]
+    pub fn walk(
+        &self,
+        table: usize,
+        range: &ScanRange,
+        snapshot: SequenceNumber,
+        moves: &[Move],
+    ) -> Vec<(Move, Option<(Vec<u8>, Vec<u8>)>)> {
+        let rows = self.scan(table, range, snapshot, Direction::Forward);
+        let mut position: Option<usize> = None;
+        let mut steps = Vec::new();
+        for step in moves {
+            position = match (step, position) {
+                (Move::Next | Move::Prev, None) => continue,
+                (Move::Next, Some(at)) => Some(at + 1),
+                (Move::Prev, Some(at)) => at.checked_sub(1),
+                (Move::First, _) => Some(0),
+                (Move::Last, _) => rows.len().checked_sub(1),
+                (Move::Seek(key), _) => Some(rows.partition_point(|(row, _)| row < key)),
+                (Move::SeekForPrev(key), _) => rows.partition_point(|(row, _)| row <= key).checked_sub(1),
+            }
+            .filter(|&at| at < rows.len());
+            steps.push((step.clone(), position.map(|at| rows[at].clone())));
+        }
+        steps
+    }
+
+    /// The rows of every table at `snapshot`.
+    pub fn state(&self, snapshot: SequenceNumber) -> State {
+        (0..self.tables.len())
+            .map(|table| self.scan(table, &ScanRange::ALL, snapshot, Direction::Forward).into_iter().collect())
+            .collect()
+    }
+
+    /// The number of commits that must survive a crash now.
+    pub fn durable_floor(&self, crash: CrashKind) -> usize {
+        let (needed, known) = match crash {
+            CrashKind::ProcessKill => (Durability::Os, self.handed_over_commits.max(self.durable_commits)),
+            CrashKind::PowerLoss => (Durability::Sync, self.durable_commits),
+        };
+        let acknowledged = self.commits.iter().rposition(|c| c.acknowledged && c.durability >= needed);
+        known.max(acknowledged.map_or(0, |index| index + 1))
+    }
+
+    /// Checks that `recovered` is the state after some prefix of the commits that holds all that had to survive. Returns
+    /// the longest such prefix; give it to [`Model::truncate`] to go on after recovery.
+    ///
+    /// # Errors
+    /// [`PrefixViolation`] with the differences to the nearest prefix.
+    pub fn check_prefix_rule(&self, recovered: &State, crash: CrashKind) -> Result<usize, PrefixViolation> {
+        let floor = self.durable_floor(crash);
+        for count in (floor..=self.commits.len()).rev() {
+            if self.state_after(count) == *recovered {
+                return Ok(count);
+            }
+        }
+        let differences = |count: usize| differences(&self.state_after(count), recovered);
+        let nearest = (0..=self.commits.len()).rev().min_by_key(|&count| differences(count).len()).unwrap_or(0);
+        Err(PrefixViolation {
+            floor,
+            commits: self.commits.len(),
+            nearest,
+            differences: differences(nearest),
+            tables: self.tables.len(),
+            recovered_tables: recovered.len(),
+        })
+    }
+
+    fn state_after(&self, commits: usize) -> State {
+        self.state(commits.checked_sub(1).map_or(0, |last| self.commits[last].last_sequence))
+    }
+
+    /// Forgets all but the first `commits` commits, as recovery did; those left are durable now.
+    pub fn truncate(&mut self, commits: usize) {
+        self.commits.truncate(commits);
+        let last = self.last_sequence();
+        for table in &mut self.tables {
+            table.versions.retain(|_, versions| {
+                versions.retain(|version| version.sequence <= last);
+                !versions.is_empty()
+            });
+            table.range_deletes.retain(|delete| delete.sequence <= last);
+        }
+        self.durable_commits = self.commits.len();
+        self.handed_over_commits = self.commits.len();
+    }
+}
+
+impl Table {
+    fn add(&mut self, sequence: SequenceNumber, kind: &WriteKind) {
+        let (key, kind) = match kind {
+            WriteKind::Put(key, value) => (key, VersionKind::Put(value.clone())),
+            WriteKind::Patch(key, value) => (key, VersionKind::Patch(value.clone())),
+            WriteKind::Merge(key, value) => (key, VersionKind::Merge(value.clone())),
+            WriteKind::Delete(key) => (key, VersionKind::Delete),
+            WriteKind::DeleteRange(start, end) => {
+                self.range_deletes.push(RangeDelete { start: start.clone(), end: end.clone(), sequence });
+                return;
+            }
+        };
+        self.versions.entry(key.clone()).or_default().push(Version { sequence, kind });
+    }
+
+    fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
+        let covering = |delete: &&RangeDelete| {
+            delete.sequence <= snapshot && delete.start.as_slice() <= key && key < delete.end.as_slice()
+        };
+        let deleted = self.range_deletes.iter().filter(covering).map(|delete| delete.sequence).max().unwrap_or(0);
+        let versions = self.versions.get(key).map_or(&[][..], Vec::as_slice);
+        let (mut patches, mut operands) = (Vec::new(), Vec::new());
+        let mut base = None;
+        for version in versions.iter().rev().filter(|v| v.sequence <= snapshot && v.sequence > deleted) {
+            match &version.kind {
+                VersionKind::Put(value) => {
+                    base = Some(value);
+                    break;
+                }
+                VersionKind::Delete => break,
+                VersionKind::Patch(patch) => patches.insert(0, patch.as_slice()),
+                VersionKind::Merge(operand) => operands.insert(0, operand.as_slice()),
+            }
+        }
+        if !operands.is_empty() {
+            return Some((self.rules.merge.as_ref()?)(base.map(Vec::as_slice), &operands));
+        }
+        match base {
+            Some(base) if !patches.is_empty() => Some((self.rules.patch.as_ref()?)(base, &patches)),
+            base => base.cloned(),
+        }
+    }
+}
+
+/// A recovered state that no allowed prefix of the commits explains.
+#[derive(Debug)]
+pub struct PrefixViolation {
+    floor: usize,
+    commits: usize,
+    nearest: usize,
+    differences: Vec<String>,
+    tables: usize,
+    recovered_tables: usize,
+}
+
+impl PrefixViolation {
+    /// The number of commits that had to survive.
+    pub fn floor(&self) -> usize {
+        self.floor
+    }
+
+    /// The prefix that comes nearest: fewer commits than [`PrefixViolation::floor`] means durable writes were lost.
+    pub fn nearest(&self) -> usize {
+        self.nearest
+    }
+}
+
+impl fmt::Display for PrefixViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no prefix of {} to {} commits gives the recovered state ({} tables, recovered {}); nearest is {} with {} differences:",
+            self.floor,
+            self.commits,
+            self.tables,
+            self.recovered_tables,
+            self.nearest,
+            self.differences.len()
+        )?;
+        self.differences.iter().take(10).try_for_each(|difference| write!(f, "\n  {difference}"))
+    }
+}
+
+impl std::error::Error for PrefixViolation {}
+
+fn differences(expected: &State, found: &State) -> Vec<String> {
+    let mut all = Vec::new();
+    let empty = BTreeMap::new();
+    for table in 0..expected.len().max(found.len()) {
+        let expected = expected.get(table).unwrap_or(&empty);
+        let found = found.get(table).unwrap_or(&empty);
+        let extra = found.keys().filter(|key| !expected.contains_key(*key));
+        for key in expected.keys().chain(extra) {
+            let (expected, found) = (expected.get(key), found.get(key));
+            if expected != found {
+                let value = |value: Option<&Vec<u8>>| value.map_or("nothing".into(), |v| format!("\"{}\"", show(v)));
+                all.push(format!(
+                    "table {table} key \"{}\": expected {}, found {}",
+                    show(key),
+                    value(expected),
+                    value(found)
+                ));
+            }
+        }
+    }
+    all
+}
+
+/// Bytes as text, shortened.
+pub(crate) fn show(bytes: &[u8]) -> String {
+    const LONGEST: usize = 40;
+    if bytes.len() <= LONGEST {
+        return bytes.escape_ascii().to_string();
+    }
+    format!("{}..({} bytes)", bytes[..LONGEST].escape_ascii(), bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::TableKind;
+
+    fn put(key: &str, value: &str) -> Write {
+        Write { table: 0, kind: WriteKind::Put(key.into(), value.into()) }
+    }
+
+    fn delete(key: &str) -> Write {
+        Write { table: 0, kind: WriteKind::Delete(key.into()) }
+    }
+
+    fn merge(key: &str, operand: &str) -> Write {
+        Write { table: 0, kind: WriteKind::Merge(key.into(), operand.into()) }
+    }
+
+    fn delete_range(start: &str, end: &str) -> Write {
+        Write { table: 0, kind: WriteKind::DeleteRange(start.into(), end.into()) }
+    }
+
+    fn model() -> Model {
+        Model::new([TableKind::Merging.rules(), TableKind::KeyValue.rules()])
+    }
+
+    fn get(model: &Model, key: &str, snapshot: u64) -> Option<String> {
+        model.get(0, key.as_bytes(), snapshot).map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn snapshots_see_their_own_versions() {
+        let mut model = model();
+        let first = model.write(&[put("a", "1"), put("b", "1")], Durability::Sync);
+        let second = model.write(&[delete("a"), put("b", "2")], Durability::Sync);
+        let third = model.write(&[put("a", "3")], Durability::Sync);
+        assert_eq!((first, second, third), (2, 4, 5));
+        assert_eq!(get(&model, "a", 0), None);
+        assert_eq!(get(&model, "a", first).as_deref(), Some("1"));
+        assert_eq!(get(&model, "a", second), None);
+        assert_eq!(get(&model, "a", third).as_deref(), Some("3"));
+        assert_eq!(get(&model, "b", third).as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn range_deletes_hide_only_what_is_older() {
+        let mut model = model();
+        // Within a batch, order decides.
+        model.write(&[put("a", "1"), put("b", "1"), delete_range("a", "b"), put("aa", "1")], Durability::Sync);
+        assert_eq!(get(&model, "a", 9), None);
+        assert_eq!(get(&model, "aa", 9).as_deref(), Some("1"));
+        assert_eq!(get(&model, "b", 9).as_deref(), Some("1"));
+        assert_eq!(get(&model, "a", 2).as_deref(), Some("1"));
+        // A range delete is a bottom for merge operands too.
+        model.write(&[put("m", "x"), delete_range("a", "z"), merge("m", "y")], Durability::Sync);
+        assert_eq!(get(&model, "m", 9).as_deref(), Some("y"));
+    }
+
+    #[test]
+    fn merge_operands_fold_in_order_on_any_base() {
+        let mut model = model();
+        model.write(&[merge("a", "1"), merge("a", "2")], Durability::Sync);
+        assert_eq!(get(&model, "a", 9).as_deref(), Some("12"));
+        model.write(&[put("a", "x"), merge("a", "3")], Durability::Sync);
+        assert_eq!(get(&model, "a", 9).as_deref(), Some("x3"));
+        model.write(&[delete("a"), merge("a", "4")], Durability::Sync);
+        assert_eq!(get(&model, "a", 9).as_deref(), Some("4"));
+    }
+
+    #[test]
+    fn scans_honour_bounds_prefix_and_direction() {
+        let mut model = model();
+        model.write(&["a", "ab", "ac", "b", "c"].map(|key| put(key, key)), Durability::Sync);
+        let keys = |range: ScanRange, direction| {
+            let rows = model.scan(0, &range, 9, direction);
+            rows.into_iter().map(|(key, _)| String::from_utf8(key).unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(keys(ScanRange::ALL, Direction::Backward), "c b ac ab a");
+        let range =
+            ScanRange { lower: Bound::Excluded(b"a".to_vec()), upper: Bound::Included(b"b".to_vec()), prefix: None };
+        assert_eq!(keys(range.clone(), Direction::Forward), "ab ac b");
+        assert_eq!(keys(ScanRange { prefix: Some(b"a".to_vec()), ..range }, Direction::Forward), "ab ac");
+    }
+
+    #[test]
+    fn walks_skip_impossible_moves() {
+        let mut model = model();
+        model.write(&["a", "c"].map(|key| put(key, key)), Durability::Sync);
+        let moves = [
+            Move::Next,
+            Move::Seek(b"b".to_vec()),
+            Move::Prev,
+            Move::Prev,
+            Move::Next,
+            Move::SeekForPrev(b"b".to_vec()),
+            Move::Next,
+            Move::Next,
+            Move::Last,
+        ];
+        let steps = model.walk(0, &ScanRange::ALL, 9, &moves);
+        let text: Vec<String> = steps
+            .iter()
+            .map(|(_, row)| row.as_ref().map_or("-".into(), |(key, _)| String::from_utf8(key.clone()).unwrap()))
+            .collect();
+        assert_eq!(text.join(" "), "c a - a c - c");
+    }
+
+    #[test]
+    fn the_prefix_rule_allows_exactly_the_prefixes_above_the_floor() {
+        let mut model = model();
+        model.write(&[put("a", "1")], Durability::Sync);
+        model.write(&[put("a", "2"), put("b", "2")], Durability::Os);
+        model.write(&[put("a", "3")], Durability::Buffered);
+        model.begin(
+            &[put("a", "4"), Write { table: 1, kind: WriteKind::Put(b"x".into(), b"4".into()) }],
+            Durability::Sync,
+        );
+        let states: Vec<State> = (0..=4).map(|count| model.state_after(count)).collect();
+        for (count, state) in states.iter().enumerate() {
+            assert_eq!(model.check_prefix_rule(state, CrashKind::PowerLoss).ok(), (count >= 1).then_some(count));
+            assert_eq!(model.check_prefix_rule(state, CrashKind::ProcessKill).ok(), (count >= 2).then_some(count));
+        }
+        // Half of the last batch.
+        let mut half = states[4].clone();
+        half[1].clear();
+        let violation = model.check_prefix_rule(&half, CrashKind::PowerLoss).unwrap_err();
+        assert!(violation.to_string().contains("found nothing"), "{violation}");
+        assert_eq!((violation.floor(), violation.nearest()), (1, 4));
+
+        model.truncate(2);
+        assert_eq!(model.state(9), states[2]);
+        assert_eq!(model.durable_floor(CrashKind::PowerLoss), 2);
+        model.write(&[put("c", "5")], Durability::Buffered);
+        assert_eq!(model.durable_floor(CrashKind::ProcessKill), 2);
+        model.mark_durable(CrashKind::ProcessKill);
+        assert_eq!(model.durable_floor(CrashKind::ProcessKill), 3);
+        assert_eq!(model.durable_floor(CrashKind::PowerLoss), 2);
+    }
+}

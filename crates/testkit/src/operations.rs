@@ -1,0 +1,557 @@
+//! Histories: random sequences of actions, drawn from a seed.
+//!
+//! Keys come from a fixed set per table, so that they are written again and again; a skew makes some hot. Reads also ask
+//! for keys that were never written but lie next to written ones. Snapshots are numbered in the order they are taken;
+//! reopening releases them all.
+
+use std::fmt;
+use std::ops::{Bound, RangeInclusive};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::model::{Direction, Durability, Move, ScanRange, Write, WriteKind, show};
+use crate::tables::{TableKind, pick};
+
+/// Names a snapshot within a history.
+pub type SnapshotId = usize;
+
+/// One step of a history. An action that names a snapshot not live (any more) is to be left out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Commits a batch.
+    Write(Vec<Write>, Durability),
+    /// Reads keys of a table, each alone and all at once.
+    Get {
+        /// Index of the table.
+        table: usize,
+        /// The keys, which may repeat.
+        keys: Vec<Vec<u8>>,
+        /// `None`: the newest state.
+        snapshot: Option<SnapshotId>,
+    },
+    /// Scans a range, up to a number of rows.
+    Scan {
+        /// Index of the table.
+        table: usize,
+        /// The keys.
+        range: ScanRange,
+        /// The order.
+        direction: Direction,
+        /// Rows to stop after.
+        limit: Option<usize>,
+        /// `None`: the newest state.
+        snapshot: Option<SnapshotId>,
+    },
+    /// Moves an iterator about.
+    Walk {
+        /// Index of the table.
+        table: usize,
+        /// The keys.
+        range: ScanRange,
+        /// Where to go; moves that are not possible are left out.
+        moves: Vec<Move>,
+        /// `None`: the newest state.
+        snapshot: Option<SnapshotId>,
+    },
+    /// Takes a snapshot.
+    TakeSnapshot(SnapshotId),
+    /// Releases a snapshot.
+    ReleaseSnapshot(SnapshotId),
+    /// Flushes all memtables.
+    Flush,
+    /// Compacts a table completely.
+    Compact(usize),
+    /// Runs one job of background work.
+    Step,
+    /// Closes and opens the database.
+    Reopen,
+    /// Makes a checkpoint and reads it back.
+    Checkpoint,
+    /// Verifies every file.
+    Verify,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(batch, durability) => {
+                write!(f, "write {durability:?}:")?;
+                batch.iter().try_for_each(|write| write!(f, " {write}"))
+            }
+            Self::Get { table, keys, snapshot } => {
+                write!(f, "get table {table}{}:", At(*snapshot))?;
+                keys.iter().try_for_each(|key| write!(f, " \"{}\"", show(key)))
+            }
+            Self::Scan { table, range, direction, limit, snapshot } => {
+                write!(f, "scan table {table}{} {direction:?} {range} limit {limit:?}", At(*snapshot))
+            }
+            Self::Walk { table, range, moves, snapshot } => {
+                write!(f, "walk table {table}{} {range}:", At(*snapshot))?;
+                moves.iter().try_for_each(|step| write!(f, " {step}"))
+            }
+            Self::TakeSnapshot(id) => write!(f, "take snapshot {id}"),
+            Self::ReleaseSnapshot(id) => write!(f, "release snapshot {id}"),
+            Self::Compact(table) => write!(f, "compact table {table}"),
+            other => write!(f, "{}", format!("{other:?}").to_lowercase()),
+        }
+    }
+}
+
+struct At(Option<SnapshotId>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |id| write!(f, " at snapshot {id}"))
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (word, key, value) = match &self.kind {
+            WriteKind::Put(key, value) => ("put", key, Some(value)),
+            WriteKind::Patch(key, value) => ("patch", key, Some(value)),
+            WriteKind::Merge(key, value) => ("merge", key, Some(value)),
+            WriteKind::Delete(key) => ("delete", key, None),
+            WriteKind::DeleteRange(start, end) => ("delete-range", start, Some(end)),
+        };
+        write!(f, "[{word} {} \"{}\"", self.table, show(key))?;
+        value.map_or(Ok(()), |value| write!(f, " \"{}\"", show(value)))?;
+        f.write_str("]")
+    }
+}
+
+impl fmt::Display for ScanRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.lower {
+            Bound::Included(key) => write!(f, "[\"{}\"", show(key))?,
+            Bound::Excluded(key) => write!(f, "(\"{}\"", show(key))?,
+            Bound::Unbounded => f.write_str("(")?,
+        }
+        f.write_str("..")?;
+        match &self.upper {
+            Bound::Included(key) => write!(f, "\"{}\"]", show(key))?,
+            Bound::Excluded(key) => write!(f, "\"{}\")", show(key))?,
+            Bound::Unbounded => f.write_str(")")?,
+        }
+        self.prefix.as_ref().map_or(Ok(()), |prefix| write!(f, " prefix \"{}\"", show(prefix)))
+    }
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seek(key) => write!(f, "seek(\"{}\")", show(key)),
+            Self::SeekForPrev(key) => write!(f, "seek-for-prev(\"{}\")", show(key)),
+            other => write!(f, "{}", format!("{other:?}").to_lowercase()),
+        }
+    }
+}
+
+/// What keys look like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyShape {
+    /// 0 to 3 letters of a small alphabet: many are prefixes of each other.
+    Short,
+    /// A long common prefix, then digits.
+    SharedPrefix,
+    /// Bytes 00, 01 and FF.
+    Nuls,
+    /// 300 to 2,000 bytes that differ at the end.
+    Long,
+    /// 8 random bytes.
+    Random,
+}
+
+/// How often each action is drawn, relative to the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each is the weight of the action or write of its name")]
+pub struct Weights {
+    pub write: u32,
+    pub get: u32,
+    pub scan: u32,
+    pub walk: u32,
+    pub take_snapshot: u32,
+    pub release_snapshot: u32,
+    pub flush: u32,
+    pub compact: u32,
+    pub step: u32,
+    pub reopen: u32,
+    pub checkpoint: u32,
+    pub verify: u32,
+    /// Among the writes of a batch; patches and merge operands share `increment`, where the table takes them.
+    pub put: u32,
+    pub increment: u32,
+    pub delete: u32,
+    pub delete_range: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            write: 500,
+            get: 150,
+            scan: 80,
+            walk: 40,
+            take_snapshot: 25,
+            release_snapshot: 20,
+            flush: 12,
+            compact: 3,
+            step: 60,
+            reopen: 4,
+            checkpoint: 1,
+            verify: 1,
+            put: 60,
+            increment: 40,
+            delete: 20,
+            delete_range: 2,
+        }
+    }
+}
+
+/// What a history is drawn from.
+#[derive(Clone, Debug)]
+pub struct HistoryOptions {
+    /// Equal options give equal histories.
+    pub seed: u64,
+    /// Number of actions.
+    pub actions: usize,
+    /// The tables.
+    pub tables: Vec<TableKind>,
+    /// Distinct keys per table (fewer where a shape has fewer).
+    pub keys: usize,
+    /// The shapes, drawn evenly.
+    pub shapes: Vec<KeyShape>,
+    /// 1 draws keys evenly; k concentrates half of the draws on a share of 2^-k of the keys.
+    pub skew: f64,
+    /// Value sizes in bytes, drawn evenly.
+    pub value_len: RangeInclusive<usize>,
+    /// One value in 200 has this many bytes instead.
+    pub large_value_len: usize,
+    /// Writes per batch.
+    pub batch_len: RangeInclusive<usize>,
+    /// Live snapshots are kept below this.
+    pub max_snapshots: usize,
+    /// How often each action is drawn.
+    pub weights: Weights,
+}
+
+impl Default for HistoryOptions {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            actions: 1_000,
+            tables: vec![TableKind::KeyValue, TableKind::Merging, TableKind::Typed],
+            keys: 200,
+            shapes: vec![KeyShape::Short, KeyShape::SharedPrefix, KeyShape::Nuls, KeyShape::Long, KeyShape::Random],
+            skew: 1.5,
+            value_len: 0..=120,
+            large_value_len: 10_000,
+            batch_len: 1..=12,
+            max_snapshots: 6,
+            weights: Weights::default(),
+        }
+    }
+}
+
+/// Draws a history. Deterministic in `options`.
+///
+/// # Panics
+/// If there are no tables, shapes or keys, or all weights are 0.
+pub fn generate(options: &HistoryOptions) -> Vec<Action> {
+    let mut generator = Generator::new(options);
+    (0..options.actions).map(|_| generator.action()).collect()
+}
+
+struct Generator<'a> {
+    options: &'a HistoryOptions,
+    rng: SmallRng,
+    /// By table; shuffled, so that hot keys lie anywhere.
+    keys: Vec<Vec<Vec<u8>>>,
+    live: Vec<SnapshotId>,
+    next_snapshot: SnapshotId,
+}
+
+impl<'a> Generator<'a> {
+    fn new(options: &'a HistoryOptions) -> Self {
+        let mut rng = SmallRng::seed_from_u64(options.seed);
+        let mut keys = Vec::with_capacity(options.tables.len());
+        for table in &options.tables {
+            let mut set = Vec::new();
+            // Shapes with few keys run out: stop after as many draws as would fill the others many times.
+            for _ in 0..options.keys * 8 {
+                let shape = *pick(&mut rng, &options.shapes);
+                let key = table.key(&random_key(&mut rng, shape));
+                if set.len() < options.keys && !set.contains(&key) {
+                    set.push(key);
+                }
+            }
+            keys.push(set);
+        }
+        Self { options, rng, keys, live: Vec::new(), next_snapshot: 0 }
+    }
+
+    fn action(&mut self) -> Action {
+        let w = self.options.weights;
+        let kinds = [
+            w.write,
+            w.get,
+            w.scan,
+            w.walk,
+            w.take_snapshot,
+            w.release_snapshot,
+            w.flush,
+            w.compact,
+            w.step,
+            w.reopen,
+            w.checkpoint,
+            w.verify,
+        ];
+        match weighted(&mut self.rng, &kinds) {
+            0 => self.write(),
+            1 => self.get(),
+            2 => self.scan(),
+            3 => self.walk(),
+            4 | 5 if self.live.len() >= self.options.max_snapshots => self.release_snapshot(),
+            4 => self.take_snapshot(),
+            5 if self.live.is_empty() => self.take_snapshot(),
+            5 => self.release_snapshot(),
+            6 => Action::Flush,
+            7 => Action::Compact(self.table()),
+            8 => Action::Step,
+            9 => {
+                self.live.clear();
+                Action::Reopen
+            }
+            10 => Action::Checkpoint,
+            _ => Action::Verify,
+        }
+    }
+
+    fn table(&mut self) -> usize {
+        self.rng.random_range(0..self.options.tables.len())
+    }
+
+    fn take_snapshot(&mut self) -> Action {
+        let id = self.next_snapshot;
+        self.next_snapshot += 1;
+        self.live.push(id);
+        Action::TakeSnapshot(id)
+    }
+
+    fn release_snapshot(&mut self) -> Action {
+        let index = self.rng.random_range(0..self.live.len().max(1));
+        if index < self.live.len() { Action::ReleaseSnapshot(self.live.remove(index)) } else { Action::Step }
+    }
+
+    fn snapshot(&mut self) -> Option<SnapshotId> {
+        let wanted = !self.live.is_empty() && self.rng.random_bool(0.5);
+        wanted.then(|| *pick(&mut self.rng, &self.live))
+    }
+
+    /// A key of the table's set, hot ones first.
+    fn key(&mut self, table: usize) -> Vec<u8> {
+        let share = self.rng.random::<f64>().powf(self.options.skew);
+        let keys = &self.keys[table];
+        keys[((share * keys.len() as f64) as usize).min(keys.len() - 1)].clone()
+    }
+
+    /// A key of the set or one beside it.
+    fn key_or_neighbour(&mut self, table: usize) -> Vec<u8> {
+        let mut key = self.key(table);
+        match self.rng.random_range(0..8) {
+            0 => key.push(0),
+            1 => {
+                key.pop();
+            }
+            2 => {
+                if let Some(last) = key.last_mut() {
+                    *last = last.wrapping_add(1);
+                }
+            }
+            _ => {}
+        }
+        key
+    }
+
+    fn value_len(&mut self) -> usize {
+        if self.rng.random_bool(0.005) {
+            return self.options.large_value_len;
+        }
+        self.rng.random_range(self.options.value_len.clone())
+    }
+
+    fn write(&mut self) -> Action {
+        let len = self.rng.random_range(self.options.batch_len.clone());
+        let batch = (0..len).map(|_| self.one_write()).collect();
+        Action::Write(batch, *pick(&mut self.rng, &[Durability::Buffered, Durability::Os, Durability::Sync]))
+    }
+
+    fn one_write(&mut self) -> Write {
+        let w = self.options.weights;
+        let table = self.table();
+        let kind = self.options.tables[table];
+        let key = self.key(table);
+        let len = self.value_len();
+        let kind = match weighted(&mut self.rng, &[w.put, w.increment, w.delete, w.delete_range]) {
+            1 if kind == TableKind::Typed => WriteKind::Patch(key, kind.random_increment(&mut self.rng, len)),
+            1 if kind != TableKind::KeyValue => {
+                WriteKind::Merge(key, kind.random_increment(&mut self.rng, len.min(40)))
+            }
+            2 => WriteKind::Delete(key),
+            3 => self.delete_range(table, key),
+            _ => WriteKind::Put(key, kind.random_row(&mut self.rng, len)),
+        };
+        Write { table, kind }
+    }
+
+    /// Mostly a few keys wide, seldom as it falls.
+    fn delete_range(&mut self, table: usize, start: Vec<u8>) -> WriteKind {
+        let mut other = self.key_or_neighbour(table);
+        if self.rng.random_bool(0.8) {
+            let mut above: Vec<&Vec<u8>> = self.keys[table].iter().filter(|key| **key > start).collect();
+            above.sort_unstable();
+            if let Some(near) = above.get(self.rng.random_range(0..8)) {
+                other = (*near).clone();
+            }
+        }
+        match start.cmp(&other) {
+            std::cmp::Ordering::Less => WriteKind::DeleteRange(start, other),
+            std::cmp::Ordering::Greater => WriteKind::DeleteRange(other, start),
+            std::cmp::Ordering::Equal => {
+                let mut end = start.clone();
+                end.push(0);
+                WriteKind::DeleteRange(start, end)
+            }
+        }
+    }
+
+    fn get(&mut self) -> Action {
+        let table = self.table();
+        let keys = (0..self.rng.random_range(1..8)).map(|_| self.key_or_neighbour(table)).collect();
+        Action::Get { table, keys, snapshot: self.snapshot() }
+    }
+
+    fn range(&mut self, table: usize) -> ScanRange {
+        let bound = |generator: &mut Self| match generator.rng.random_range(0..5) {
+            0 | 1 => Bound::Included(generator.key_or_neighbour(table)),
+            2 => Bound::Excluded(generator.key_or_neighbour(table)),
+            _ => Bound::Unbounded,
+        };
+        let (lower, upper) = (bound(self), bound(self));
+        let prefix = self.rng.random_bool(0.25).then(|| {
+            let mut key = self.key(table);
+            key.truncate(self.rng.random_range(0..=key.len()));
+            key
+        });
+        ScanRange { lower, upper, prefix }
+    }
+
+    fn scan(&mut self) -> Action {
+        let table = self.table();
+        let range = self.range(table);
+        let direction = *pick(&mut self.rng, &[Direction::Forward, Direction::Backward]);
+        let limit = self.rng.random_bool(0.4).then(|| self.rng.random_range(0..20));
+        Action::Scan { table, range, direction, limit, snapshot: self.snapshot() }
+    }
+
+    fn walk(&mut self) -> Action {
+        let table = self.table();
+        let range = self.range(table);
+        let mut moves = Vec::new();
+        for _ in 0..self.rng.random_range(1..25) {
+            moves.push(match self.rng.random_range(0..16) {
+                0 => Move::First,
+                1 => Move::Last,
+                2 | 3 => Move::Seek(self.key_or_neighbour(table)),
+                4 | 5 => Move::SeekForPrev(self.key_or_neighbour(table)),
+                6..11 => Move::Next,
+                _ => Move::Prev,
+            });
+        }
+        Action::Walk { table, range, moves, snapshot: self.snapshot() }
+    }
+}
+
+/// An index drawn by weight.
+fn weighted(rng: &mut SmallRng, weights: &[u32]) -> usize {
+    let mut draw = rng.random_range(0..weights.iter().sum());
+    for (index, &weight) in weights.iter().enumerate() {
+        if draw < weight {
+            return index;
+        }
+        draw -= weight;
+    }
+    weights.len()
+}
+
+fn random_key(rng: &mut SmallRng, shape: KeyShape) -> Vec<u8> {
+    match shape {
+        KeyShape::Short => (0..rng.random_range(0..=3)).map(|_| *pick(rng, b"abcd")).collect(),
+        KeyShape::SharedPrefix => {
+            format!("tenant/00000001/orders/{:06}", rng.random_range(0..100_000) * 7).into_bytes()
+        }
+        KeyShape::Nuls => (0..rng.random_range(1..=6)).map(|_| *pick(rng, &[0x00, 0x01, 0xff])).collect(),
+        KeyShape::Long => {
+            let mut key = vec![b'L'; *pick(rng, &[300, 1_000, 2_000])];
+            key.extend_from_slice(&rng.random_range(0..1_000u32).to_be_bytes());
+            key
+        }
+        KeyShape::Random => rng.random::<u64>().to_be_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn histories_are_functions_of_their_options() {
+        let options = HistoryOptions { seed: 3, ..HistoryOptions::default() };
+        assert_eq!(generate(&options), generate(&options));
+        assert_ne!(generate(&options), generate(&HistoryOptions { seed: 4, ..options }));
+    }
+
+    #[test]
+    fn every_kind_of_action_and_write_appears() {
+        let history = generate(&HistoryOptions { seed: 1, actions: 4_000, ..HistoryOptions::default() });
+        let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
+        let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
+        assert_eq!(actions.len(), 12, "{actions:?}");
+        let writes: HashSet<String> = history
+            .iter()
+            .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })
+            .flatten()
+            .map(|write| first_words(write.to_string()))
+            .collect();
+        assert_eq!(writes.len(), 5, "{writes:?}");
+    }
+
+    #[test]
+    fn snapshots_named_are_live() {
+        let history = generate(&HistoryOptions { seed: 2, actions: 5_000, ..HistoryOptions::default() });
+        let mut live = HashSet::new();
+        for action in &history {
+            match action {
+                Action::TakeSnapshot(id) => assert!(live.insert(*id)),
+                Action::ReleaseSnapshot(id) => assert!(live.remove(id)),
+                Action::Reopen => live.clear(),
+                Action::Get { snapshot, .. } | Action::Scan { snapshot, .. } | Action::Walk { snapshot, .. } => {
+                    assert!(snapshot.is_none_or(|id| live.contains(&id)));
+                }
+                _ => {}
+            }
+            assert!(live.len() <= 6);
+        }
+    }
+
+    #[test]
+    fn skew_concentrates_draws() {
+        let options = HistoryOptions { seed: 5, skew: 6.0, ..HistoryOptions::default() };
+        let mut generator = Generator::new(&options);
+        let hot: HashSet<Vec<u8>> = generator.keys[0][..4].iter().cloned().collect();
+        let hits = (0..10_000).filter(|_| hot.contains(&generator.key(0))).count();
+        assert!((4_000..6_500).contains(&hits), "{hits}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The interface a history is run against.
+
+use std::collections::BTreeMap;
+
+use mycelium_base::{Result, SequenceNumber};
+
+use crate::model::{CrashKind, Direction, Durability, Model, Move, ScanRange, State, Write};
+use crate::tables::TableKind;
+
+/// A key and its row.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// A database under test. Tables are named by their index. A read without a snapshot reads the newest state.
+pub trait Store {
+    /// A live snapshot; dropping it releases it.
+    type Snapshot;
+
+    /// Commits a batch.
+    fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()>;
+    /// Reads a key.
+    fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Self::Snapshot>) -> Result<Option<Vec<u8>>>;
+    /// Reads several keys at once, answers in the order asked.
+    fn multi_get(
+        &mut self,
+        table: usize,
+        keys: &[Vec<u8>],
+        snapshot: Option<&Self::Snapshot>,
+    ) -> Result<Vec<Option<Vec<u8>>>>;
+    /// The first rows of a range, at most `limit`, in the direction's order.
+    fn scan(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+        limit: usize,
+        snapshot: Option<&Self::Snapshot>,
+    ) -> Result<Vec<Row>>;
+    /// Moves one iterator over a range and tells where it stands after each move. Every move is possible.
+    fn walk(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+        snapshot: Option<&Self::Snapshot>,
+    ) -> Result<Vec<Option<Row>>>;
+    /// Takes a snapshot.
+    fn snapshot(&mut self) -> Self::Snapshot;
+    /// Flushes all memtables.
+    fn flush(&mut self) -> Result<()>;
+    /// Compacts a table completely.
+    fn compact(&mut self, table: usize) -> Result<()>;
+    /// Runs one job of background work, if there is one.
+    fn step(&mut self) -> Result<()>;
+    /// Closes and opens; all snapshots were dropped before.
+    fn reopen(&mut self) -> Result<()>;
+    /// Makes a checkpoint, opens it and reads every row.
+    fn checkpoint(&mut self) -> Result<State>;
+    /// Verifies every file.
+    fn verify(&mut self) -> Result<()>;
+}
+
+/// The model as a store: checks the driver itself, and shows what an adapter looks like.
+#[derive(Clone)]
+pub struct ModelStore {
+    model: Model,
+}
+
+impl ModelStore {
+    /// Empty tables.
+    pub fn new(tables: &[TableKind]) -> Self {
+        Self { model: Model::new(tables.iter().map(|kind| kind.rules())) }
+    }
+
+    fn at(&self, snapshot: Option<&SequenceNumber>) -> SequenceNumber {
+        snapshot.copied().unwrap_or_else(|| self.model.last_sequence())
+    }
+}
+
+impl Store for ModelStore {
+    type Snapshot = SequenceNumber;
+
+    fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
+        self.model.write(batch, durability);
+        Ok(())
+    }
+
+    fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&SequenceNumber>) -> Result<Option<Vec<u8>>> {
+        Ok(self.model.get(table, key, self.at(snapshot)))
+    }
+
+    fn multi_get(
+        &mut self,
+        table: usize,
+        keys: &[Vec<u8>],
+        snapshot: Option<&SequenceNumber>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        keys.iter().map(|key| self.get(table, key, snapshot)).collect()
+    }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+        limit: usize,
+        snapshot: Option<&SequenceNumber>,
+    ) -> Result<Vec<Row>> {
+        let mut rows = self.model.scan(table, range, self.at(snapshot), direction);
+        rows.truncate(limit);
+        Ok(rows)
+    }
+
+    fn walk(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+        snapshot: Option<&SequenceNumber>,
+    ) -> Result<Vec<Option<Row>>> {
+        let steps = self.model.walk(table, range, self.at(snapshot), moves);
+        Ok(steps.into_iter().map(|(_, row)| row).collect())
+    }
+
+    fn snapshot(&mut self) -> SequenceNumber {
+        self.model.last_sequence()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.model.mark_durable(CrashKind::PowerLoss);
+        Ok(())
+    }
+
+    fn compact(&mut self, _table: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) -> Result<State> {
+        let state: Vec<BTreeMap<_, _>> = self.model.state(self.model.last_sequence());
+        Ok(state)
+    }
+
+    fn verify(&mut self) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! The kinds of table that histories use: their keys, values, and how patches and merge operands fold.
+//!
+//! The folds here are written apart from the engine's: a patch is unpacked into plain cells and packed again, and merge
+//! operands are appended in order, which any misordering or double application changes.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use mycelium_base::{Combiner, Result};
+use mycelium_encoding::{ColumnState, DatumRef, PackedLayout, Schema, key};
+use rand::Rng;
+use rand::rngs::SmallRng;
+
+/// The row after applying patches (oldest first) to a base.
+pub type PatchFold = Arc<dyn Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync>;
+/// The row after applying merge operands (oldest first) to a base, if there is one.
+pub type MergeFold = Arc<dyn Fn(Option<&[u8]>, &[&[u8]]) -> Vec<u8> + Send + Sync>;
+
+/// How a table's incremental entries fold.
+#[derive(Clone, Default)]
+pub struct TableRules {
+    /// `None`: the table takes no patches.
+    pub patch: Option<PatchFold>,
+    /// `None`: the table takes no merge operands.
+    pub merge: Option<MergeFold>,
+}
+
+impl fmt::Debug for TableRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableRules")
+            .field("patch", &self.patch.is_some())
+            .field("merge", &self.merge.is_some())
+            .finish()
+    }
+}
+
+/// A kind of table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TableKind {
+    /// Puts and deletes.
+    KeyValue,
+    /// Puts, deletes and merge operands of [`AppendOperator`], under the name `append`.
+    Merging,
+    /// As `Merging`, with an operator that cannot fuse operands, under the name `append-apart`.
+    MergingApart,
+    /// Packed rows of [`TYPED_SCHEMA`], with patches.
+    Typed,
+}
+
+/// The schema of [`TableKind::Typed`]: one column of every width, and two of variable length.
+pub const TYPED_SCHEMA: &str = "k binary not null, flag bool, small int16, count int64 not null, amount decimal(20, 4), \
+     name utf8, blob binary, primary key (k)";
+
+static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| match Schema::parse(TYPED_SCHEMA) {
+    Ok(schema) => PackedLayout::new(Arc::new(schema)),
+    Err(error) => unreachable!("the schema is a constant: {error}"),
+});
+
+impl TableKind {
+    /// The rules of the model for such a table.
+    pub fn rules(self) -> TableRules {
+        match self {
+            Self::KeyValue => TableRules::default(),
+            Self::Merging | Self::MergingApart => TableRules { patch: None, merge: Some(Arc::new(append)) },
+            Self::Typed => TableRules { patch: Some(Arc::new(fold_cells)), merge: None },
+        }
+    }
+
+    /// The merge operator the engine needs for such a table.
+    pub fn merge_operator(self) -> Option<Arc<dyn Combiner>> {
+        match self {
+            Self::Merging => Some(Arc::new(AppendOperator { fuses: true })),
+            Self::MergingApart => Some(Arc::new(AppendOperator { fuses: false })),
+            Self::KeyValue | Self::Typed => None,
+        }
+    }
+
+    /// The schema of a typed table.
+    pub fn schema(self) -> Option<Arc<Schema>> {
+        (self == Self::Typed).then(|| TYPED_LAYOUT.schema().clone())
+    }
+
+    /// The key of such a table for a byte string; keeps order and prefixes apart from each other.
+    pub fn key(self, bytes: &[u8]) -> Vec<u8> {
+        if self != Self::Typed {
+            return bytes.to_vec();
+        }
+        let mut out = Vec::with_capacity(bytes.len() + 2);
+        match key::encode_key(TYPED_LAYOUT.schema(), &[DatumRef::Binary(bytes)], &mut out) {
+            Ok(()) => out,
+            Err(error) => unreachable!("keys are short: {error}"),
+        }
+    }
+
+    /// A random whole row of about `len` bytes.
+    pub fn random_row(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
+        if self == Self::Typed { random_cells(rng, len, 0.0) } else { random_bytes(rng, len) }
+    }
+
+    /// A random patch (of a typed table) or merge operand of about `len` bytes.
+    pub fn random_increment(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
+        if self == Self::Typed { random_cells(rng, len, 0.6) } else { random_bytes(rng, len) }
+    }
+}
+
+/// Half compressible: a random head, then one repeated byte.
+fn random_bytes(rng: &mut SmallRng, len: usize) -> Vec<u8> {
+    let head = len.div_ceil(2);
+    let mut bytes: Vec<u8> = (0..head).map(|_| rng.random()).collect();
+    bytes.resize(len, rng.random());
+    bytes
+}
+
+fn random_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
+    let blob = random_bytes(rng, len);
+    let name: String = (0..rng.random_range(0..10)).map(|_| *pick(rng, &['\0', 'a', 'z', 'é'])).collect();
+    let values = [
+        DatumRef::Null,
+        DatumRef::Bool(rng.random()),
+        DatumRef::Int16(*pick(rng, &[i16::MIN, -1, 0, 7, i16::MAX])),
+        DatumRef::Int64(rng.random()),
+        DatumRef::Decimal128(i128::from(rng.random::<i64>())),
+        DatumRef::Utf8(&name),
+        DatumRef::Binary(&blob),
+    ];
+    let mut cells = Vec::with_capacity(values.len());
+    for (column, value) in TYPED_LAYOUT.schema().columns().iter().zip(values) {
+        let null = column.nullable && rng.random_bool(0.15);
+        cells.push(if rng.random_bool(absent) {
+            ColumnState::Absent
+        } else if null {
+            ColumnState::Null
+        } else {
+            ColumnState::Value(value)
+        });
+    }
+    pack(&cells)
+}
+
+pub(crate) fn pick<'a, T>(rng: &mut SmallRng, choices: &'a [T]) -> &'a T {
+    &choices[rng.random_range(0..choices.len())]
+}
+
+fn pack(cells: &[ColumnState<'_>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    match TYPED_LAYOUT.encode_patch(cells, &mut out) {
+        Ok(()) => out,
+        Err(error) => unreachable!("the cells fit the schema: {error}"),
+    }
+}
+
+fn append(base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+    let mut row = base.unwrap_or_default().to_vec();
+    for operand in operands {
+        row.extend_from_slice(operand);
+    }
+    row
+}
+
+/// Overwrites cells in order, oldest patch first.
+///
+/// # Panics
+/// On values that are no packed rows of [`TYPED_SCHEMA`].
+fn fold_cells(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
+    let columns = TYPED_LAYOUT.schema().columns().len();
+    let mut cells = vec![ColumnState::Absent; columns];
+    for value in std::iter::once(&base).chain(patches) {
+        let row = match TYPED_LAYOUT.row(value) {
+            Ok(row) => row,
+            Err(error) => panic!("not a packed row: {error}"),
+        };
+        for (column, cell) in cells.iter_mut().enumerate().skip(1) {
+            match row.get(column) {
+                Ok(ColumnState::Absent) => {}
+                Ok(state) => *cell = state,
+                Err(error) => panic!("not a packed row: {error}"),
+            }
+        }
+    }
+    pack(&cells)
+}
+
+/// A merge operator that appends operands to the row, so that order and multiplicity show.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendOperator {
+    /// Whether operands may be fused into one.
+    pub fuses: bool,
+}
+
+impl Combiner for AppendOperator {
+    fn apply(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
+    }
+
+    fn fuse(&self, _key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(self.fuses.then(|| operands.concat()))
+    }
+
+    fn name(&self) -> &str {
+        if self.fuses { "append" } else { "append-apart" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mycelium_encoding::PatchCombiner;
+    use rand::SeedableRng;
+
+    #[test]
+    fn the_independent_fold_agrees_with_the_combiner() {
+        let combiner = PatchCombiner::new(Arc::new(PackedLayout::new(TYPED_LAYOUT.schema().clone())));
+        for seed in 0..300 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let base = TableKind::Typed.random_row(&mut rng, 20);
+            let patches: Vec<Vec<u8>> =
+                (0..1 + seed % 4).map(|_| TableKind::Typed.random_increment(&mut rng, 300)).collect();
+            let patches: Vec<&[u8]> = patches.iter().map(Vec::as_slice).collect();
+            let folded = combiner.apply(b"", Some(&base), &patches).unwrap().unwrap();
+            assert_eq!(folded, fold_cells(&base, &patches), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn typed_keys_keep_order() {
+        let keys: [&[u8]; 6] = [b"", b"\0", b"\0\xff", b"a", b"a\0", b"b"];
+        let typed: Vec<Vec<u8>> = keys.iter().map(|key| TableKind::Typed.key(key)).collect();
+        assert!(typed.is_sorted());
+    }
+}

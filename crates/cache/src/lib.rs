@@ -138,6 +138,11 @@ impl BlockCache {
         Reservation::new(self, bytes)
     }
 
+    /// The largest block, in bytes with bookkeeping, that is cached now: a shard's share of the budget.
+    pub fn largest_block(&self) -> u64 {
+        self.blocks.shard_capacity()
+    }
+
     /// Sizes and counts now. Counters are read one by one, so that they may be apart by operations under way.
     pub fn stats(&self) -> CacheStats {
         self.counters.snapshot(self.budget.capacity(), self.blocks.weight(), self.budget.reserved())

@@ -1,1 +1,52 @@
-//! Row SSTs: blocks, index, Bloom and snapshot filters, writer, reader, verifier
+//! Row SSTs: sorted, immutable files of entries.
+//!
+//! ```text
+//! data block        entries in order (see `block::format`); one after the other from offset 0
+//! ...
+//! filter block      Bloom filter of the keys, if any (see `filter`)
+//! index block       one row per data block (see `index`)
+//! range deletes     if any (see `range_deletes`)
+//! properties        counts, fences, settings (see `properties`)
+//! footer            96 bytes: where the parts are (see `footer`)
+//! ```
+//!
+//! Every block is framed with its compression kind and a checksum that is seeded with the file's number and the block's
+//! offset (see `checksum`). [`SstWriter`] writes a file, [`SstFile`] reads it: points with [`SstFile::get`], ranges with
+//! [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it.
+//!
+//! Guarantees: what was added is what is read; a bit that flipped, a block or file that took another's place, or a file
+//! cut short is reported as corruption with file and offset before any wrong answer, and never panics.
+//!
+//! The decoders ([`Footer::parse`], [`Properties::parse`], [`Index::parse`], [`parse_range_deletes`],
+//! [`FilterShape::parse`], [`BlockShape::parse`], [`BlockCursor`], [`Decompressor::decompress`], [`open_block`]) take any
+//! bytes and are public for fuzzing and inspection.
+
+mod block;
+mod checksum;
+mod compression;
+mod cursor;
+mod filter;
+mod footer;
+mod get;
+mod index;
+mod level_cursor;
+mod properties;
+mod range_deletes;
+mod reader;
+mod verify;
+mod writer;
+
+pub use block::{BlockBuilder, BlockCursor, BlockShape, RawEntry};
+pub use checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN, block_seed, open_block, seal_block};
+pub use compression::{Compression, Decompressor};
+pub use cursor::{CursorOptions, SstCursor};
+pub use filter::{FilterShape, build_filter};
+pub use footer::{BlockHandle, FOOTER_LEN, FORMAT_VERSION, Footer};
+pub use get::GetScratch;
+pub use index::{Index, IndexEntry, IndexShape};
+pub use level_cursor::LevelCursor;
+pub use properties::Properties;
+pub use range_deletes::{encode_range_deletes, parse_range_deletes};
+pub use reader::{OpenOptions, SstFile};
+pub use verify::VerifySummary;
+pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings};

@@ -1,0 +1,12 @@
+//! Data blocks.
+
+mod builder;
+mod cursor;
+mod format;
+
+pub use builder::BlockBuilder;
+pub(crate) use builder::is_point_operation;
+pub use cursor::BlockCursor;
+pub(crate) use cursor::{KeyBuffer, Step};
+pub use format::{BlockShape, RawEntry};
+pub(crate) use format::{bad_entry, search};

@@ -1,0 +1,405 @@
+//! A position in a file.
+//!
+//! 1. A seek searches the index for the block, loads it, and searches in it.
+//! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
+//! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or with
+//!    read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when it is
+//!    entered. The window starts small after a seek and doubles, so that short scans read little.
+//!
+//! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both directions
+//! without being read (Kim, "snapshot filters", section V).
+
+use std::sync::Arc;
+
+use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_cache::BlockKind;
+
+use crate::block::{BlockCursor, KeyBuffer, Step};
+use crate::compression::{Decompressor, STORED, exclusive, zeroed};
+use crate::index::Index;
+use crate::reader::{SstFile, malformed_part, payload_of};
+
+/// How a cursor reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CursorOptions {
+    /// Blocks whose entries are all newer are skipped; `MAX_SEQUENCE_NUMBER` skips none. Entries newer than it still
+    /// come up where they share a block with others: visibility is for the caller to decide.
+    pub snapshot: SequenceNumber,
+    /// Whether blocks read are put into the cache.
+    pub fill_cache: bool,
+    /// The most bytes read at once; 0 reads single blocks.
+    pub read_ahead: usize,
+}
+
+impl Default for CursorOptions {
+    fn default() -> Self {
+        Self { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: true, read_ahead: 0 }
+    }
+}
+
+/// The first read after a seek, in bytes, with read-ahead.
+const FIRST_WINDOW: usize = 16 << 10;
+const MAX_WINDOW: usize = 64 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A cursor over the entries of one file (not its range deletes). Owns what it needs; used by one thread at a time.
+#[derive(Debug)]
+pub struct SstCursor {
+    block: BlockCursor,
+    file: Arc<SstFile>,
+    options: CursorOptions,
+    /// The framed index, once it was needed.
+    index: Option<Arc<[u8]>>,
+    current: usize,
+    last_key: KeyBuffer,
+    window: Window,
+    decompressor: Decompressor,
+    counters: ReadCounters,
+}
+
+/// Blocks read ahead: `bytes[..len]` lie at `offset` of the file.
+#[derive(Default, Debug)]
+struct Window {
+    bytes: Arc<[u8]>,
+    offset: u64,
+    len: usize,
+    /// How much to read next time.
+    wanted: usize,
+}
+
+impl Window {
+    /// Where the block at `offset` starts in `bytes`, if it is there.
+    #[inline]
+    fn find(&self, offset: u64, len: u64) -> Option<usize> {
+        let from = offset.checked_sub(self.offset)?;
+        (from.checked_add(len)? <= self.len as u64).then_some(from as usize)
+    }
+}
+
+impl SstFile {
+    /// A cursor; it reads nothing before its first seek.
+    pub fn cursor(self: &Arc<Self>, options: CursorOptions) -> SstCursor {
+        SstCursor {
+            block: BlockCursor::new(),
+            file: Arc::clone(self),
+            options,
+            index: None,
+            current: 0,
+            last_key: KeyBuffer::default(),
+            window: Window::default(),
+            decompressor: Decompressor::default(),
+            counters: ReadCounters::default(),
+        }
+    }
+}
+
+impl SstCursor {
+    /// The file.
+    pub fn file(&self) -> &Arc<SstFile> {
+        &self.file
+    }
+
+    /// Whether no key occurs twice in the current block.
+    pub fn block_has_unique_keys(&self) -> bool {
+        self.block.shape().is_some_and(|shape| shape.unique_keys())
+    }
+
+    /// The largest sequence number in the current block: at or below a snapshot, all its entries are visible.
+    pub fn block_max_sequence(&self) -> Option<SequenceNumber> {
+        self.block.shape().map(|shape| shape.max_sequence())
+    }
+
+    /// Whether `next` will leave the current block.
+    #[inline]
+    pub(crate) fn at_block_end(&self) -> bool {
+        self.block.at_end()
+    }
+
+    pub(crate) fn set_same_key(&mut self, same: bool) {
+        self.block.set_same_key(same);
+    }
+
+    fn ensure_index(&mut self) -> Result<()> {
+        if self.index.is_none() {
+            self.index = Some(self.file.load_index()?);
+        }
+        Ok(())
+    }
+
+    fn index(&self) -> Index<'_> {
+        self.file.index_of(self.index.as_deref().unwrap_or_default())
+    }
+
+    /// Ready for a seek: the index is there, the next window is small.
+    fn begin_seek(&mut self) -> Result<()> {
+        self.block.invalidate();
+        self.window.wanted = FIRST_WINDOW;
+        self.ensure_index()
+    }
+
+    /// The first visible block from `i` on, or the block count.
+    fn visible_from(&mut self, mut i: usize) -> usize {
+        let n = self.file.block_count();
+        while i < n && !self.file.is_visible(&self.index(), i, self.options.snapshot) {
+            self.counters.blocks_skipped_by_snapshot += 1;
+            i += 1;
+        }
+        i
+    }
+
+    /// The last visible block before `i`.
+    fn visible_before(&mut self, mut i: usize) -> Option<usize> {
+        while i > 0 {
+            i -= 1;
+            if self.file.is_visible(&self.index(), i, self.options.snapshot) {
+                return Some(i);
+            }
+            self.counters.blocks_skipped_by_snapshot += 1;
+        }
+        None
+    }
+
+    /// Takes up block `i`, unless it is the current one.
+    fn load(&mut self, i: usize, direction: Direction) -> Result<()> {
+        if self.current == i && self.block.shape().is_some() {
+            return Ok(());
+        }
+        self.current = i;
+        self.block.release();
+        let entry = self.index().entry(i);
+        if self.window.find(entry.offset, entry.len).is_none() {
+            if self.options.read_ahead == 0 {
+                let bytes =
+                    self.file.block(entry, self.options.fill_cache, &mut self.decompressor, &mut self.counters)?;
+                return self.take_up(bytes, entry.offset);
+            }
+            if let Some(bytes) = self.file.cache.get(self.file.cache_key(entry.offset)) {
+                self.counters.block_cache_hits += 1;
+                return self.take_up(bytes, entry.offset);
+            }
+            self.read_window(i, direction)?;
+        }
+        self.load_from_window(entry.offset, entry.len)
+    }
+
+    /// Takes up a block that fills `bytes` but for the frame.
+    fn take_up(&mut self, bytes: Arc<[u8]>, offset: u64) -> Result<()> {
+        let end = payload_of(&bytes).len();
+        self.take_up_range(bytes, 0, end, offset)
+    }
+
+    fn take_up_range(&mut self, bytes: Arc<[u8]>, start: usize, end: usize, offset: u64) -> Result<()> {
+        let loaded = self.block.load(bytes, start, end, self.file.options.sequence_override);
+        loaded.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))
+    }
+
+    /// Reads blocks around block `i` into the window.
+    fn read_window(&mut self, i: usize, direction: Direction) -> Result<()> {
+        let most = self.options.read_ahead.min(MAX_WINDOW);
+        let wanted = self.window.wanted.min(most) as u64;
+        self.window.wanted = self.window.wanted.saturating_mul(2).min(most);
+        let index = self.file.index_of(self.index.as_deref().unwrap_or_default());
+        let (mut first, mut last) = (i, i);
+        match direction {
+            Direction::Forward => {
+                while last + 1 < index.block_count() && index.offset(last + 2) - index.offset(first) <= wanted {
+                    last += 1;
+                }
+            }
+            Direction::Backward => {
+                while first > 0 && index.offset(last + 1) - index.offset(first - 1) <= wanted {
+                    first -= 1;
+                }
+            }
+        }
+        let offset = index.offset(first);
+        let too_long = |_| Error::corruption("block too long").at(offset).in_file(&self.file.path);
+        let len = usize::try_from(index.offset(last + 1) - offset).map_err(too_long)?;
+        let window = &mut self.window;
+        (window.offset, window.len) = (offset, 0);
+        if window.bytes.len() < len || Arc::get_mut(&mut window.bytes).is_none() {
+            window.bytes = zeroed(len.max(wanted as usize));
+        }
+        let target = exclusive(&mut window.bytes).get_mut(..len).unwrap_or_default();
+        self.file.file.read_at(offset, target).map_err(|e| e.in_file(&self.file.path))?;
+        window.len = len;
+        self.counters.blocks_read += (last + 1 - first) as u64;
+        self.counters.bytes_read += len as u64;
+        if direction == Direction::Forward && last + 1 < index.block_count() {
+            self.file.file.will_need(offset + len as u64, window.wanted as u64);
+        }
+        Ok(())
+    }
+
+    fn load_from_window(&mut self, offset: u64, len: u64) -> Result<()> {
+        let cut_short = || Error::corruption("read-ahead fell short").at(offset).in_file(&self.file.path);
+        let start = self.window.find(offset, len).ok_or_else(cut_short)?;
+        let framed = self.window.bytes.get(start..start + len as usize).ok_or_else(cut_short)?;
+        let (payload, kind) = self.file.check_block(framed, offset)?;
+        let end = start + payload.len();
+        if kind == STORED && !self.options.fill_cache {
+            let bytes = Arc::clone(&self.window.bytes);
+            return self.take_up_range(bytes, start, end, offset);
+        }
+        let bytes = if kind == STORED {
+            framed.into()
+        } else {
+            let decompressed = self.decompressor.decompress(kind, payload);
+            decompressed.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))?
+        };
+        if self.options.fill_cache {
+            self.file.cache.insert(self.file.cache_key(offset), Arc::clone(&bytes), BlockKind::Data);
+        }
+        self.take_up(bytes, offset)
+    }
+
+    /// To the first entry of the first visible block from `i` on.
+    fn first_from(&mut self, i: usize) -> Result<()> {
+        let i = self.visible_from(i);
+        if i >= self.file.block_count() {
+            self.block.invalidate();
+            return Ok(());
+        }
+        self.load(i, Direction::Forward)?;
+        let moved = self.block.seek_to_first();
+        self.checked(moved)
+    }
+
+    /// To the last entry of the last visible block before `i`.
+    fn last_before(&mut self, i: usize) -> Result<()> {
+        let Some(i) = self.visible_before(i) else {
+            self.block.invalidate();
+            return Ok(());
+        };
+        self.load(i, Direction::Backward)?;
+        let moved = self.block.seek_to_last();
+        self.checked(moved)
+    }
+
+    /// Adds the place to an error of the current block.
+    fn checked(&self, moved: Result<bool>) -> Result<()> {
+        match moved {
+            Ok(_) => Ok(()),
+            Err(e) => Err(malformed_part(&self.file.path, "data block", self.index().offset(self.current), e)),
+        }
+    }
+
+    #[inline(never)]
+    fn next_block(&mut self) -> Result<()> {
+        self.block.swap_key(&mut self.last_key);
+        self.first_from(self.current + 1)?;
+        let same = self.block.valid() && self.block.key() == self.last_key.get();
+        self.block.set_same_key(same);
+        Ok(())
+    }
+
+    #[cold]
+    fn fail_in_block(&mut self) -> Error {
+        let error = self.block.malformed_here();
+        malformed_part(&self.file.path, "data block", self.index().offset(self.current), error)
+    }
+}
+
+impl Cursor for SstCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.block.valid()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.block.key()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.block.trailer()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.block.value()
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.begin_seek()?;
+        self.first_from(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.begin_seek()?;
+        self.last_before(self.file.block_count())
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.begin_seek()?;
+        let mut i = self.index().seek(key);
+        loop {
+            i = self.visible_from(i);
+            if i >= self.file.block_count() {
+                self.block.invalidate();
+                return Ok(());
+            }
+            self.load(i, Direction::Forward)?;
+            let found = self.block.seek(key, trailer);
+            self.checked(found)?;
+            if self.block.valid() {
+                return Ok(());
+            }
+            i += 1;
+        }
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.begin_seek()?;
+        let mut i = self.index().seek(key);
+        loop {
+            i = self.visible_from(i);
+            if i >= self.file.block_count() {
+                return self.last_before(i);
+            }
+            self.load(i, Direction::Backward)?;
+            let found = self.block.seek(key, trailer);
+            self.checked(found)?;
+            if self.block.valid() {
+                return self.prev();
+            }
+            // All entries of this block are before (key, trailer). Those of the next are not, unless versions of the
+            // key straddle the cut.
+            if !self.index().separator_is(i, key) {
+                let moved = self.block.seek_to_last();
+                return self.checked(moved);
+            }
+            i += 1;
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        match self.block.step() {
+            Step::Moved => Ok(()),
+            Step::End => self.next_block(),
+            Step::Malformed => Err(self.fail_in_block()),
+        }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let moved = self.block.prev();
+        self.checked(moved)?;
+        if self.block.valid() { Ok(()) } else { self.last_before(self.current) }
+    }
+
+    #[inline]
+    fn same_key_as_previous(&self) -> bool {
+        self.block.same_key()
+    }
+
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        *counters += self.counters;
+    }
+}

@@ -1,0 +1,141 @@
+//! The last 96 bytes of a file.
+//!
+//! ```text
+//!  0  u64, u64   filter block: offset and framed length (length 0: none)
+//! 16  u64, u64   index block
+//! 32  u64, u64   range-delete block (length 0: none)
+//! 48  u64, u64   properties block
+//! 64  u64        file number
+//! 72  u32        format version (1)
+//! 76  u32        0
+//! 80  u64        XXH3-64 of bytes 0..80, seeded with (file number, offset of the footer)
+//! 88  8 bytes    "MYCLSST1"
+//! ```
+//!
+//! Data blocks fill the file from 0 to the first of these parts, and the parts follow each other without gaps.
+
+use mycelium_base::coding::Reader;
+use mycelium_base::{Error, ErrorKind, Result};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::checksum::block_seed;
+
+/// The footer's length in bytes.
+pub const FOOTER_LEN: usize = 96;
+/// The newest format this code writes and reads.
+pub const FORMAT_VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"MYCLSST1";
+const CHECKED_LEN: usize = 80;
+
+/// Where a framed block lies.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct BlockHandle {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length with compression kind and checksum; 0 if the part does not exist.
+    pub len: u64,
+}
+
+/// The parsed footer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Footer {
+    /// The Bloom filter.
+    pub filter: BlockHandle,
+    /// The index.
+    pub index: BlockHandle,
+    /// The range deletes.
+    pub range_deletes: BlockHandle,
+    /// The properties.
+    pub properties: BlockHandle,
+    /// The number of the file.
+    pub file_number: u64,
+}
+
+impl Footer {
+    /// Where the data blocks end.
+    pub fn data_end(&self) -> u64 {
+        if self.filter.len > 0 { self.filter.offset } else { self.index.offset }
+    }
+
+    /// The footer's bytes, to be written at `offset`.
+    pub fn encode(&self, offset: u64) -> [u8; FOOTER_LEN] {
+        let mut out = Vec::with_capacity(FOOTER_LEN);
+        for part in [self.filter, self.index, self.range_deletes, self.properties] {
+            out.extend_from_slice(&part.offset.to_le_bytes());
+            out.extend_from_slice(&part.len.to_le_bytes());
+        }
+        out.extend_from_slice(&self.file_number.to_le_bytes());
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&0_u32.to_le_bytes());
+        let checksum = xxh3_64_with_seed(&out, block_seed(self.file_number, offset));
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(MAGIC);
+        let mut bytes = [0; FOOTER_LEN];
+        bytes.copy_from_slice(&out);
+        bytes
+    }
+
+    /// Parses the footer that lies at `offset`, the file's last [`FOOTER_LEN`] bytes. Checks everything that can be
+    /// checked without the file: magic, version, checksum, number, and that the parts are where they must be.
+    pub fn parse(bytes: &[u8], file_number: u64, offset: u64) -> Result<Self> {
+        let wrong = |what: &str, at: u64| Error::corruption(what).at(offset + at);
+        let bytes: &[u8; FOOTER_LEN] = match bytes.try_into() {
+            Ok(bytes) => bytes,
+            Err(_) => return Err(wrong("footer cut short", 0).expected(FOOTER_LEN, bytes.len())),
+        };
+        if &bytes[88..] != MAGIC {
+            return Err(wrong("not an SST: wrong magic", 88)
+                .expected(format_args!("{:02x?}", MAGIC), format_args!("{:02x?}", &bytes[88..])));
+        }
+        let mut reader = Reader::new(bytes);
+        let mut handle = || Ok::<_, Error>(BlockHandle { offset: reader.u64()?, len: reader.u64()? });
+        let (filter, index, range_deletes, properties) = (handle()?, handle()?, handle()?, handle()?);
+        let (number, version, zero, checksum) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u64()?);
+        if version > FORMAT_VERSION {
+            return Err(Error::new(ErrorKind::Unsupported, "the SST has a newer format")
+                .at(offset + 72)
+                .expected(format_args!("at most {FORMAT_VERSION}"), version));
+        }
+        let computed = xxh3_64_with_seed(&bytes[..CHECKED_LEN], block_seed(number, offset));
+        if computed != checksum {
+            return Err(wrong("footer checksum does not match", 80)
+                .expected(format_args!("{checksum:016x}"), format_args!("{computed:016x}")));
+        }
+        if number != file_number {
+            return Err(wrong("the file has another number", 64).expected(file_number, number));
+        }
+        if version == 0 || zero != 0 {
+            return Err(wrong("malformed footer", 72).expected("version 1 and 0", format_args!("{version} and {zero}")));
+        }
+        let footer = Self { filter, index, range_deletes, properties, file_number };
+        footer.check_parts(offset)?;
+        Ok(footer)
+    }
+
+    fn check_parts(&self, footer_offset: u64) -> Result<()> {
+        let mut end = self.data_end();
+        let parts = [(self.filter, true), (self.index, false), (self.range_deletes, true), (self.properties, false)];
+        for (part, optional) in parts {
+            if part.len == 0 && optional {
+                continue;
+            }
+            if part.offset != end || part.len <= 8 {
+                return Err(Error::corruption("a part of the file is misplaced")
+                    .at(footer_offset)
+                    .expected(end, part.offset));
+            }
+            end = match part.offset.checked_add(part.len) {
+                Some(end) if end <= footer_offset => end,
+                _ => {
+                    return Err(Error::corruption("a part exceeds the file")
+                        .at(footer_offset)
+                        .expected(footer_offset, part.len));
+                }
+            };
+        }
+        if end != footer_offset {
+            return Err(Error::corruption("a gap before the footer").at(footer_offset).expected(footer_offset, end));
+        }
+        Ok(())
+    }
+}

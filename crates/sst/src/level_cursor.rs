@@ -1,0 +1,206 @@
+//! A position in a level: a sorted list of files whose key ranges do not overlap.
+//!
+//! One file is open at a time. Files whose entries are all newer than the cursor's snapshot are passed over without
+//! being touched: the snapshot filter for scans (Kim, section V).
+
+use std::sync::Arc;
+
+use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+
+use crate::cursor::{CursorOptions, SstCursor};
+use crate::reader::SstFile;
+
+/// A cursor over the entries of a run of files, ascending by fence. Owns what it needs; used by one thread at a time.
+#[derive(Debug)]
+pub struct LevelCursor {
+    files: Arc<[Arc<SstFile>]>,
+    options: CursorOptions,
+    current: usize,
+    cursor: Option<SstCursor>,
+    last_key: Vec<u8>,
+    /// Of the files left behind.
+    counters: ReadCounters,
+}
+
+impl LevelCursor {
+    /// A cursor over `files`, which must be sorted and must not overlap. Reads nothing before its first seek.
+    pub fn new(files: impl Into<Arc<[Arc<SstFile>]>>, options: CursorOptions) -> Self {
+        Self {
+            files: files.into(),
+            options,
+            current: 0,
+            cursor: None,
+            last_key: Vec::new(),
+            counters: ReadCounters::default(),
+        }
+    }
+
+    /// The current file's cursor.
+    pub fn current(&self) -> Option<&SstCursor> {
+        self.cursor.as_ref()
+    }
+
+    fn is_visible(&mut self, i: usize) -> bool {
+        let file = &self.files[i];
+        if file.block_count() == 0 {
+            return false;
+        }
+        let visible = file.min_sequence() <= self.options.snapshot;
+        self.counters.files_skipped_by_snapshot += u64::from(!visible);
+        visible
+    }
+
+    /// The cursor of file `i`, kept if it is the current one.
+    fn open(&mut self, i: usize) -> &mut SstCursor {
+        if self.current != i {
+            self.leave();
+            self.current = i;
+        }
+        self.cursor.get_or_insert_with(|| self.files[i].cursor(self.options))
+    }
+
+    fn leave(&mut self) {
+        if let Some(cursor) = self.cursor.take() {
+            cursor.add_counters(&mut self.counters);
+        }
+    }
+
+    /// To the first entry of the first file from `i` on.
+    fn first_from(&mut self, mut i: usize) -> Result<()> {
+        while i < self.files.len() {
+            if self.is_visible(i) {
+                let cursor = self.open(i);
+                cursor.seek_to_first()?;
+                if cursor.valid() {
+                    return Ok(());
+                }
+            }
+            i += 1;
+        }
+        self.leave();
+        Ok(())
+    }
+
+    /// To the last entry of the last file before `i`.
+    fn last_before(&mut self, mut i: usize) -> Result<()> {
+        while i > 0 {
+            i -= 1;
+            if self.is_visible(i) {
+                let cursor = self.open(i);
+                cursor.seek_to_last()?;
+                if cursor.valid() {
+                    return Ok(());
+                }
+            }
+        }
+        self.leave();
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn next_file(&mut self, i: usize) -> Result<()> {
+        self.first_from(i + 1)?;
+        let same = self.cursor.as_ref().is_some_and(|cursor| cursor.valid() && cursor.key() == self.last_key);
+        if let Some(cursor) = &mut self.cursor {
+            cursor.set_same_key(same);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn next_by_block(&mut self) -> Result<()> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        self.last_key.clear();
+        self.last_key.extend_from_slice(cursor.key());
+        cursor.next()?;
+        if cursor.valid() { Ok(()) } else { self.next_file(self.current) }
+    }
+}
+
+impl Cursor for LevelCursor {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.as_ref().is_some_and(Cursor::valid)
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[], Cursor::key)
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.cursor.as_ref().map_or(Trailer::OLDEST, Cursor::trailer)
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.cursor.as_ref().map_or(&[], Cursor::value)
+    }
+
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.first_from(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.last_before(self.files.len())
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let mut i = self.files.partition_point(|file| file.largest() < key);
+        while i < self.files.len() {
+            if self.is_visible(i) {
+                let cursor = self.open(i);
+                cursor.seek(key, trailer)?;
+                if cursor.valid() {
+                    return Ok(());
+                }
+            }
+            i += 1;
+        }
+        self.leave();
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let mut i = self.files.partition_point(|file| file.smallest() <= key);
+        while i > 0 {
+            i -= 1;
+            if self.is_visible(i) {
+                let cursor = self.open(i);
+                cursor.seek_before(key, trailer)?;
+                if cursor.valid() {
+                    return Ok(());
+                }
+            }
+        }
+        self.leave();
+        Ok(())
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        match &mut self.cursor {
+            Some(cursor) if !cursor.at_block_end() => cursor.next(),
+            _ => self.next_by_block(),
+        }
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        cursor.prev()?;
+        if cursor.valid() { Ok(()) } else { self.last_before(self.current) }
+    }
+
+    #[inline]
+    fn same_key_as_previous(&self) -> bool {
+        self.cursor.as_ref().is_some_and(Cursor::same_key_as_previous)
+    }
+
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        *counters += self.counters;
+        if let Some(cursor) = &self.cursor {
+            cursor.add_counters(counters);
+        }
+    }
+}

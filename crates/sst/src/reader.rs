@@ -1,0 +1,472 @@
+//! An open file: its parts in memory, its blocks through the cache.
+//!
+//! Opening:
+//! 1. Read the last 32 KiB: the footer, and mostly the properties and range deletes with it.
+//! 2. Parse footer, properties, range deletes; read, check and parse index and filter.
+//! 3. If the cache grants a reservation for index and filter they stay resident; else they are cached like any block
+//!    and read again when they were evicted.
+//!
+//! Nothing read is used before its checksum matched, and no position taken from it is used without a bounds check.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mycelium_base::{Error, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
+use mycelium_cache::{BlockCache, BlockKind, CacheKey, Reservation};
+use mycelium_vfs::ReadableFile;
+
+use crate::checksum::{BLOCK_TRAILER_LEN, open_block};
+use crate::compression::{Decompressor, STORED, exclusive, zeroed};
+use crate::filter::{AlignedBlock, FilterShape};
+use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
+use crate::index::{Index, IndexEntry, IndexShape};
+use crate::properties::Properties;
+use crate::range_deletes::parse_range_deletes;
+
+/// How a file is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Takes the place of all sequence numbers in the file, which must be 0: a file ingested as a whole.
+    pub sequence_override: Option<SequenceNumber>,
+    /// Whether point reads skip blocks whose entries are all newer than their snapshot.
+    pub snapshot_filter: bool,
+    /// The file's length, if known; another length is corruption.
+    pub expected_size: Option<u64>,
+    /// The XXH3-64 of the whole file, if known; checked by [`SstFile::verify`] only.
+    pub expected_checksum: Option<u64>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self { sequence_override: None, snapshot_filter: true, expected_size: None, expected_checksum: None }
+    }
+}
+
+/// An open SST. Shared by all threads; reads take no lock of their own.
+///
+/// Its fences, filters and sequence range are for the caller to consult first, cheapest first: see
+/// [`SstFile::min_sequence`], [`SstFile::properties`], [`SstFile::may_contain`].
+#[derive(Debug)]
+pub struct SstFile {
+    pub(crate) file: Arc<dyn ReadableFile>,
+    pub(crate) path: PathBuf,
+    pub(crate) number: u64,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) footer: Footer,
+    pub(crate) options: OpenOptions,
+    properties: Properties,
+    index_shape: IndexShape,
+    /// `None`: cached, or read again.
+    index: Option<Arc<[u8]>>,
+    filter_shape: Option<FilterShape>,
+    filter: Option<AlignedBlock>,
+    range_deletes: Arc<RangeDeleteSet>,
+    reservation: Option<Reservation>,
+}
+
+/// Read at once at the end of a file when it is opened.
+const TAIL_LEN: u64 = 32 << 10;
+
+/// The parts being read while a file is opened.
+struct Opening {
+    file: Arc<dyn ReadableFile>,
+    path: PathBuf,
+    number: u64,
+    tail: Vec<u8>,
+    tail_offset: u64,
+}
+
+impl Opening {
+    fn start(file: Arc<dyn ReadableFile>, path: &Path, number: u64, expected_size: Option<u64>) -> Result<Self> {
+        let len = file.len();
+        let wrong_len = expected_size.filter(|&expected| expected != len);
+        let expected = wrong_len.unwrap_or(FOOTER_LEN as u64);
+        if wrong_len.is_some() || len < FOOTER_LEN as u64 {
+            let error = Error::corruption("the file has another length").at(len.min(expected));
+            return Err(error.expected(expected, len).in_file(path));
+        }
+        let tail_offset = len.saturating_sub(TAIL_LEN);
+        let mut tail = vec![0; (len - tail_offset) as usize];
+        file.read_at(tail_offset, &mut tail).map_err(|e| e.in_file(path))?;
+        Ok(Self { file, path: path.to_path_buf(), number, tail, tail_offset })
+    }
+
+    fn footer(&self) -> Result<Footer> {
+        let start = self.tail.len() - FOOTER_LEN;
+        let offset = self.tail_offset + start as u64;
+        Footer::parse(&self.tail[start..], self.number, offset).map_err(|e| e.in_file(&self.path))
+    }
+
+    /// Fills `framed` with a part and checks it.
+    fn fill(&self, part: BlockHandle, framed: &mut [u8]) -> Result<()> {
+        let in_tail = part.offset.checked_sub(self.tail_offset).and_then(|from| {
+            let from = usize::try_from(from).ok()?;
+            self.tail.get(from..from + framed.len())
+        });
+        match in_tail {
+            Some(bytes) => framed.copy_from_slice(bytes),
+            None => self.file.read_at(part.offset, framed).map_err(|e| e.in_file(&self.path))?,
+        }
+        check_stored(framed, self.number, part.offset).map_err(|e| e.in_file(&self.path))
+    }
+
+    fn read(&self, part: BlockHandle) -> Result<Arc<[u8]>> {
+        let mut framed = zeroed(part_len(part, &self.path)?);
+        self.fill(part, exclusive(&mut framed))?;
+        Ok(framed)
+    }
+
+    fn parsed<T>(&self, what: &str, part: BlockHandle, result: Result<T>) -> Result<T> {
+        result.map_err(|e| malformed_part(&self.path, what, part.offset, e))
+    }
+}
+
+fn part_len(part: BlockHandle, path: &Path) -> Result<usize> {
+    usize::try_from(part.len).map_err(|_| Error::corruption("part too long").at(part.offset).in_file(path))
+}
+
+/// Checks a framed block that must not be compressed.
+fn check_stored(framed: &[u8], number: u64, offset: u64) -> Result<()> {
+    match open_block(framed, number, offset)? {
+        (_, STORED) => Ok(()),
+        (_, kind) => Err(Error::corruption("a part of the file is compressed").at(offset).expected(STORED, kind)),
+    }
+}
+
+/// The error of a part that does not parse: `cause` counts offsets within the part.
+#[cold]
+pub(crate) fn malformed_part(path: &Path, what: &str, offset: u64, cause: Error) -> Error {
+    if cause.file().is_some() {
+        return cause;
+    }
+    Error::new(cause.kind(), format!("cannot use the {what}")).at(offset).in_file(path).caused_by(cause)
+}
+
+/// A framed block without its frame.
+#[inline]
+pub(crate) fn payload_of(framed: &[u8]) -> &[u8] {
+    framed.get(..framed.len().wrapping_sub(BLOCK_TRAILER_LEN)).unwrap_or_default()
+}
+
+impl SstFile {
+    /// Opens file number `file_number`. `path` is for errors only. Reads and checks footer, properties, range deletes,
+    /// index and filter; a file of another number or an incomplete one is corruption.
+    pub fn open(
+        file: Arc<dyn ReadableFile>,
+        path: &Path,
+        file_number: u64,
+        cache: Arc<BlockCache>,
+        options: OpenOptions,
+    ) -> Result<Arc<Self>> {
+        let opening = Opening::start(file, path, file_number, options.expected_size)?;
+        let footer = opening.footer()?;
+        let properties = opening.read(footer.properties)?;
+        let properties = opening.parsed("properties", footer.properties, Properties::parse(payload_of(&properties)))?;
+        if options.sequence_override.is_some() && properties.max_sequence != 0 {
+            return Err(Error::corruption("sequence numbers in a file that is to have none")
+                .at(footer.properties.offset)
+                .in_file(path)
+                .expected(0, properties.max_sequence));
+        }
+        let range_deletes = read_range_deletes(&opening, &footer, &properties, &options)?;
+        let index = opening.read(footer.index)?;
+        let parsed = Index::parse(payload_of(&index), footer.data_end());
+        let index_shape = opening.parsed("index", footer.index, parsed)?.shape();
+        if index_shape.block_count() as u64 != properties.block_count {
+            let error = Error::corruption("the index has another number of blocks").at(footer.index.offset);
+            return Err(error.expected(properties.block_count, index_shape.block_count()).in_file(path));
+        }
+        let filter = read_filter(&opening, footer.filter)?;
+        let bytes = footer.index.len + footer.filter.len;
+        let reservation = cache.reserve(bytes);
+        let (filter_shape, filter) = filter.unzip();
+        let Opening { file, path, number, .. } = opening;
+        let mut sst = Self {
+            file,
+            path,
+            number,
+            cache,
+            footer,
+            options,
+            properties,
+            index_shape,
+            index: None,
+            filter_shape,
+            filter: None,
+            range_deletes,
+            reservation,
+        };
+        if sst.reservation.is_some() {
+            (sst.index, sst.filter) = (Some(index), filter);
+        } else {
+            sst.cache.insert(sst.cache_key(footer.index.offset), index, BlockKind::Index);
+            if let Some(filter) = filter {
+                sst.cache.insert(sst.cache_key(footer.filter.offset), filter.shared().clone(), BlockKind::Filter);
+            }
+        }
+        Ok(Arc::new(sst))
+    }
+
+    /// The file's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The file's path, as in errors.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file's length in bytes.
+    pub fn size(&self) -> u64 {
+        self.file.len()
+    }
+
+    /// What the file says about itself, as stored (without the sequence override).
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The smallest sequence number of the file's entries and range deletes: a read at a snapshot below it sees nothing.
+    pub fn min_sequence(&self) -> SequenceNumber {
+        self.options.sequence_override.unwrap_or(self.properties.min_sequence)
+    }
+
+    /// The largest.
+    pub fn max_sequence(&self) -> SequenceNumber {
+        self.options.sequence_override.unwrap_or(self.properties.max_sequence)
+    }
+
+    /// The lower fence.
+    pub fn smallest(&self) -> &[u8] {
+        &self.properties.smallest
+    }
+
+    /// The upper fence; see [`Properties::largest_exclusive`].
+    pub fn largest(&self) -> &[u8] {
+        &self.properties.largest
+    }
+
+    /// The file's range deletes.
+    pub fn range_deletes(&self) -> &Arc<RangeDeleteSet> {
+        &self.range_deletes
+    }
+
+    /// Bytes of index and filter kept in memory for this file (0 if they go through the cache).
+    pub fn resident_bytes(&self) -> u64 {
+        self.reservation.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// The number of data blocks.
+    pub fn block_count(&self) -> usize {
+        self.index_shape.block_count()
+    }
+
+    /// Asks the processor to load the filter line of the key with this hash, if the filter is in memory.
+    #[inline]
+    pub fn prefetch_filter(&self, key_hash: u64) {
+        if let (Some(shape), Some(filter)) = (&self.filter_shape, &self.filter) {
+            shape.prefetch(filter.bytes(), key_hash);
+        }
+    }
+
+    /// Whether the file may hold entries of the key with this hash (see [`mycelium_base::hash::hash_key`]). `true` if
+    /// there is no filter or it cannot be read. Range deletes are not in the filter.
+    #[inline]
+    pub fn may_contain(&self, key_hash: u64) -> bool {
+        match (&self.filter_shape, &self.filter) {
+            (None, _) => true,
+            (Some(shape), Some(filter)) => shape.may_contain(filter.bytes(), key_hash),
+            (Some(shape), None) => self.may_contain_by_cache(shape, key_hash),
+        }
+    }
+
+    #[cold]
+    fn may_contain_by_cache(&self, shape: &FilterShape, key_hash: u64) -> bool {
+        let part = self.footer.filter;
+        if part.len >= self.cache.largest_block() {
+            return true;
+        }
+        let key = self.cache_key(part.offset);
+        let block = match self.cache.get(key) {
+            Some(bytes) => AlignedBlock::of(bytes),
+            None => match self.read_filter_again(part) {
+                Ok(block) => {
+                    self.cache.insert(key, block.shared().clone(), BlockKind::Filter);
+                    block
+                }
+                Err(_) => return true,
+            },
+        };
+        shape.may_contain(block.bytes(), key_hash)
+    }
+
+    fn read_filter_again(&self, part: BlockHandle) -> Result<AlignedBlock> {
+        let len = part_len(part, &self.path)?;
+        let mut block = AlignedBlock::zeroed(len);
+        let framed = &mut block.fill()[..len];
+        self.file.read_at(part.offset, framed).map_err(|e| e.in_file(&self.path))?;
+        check_stored(framed, self.number, part.offset).map_err(|e| e.in_file(&self.path))?;
+        Ok(block)
+    }
+
+    /// The resident index, or `held`, which is filled from the cache or the file.
+    #[inline]
+    pub(crate) fn index<'a>(&'a self, held: &'a mut Option<Arc<[u8]>>) -> Result<Index<'a>> {
+        let framed = match &self.index {
+            Some(framed) => framed,
+            None => match held {
+                Some(framed) => framed,
+                empty => empty.insert(self.load_index()?),
+            },
+        };
+        Ok(Index::of(payload_of(framed), self.index_shape))
+    }
+
+    /// The framed index, shared.
+    pub(crate) fn load_index(&self) -> Result<Arc<[u8]>> {
+        if let Some(framed) = &self.index {
+            return Ok(framed.clone());
+        }
+        let part = self.footer.index;
+        let key = self.cache_key(part.offset);
+        if let Some(framed) = self.cache.get(key) {
+            return Ok(framed);
+        }
+        let mut framed = zeroed(part_len(part, &self.path)?);
+        let bytes = exclusive(&mut framed);
+        self.file.read_at(part.offset, bytes).map_err(|e| e.in_file(&self.path))?;
+        check_stored(bytes, self.number, part.offset).map_err(|e| e.in_file(&self.path))?;
+        self.cache.insert(key, framed.clone(), BlockKind::Index);
+        Ok(framed)
+    }
+
+    /// An index that [`SstFile::load_index`] gave.
+    #[inline]
+    pub(crate) fn index_of<'a>(&self, framed: &'a [u8]) -> Index<'a> {
+        Index::of(payload_of(framed), self.index_shape)
+    }
+
+    /// Whether entries of block `i` may be visible at `snapshot`.
+    #[inline]
+    pub(crate) fn is_visible(&self, index: &Index<'_>, i: usize, snapshot: SequenceNumber) -> bool {
+        match self.options.sequence_override {
+            None => index.min_sequence(i) <= snapshot,
+            Some(number) => number <= snapshot,
+        }
+    }
+
+    /// The uncompressed data block, followed by [`BLOCK_TRAILER_LEN`] bytes that are not part of it: from the cache, or
+    /// from the file and then verified.
+    #[inline]
+    pub(crate) fn block(
+        &self,
+        entry: IndexEntry,
+        fill_cache: bool,
+        decompressor: &mut Decompressor,
+        counters: &mut ReadCounters,
+    ) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = self.cache.get(self.cache_key(entry.offset)) {
+            counters.block_cache_hits += 1;
+            return Ok(bytes);
+        }
+        let bytes = self.read_block(entry, decompressor, counters)?;
+        if fill_cache {
+            self.cache.insert(self.cache_key(entry.offset), bytes.clone(), BlockKind::Data);
+        }
+        Ok(bytes)
+    }
+
+    #[inline(never)]
+    fn read_block(
+        &self,
+        entry: IndexEntry,
+        decompressor: &mut Decompressor,
+        counters: &mut ReadCounters,
+    ) -> Result<Arc<[u8]>> {
+        let len = usize::try_from(entry.len)
+            .map_err(|_| Error::corruption("block too long").at(entry.offset).in_file(&self.path))?;
+        let mut framed = zeroed(len);
+        self.file.read_at(entry.offset, exclusive(&mut framed)).map_err(|e| e.in_file(&self.path))?;
+        counters.blocks_read += 1;
+        counters.bytes_read += entry.len;
+        match self.check_block(&framed, entry.offset)? {
+            (_, STORED) => {}
+            (payload, kind) => {
+                return decompressor
+                    .decompress(kind, payload)
+                    .map_err(|e| malformed_part(&self.path, "data block", entry.offset, e));
+            }
+        }
+        Ok(framed)
+    }
+
+    /// The payload and compression kind of a framed block.
+    #[inline]
+    pub(crate) fn check_block<'a>(&self, framed: &'a [u8], offset: u64) -> Result<(&'a [u8], u8)> {
+        open_block(framed, self.number, offset).map_err(|e| e.in_file(&self.path))
+    }
+
+    #[inline]
+    pub(crate) fn cache_key(&self, offset: u64) -> CacheKey {
+        CacheKey { file: self.number, offset }
+    }
+
+    /// About how many bytes of data blocks lie before `key`. Reads the index only.
+    pub fn approximate_offset(&self, key: &[u8]) -> Result<u64> {
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        Ok(index.offset(index.seek(key)))
+    }
+
+    /// At most `count` keys that cut the data blocks into pieces of about equal length, ascending: separators of blocks,
+    /// for dividing a compaction. Reads the index only.
+    pub fn key_samples(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        let (blocks, pieces) = (index.block_count(), count + 1);
+        let mut samples: Vec<Vec<u8>> = Vec::new();
+        for piece in 1..pieces {
+            let i = (blocks as u128 * piece as u128 / pieces as u128) as usize;
+            let Some(i) = i.checked_sub(1) else { continue };
+            let sample = index.separator(i);
+            if samples.last().is_none_or(|last| *last < sample) {
+                samples.push(sample);
+            }
+        }
+        Ok(samples)
+    }
+}
+
+fn read_range_deletes(
+    opening: &Opening,
+    footer: &Footer,
+    properties: &Properties,
+    options: &OpenOptions,
+) -> Result<Arc<RangeDeleteSet>> {
+    let part = footer.range_deletes;
+    let mut deletes: Vec<RangeDelete> = Vec::new();
+    if part.len > 0 {
+        let framed = opening.read(part)?;
+        deletes = opening.parsed("range deletes", part, parse_range_deletes(payload_of(&framed)))?;
+    }
+    if deletes.len() as u64 != properties.range_delete_count {
+        let error = Error::corruption("another number of range deletes").at(part.offset).in_file(&opening.path);
+        return Err(error.expected(properties.range_delete_count, deletes.len()));
+    }
+    if let Some(number) = options.sequence_override {
+        deletes.iter_mut().for_each(|delete| delete.sequence = number);
+    }
+    Ok(Arc::new(RangeDeleteSet::new(&deletes)))
+}
+
+fn read_filter(opening: &Opening, part: BlockHandle) -> Result<Option<(FilterShape, AlignedBlock)>> {
+    if part.len == 0 {
+        return Ok(None);
+    }
+    let len = part_len(part, &opening.path)?;
+    let mut block = AlignedBlock::zeroed(len);
+    opening.fill(part, &mut block.fill()[..len])?;
+    let shape = opening.parsed("filter", part, FilterShape::parse(payload_of(&block.bytes()[..len])))?;
+    Ok(Some((shape, block)))
+}

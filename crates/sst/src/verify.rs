@@ -1,0 +1,221 @@
+//! Checks a file against everything known of it.
+//!
+//! One pass from front to back, in pieces of about 1 MiB:
+//! 1. Every block: checksum, layout, every entry decodes, keys and trailers in order within and across blocks.
+//! 2. Each block against its index row: entry count, sequence numbers, separators.
+//! 3. Each key against the fences and the filter; range deletes against the fences.
+//! 4. The sums against the properties, and the whole file against its checksum in the manifest.
+
+use std::sync::Arc;
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::{Error, Operation, Result, Trailer, compare_entries};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::block::BlockCursor;
+use crate::compression::{Decompressor, STORED};
+use crate::index::{Index, IndexEntry};
+use crate::reader::{SstFile, malformed_part, payload_of};
+
+const PIECE: u64 = 1 << 20;
+
+/// What was verified.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct VerifySummary {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Range deletes.
+    pub range_deletes: u64,
+    /// XXH3-64 of the whole file.
+    pub checksum: u64,
+}
+
+struct Verifier<'a> {
+    file: &'a SstFile,
+    index: Index<'a>,
+    checksum: Xxh3,
+    decompressor: Decompressor,
+    cursor: BlockCursor,
+    last: Option<(Vec<u8>, Trailer)>,
+    entries: u64,
+    deletes: u64,
+    raw_key_bytes: u64,
+    raw_value_bytes: u64,
+}
+
+impl SstFile {
+    /// Reads and checks the whole file, past the cache. `progress` is told the bytes read after each piece. The first
+    /// fault found is returned, with its offset.
+    pub fn verify(&self, mut progress: impl FnMut(u64)) -> Result<VerifySummary> {
+        let framed = self.load_index()?;
+        let mut verifier = Verifier {
+            file: self,
+            index: self.index_of(&framed),
+            checksum: Xxh3::new(),
+            decompressor: Decompressor::default(),
+            cursor: BlockCursor::new(),
+            last: None,
+            entries: 0,
+            deletes: 0,
+            raw_key_bytes: 0,
+            raw_value_bytes: 0,
+        };
+        verifier.verify_blocks(&mut progress)?;
+        verifier.verify_rest(&mut progress)?;
+        verifier.verify_sums()
+    }
+
+    #[cold]
+    fn fault(&self, what: &str, offset: u64) -> Error {
+        Error::corruption(what).at(offset).in_file(&self.path)
+    }
+}
+
+impl Verifier<'_> {
+    fn verify_blocks(&mut self, progress: &mut impl FnMut(u64)) -> Result<()> {
+        let n = self.index.block_count();
+        let mut buffer = Vec::new();
+        let mut i = 0;
+        while i < n {
+            let start = self.index.offset(i);
+            let mut last = i;
+            while last + 1 < n && self.index.offset(last + 2) - start <= PIECE {
+                last += 1;
+            }
+            let end = self.index.offset(last + 1);
+            let too_long = |_| self.file.fault("block too long", start);
+            buffer.resize(usize::try_from(end - start).map_err(too_long)?, 0);
+            self.file.file.read_at(start, &mut buffer).map_err(|e| e.in_file(&self.file.path))?;
+            self.checksum.update(&buffer);
+            for block in i..=last {
+                let entry = self.index.entry(block);
+                let from = (entry.offset - start) as usize;
+                let framed = buffer.get(from..from + entry.len as usize).unwrap_or_default();
+                self.verify_block(block, entry, framed)?;
+            }
+            progress(end);
+            i = last + 1;
+        }
+        Ok(())
+    }
+
+    fn verify_block(&mut self, i: usize, entry: IndexEntry, framed: &[u8]) -> Result<()> {
+        let (payload, kind) = self.file.check_block(framed, entry.offset)?;
+        let inside = |e| malformed_part(&self.file.path, "data block", entry.offset, e);
+        let bytes: Arc<[u8]> = match kind {
+            STORED => framed.into(),
+            _ => self.decompressor.decompress(kind, payload).map_err(inside)?,
+        };
+        let end = payload_of(&bytes).len();
+        self.cursor.load(bytes, 0, end, None).map_err(inside)?;
+        let (mut count, mut min, mut max, mut unique) = (0, u64::MAX, 0, true);
+        let mut value_bytes = 0;
+        let mut more = self.cursor.seek_to_first().map_err(inside)?;
+        while more {
+            let trailer = self.cursor.trailer();
+            (min, max) = (min.min(trailer.sequence()), max.max(trailer.sequence()));
+            count += 1;
+            value_bytes += self.cursor.value().len();
+            unique &= !self.cursor.same_key();
+            self.verify_entry(i, entry.offset)?;
+            more = self.cursor.next().map_err(inside)?;
+        }
+        let fault = |what: &str| self.file.fault(what, entry.offset);
+        let Some(shape) = self.cursor.shape() else { return Err(fault("no block")) };
+        if (count, min, max) != (shape.entry_count(), shape.min_sequence(), shape.max_sequence()) {
+            return Err(fault("the block's header does not match its entries"));
+        }
+        if (count, min, max) != (entry.entry_count, entry.min_sequence, entry.max_sequence) {
+            return Err(fault("the index does not match the block"));
+        }
+        if unique != shape.unique_keys() || shape.value_start() + value_bytes != end {
+            return Err(fault("the block has a wrong flag or bytes without use"));
+        }
+        self.raw_value_bytes += value_bytes as u64;
+        Ok(())
+    }
+
+    fn verify_entry(&mut self, i: usize, offset: u64) -> Result<()> {
+        let (key, trailer) = (self.cursor.key(), self.cursor.trailer());
+        let fault = |what: &str| Err(self.file.fault(what, offset));
+        if let Some((last_key, last_trailer)) = &self.last
+            && compare_entries(last_key, *last_trailer, key, trailer).is_ge()
+        {
+            return fault("entries out of order");
+        }
+        if trailer.operation() == Operation::RangeDelete {
+            return fault("a range delete among the entries");
+        }
+        let properties = self.file.properties();
+        let above = key > properties.largest.as_slice() || key == properties.largest && properties.largest_exclusive;
+        if key < properties.smallest.as_slice() || above {
+            return fault("a key outside the fences");
+        }
+        let found = self.index.seek(key);
+        if found != i && !(found < i && self.index.separator_is(found, key)) {
+            return fault("the index does not lead to a key's block");
+        }
+        if !self.cursor.same_key() && !self.file.may_contain(hash_key(key)) {
+            return fault("the filter lacks a key");
+        }
+        self.entries += 1;
+        self.deletes += u64::from(trailer.operation() == Operation::Delete);
+        self.raw_key_bytes += key.len() as u64;
+        let (last_key, last_trailer) = self.last.get_or_insert_with(|| (Vec::new(), trailer));
+        last_key.clear();
+        last_key.extend_from_slice(key);
+        *last_trailer = trailer;
+        Ok(())
+    }
+
+    /// Reads what follows the data blocks, for the checksum; the parts were checked when the file was opened.
+    fn verify_rest(&mut self, progress: &mut impl FnMut(u64)) -> Result<()> {
+        let mut at = self.file.footer.data_end();
+        let mut buffer = Vec::new();
+        while at < self.file.size() {
+            let len = (self.file.size() - at).min(PIECE);
+            buffer.resize(len as usize, 0);
+            self.file.file.read_at(at, &mut buffer).map_err(|e| e.in_file(&self.file.path))?;
+            self.checksum.update(&buffer);
+            at += len;
+            progress(at);
+        }
+        Ok(())
+    }
+
+    fn verify_sums(self) -> Result<VerifySummary> {
+        let (file, properties) = (self.file, self.file.properties());
+        let fault = |what: &str| file.fault(what, file.footer.properties.offset);
+        let found = [self.entries, self.deletes, self.raw_key_bytes, self.raw_value_bytes];
+        let stated =
+            [properties.entry_count, properties.delete_count, properties.raw_key_bytes, properties.raw_value_bytes];
+        if found != stated {
+            let (stated, found) = (format!("{stated:?}"), format!("{found:?}"));
+            return Err(fault("the properties do not match the entries").expected(stated, found));
+        }
+        for (start, end, sequences) in file.range_deletes().fragments() {
+            let inside = properties.smallest.as_slice() <= start && end <= properties.largest.as_slice();
+            let in_range = |sequence: &u64| (file.min_sequence()..=file.max_sequence()).contains(sequence);
+            if !inside || !sequences.iter().all(in_range) {
+                return Err(fault("a range delete outside the fences"));
+            }
+        }
+        let checksum = self.checksum.digest();
+        if let Some(expected) = file.options.expected_checksum.filter(|&expected| expected != checksum) {
+            return Err(file
+                .fault("whole-file checksum does not match", 0)
+                .expected(format_args!("{expected:016x}"), format_args!("{checksum:016x}")));
+        }
+        Ok(VerifySummary {
+            bytes: file.size(),
+            blocks: self.index.block_count() as u64,
+            entries: self.entries,
+            range_deletes: properties.range_delete_count,
+            checksum,
+        })
+    }
+}

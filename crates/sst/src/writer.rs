@@ -1,0 +1,430 @@
+//! Writes a file.
+//!
+//! 1. `add` checks the order, notes the key's filter hash and hands the entry to the block builder; when the block would
+//!    exceed the block size it is finished first.
+//! 2. A finished block is compressed, framed (kind, checksum) and appended to a buffer, and its index row is noted. The
+//!    separator needs the next block's first key, so that the row waits for it.
+//! 3. The buffer goes to the disk in pieces of at least 256 KiB, each added to the whole-file checksum; write-back is
+//!    started every few MiB so that the final sync has little left to do.
+//! 4. `finish` writes filter, index, range deletes, properties and footer, and syncs.
+//!
+//! No allocation per entry: all buffers are reused.
+
+use std::time::Instant;
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
+use mycelium_vfs::WritableFile;
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::block::{BlockBuilder, is_point_operation};
+use crate::checksum::{BLOCK_TRAILER_LEN, seal_block};
+use crate::compression::{Compression, Compressor, STORED};
+use crate::filter::build_filter;
+use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
+use crate::index::{IndexBuilder, IndexEntry, common_prefix};
+use crate::properties::Properties;
+use crate::range_deletes::encode_range_deletes;
+
+/// Appended to the disk at once, at least.
+const WRITE_LEN: usize = 256 << 10;
+/// Write-back is started after so many bytes.
+const WRITEBACK_LEN: u64 = 4 << 20;
+/// The largest block size that can be asked for.
+const MAX_BLOCK_SIZE: usize = 64 << 20;
+
+/// How a file is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SstWriterOptions {
+    /// The file's number, which goes into every checksum.
+    pub file_number: u64,
+    /// Blocks are finished before they exceed this many bytes, uncompressed.
+    pub block_size: usize,
+    /// Entries between two keys stored whole.
+    pub restart_interval: usize,
+    /// Compression of data blocks.
+    pub compression: Compression,
+    /// Bloom filter bits per distinct key; 0 for no filter.
+    pub filter_bits_per_key: u32,
+}
+
+impl Default for SstWriterOptions {
+    fn default() -> Self {
+        Self {
+            file_number: 0,
+            block_size: 4096,
+            restart_interval: 16,
+            compression: Compression::None,
+            filter_bits_per_key: 10,
+        }
+    }
+}
+
+/// Where the time went, in nanoseconds. `add` itself is not timed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StageTimings {
+    /// Laying blocks out and checksumming them.
+    pub encode: u64,
+    /// Compressing.
+    pub compress: u64,
+    /// Building the filter.
+    pub filter: u64,
+    /// Whole-file checksum, appends and the final sync.
+    pub write: u64,
+}
+
+/// What was written: everything the manifest records of the file, and more.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct SstSummary {
+    /// The file's number.
+    pub file_number: u64,
+    /// The file's length in bytes.
+    pub size: u64,
+    /// XXH3-64 of the whole file.
+    pub checksum: u64,
+    /// The lower fence: the smallest key or start of a range delete.
+    pub smallest: Vec<u8>,
+    /// The upper fence: the largest key or end of a range delete.
+    pub largest: Vec<u8>,
+    /// Whether `largest` is the end of a range delete and thus outside itself.
+    pub largest_exclusive: bool,
+    /// The smallest sequence number, range deletes included.
+    pub min_sequence: SequenceNumber,
+    /// The largest.
+    pub max_sequence: SequenceNumber,
+    /// Entries, range deletes excluded.
+    pub entry_count: u64,
+    /// `Delete` entries among them.
+    pub delete_count: u64,
+    /// Range deletes.
+    pub range_delete_count: u64,
+    /// Data blocks.
+    pub block_count: u64,
+    /// Bytes of keys, uncompressed.
+    pub raw_key_bytes: u64,
+    /// Bytes of values, uncompressed.
+    pub raw_value_bytes: u64,
+    /// Bytes of data blocks on disk.
+    pub data_bytes: u64,
+    /// Bytes of the filter block on disk.
+    pub filter_bytes: u64,
+    /// Bytes of the index block on disk.
+    pub index_bytes: u64,
+    /// Where the time went.
+    pub timings: StageTimings,
+}
+
+/// Writes one file. Not shared; after an error it must be dropped and the file removed.
+pub struct SstWriter {
+    file: Box<dyn WritableFile>,
+    options: SstWriterOptions,
+    block: BlockBuilder,
+    compressor: Compressor,
+    scratch: Vec<u8>,
+    /// Appended to the file when it is long enough.
+    buffer: Vec<u8>,
+    /// Bytes handed to the file.
+    written: u64,
+    written_back: u64,
+    checksum: Xxh3,
+    last_key: Vec<u8>,
+    last_trailer: Trailer,
+    /// The last finished block, whose separator is not known yet. `last_key` is its last key.
+    pending: Option<IndexEntry>,
+    index: IndexBuilder,
+    hashes: Vec<u64>,
+    range_deletes: Vec<RangeDelete>,
+    first_key: Option<Vec<u8>>,
+    properties: Properties,
+    sequences: Option<(SequenceNumber, SequenceNumber)>,
+    timings: StageTimings,
+}
+
+impl std::fmt::Debug for SstWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SstWriter").field("options", &self.options).field("size", &self.estimated_size()).finish()
+    }
+}
+
+fn nanoseconds_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl SstWriter {
+    /// Starts an empty file. Fails on options out of range.
+    pub fn new(file: Box<dyn WritableFile>, options: SstWriterOptions) -> Result<Self> {
+        if options.block_size == 0 || options.block_size > MAX_BLOCK_SIZE || options.restart_interval == 0 {
+            return Err(Error::invalid("the block size is 1 byte to 64 MiB and the restart interval at least 1"));
+        }
+        Ok(Self {
+            file,
+            options,
+            block: BlockBuilder::new(options.restart_interval),
+            compressor: Compressor::new(options.compression)?,
+            scratch: Vec::new(),
+            buffer: Vec::with_capacity(WRITE_LEN + 2 * options.block_size.min(WRITE_LEN)),
+            written: 0,
+            written_back: 0,
+            checksum: Xxh3::new(),
+            last_key: Vec::new(),
+            last_trailer: Trailer::OLDEST,
+            pending: None,
+            index: IndexBuilder::default(),
+            hashes: Vec::new(),
+            range_deletes: Vec::new(),
+            first_key: None,
+            properties: Properties::default(),
+            sequences: None,
+            timings: StageTimings::default(),
+        })
+    }
+
+    /// Appends an entry, which must come after all added before (key ascending, then newest first). Range deletes go to
+    /// [`SstWriter::add_range_delete`].
+    #[inline]
+    pub fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        let shared = common_prefix(&self.last_key, key);
+        let same_key = shared == key.len() && shared == self.last_key.len() && self.first_key.is_some();
+        self.check(key, trailer, value, shared, same_key)?;
+        if !self.block.is_empty() && self.block.len_with(key.len() - shared, value.len()) > self.options.block_size {
+            self.finish_block()?;
+        }
+        if self.pending.is_some() {
+            self.note_separator(Some(key));
+        }
+        if !same_key && self.options.filter_bits_per_key > 0 {
+            self.hashes.push(hash_key(key));
+        }
+        self.block.add(key, shared, same_key, trailer, value);
+        self.properties.entry_count += 1;
+        self.properties.delete_count += u64::from(trailer.operation() == Operation::Delete);
+        self.properties.raw_key_bytes += key.len() as u64;
+        self.properties.raw_value_bytes += value.len() as u64;
+        self.last_key.truncate(shared);
+        self.last_key.extend_from_slice(&key[shared..]);
+        self.last_trailer = trailer;
+        Ok(())
+    }
+
+    /// Checks order and limits.
+    #[inline]
+    fn check(&mut self, key: &[u8], trailer: Trailer, value: &[u8], shared: usize, same_key: bool) -> Result<()> {
+        if self.first_key.is_none() {
+            self.first_key = Some(key.to_vec());
+        } else {
+            let ascending = match (key.get(shared), self.last_key.get(shared)) {
+                (Some(new), Some(last)) => new > last,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (None, None) => same_key && trailer < self.last_trailer,
+            };
+            if !ascending {
+                return Err(Error::invalid("entries must be added in order: key ascending, then newest first"));
+            }
+        }
+        if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
+            return Err(Error::invalid("key or value too long"));
+        }
+        match Trailer::from_u64(trailer.to_u64()) {
+            Some(trailer) if is_point_operation(trailer.operation()) => Ok(()),
+            _ => Err(Error::invalid("an entry is a put, patch, merge or delete")),
+        }
+    }
+
+    /// Adds a range delete, in any order. One that covers nothing (`start >= end`) is left out.
+    pub fn add_range_delete(&mut self, delete: &RangeDelete) -> Result<()> {
+        if delete.start.len() > MAX_KEY_LEN || delete.end.len() > MAX_KEY_LEN || delete.sequence > MAX_SEQUENCE_NUMBER {
+            return Err(Error::invalid("range delete out of limits"));
+        }
+        if delete.start < delete.end {
+            self.range_deletes.push(delete.clone());
+        }
+        Ok(())
+    }
+
+    /// Bytes of the data blocks so far, the unfinished one included, and of filter and index at most.
+    #[inline]
+    pub fn estimated_size(&self) -> u64 {
+        let filter = self.hashes.len() as u64 * u64::from(self.options.filter_bits_per_key) / 8;
+        self.offset() + self.block.len() as u64 + filter + self.index.estimated_len() as u64
+    }
+
+    /// Entries added so far.
+    pub fn entry_count(&self) -> u64 {
+        self.properties.entry_count
+    }
+
+    /// Whether neither an entry nor a range delete was added: such a file cannot be finished.
+    pub fn is_empty(&self) -> bool {
+        self.first_key.is_none() && self.range_deletes.is_empty()
+    }
+
+    /// The key added last, if any.
+    #[inline]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.first_key.as_ref().map(|_| self.last_key.as_slice())
+    }
+
+    /// The offset at which the next block will lie.
+    #[inline]
+    fn offset(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    fn finish_block(&mut self) -> Result<()> {
+        let started = Instant::now();
+        let (min_sequence, max_sequence) = self.block.sequence_range();
+        let entry_count = u32::try_from(self.block.entry_count()).unwrap_or(u32::MAX);
+        let offset = self.offset();
+        let start = self.buffer.len();
+        let mut kind = STORED;
+        let mut compress = 0;
+        if self.compressor.is_stored() {
+            self.block.finish(&mut self.buffer);
+        } else {
+            self.scratch.clear();
+            self.block.finish(&mut self.scratch);
+            let before = Instant::now();
+            let (compressed_kind, bytes) = self.compressor.compress(&self.scratch)?;
+            kind = compressed_kind;
+            self.buffer.extend_from_slice(bytes);
+            compress = nanoseconds_since(before);
+        }
+        seal_block(&mut self.buffer, start, kind, self.options.file_number, offset);
+        let len = self.offset() - offset;
+        self.pending = Some(IndexEntry { offset, len, min_sequence, max_sequence, entry_count });
+        self.note_sequences(min_sequence, max_sequence);
+        self.timings.compress += compress;
+        self.timings.encode += nanoseconds_since(started) - compress;
+        if self.buffer.len() >= WRITE_LEN { self.write_buffer() } else { Ok(()) }
+    }
+
+    fn note_separator(&mut self, next_key: Option<&[u8]>) {
+        if let Some(block) = self.pending.take() {
+            self.index.push(block, &self.last_key, next_key);
+        }
+    }
+
+    fn note_sequences(&mut self, min: SequenceNumber, max: SequenceNumber) {
+        let (least, most) = self.sequences.unwrap_or((min, max));
+        self.sequences = Some((least.min(min), most.max(max)));
+    }
+
+    fn write_buffer(&mut self) -> Result<()> {
+        let started = Instant::now();
+        self.checksum.update(&self.buffer);
+        self.file.append(&self.buffer)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        if self.written - self.written_back >= WRITEBACK_LEN {
+            self.written_back = self.written;
+            self.file.start_writeback();
+        }
+        self.timings.write += nanoseconds_since(started);
+        Ok(())
+    }
+
+    /// Appends a part that is not compressed; nothing for an empty one.
+    fn put_part(&mut self, payload: &[u8]) -> Result<BlockHandle> {
+        let offset = self.offset();
+        if payload.is_empty() {
+            return Ok(BlockHandle { offset: 0, len: 0 });
+        }
+        let start = self.buffer.len();
+        self.buffer.reserve(payload.len() + BLOCK_TRAILER_LEN);
+        self.buffer.extend_from_slice(payload);
+        seal_block(&mut self.buffer, start, STORED, self.options.file_number, offset);
+        let len = self.offset() - offset;
+        if self.buffer.len() >= WRITE_LEN {
+            self.write_buffer()?;
+        }
+        Ok(BlockHandle { offset, len })
+    }
+
+    /// Completes the file and syncs it. Fails if nothing was added.
+    pub fn finish(mut self) -> Result<SstSummary> {
+        if self.is_empty() {
+            return Err(Error::invalid("an SST needs at least one entry or range delete"));
+        }
+        if !self.block.is_empty() {
+            self.finish_block()?;
+        }
+        self.note_separator(None);
+        let data_bytes = self.offset();
+        let started = Instant::now();
+        let filter = build_filter(&self.hashes, self.options.filter_bits_per_key);
+        self.timings.filter = nanoseconds_since(started);
+        let filter = self.put_part(&filter)?;
+        let index = self.put_part(&self.index.encode(data_bytes)?)?;
+        let range_deletes = self.put_range_deletes()?;
+        self.complete_properties();
+        let properties = self.put_part(&self.properties.encode())?;
+        let footer = Footer { filter, index, range_deletes, properties, file_number: self.options.file_number };
+        self.buffer.extend_from_slice(&footer.encode(self.offset()));
+        self.write_buffer()?;
+        let started = Instant::now();
+        self.file.sync()?;
+        self.timings.write += nanoseconds_since(started);
+        Ok(self.summary(data_bytes, &footer))
+    }
+
+    fn put_range_deletes(&mut self) -> Result<BlockHandle> {
+        self.range_deletes.sort_unstable();
+        self.range_deletes.dedup();
+        if self.range_deletes.is_empty() {
+            return Ok(BlockHandle::default());
+        }
+        let payload = encode_range_deletes(&self.range_deletes);
+        self.put_part(&payload)
+    }
+
+    fn complete_properties(&mut self) {
+        let range = self.range_deletes.iter().map(|delete| delete.sequence);
+        if let (Some(min), Some(max)) = (range.clone().min(), range.max()) {
+            self.note_sequences(min, max);
+        }
+        let (min_sequence, max_sequence) = self.sequences.unwrap_or_default();
+        let first_start = self.range_deletes.first().map(|delete| delete.start.as_slice());
+        let smallest = [self.first_key.as_deref(), first_start].into_iter().flatten().min().unwrap_or_default();
+        let last_end = self.range_deletes.iter().map(|delete| delete.end.as_slice()).max();
+        let largest_exclusive = last_end.is_some_and(|end| self.first_key.is_none() || end > self.last_key.as_slice());
+        let largest = last_end.filter(|_| largest_exclusive).unwrap_or(&self.last_key);
+        let (smallest, largest) = (smallest.to_vec(), largest.to_vec());
+        let properties = &mut self.properties;
+        (properties.smallest, properties.largest, properties.largest_exclusive) =
+            (smallest, largest, largest_exclusive);
+        (properties.min_sequence, properties.max_sequence) = (min_sequence, max_sequence);
+        properties.range_delete_count = self.range_deletes.len() as u64;
+        properties.block_count = self.index.block_count() as u64;
+        properties.filter_bits_per_key = u64::from(self.options.filter_bits_per_key);
+        properties.block_size = self.options.block_size as u64;
+        properties.restart_interval = self.options.restart_interval as u64;
+        properties.compression = self.options.compression.name();
+    }
+
+    fn summary(self, data_bytes: u64, footer: &Footer) -> SstSummary {
+        debug_assert!(self.written >= FOOTER_LEN as u64);
+        let properties = self.properties;
+        SstSummary {
+            file_number: self.options.file_number,
+            size: self.written,
+            checksum: self.checksum.digest(),
+            smallest: properties.smallest,
+            largest: properties.largest,
+            largest_exclusive: properties.largest_exclusive,
+            min_sequence: properties.min_sequence,
+            max_sequence: properties.max_sequence,
+            entry_count: properties.entry_count,
+            delete_count: properties.delete_count,
+            range_delete_count: properties.range_delete_count,
+            block_count: properties.block_count,
+            raw_key_bytes: properties.raw_key_bytes,
+            raw_value_bytes: properties.raw_value_bytes,
+            data_bytes,
+            filter_bytes: footer.filter.len,
+            index_bytes: footer.index.len,
+            timings: self.timings,
+        }
+    }
+}

@@ -9,9 +9,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use parking_lot::Mutex;
-
-use crate::sync::{AtomicUsize, Ordering};
+use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 const FIRST_CHUNK: usize = 64 << 10;
 /// The size of a huge page.
@@ -64,8 +62,8 @@ impl Chunks {
 fn want_huge_page(chunk: NonNull<u8>) {
     #[cfg(all(target_os = "linux", not(miri)))]
     // SAFETY: the advice changes no contents; the range is our own allocation.
-    let _: Result<(), _> =
-        unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), LARGEST_CHUNK, rustix::mm::Advice::LinuxHugepage) };
+    let _advised =
+        unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), LARGEST_CHUNK, rustix::mm::Advice::LinuxHugepage) }.is_ok();
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = chunk;
 }

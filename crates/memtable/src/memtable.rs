@@ -3,17 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use mycelium_base::hash::hash_key;
-use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use mycelium_base::{RangeDelete, RangeDeleteSet, SequenceNumber, Trailer};
-use parking_lot::Mutex;
-
 use crate::cursor::MemtableCursor;
 use crate::filter::Filter;
 use crate::node::NodeRef;
 use crate::skiplist::{Inserter, Skiplist};
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
+use arc_swap::ArcSwap;
+use mycelium_base::hash::hash_key;
+use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::{RangeDelete, RangeDeleteSet, SequenceNumber, Trailer};
 
 /// How a memtable is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -95,8 +95,7 @@ fn run(line: &Line) -> Result<()> {
     let report = run_scenarios(&scenarios, &engines, &settings, &factories)?;
     print!("{}", report.table());
     if let Some(path) = &line.json_file {
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        report.write_json(path)?;
     }
     Ok(())
 }

@@ -15,7 +15,8 @@ use crate::workloads::{Dataset, Pace, Phase};
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
-    /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store.
+    /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
+    /// snapshot-filters.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -73,6 +74,12 @@ pub struct BenchArgs {
     #[arg(long)]
     pub no_isolation: bool,
 }
+
+/// The name of the experiment on aligned compaction among workloads.
+pub const ALIGNED_COMPACTION: &str = "aligned-compaction";
+
+/// The name of the experiment on snapshot filters among workloads.
+pub const SNAPSHOT_FILTERS: &str = "snapshot-filters";
 
 fn default_workloads() -> Vec<String> {
     ["fillrandom", "readrandom", "readmissing", "seekrandom", "range100", "scan", "readwhilewriting"]
@@ -156,8 +163,36 @@ pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> 
     isolation::serve_if_child(&[factory]);
     let report = run_scenarios(&args.scenarios()?, &[factory.name()], &args.settings(), &[factory])?;
     if let Some(path) = &args.json_file {
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        report.write_json(path)?;
+    }
+    Ok(report)
+}
+
+/// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`] and [`SNAPSHOT_FILTERS`], are run as well.
+#[cfg(feature = "engine")]
+pub fn run(args: &BenchArgs) -> Result<Report> {
+    use crate::experiments::{aligned, snapshot_filters};
+
+    let is_experiment = |name: &String| [ALIGNED_COMPACTION, SNAPSHOT_FILTERS].contains(&name.as_str());
+    let (experiments, workloads): (Vec<_>, Vec<_>) = args.workloads.iter().cloned().partition(is_experiment);
+    let only_workloads = BenchArgs { workloads, json_file: None, ..args.clone() };
+    let mut report = run_with(&only_workloads, &crate::MyceliumFactory)?;
+    std::fs::create_dir_all(&args.directory)?;
+    for experiment in experiments {
+        if experiment == ALIGNED_COMPACTION {
+            let settings =
+                aligned::AlignedSettings { seed: args.seed, ..aligned::AlignedSettings::new(&args.directory) };
+            report.aligned = Some(aligned::run(&settings, None)?);
+        } else {
+            let settings = snapshot_filters::SnapshotFilterSettings {
+                seed: args.seed,
+                ..snapshot_filters::SnapshotFilterSettings::new(&args.directory)
+            };
+            report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
+        }
+    }
+    if let Some(path) = &args.json_file {
+        report.write_json(path)?;
     }
     Ok(report)
 }

@@ -6,17 +6,27 @@
 //! 3. Every phase is measured alike ([`measure`]); repetitions give medians and the spread of ratios ([`report`]).
 
 pub mod args;
+#[cfg(feature = "engine")]
+pub mod direct_disk;
 pub mod distribution;
+#[cfg(feature = "engine")]
+pub mod experiments;
 pub mod isolation;
 pub mod keys;
 pub mod measure;
 pub mod memory_limit;
+#[cfg(feature = "engine")]
+pub mod mycelium_store;
 pub mod report;
 pub mod scenario;
 pub mod store;
 pub mod workloads;
 
+#[cfg(feature = "engine")]
+pub use args::run;
 pub use args::{BenchArgs, run_with};
+#[cfg(feature = "engine")]
+pub use mycelium_store::MyceliumFactory;
 pub use report::Report;
 pub use scenario::{RunSettings, Scenario, run_scenarios};
 pub use store::{BenchError, Compression, KeyValueStore, Result, StoreFactory, StoreOptions};

@@ -10,11 +10,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "engine")]
+use crate::experiments::aligned::AlignedReport;
+#[cfg(feature = "engine")]
+use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::measure::machine;
 use crate::scenario::{GroupResult, Scenario};
+use crate::store::Result;
 
 /// All runs and what follows from them.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -33,6 +39,14 @@ pub struct Report {
     pub ratios: BTreeMap<String, BTreeMap<String, BTreeMap<String, Spread>>>,
     /// Rival, first part of the scenario's name, figure: the extremes of the ratios' medians.
     pub summary: BTreeMap<String, BTreeMap<String, BTreeMap<String, Extremes>>>,
+    /// Aligned compaction, if that was run.
+    #[cfg(feature = "engine")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub aligned: Option<AlignedReport>,
+    /// Snapshot filters, if that was run.
+    #[cfg(feature = "engine")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub snapshot_filters: Option<SnapshotFilterReport>,
 }
 
 /// One scenario's runs.
@@ -198,6 +212,10 @@ impl Report {
             scenarios: Vec::new(),
             ratios: BTreeMap::new(),
             summary: BTreeMap::new(),
+            #[cfg(feature = "engine")]
+            aligned: None,
+            #[cfg(feature = "engine")]
+            snapshot_filters: None,
         }
     }
 
@@ -240,6 +258,12 @@ impl Report {
         }
     }
 
+    /// Writes the report as JSON.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        std::fs::write(path, serde_json::to_vec_pretty(self)?)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+    }
+
     /// The report as a person reads it.
     pub fn table(&self) -> String {
         let mut out = format!("{}\n", self.machine);
@@ -248,6 +272,16 @@ impl Report {
         }
         for scenario in &self.scenarios {
             self.scenario_table(scenario, &mut out);
+        }
+        #[cfg(feature = "engine")]
+        for table in [
+            self.aligned.as_ref().map(AlignedReport::table),
+            self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
+        ]
+        .iter()
+        .flatten()
+        {
+            out += table;
         }
         for (rival, families) in &self.summary {
             for (family, ratios) in families {

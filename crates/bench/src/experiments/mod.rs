@@ -1,0 +1,80 @@
+//! The experiments of Kim et al., "Rethinking LSM-trees for HTAP" (IEEE Access 2022), scaled down, against our engine.
+//!
+//! The engine runs in manual mode: the experiment itself runs flushes and compactions to the end after every write buffer,
+//! so that with and without the feature the same jobs happen at the same points, whatever the machine is doing.
+
+pub mod aligned;
+pub mod snapshot_filters;
+
+use std::path::Path;
+
+use mycelium_engine::{Background, Database, LeveledOptions, Options, PickPriority, Policy, Table, TableOptions};
+
+use crate::store::Result;
+
+/// The shape of a tree, scaled down from RocksDB's defaults by the size of its files: a write buffer is a file, level 1 is
+/// four files, levels do not follow the last one's size.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Bytes of a file, and of a write buffer.
+    pub file_bytes: u64,
+    /// How many times larger each level is than the one above.
+    pub fanout: f64,
+    /// Levels that the tree may have, level 0 included.
+    pub level_count: usize,
+}
+
+impl Shape {
+    fn policy(&self) -> Policy {
+        Policy::Leveled(LeveledOptions {
+            base_level_bytes: 4 * self.file_bytes,
+            fanout: self.fanout,
+            level_count: self.level_count,
+            target_file_size: self.file_bytes,
+            priority: PickPriority::MinOverlap,
+            max_compaction_bytes: 25 * self.file_bytes,
+            dynamic_levels: false,
+            ..LeveledOptions::default()
+        })
+    }
+}
+
+/// A database in manual mode with one table.
+struct Stepped {
+    database: Database,
+    table: Table,
+    unstepped: u64,
+    step_every: u64,
+}
+
+impl Stepped {
+    fn open(directory: &Path, shape: &Shape, cache_bytes: u64, options: TableOptions) -> Result<Self> {
+        let database = Database::open(
+            directory,
+            Options {
+                memory_budget: 2 * usize::try_from(shape.file_bytes)?,
+                cache_bytes,
+                background: Background::Manual,
+                ..Options::default()
+            },
+        )?;
+        let table = database.create_table("data", TableOptions { policy: shape.policy(), ..options })?;
+        Ok(Self { database, table, unstepped: 0, step_every: shape.file_bytes })
+    }
+
+    /// Puts, and runs all work that is due after every write buffer's worth of bytes.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.table.put(key, value, mycelium_engine::Durability::Buffered)?;
+        self.unstepped += (key.len() + value.len()) as u64;
+        if self.unstepped >= self.step_every {
+            self.unstepped = 0;
+            self.run_all()?;
+        }
+        Ok(())
+    }
+
+    fn run_all(&self) -> Result<()> {
+        while self.database.step()? {}
+        Ok(())
+    }
+}

@@ -6,6 +6,8 @@
 //!
 //! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
 
+#[cfg(feature = "engine")]
+mod aligned;
 mod fjall_store;
 mod gather;
 mod lmdb;
@@ -17,7 +19,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use mycelium_bench::{Result, RunSettings, StoreFactory, isolation, run_scenarios};
+#[cfg(feature = "engine")]
+use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
+use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
 
 /// Compares Mycelium with other storage engines.
 #[derive(Parser, Debug)]
@@ -50,9 +54,37 @@ struct Line {
     /// Write the report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
+    /// Run an experiment of the papers with RocksDB beside it, instead of the comparison.
+    #[cfg(feature = "engine")]
+    #[arg(long, value_enum)]
+    experiment: Option<Experiment>,
     /// Name the scenarios and leave.
     #[arg(long)]
     list: bool,
+}
+
+/// Experiments that compare with RocksDB.
+#[cfg(feature = "engine")]
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum Experiment {
+    /// Aligned compaction off and on; the `off` line against RocksDB's.
+    AlignedCompaction,
+}
+
+#[cfg(feature = "engine")]
+fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
+    let mut report = Report::new(None);
+    match experiment {
+        Experiment::AlignedCompaction => {
+            std::fs::create_dir_all(&line.directory)?;
+            let mut settings = AlignedSettings::new(&line.directory);
+            if line.quick {
+                settings.file_bytes /= 8;
+            }
+            report.aligned = Some(run_aligned(&settings, Some(&aligned::write_amplification))?);
+        }
+    }
+    Ok(report)
 }
 
 fn factories() -> Vec<&'static dyn StoreFactory> {
@@ -67,6 +99,10 @@ fn factories() -> Vec<&'static dyn StoreFactory> {
 }
 
 fn run(line: &Line) -> Result<()> {
+    #[cfg(feature = "engine")]
+    if let Some(experiment) = line.experiment {
+        return finish(&run_experiment(line, experiment)?, line);
+    }
     let factories = factories();
     let (scale, seconds, repetitions) =
         if line.quick { (line.scale / 20.0, 1.0, 1) } else { (line.scale, line.seconds, line.repetitions) };
@@ -93,6 +129,10 @@ fn run(line: &Line) -> Result<()> {
         progress: true,
     };
     let report = run_scenarios(&scenarios, &engines, &settings, &factories)?;
+    finish(&report, line)
+}
+
+fn finish(report: &Report, line: &Line) -> Result<()> {
     print!("{}", report.table());
     if let Some(path) = &line.json_file {
         report.write_json(path)?;

@@ -44,7 +44,7 @@ impl StoreFactory for MyceliumFactory {
             ..Options::default()
         };
         if settings.direct_io {
-            options.disk = Arc::new(DirectDisk::new(Arc::new(LocalDisk::new())));
+            options.disk = Arc::new(DirectDisk::new(Arc::new(LocalDisk)));
         }
         let database = Database::open(directory, options)?;
         let table = match database.table(TABLE) {

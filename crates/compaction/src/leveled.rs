@@ -9,7 +9,7 @@
 //!    - other levels: the free files in the order of the [`PickPriority`], each with what it overlaps one level down.
 //!
 //!    A candidate is passed over if any file concerned is busy, or if a running job writes into its range.
-//! 3. Grow: files of the upper level that lie within the range of the inputs come along if they add nothing to the
+//! 3. Grow: files of the upper level that overlap the range of the lower inputs come along if they add nothing to the
 //!    lower level's inputs and the whole stays within `max_compaction_bytes`. They would have to be merged with the
 //!    same files later: that merge is saved.
 //! 4. Inputs that overlap nothing in the output level, and not too much below it, move without being read, unless half
@@ -72,8 +72,8 @@ impl LeveledPolicy {
 impl CompactionPolicy for LeveledPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
         let picker = self.picker(table, version, busy);
-        if let Some(plan) = picker.unite_runs() {
-            return Some(plan);
+        if version.levels.iter().skip(1).any(|l| l.runs.len() > 1) {
+            return picker.unite_runs();
         }
         let mut due: Vec<(usize, f64)> =
             picker.scores().into_iter().enumerate().filter(|(_, score)| *score >= 1.0).collect();
@@ -165,6 +165,7 @@ impl Picker<'_> {
             (level, place),
             (Reason::SeveralRuns, self.version.level(level).runs.len() as f64),
         )?;
+        plan.is_trivial_move = plan.inputs_are_disjoint();
         self.set_sizes(&mut plan);
         Some(plan)
     }
@@ -178,7 +179,7 @@ impl Picker<'_> {
             if tried.iter().any(|range| seed.overlaps_range(range)) {
                 continue;
             }
-            let (inputs, hull) = closure(self.version, 0..=0, seed.range());
+            let (inputs, hull) = closure(self.version, 0, seed.range());
             if let Some(plan) = self.with_output_level(inputs, &hull, output, (Reason::Level0Files, score)) {
                 return Some(plan);
             }
@@ -229,29 +230,56 @@ impl Picker<'_> {
         self.finish(inputs, output, why)
     }
 
-    /// The upper inputs with all of their level that lies within the range of all inputs, if that is free, adds nothing
-    /// to `lower` and stays within the size limit; else as they were.
+    /// The upper inputs with more files of their level that are free, add nothing to `lower` and keep the whole within
+    /// the size limit.
     fn grow(&self, upper: Vec<PlanInput>, lower: &[PlanInput], output: usize) -> Vec<PlanInput> {
-        let Some(level) = upper.first().map(|i| i.level) else { return upper };
-        if lower.iter().all(|i| i.files.is_empty()) {
-            return upper;
+        let lower: Vec<&Arc<FileMeta>> = lower.iter().flat_map(|i| &i.files).collect();
+        let level = upper.first().map_or(0, |i| i.level);
+        let Some(below) = KeyRange::hull(lower.iter().map(|f| &***f)) else { return upper };
+        if level == 0 {
+            return self.grow_level0(upper, &lower, output);
         }
-        let all = upper.iter().chain(lower).flat_map(|i| &i.files);
+        let (Some(input), Some(run)) = (upper.first(), self.version.level(level).runs.first()) else { return upper };
+        let Some(first) = input.files.first() else { return upper };
+        let mut from = run.lower_bound(&first.smallest);
+        let mut to = from + input.files.len();
+        let mut bytes: u64 = lower.iter().copied().chain(&input.files).map(|f| f.size).sum();
+        let mut joins = |file: &Arc<FileMeta>| {
+            let mut touched = self.version.level(output).runs.iter().flat_map(|r| r.overlapping(&file.range()));
+            bytes = bytes.saturating_add(file.size);
+            file.overlaps_range(&below)
+                && !self.busy.contains(file.number)
+                && bytes <= self.options.max_compaction_bytes
+                && touched.all(|t| lower.iter().any(|l| l.number == t.number))
+        };
+        while from > 0 && joins(&run.files[from - 1]) {
+            from -= 1;
+        }
+        while to < run.files.len() && joins(&run.files[to]) {
+            to += 1;
+        }
+        vec![input_of(level, 0, &run.files[from..to])]
+    }
+
+    /// All of level 0 that is connected with the range of the inputs, or just `upper`.
+    fn grow_level0(&self, upper: Vec<PlanInput>, lower: &[&Arc<FileMeta>], output: usize) -> Vec<PlanInput> {
+        let all = upper.iter().flat_map(|i| &i.files).chain(lower.iter().copied());
         let Some(hull) = KeyRange::hull(all.map(|f| &**f)) else { return upper };
-        let (grown, grown_hull) = closure(self.version, level..=level, hull);
-        let grown_hull = hull_of(&grown).unwrap_or(grown_hull);
-        let count = |inputs: &[PlanInput]| inputs.iter().map(|i| i.files.len()).sum::<usize>();
-        let bytes = |inputs: &[PlanInput]| inputs.iter().flat_map(|i| &i.files).map(|f| f.size).sum::<u64>();
-        let is_larger = count(&grown) > count(&upper);
-        let same_below = count(&overlapping_level(self.version, output, &grown_hull)) == count(lower);
-        let fits = bytes(&grown).saturating_add(bytes(lower)) <= self.options.max_compaction_bytes;
-        let is_free = !self.busy.any(grown.iter().flat_map(|i| &i.files));
-        if is_larger && same_below && fits && is_free { grown } else { upper }
+        let (grown, _) = closure(self.version, 0, hull);
+        let Some(range) = hull_of(&grown) else { return upper };
+        let bytes: u64 = grown.iter().flat_map(|i| &i.files).chain(lower.iter().copied()).map(|f| f.size).sum();
+        let below: usize = overlapping_level(self.version, output, &range).iter().map(|i| i.files.len()).sum();
+        let fits = bytes <= self.options.max_compaction_bytes && below == lower.len();
+        if fits && !self.busy.any(grown.iter().flat_map(|i| &i.files)) { grown } else { upper }
     }
 
     /// The plan of these inputs, unless they are busy or a job writes to their range.
     fn finish(&self, inputs: Vec<PlanInput>, output: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
-        let place = if self.version.level(output).runs.len() > 1 { RunPlace::Newest } else { RunPlace::Sorted };
+        let place = match inputs.iter().rev().find(|i| i.level == output).and_then(|i| i.files.first()) {
+            Some(file) if self.version.level(output).runs.len() > 1 => RunPlace::InPlaceOf(file.number),
+            None if self.version.level(output).runs.len() > 1 => RunPlace::Newest,
+            _ => RunPlace::Sorted,
+        };
         let mut plan = CompactionPlan::new(self.table, self.version, inputs, (output, place), why)?;
         if self.busy.any(plan.input_files()) || self.busy.writes_to(self.table, output, &plan.range) {
             return None;
@@ -321,16 +349,11 @@ fn hull_of(inputs: &[PlanInput]) -> Option<KeyRange> {
     KeyRange::hull(inputs.iter().flat_map(|i| &i.files).map(|f| &**f))
 }
 
-/// All files of the levels that overlap `range`, or overlap one that does, and so on; and the range they fill together
-/// with `range`. Only level 0 needs more than one round per level.
-fn closure(
-    version: &Version,
-    levels: std::ops::RangeInclusive<usize>,
-    mut range: KeyRange,
-) -> (Vec<PlanInput>, KeyRange) {
+/// All files of a level that overlap `range`, or overlap one that does, and so on; and the range they fill together with
+/// `range`. Only level 0 needs more than one round.
+fn closure(version: &Version, level: usize, mut range: KeyRange) -> (Vec<PlanInput>, KeyRange) {
     loop {
-        let inputs: Vec<PlanInput> =
-            levels.clone().flat_map(|level| overlapping_level(version, level, &range)).collect();
+        let inputs = overlapping_level(version, level, &range);
         let mut grew = false;
         for file in inputs.iter().flat_map(|i| &i.files) {
             grew |= range.include(file);
@@ -341,16 +364,28 @@ fn closure(
     }
 }
 
-/// The closure of `range`, or all files of the levels.
+/// What has to go along when `range` (all keys if `None`) of the levels is merged down: run by run from the youngest,
+/// the files that overlap `range` or any file taken from a younger run.
 pub(crate) fn connected(
     version: &Version,
     levels: std::ops::RangeInclusive<usize>,
     range: Option<&KeyRange>,
 ) -> Vec<PlanInput> {
-    match range {
-        Some(range) => closure(version, levels, range.clone()).0,
-        None => levels.flat_map(|level| whole_level(version, level)).collect(),
+    let Some(range) = range else { return levels.flat_map(|level| whole_level(version, level)).collect() };
+    let mut range = range.clone();
+    let mut inputs = Vec::new();
+    for level in levels {
+        for (index, run) in version.level(level).runs.iter().enumerate() {
+            let files = run.overlapping(&range).to_vec();
+            for file in &files {
+                range.include(file);
+            }
+            if !files.is_empty() {
+                inputs.push(PlanInput { level, run: index, files });
+            }
+        }
     }
+    inputs
 }
 
 /// Whether the inputs are one run of the output level already, without deletes.

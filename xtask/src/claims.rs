@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -47,15 +47,19 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
         return Err("no claim has such an id or area; --list shows them all".into());
     }
     if arguments.list {
+        let mut text = String::new();
         for &at in &selected {
             let claim = &registry.claims[at];
             let figure = claim.last.as_ref().map(|last| last.figure);
-            println!("{}\n    {}", row(claim, figure), claim.sentence);
+            text += &format!("{}\n    {}\n", row(claim, figure), claim.sentence);
             if let Some(last) = &claim.last {
-                println!("    measured {} on {}", last.date, last.machine);
+                text += &format!("    measured {} on {}\n", last.date, last.machine);
             }
         }
-        return Ok(());
+        return match std::io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        };
     }
     let outcomes = measure(root, selected.iter().map(|&at| &registry.claims[at]))?;
     let (date, machine) = (today()?, machine());

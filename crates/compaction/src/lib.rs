@@ -16,6 +16,7 @@
 //! ```
 
 pub mod busy;
+pub mod job;
 pub mod leveled;
 pub mod options;
 pub mod partitioner;

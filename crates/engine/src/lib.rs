@@ -1,1 +1,37 @@
-//! The engine: open and recover, writes, flush, scheduling, reads, snapshots, transactions, checkpoint, metrics
+//! The engine: an LSM-tree with many tables, one log, snapshots and transactions.
+//!
+//! A write goes batch -> log -> memtable ([`Database::write`]); full memtables are flushed to level 0 and compacted down;
+//! reads take one immutable state of their table and no lock. `ARCHITECTURE.md` follows a write, a point read, a scan
+//! and a compaction through the modules.
+
+mod background;
+mod batch;
+mod compact;
+mod core;
+mod database;
+pub mod events;
+mod flush;
+mod iterator;
+mod metrics;
+mod options;
+mod read;
+mod recover;
+mod snapshot;
+mod table;
+mod tree;
+mod typed;
+mod write;
+
+pub use batch::WriteBatch;
+pub use database::Database;
+pub use iterator::TableIterator;
+pub use metrics::{LevelMetrics, Metrics, TableMetrics};
+pub use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, SequenceNumber, TableId};
+pub use mycelium_cache::CacheStats;
+pub use mycelium_compaction::job::StageTimes;
+pub use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+pub use mycelium_sst::Compression;
+pub use options::{Background, Durability, Options, Policy, ReadOptions, RecoveryMode, TableOptions, prefix_end};
+pub use snapshot::Snapshot;
+pub use table::{Table, TableDefinition};
+pub use typed::{BatchScan, ScanOptions};

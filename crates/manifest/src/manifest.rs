@@ -63,7 +63,8 @@ impl Default for ManifestOptions {
 pub struct FileNumbers(Arc<AtomicU64>);
 
 impl FileNumbers {
-    fn starting_at(next: FileNumber) -> Self {
+    /// A counter whose next number is `next`.
+    pub fn starting_at(next: FileNumber) -> Self {
         Self(Arc::new(AtomicU64::new(next)))
     }
 

@@ -36,6 +36,16 @@ pub struct StreamCounters {
     pub folded: u64,
 }
 
+impl std::ops::AddAssign for StreamCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.entries_in += other.entries_in;
+        self.entries_out += other.entries_out;
+        self.dropped_obsolete += other.dropped_obsolete;
+        self.dropped_tombstones += other.dropped_tombstones;
+        self.folded += other.folded;
+    }
+}
+
 /// The surviving entries of `C`, in order. `B` says whether no place older than the inputs can hold a key; it is asked
 /// with ascending keys.
 pub struct CompactionStream<C, B> {

@@ -58,6 +58,12 @@ impl Lookup {
         self.settled
     }
 
+    /// Whether a range delete covers everything in older places.
+    #[inline]
+    pub fn is_covered(&self) -> bool {
+        self.range_delete > 0
+    }
+
     /// The row, or `None` if the key has none at the snapshot.
     pub fn finish(self, key: &[u8], combiner: Option<&dyn Combiner>) -> Result<Option<Vec<u8>>> {
         if self.operands.is_empty() {

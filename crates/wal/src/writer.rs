@@ -180,6 +180,12 @@ impl SegmentWriter {
         self.number
     }
 
+    /// Bytes of records that are not yet handed to the operating system.
+    #[inline]
+    pub fn buffered_len(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// The segment's path.
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,0 +1,241 @@
+//! The job: sorted inputs in, SSTs out.
+//!
+//! 1. The merge kernel's [`CompactionStream`] says which entries survive.
+//! 2. The partitioner is asked before every new key whether the current output ends there.
+//! 3. An output holds the surviving range deletes clipped to its own key interval: from the key where the former output
+//!    was cut to the key where this one is, so that outputs never overlap.
+//! 4. Bytes written are reported as they accumulate, so that the caller can limit the rate or cancel.
+//!
+//! A flush is the same job with one memtable as its input. The job is a function of its inputs: it knows no database
+//! handle, no lock and no clock but the stopwatch of its own stages (DESIGN §5 "a compaction").
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mycelium_base::{Combiner, Cursor, FileNumber, RangeDelete, RangeDeleteSet, Result, SequenceNumber, Trailer};
+use mycelium_merge::{CompactionStream, StreamCounters, retain_range_deletes};
+use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
+use mycelium_vfs::WritableFile;
+
+use crate::partitioner::Partitioner;
+
+/// What a job is told.
+pub struct JobInput<C> {
+    /// All entries of the inputs, merged; unpositioned.
+    pub entries: C,
+    /// All range deletes of the inputs.
+    pub range_deletes: Arc<RangeDeleteSet>,
+    /// Live snapshots, ascending.
+    pub snapshots: Vec<SequenceNumber>,
+    /// How the table folds patches and merge operands.
+    pub combiner: Option<Arc<dyn Combiner>>,
+    /// The first key of this job's part; `None` is the first of the inputs.
+    pub lower: Option<Vec<u8>>,
+    /// The key before which this job's part ends.
+    pub upper: Option<Vec<u8>>,
+    /// How outputs are written; the file number is filled in for each.
+    pub writer: SstWriterOptions,
+}
+
+/// What a job asks of its surroundings.
+pub trait JobContext {
+    /// Creates the next output file.
+    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)>;
+    /// Whether no place older than the inputs can hold `key`. Asked with ascending keys.
+    fn is_base(&mut self, key: &[u8]) -> bool;
+    /// Whether no place older than the inputs can hold a key of `[start, end)`.
+    fn is_base_range(&mut self, start: &[u8], end: &[u8]) -> bool;
+    /// Told of about every 256 KiB written; may wait to limit the rate, or fail to cancel the job.
+    fn wrote(&mut self, bytes: u64) -> Result<()>;
+}
+
+/// Nanoseconds by stage, estimated from every 64th entry where a stage is per entry.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct StageTimes {
+    /// Reading, decoding and merging the inputs, and deciding what survives.
+    pub merge: u64,
+    /// Encoding entries into blocks, compressing, filter building and writing.
+    pub encode: u64,
+    /// Finishing outputs: index, filter, last writes and sync.
+    pub finish: u64,
+    /// The whole job.
+    pub total: u64,
+}
+
+impl std::ops::AddAssign for StageTimes {
+    fn add_assign(&mut self, other: Self) {
+        self.merge += other.merge;
+        self.encode += other.encode;
+        self.finish += other.finish;
+        self.total += other.total;
+    }
+}
+
+/// What a job made.
+#[derive(Debug, Default)]
+pub struct JobOutput {
+    /// The files, in key order, synced; the directory is not.
+    pub files: Vec<(FileNumber, SstSummary)>,
+    /// What became of the entries.
+    pub entries: StreamCounters,
+    /// Where the time went.
+    pub stages: StageTimes,
+}
+
+const SAMPLE: u32 = 64;
+const REPORT_BYTES: u64 = 256 << 10;
+
+/// Runs a job to its end. On an error the outputs made so far are the caller's to remove.
+pub fn run<C: Cursor>(
+    mut input: JobInput<C>,
+    partitioner: &mut dyn Partitioner,
+    context: &mut dyn JobContext,
+) -> Result<JobOutput> {
+    let started = Instant::now();
+    match &input.lower {
+        Some(lower) => input.entries.seek(lower, Trailer::NEWEST)?,
+        None => input.entries.seek_to_first()?,
+    }
+    let range_deletes = retain_range_deletes(
+        &input.range_deletes,
+        &input.snapshots,
+        input.lower.as_deref(),
+        input.upper.as_deref(),
+        |start, end| context.is_base_range(start, end),
+    );
+    let mut outputs = Outputs {
+        options: input.writer,
+        range_deletes,
+        interval_start: input.lower,
+        writer: None,
+        reported: 0,
+        files: Vec::new(),
+        stages: StageTimes::default(),
+    };
+    let entries = {
+        // The stream asks about keys while the context also creates files: split by a cell, in one thread.
+        let context = std::cell::RefCell::new(context);
+        let is_base = |key: &[u8]| context.borrow_mut().is_base(key);
+        let mut stream =
+            CompactionStream::new(input.entries, input.snapshots, input.range_deletes, input.combiner, is_base);
+        copy(&mut stream, input.upper.as_deref(), partitioner, &mut outputs, &context)?;
+        let counters = stream.counters();
+        outputs.finish_last(input.upper, *context.borrow_mut())?;
+        counters
+    };
+    outputs.stages.total = started.elapsed().as_nanos() as u64;
+    Ok(JobOutput { files: outputs.files, entries, stages: outputs.stages })
+}
+
+/// Moves the stream's entries into the outputs.
+fn copy<C: Cursor, B: FnMut(&[u8]) -> bool>(
+    stream: &mut CompactionStream<C, B>,
+    upper: Option<&[u8]>,
+    partitioner: &mut dyn Partitioner,
+    outputs: &mut Outputs,
+    context: &std::cell::RefCell<&mut dyn JobContext>,
+) -> Result<()> {
+    let mut until_sample = SAMPLE;
+    loop {
+        until_sample -= 1;
+        let sampled = until_sample == 0;
+        let before = sampled.then(Instant::now);
+        if !stream.advance()? || upper.is_some_and(|upper| stream.key() >= upper) {
+            return Ok(());
+        }
+        let between = sampled.then(Instant::now);
+        outputs.add(stream.key(), stream.trailer(), stream.value(), partitioner, context)?;
+        if let (Some(before), Some(between)) = (before, between) {
+            outputs.stages.merge += (between - before).as_nanos() as u64 * u64::from(SAMPLE);
+            outputs.stages.encode += between.elapsed().as_nanos() as u64 * u64::from(SAMPLE);
+            until_sample = SAMPLE;
+        }
+    }
+}
+
+/// The outputs of a job: at most one open at a time.
+struct Outputs {
+    options: SstWriterOptions,
+    /// Surviving range deletes within the job's bounds, in key order.
+    range_deletes: Vec<RangeDelete>,
+    /// Where the current output's key interval begins.
+    interval_start: Option<Vec<u8>>,
+    writer: Option<(FileNumber, SstWriter)>,
+    /// Bytes of the current output already reported.
+    reported: u64,
+    files: Vec<(FileNumber, SstSummary)>,
+    stages: StageTimes,
+}
+
+impl Outputs {
+    #[inline]
+    fn add(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+        partitioner: &mut dyn Partitioner,
+        context: &std::cell::RefCell<&mut dyn JobContext>,
+    ) -> Result<()> {
+        if let Some((_, writer)) = &self.writer {
+            let size = writer.estimated_size();
+            if writer.last_key() != Some(key) && partitioner.should_cut(key, size) {
+                self.finish_current(Some(key.to_vec()), *context.borrow_mut())?;
+            } else if size >= self.reported + REPORT_BYTES {
+                context.borrow_mut().wrote(size - self.reported)?;
+                self.reported = size;
+            }
+        }
+        let writer = match &mut self.writer {
+            Some((_, writer)) => writer,
+            None => self.open(*context.borrow_mut())?,
+        };
+        writer.add(key, trailer, value)
+    }
+
+    fn open(&mut self, context: &mut dyn JobContext) -> Result<&mut SstWriter> {
+        let (number, file) = context.create_output()?;
+        let options = SstWriterOptions { file_number: number, ..self.options.clone() };
+        self.reported = 0;
+        Ok(&mut self.writer.insert((number, SstWriter::new(file, options)?)).1)
+    }
+
+    /// Ends the current output before `end`; the next one begins there.
+    fn finish_current(&mut self, end: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
+        let Some((number, mut writer)) = self.writer.take() else { return Ok(()) };
+        let started = Instant::now();
+        for delete in clip(&self.range_deletes, self.interval_start.as_deref(), end.as_deref()) {
+            writer.add_range_delete(&delete)?;
+        }
+        let summary = writer.finish()?;
+        context.wrote(summary.size.saturating_sub(self.reported))?;
+        self.stages.finish += started.elapsed().as_nanos() as u64;
+        self.files.push((number, summary));
+        self.interval_start = end;
+        Ok(())
+    }
+
+    /// Ends the last output; range deletes without any entry get one of their own.
+    fn finish_last(&mut self, upper: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
+        let left = clip(&self.range_deletes, self.interval_start.as_deref(), upper.as_deref());
+        if self.writer.is_none() && left.is_empty() {
+            return Ok(());
+        }
+        if self.writer.is_none() {
+            self.open(context)?;
+        }
+        self.finish_current(upper, context)
+    }
+}
+
+/// The parts of `deletes` within `[start, end)`.
+fn clip(deletes: &[RangeDelete], start: Option<&[u8]>, end: Option<&[u8]>) -> Vec<RangeDelete> {
+    deletes
+        .iter()
+        .filter_map(|delete| {
+            let from = start.map_or(delete.start.as_slice(), |start| start.max(&delete.start));
+            let to = end.map_or(delete.end.as_slice(), |end| end.min(&delete.end));
+            (from < to).then(|| RangeDelete { start: from.to_vec(), end: to.to_vec(), sequence: delete.sequence })
+        })
+        .collect()
+}

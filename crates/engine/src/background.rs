@@ -1,0 +1,253 @@
+//! Background work: which job runs next, in which thread.
+//!
+//! 1. A job is one flush, one removal of obsolete files, or one compaction; [`Inner::step`] runs the most urgent of them
+//!    in the calling thread. In `Background::Manual` that is the only way they run.
+//! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
+//!    a single thread it does everything); the others compact.
+//! 3. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
+//!    meanwhile writers that need it get the error. Any other failure latches the database read-only.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mycelium_base::{Error, ErrorKind, FileKind, Result};
+use parking_lot::{Condvar, Mutex};
+
+use crate::database::Inner;
+use crate::events::Event;
+use crate::options::Background;
+
+/// Wakes threads that wait for work and threads that wait for its results.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// Counts changes; a thread that saw the current count may sleep.
+    changes: Mutex<u64>,
+    changed: Condvar,
+    shutdown: AtomicBool,
+}
+
+/// What kinds of job a thread takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Everything,
+    Flushes,
+    Compactions,
+}
+
+/// How long a thread waits before it tries a job again that found the disk full.
+const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+
+impl Inner {
+    /// Something changed that a waiting thread may care about.
+    pub(crate) fn wake_background(&self) {
+        *self.signals.changes.lock() += 1;
+        self.signals.changed.notify_all();
+    }
+
+    /// Waits for any change, at most `timeout`.
+    pub(crate) fn wait_for_progress(&self, timeout: Duration) {
+        let mut changes = self.signals.changes.lock();
+        self.signals.changed.wait_for(&mut changes, timeout);
+    }
+
+    /// Runs the most urgent job, if there is one.
+    pub(crate) fn step(&self) -> Result<bool> {
+        self.run_job(Role::Everything)
+    }
+
+    fn run_job(&self, role: Role) -> Result<bool> {
+        if self.options.read_only {
+            return Ok(false);
+        }
+        self.check_writable()?;
+        let outcome = self.try_job(role);
+        match &outcome {
+            Ok(true) => {
+                *self.background_space.lock() = None;
+                self.wake_background();
+            }
+            Ok(false) => {}
+            Err(error) => {
+                let latched = error.kind() != ErrorKind::NoSpace;
+                if latched {
+                    self.latch(error);
+                } else {
+                    *self.background_space.lock() = Some(error.duplicate());
+                }
+                self.emit(|| Event::BackgroundError { message: error.to_string(), latched });
+                self.wake_background();
+            }
+        }
+        outcome
+    }
+
+    fn try_job(&self, role: Role) -> Result<bool> {
+        let flushes = role != Role::Compactions && (self.flush_oldest()? || self.remove_obsolete_files());
+        Ok(flushes || (role != Role::Flushes && self.compact_one()?))
+    }
+
+    /// The error that background work last met for want of space, until a job succeeds.
+    pub(crate) fn check_background_space(&self) -> Result<()> {
+        match &*self.background_space.lock() {
+            Some(error) => Err(error.duplicate()),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes files that no reader holds any more. Whether there were any.
+    fn remove_obsolete_files(&self) -> bool {
+        if self.graveyard.is_empty() {
+            return false;
+        }
+        let _serial = self.removal.lock();
+        let files = self.graveyard.take();
+        for &file in &files {
+            // A file that cannot be removed now is an orphan, and goes at the next open.
+            if self.disk.remove(&self.directory.join(FileKind::Sst.name(file))).is_ok() {
+                self.emit(|| Event::FileRemoved { file });
+            }
+        }
+        !files.is_empty()
+    }
+
+    /// Runs jobs until there are none (manual), or waits until the threads find none.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.options.background == Background::Manual {
+            while self.step()? {}
+            return Ok(());
+        }
+        loop {
+            self.check_writable()?;
+            self.check_background_space()?;
+            if self.is_idle() {
+                return Ok(());
+            }
+            self.wait_for_progress(Duration::from_millis(20));
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        {
+            let core = self.core.lock();
+            if !core.generations.is_empty() || core.busy.job_count() > 0 {
+                return false;
+            }
+        }
+        self.graveyard.is_empty() && !self.has_compaction_work()
+    }
+
+    fn run_thread(inner: &Self, role: Role) {
+        let mut seen = 0;
+        loop {
+            if inner.signals.shutdown.load(Ordering::Acquire) {
+                return;
+            }
+            let full = match inner.run_job(role) {
+                Ok(true) => continue,
+                Ok(false) => false,
+                Err(error) => error.kind() == ErrorKind::NoSpace,
+            };
+            let mut changes = inner.signals.changes.lock();
+            if inner.signals.shutdown.load(Ordering::Acquire) {
+                return;
+            }
+            if full {
+                inner.signals.changed.wait_for(&mut changes, FULL_DISK_PAUSE);
+            } else if *changes == seen {
+                inner.signals.changed.wait(&mut changes);
+            }
+            seen = *changes;
+        }
+    }
+}
+
+/// The background threads; joined when dropped.
+pub(crate) struct Threads {
+    inner: Arc<Inner>,
+    handles: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+impl Threads {
+    pub(crate) fn start(inner: &Arc<Inner>) -> Result<Self> {
+        let count = match inner.options.background {
+            Background::Threads(count) if !inner.options.read_only => count,
+            _ => 0,
+        };
+        let mut handles = Vec::with_capacity(count);
+        for i in 0..count {
+            let role = match (i, count) {
+                (_, 1) => Role::Everything,
+                (0, _) => Role::Flushes,
+                _ => Role::Compactions,
+            };
+            let inner = inner.clone();
+            let handle = std::thread::Builder::new()
+                .name(format!("mycelium-{i}"))
+                .spawn(move || Inner::run_thread(&inner, role))
+                .map_err(|e| Error::new(ErrorKind::Io, "cannot start a background thread").caused_by(e))?;
+            handles.push(handle);
+        }
+        Ok(Self { inner: inner.clone(), handles: Mutex::new(handles) })
+    }
+
+    /// Stops the threads after the jobs they are at.
+    pub(crate) fn stop(&self) {
+        self.inner.signals.shutdown.store(true, Ordering::Release);
+        self.inner.wake_background();
+        for handle in std::mem::take(&mut *self.handles.lock()) {
+            if handle.join().is_err() {
+                self.inner.latch(&Error::new(ErrorKind::Io, "a background thread panicked"));
+            }
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop();
+        // The error has nowhere to go: callers who care call `close`.
+        drop(self.inner.close());
+    }
+}
+
+/// A token bucket over bytes: flushes and compactions together write at most so many a second.
+pub(crate) struct RateLimiter {
+    bytes_per_second: Option<u64>,
+    /// When the bytes admitted so far will have been paid for.
+    paid_until: Mutex<Option<Instant>>,
+}
+
+impl RateLimiter {
+    pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
+        Self { bytes_per_second, paid_until: Mutex::new(None) }
+    }
+
+    /// How long to wait before `bytes` more may be written.
+    pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
+        let rate = self.bytes_per_second?;
+        let now = Instant::now();
+        let mut paid_until = self.paid_until.lock();
+        let start = paid_until.map_or(now, |until| until.max(now));
+        let end = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        *paid_until = Some(end);
+        (start > now).then(|| start - now)
+    }
+}
+
+impl Inner {
+    /// Waits as the rate limit demands before background work goes on; at once in manual mode.
+    pub(crate) fn limit_rate(&self, bytes: u64) {
+        let Some(pause) = self.limiter.admit(bytes) else { return };
+        if self.options.background == Background::Manual {
+            return;
+        }
+        let until = Instant::now() + pause;
+        let mut changes = self.signals.changes.lock();
+        while !self.signals.shutdown.load(Ordering::Acquire) {
+            if self.signals.changed.wait_until(&mut changes, until).timed_out() {
+                return;
+            }
+        }
+    }
+}

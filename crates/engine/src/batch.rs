@@ -1,0 +1,215 @@
+//! Write batches: operations on any tables that take effect together or not at all.
+//!
+//! The bytes of a batch are the payload of its log record, after the record's own head:
+//!
+//! ```text
+//! head:   first sequence number u64 LE | number of operations u32 LE
+//! body:   per operation
+//!         table varint | operation u8 | key length varint | key | value length varint | value
+//! ```
+//!
+//! A `Delete` has no value part. Operations get consecutive sequence numbers in the order they were added.
+
+use mycelium_base::coding::{MAX_VARINT_LEN, Reader, put_bytes, put_varint};
+use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
+
+use crate::table::Table;
+
+/// Bytes of the head of a log record.
+pub(crate) const HEAD_LEN: usize = 12;
+
+/// Operations that are applied atomically, in order.
+///
+/// A batch belongs to the database of the tables it names. It holds no lock and may be built, kept and written again.
+#[derive(Clone, Default, Debug)]
+pub struct WriteBatch {
+    body: Vec<u8>,
+    count: u32,
+    database: Option<u64>,
+    error: Option<Box<(&'static str, usize)>>,
+    foreign: bool,
+    unmergeable: bool,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the row of `key`.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(table, Operation::Put, key, value)
+    }
+
+    /// Removes the row of `key`.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
+        self.add(table, Operation::Delete, key, &[])
+    }
+
+    /// Removes the rows of all keys in `[start, end)`; an empty interval removes nothing.
+    pub fn delete_range(&mut self, table: &Table, start: &[u8], end: &[u8]) -> &mut Self {
+        if end.len() > MAX_KEY_LEN {
+            self.error.get_or_insert(Box::new(("key", end.len())));
+        }
+        self.add(table, Operation::RangeDelete, start, end)
+    }
+
+    /// Hands `operand` to the table's merge operator.
+    pub fn merge(&mut self, table: &Table, key: &[u8], operand: &[u8]) -> &mut Self {
+        self.unmergeable |= !table.has_merge_operator();
+        self.add(table, Operation::Merge, key, operand)
+    }
+
+    /// Changes some columns: `patch` is a packed row in which the other columns are absent.
+    pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
+        self.unmergeable |= table.schema().is_none();
+        self.add(table, Operation::Patch, key, patch)
+    }
+
+    /// The number of operations.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of the encoded operations.
+    pub fn encoded_len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Forgets all operations and keeps the memory.
+    pub fn clear(&mut self) {
+        self.body.clear();
+        *self = Self { body: std::mem::take(&mut self.body), ..Self::default() };
+    }
+
+    /// A position to which [`WriteBatch::truncate`] can return.
+    pub(crate) fn position(&self) -> (usize, u32) {
+        (self.body.len(), self.count)
+    }
+
+    /// Forgets the operations added after `position`.
+    pub(crate) fn truncate(&mut self, position: (usize, u32)) {
+        self.body.truncate(position.0);
+        self.count = position.1;
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    #[inline]
+    fn add(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> &mut Self {
+        let database = table.database_identity();
+        self.foreign |= *self.database.get_or_insert(database) != database;
+        if key.len() > MAX_KEY_LEN {
+            self.error.get_or_insert(Box::new(("key", key.len())));
+        }
+        if value.len() > MAX_VALUE_LEN {
+            self.error.get_or_insert(Box::new(("value", value.len())));
+        }
+        encode_operation(&mut self.body, table.id(), operation, key, value);
+        self.count += 1;
+        self
+    }
+
+    /// Refuses a batch that must not reach the log.
+    #[inline]
+    pub(crate) fn check(&self, database: u64) -> Result<()> {
+        let fine = self.error.is_none()
+            && !self.foreign
+            && !self.unmergeable
+            && self.body.len() <= MAX_BATCH_LEN - HEAD_LEN
+            && (self.count == 0 || self.database == Some(database));
+        if fine { Ok(()) } else { Err(self.refusal()) }
+    }
+
+    #[cold]
+    fn refusal(&self) -> Error {
+        if let Some((what, len)) = self.error.as_deref() {
+            let limit = if *what == "key" { MAX_KEY_LEN } else { MAX_VALUE_LEN };
+            return Error::invalid(format!("a {what} of {len} bytes exceeds the limit of {limit}"));
+        }
+        if self.unmergeable {
+            return Error::invalid("merge needs a table with a merge operator, patch a table with a schema");
+        }
+        if self.body.len() > MAX_BATCH_LEN - HEAD_LEN {
+            return Error::invalid(format!(
+                "a batch of {} bytes exceeds the limit of {MAX_BATCH_LEN}",
+                self.body.len()
+            ));
+        }
+        Error::invalid("the batch names tables of another database")
+    }
+}
+
+/// Appends one operation.
+#[inline]
+fn encode_operation(out: &mut Vec<u8>, table: TableId, operation: Operation, key: &[u8], value: &[u8]) {
+    out.reserve(3 * MAX_VARINT_LEN + 1 + key.len() + value.len());
+    put_varint(out, table.0.into());
+    out.push(operation as u8);
+    put_bytes(out, key);
+    if operation != Operation::Delete {
+        put_bytes(out, value);
+    }
+}
+
+/// The head of a batch's log record.
+#[inline]
+pub(crate) fn encode_head(first: SequenceNumber, count: u32) -> [u8; HEAD_LEN] {
+    let mut head = [0; HEAD_LEN];
+    head[..8].copy_from_slice(&first.to_le_bytes());
+    head[8..].copy_from_slice(&count.to_le_bytes());
+    head
+}
+
+/// The operations of a body, with the sequence numbers they get. Malformed bytes end in an error.
+pub(crate) struct Operations<'a> {
+    reader: Reader<'a>,
+    sequence: SequenceNumber,
+    left: u32,
+}
+
+impl<'a> Operations<'a> {
+    #[inline]
+    pub(crate) fn new(body: &'a [u8], first: SequenceNumber, count: u32) -> Self {
+        Self { reader: Reader::new(body), sequence: first, left: count }
+    }
+
+    /// The operations of a log record, and its head.
+    pub(crate) fn of_record(payload: &'a [u8]) -> Result<(SequenceNumber, u32, Self)> {
+        let mut reader = Reader::new(payload);
+        let (first, count) = (reader.u64()?, reader.u32()?);
+        if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER) {
+            return Err(Error::corruption("sequence number out of range").at(0));
+        }
+        Ok((first, count, Self { reader: Reader::new(reader.rest()), sequence: first, left: count }))
+    }
+
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<(TableId, EntryRef<'a>)>> {
+        if self.left == 0 {
+            self.reader.finish()?;
+            return Ok(None);
+        }
+        let table = self.reader.length(u32::MAX as usize)? as u32;
+        let at = self.reader.position() as u64;
+        let code = self.reader.u8()?;
+        let Some(operation) = Operation::from_u8(code) else {
+            return Err(Error::corruption("unknown operation in a batch").at(at).expected("0 to 4", code));
+        };
+        let key = self.reader.bytes()?;
+        let value = if operation == Operation::Delete { &[][..] } else { self.reader.bytes()? };
+        let trailer = Trailer::new(self.sequence, operation);
+        self.sequence += 1;
+        self.left -= 1;
+        Ok(Some((TableId(table), EntryRef { key, trailer, value })))
+    }
+}

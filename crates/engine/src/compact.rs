@@ -1,0 +1,334 @@
+//! Compaction: from a policy's plan to installed files.
+//!
+//! 1. Ask every table's policy for its most urgent plan; take the one with the highest score.
+//! 2. A trivial move is an edit and nothing else.
+//! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say so)
+//!    over cursors that bypass the block cache and read ahead, and sync the directory.
+//! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use mycelium_base::{
+    Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
+};
+use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
+use mycelium_compaction::{
+    CompactionPlan, CompactionPolicy, JobId, KeySample, LeveledPolicy, OlderFiles, TieredPolicy, subcompaction_cuts,
+};
+use mycelium_manifest::{FileMeta, KeyRange, Version, VersionEdit};
+use mycelium_merge::MergingCursor;
+use mycelium_sst::{CursorOptions, LevelCursor};
+use mycelium_vfs::WritableFile;
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::database::Inner;
+use crate::events::Event;
+use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::options::{Background, Policy, TableOptions};
+use crate::table::TableShared;
+use crate::tree::Tree;
+use crate::write::Throttle;
+
+/// Bytes read ahead from each input.
+const READ_AHEAD: usize = 1 << 20;
+
+/// The policy that a table's options name.
+pub(crate) fn policy_of(options: &TableOptions) -> Box<dyn CompactionPolicy> {
+    match &options.policy {
+        Policy::Leveled(leveled) => Box::new(LeveledPolicy::new(*leveled)),
+        Policy::Tiered(tiered) => Box::new(TieredPolicy::new(*tiered)),
+    }
+}
+
+/// A plan that has been taken: its files are busy until it is released.
+struct Taken {
+    plan: CompactionPlan,
+    table: Arc<TableShared>,
+    tree: Arc<Tree>,
+    job: JobId,
+}
+
+struct CompactionContext<'f, 'a, 'p> {
+    files: &'f Mutex<OutputFiles<'a>>,
+    inner: &'f Inner,
+    /// For keys, which come in ascending order.
+    older: OlderFiles<'p>,
+    plan: &'p CompactionPlan,
+}
+
+impl JobContext for CompactionContext<'_, '_, '_> {
+    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
+        self.files.lock().create()
+    }
+
+    fn is_base(&mut self, key: &[u8]) -> bool {
+        !self.older.may_hold(key)
+    }
+
+    fn is_base_range(&mut self, start: &[u8], end: &[u8]) -> bool {
+        let range = KeyRange::exclusive(start, end);
+        !self.plan.older.iter().flatten().any(|file| file.overlaps_range(&range))
+    }
+
+    fn wrote(&mut self, bytes: u64) -> Result<()> {
+        self.inner.check_writable()?;
+        self.inner.limit_rate(bytes);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Whether a compaction is due that can start now.
+    pub(crate) fn has_compaction_work(&self) -> bool {
+        let core = self.core.lock();
+        core.tables.values().any(|table| pick(&core, table).is_some())
+    }
+
+    /// Runs the most urgent compaction, if there is one.
+    pub(crate) fn compact_one(&self) -> Result<bool> {
+        let taken = {
+            let mut core = self.core.lock();
+            let best = core
+                .tables
+                .values()
+                .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
+                .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score));
+            let Some((plan, table)) = best else { return Ok(false) };
+            take(&mut core, plan, table)
+        };
+        self.run_taken(taken).map(|()| true)
+    }
+
+    /// Merges everything a table holds of `range` (all if `None`) into one run. Waits for running compactions.
+    pub(crate) fn compact_range(&self, table: &Arc<TableShared>, range: Option<&KeyRange>) -> Result<()> {
+        loop {
+            table.check_alive()?;
+            self.check_writable()?;
+            let taken = {
+                let mut core = self.core.lock();
+                let version = table.state.load().tree.version.clone();
+                let plan = table.policy.pick_range(table.id, &version, &core.busy, range, false);
+                match plan {
+                    Some(plan) => Some(take(&mut core, plan, table.clone())),
+                    None if core.busy.job_count() == 0 => return Ok(()),
+                    None => None,
+                }
+            };
+            match taken {
+                Some(taken) => return self.run_taken(taken),
+                None => self.wait_for_progress(std::time::Duration::from_millis(50)),
+            }
+        }
+    }
+
+    fn run_taken(&self, taken: Taken) -> Result<()> {
+        let result = self.run_plan(&taken);
+        {
+            let mut core = self.core.lock();
+            core.busy.finish(taken.job);
+            self.update_throttle(&core);
+        }
+        let dropped = taken.table.check_alive().is_err();
+        drop(taken);
+        self.wake_background();
+        // The work of a table dropped meanwhile is in vain, which is no failure.
+        if dropped { Ok(()) } else { result }
+    }
+
+    fn run_plan(&self, taken: &Taken) -> Result<()> {
+        let (plan, table) = (&taken.plan, &taken.table);
+        let started = Instant::now();
+        self.emit(|| Event::CompactionBegin {
+            table: table.id,
+            inputs: plan.inputs.iter().flat_map(|i| i.files.iter().map(|f| (i.level, f.number))).collect(),
+            output_level: plan.output_level,
+            reason: plan.reason.name().into(),
+        });
+        let outputs = if plan.is_trivial_move {
+            self.install_compaction(table, plan.move_edit(), &[])?;
+            self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
+            Vec::new()
+        } else {
+            self.merge_plan(taken)?
+        };
+        let bytes_written = outputs.iter().map(|meta| meta.size).sum();
+        let bytes_read = if plan.is_trivial_move { 0 } else { plan.input_bytes() };
+        self.counters.add_compaction(plan.output_level, bytes_read, bytes_written);
+        self.emit(|| Event::CompactionEnd {
+            table: table.id,
+            outputs: outputs.iter().map(|meta| meta.number).collect(),
+            output_level: plan.output_level,
+            bytes_read,
+            bytes_written,
+            seconds: started.elapsed().as_secs_f64(),
+        });
+        Ok(())
+    }
+
+    /// Runs the job and installs its outputs.
+    fn merge_plan(&self, taken: &Taken) -> Result<Vec<Arc<FileMeta>>> {
+        let (plan, table) = (&taken.plan, &taken.table);
+        let files = Mutex::new(OutputFiles::new(self));
+        let results = self.run_subcompactions(taken, &files)?;
+        let mut metas = Vec::new();
+        for output in &results {
+            metas.extend(output.files.iter().map(|(number, summary)| Arc::new(file_meta(*number, summary))));
+            self.counters.add_compaction_stages(output.stages, output.entries);
+        }
+        if !metas.is_empty() {
+            self.sync_directory()?;
+        }
+        let opened: Vec<_> = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
+        self.install_compaction(table, plan.install_edit(metas.iter().cloned()), &opened)?;
+        files.lock().keep();
+        Ok(metas)
+    }
+
+    fn install_compaction(
+        &self,
+        table: &TableShared,
+        edit: VersionEdit,
+        opened: &[Arc<crate::tree::OpenFile>],
+    ) -> Result<()> {
+        let mut manifest = self.manifest()?;
+        table.check_alive()?;
+        self.apply_edit(&mut manifest, edit, opened, |_| Vec::new())
+    }
+
+    fn run_subcompactions(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<JobOutput>> {
+        let snapshots = self.snapshots.live();
+        let cuts = self.subcompaction_cuts(taken)?;
+        if cuts.is_empty() {
+            return Ok(vec![self.run_part(taken, files, &snapshots, None, None)?]);
+        }
+        let starts = std::iter::once(None).chain(cuts.iter().cloned().map(Some));
+        let ends = cuts.iter().cloned().map(Some).chain(std::iter::once(None));
+        let parts: Vec<_> = starts.zip(ends).collect();
+        if self.options.background == Background::Manual {
+            return parts.into_iter().map(|(from, to)| self.run_part(taken, files, &snapshots, from, to)).collect();
+        }
+        std::thread::scope(|scope| {
+            let handles: Vec<_> = parts
+                .into_iter()
+                .map(|(from, to)| scope.spawn(|| self.run_part(taken, files, &snapshots, from, to)))
+                .collect();
+            handles
+                .into_iter()
+                .map(|handle| {
+                    handle.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a subcompaction panicked")))
+                })
+                .collect()
+        })
+    }
+
+    /// Keys at which a large plan is cut to run in parallel.
+    fn subcompaction_cuts(&self, taken: &Taken) -> Result<Vec<Vec<u8>>> {
+        let plan = &taken.plan;
+        if self.options.subcompactions <= 1 || plan.input_bytes() < 2 * plan.target_file_size {
+            return Ok(Vec::new());
+        }
+        let mut samples = Vec::new();
+        for meta in plan.input_files() {
+            if let Some(file) = taken.tree.find(meta.number) {
+                let keys = file.sst.key_samples(32)?;
+                let share = meta.size / (keys.len() as u64).max(1);
+                samples.extend(keys.into_iter().map(|key| KeySample { key, bytes: share }));
+            }
+        }
+        let borders: Vec<&[u8]> = plan.grandparents.iter().map(|file| file.smallest.as_slice()).collect();
+        Ok(subcompaction_cuts(samples, self.options.subcompactions, plan.target_file_size, &borders))
+    }
+
+    fn run_part(
+        &self,
+        taken: &Taken,
+        files: &Mutex<OutputFiles<'_>>,
+        snapshots: &[SequenceNumber],
+        lower: Option<Vec<u8>>,
+        upper: Option<Vec<u8>>,
+    ) -> Result<JobOutput> {
+        let (plan, table) = (&taken.plan, &taken.table);
+        let options = &table.definition.options;
+        let input = JobInput {
+            entries: MergingCursor::new(input_cursors(taken)),
+            range_deletes: Arc::new(input_range_deletes(taken)),
+            snapshots: snapshots.to_vec(),
+            combiner: table.combiner.clone(),
+            lower,
+            upper,
+            writer: writer_options(options, plan.output_level),
+        };
+        let mut context = CompactionContext { files, inner: self, older: plan.older_files(), plan };
+        job::run(input, &mut *plan.partitioner(options.aligned_compaction), &mut context)
+    }
+
+    /// Decides how writers are held back, from the state of all tables.
+    pub(crate) fn update_throttle(&self, core: &Core) {
+        let mut throttle = Throttle::None;
+        for table in core.tables.values() {
+            let state = table.state.load();
+            throttle = throttle.max(self.throttle_of(table, &state.tree.version));
+        }
+        self.throttle.store(throttle as u8, Ordering::Release);
+    }
+
+    fn throttle_of(&self, table: &TableShared, version: &Version) -> Throttle {
+        let runs = version.level(0).runs.len();
+        let debt = table.policy.debt_bytes(version);
+        if runs >= self.options.stop_level0_runs {
+            Throttle::StoppedByLevel0
+        } else if debt >= self.options.slowdown_debt_bytes.saturating_mul(4) {
+            Throttle::StoppedByDebt
+        } else if runs >= self.options.slowdown_level0_runs {
+            Throttle::SlowedByLevel0
+        } else if debt >= self.options.slowdown_debt_bytes {
+            Throttle::SlowedByDebt
+        } else {
+            Throttle::None
+        }
+    }
+}
+
+fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
+    table.policy.pick(table.id, &table.state.load().tree.version, &core.busy)
+}
+
+fn take(core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
+    let job = core.busy.start(&plan);
+    let tree = table.state.load().tree.clone();
+    Taken { plan, table, tree, job }
+}
+
+/// One cursor per input run. They see all versions and leave the block cache alone.
+fn input_cursors(taken: &Taken) -> Vec<LevelCursor> {
+    let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
+    let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+    taken
+        .plan
+        .inputs
+        .iter()
+        .map(|input| {
+            let run = input.files.iter().filter_map(|meta| files.get(&meta.number)).map(|file| file.sst.clone());
+            LevelCursor::new(run.collect::<Vec<_>>(), options)
+        })
+        .collect()
+}
+
+fn input_range_deletes(taken: &Taken) -> RangeDeleteSet {
+    let mut all = Vec::new();
+    for meta in taken.plan.input_files().filter(|meta| meta.range_delete_count > 0) {
+        let Some(file) = taken.tree.find(meta.number) else { continue };
+        for (start, end, sequences) in file.sst.range_deletes().fragments() {
+            all.extend(sequences.iter().map(|&sequence| RangeDelete {
+                start: start.to_vec(),
+                end: end.to_vec(),
+                sequence,
+            }));
+        }
+    }
+    RangeDeleteSet::new(&all)
+}

@@ -1,0 +1,97 @@
+//! The engine's shared state under one short lock: tables, generations waiting for their flush, running jobs.
+//!
+//! Lock order: commit lock, then the manifest, then this. No I/O happens under it.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use mycelium_base::{FileNumber, TableId};
+use mycelium_compaction::BusyFiles;
+use mycelium_manifest::FileNumbers;
+use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
+
+use crate::table::{TableShared, TableState};
+use crate::tree::Tree;
+use crate::write::{SealedLog, Writer};
+
+/// Memtables sealed together, over the log segment that holds their entries.
+pub(crate) struct Generation {
+    /// `None` for what recovery replayed: its segments are already complete.
+    pub(crate) log: Option<Arc<SealedLog>>,
+    /// The segment that follows: the oldest still needed once this generation is flushed.
+    pub(crate) next_log: FileNumber,
+    pub(crate) memtables: Vec<(TableId, Arc<Memtable>)>,
+}
+
+pub(crate) struct Core {
+    pub(crate) tables: BTreeMap<TableId, Arc<TableShared>>,
+    pub(crate) numbers: FileNumbers,
+    /// Oldest first.
+    pub(crate) generations: VecDeque<Arc<Generation>>,
+    pub(crate) flushing: bool,
+    /// What running compactions hold.
+    pub(crate) busy: BusyFiles,
+    /// Bytes that the Bloom filters of all active memtables may take together.
+    filter_bytes: usize,
+}
+
+impl Core {
+    pub(crate) fn new(numbers: FileNumbers, filter_bytes: usize) -> Self {
+        Self {
+            tables: BTreeMap::new(),
+            numbers,
+            generations: VecDeque::new(),
+            flushing: false,
+            busy: BusyFiles::new(),
+            filter_bytes,
+        }
+    }
+
+    /// A new memtable; the more tables there are, the smaller its filter.
+    pub(crate) fn new_memtable(&self) -> (MemtableWriter, Arc<Memtable>) {
+        Memtable::new(MemtableOptions { filter_bytes: self.filter_bytes / self.tables.len().max(1) })
+    }
+
+    pub(crate) fn table_named(&self, name: &str) -> Option<&Arc<TableShared>> {
+        self.tables.values().find(|table| table.name == name)
+    }
+
+    /// Segments of sealed generations, oldest first.
+    pub(crate) fn sealed_logs(&self) -> Vec<Arc<SealedLog>> {
+        self.generations.iter().filter_map(|generation| generation.log.clone()).collect()
+    }
+
+    /// The commit lock is held: every non-empty memtable is replaced by a new one and waits for its flush.
+    pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) {
+        let mut memtables = Vec::new();
+        for (id, memtable_writer) in &mut writer.memtables {
+            let Some(table) = self.tables.get(id) else { continue };
+            let state = table.state.load_full();
+            if state.active.is_empty() {
+                continue;
+            }
+            let (new_writer, active) = self.new_memtable();
+            *memtable_writer = new_writer;
+            let mut sealed = Vec::with_capacity(state.sealed.len() + 1);
+            sealed.push(state.active.clone());
+            sealed.extend_from_slice(&state.sealed);
+            memtables.push((*id, state.active.clone()));
+            table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone() }));
+        }
+        self.generations.push_back(Arc::new(Generation { log, next_log, memtables }));
+    }
+
+    /// Puts a new tree into a table's state; `flushed` are memtables that it now contains.
+    pub(crate) fn install(&mut self, id: TableId, tree: Arc<Tree>, flushed: &[Arc<Memtable>]) {
+        let Some(table) = self.tables.get(&id) else { return };
+        let state = table.state.load_full();
+        let live: HashSet<FileNumber> = tree.files().map(|(_, file)| file.meta.number).collect();
+        for (_, file) in state.tree.files() {
+            if !live.contains(&file.meta.number) {
+                file.mark_obsolete();
+            }
+        }
+        let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
+        table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree }));
+    }
+}

@@ -1,0 +1,398 @@
+//! The database: one directory, one log, one manifest, one clock, many tables.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
+use mycelium_cache::BlockCache;
+use mycelium_encoding::Schema;
+use mycelium_manifest::{FileMeta, KeyRange, Manifest, TableRecord, VersionEdit};
+use mycelium_sst::{OpenOptions, SstFile};
+use mycelium_vfs::{AccessPattern, Disk, FileLock};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+
+use crate::background::{RateLimiter, Signals, Threads};
+use crate::batch::WriteBatch;
+use crate::core::Core;
+use crate::events::Event;
+use crate::metrics::Counters;
+use crate::options::{Durability, Options, TableOptions};
+use crate::snapshot::{Snapshot, SnapshotRegistry};
+use crate::table::{Table, TableDefinition, TableShared};
+use crate::tree::{Graveyard, OpenFile, Tree};
+use crate::write::CommitQueue;
+
+/// Everything that handles, tables, iterators and background threads share.
+pub(crate) struct Inner {
+    /// Tells databases of one process apart.
+    pub(crate) identity: u64,
+    pub(crate) directory: PathBuf,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) commits: CommitQueue,
+    /// `None` in a database opened read-only.
+    manifest: Mutex<Option<Manifest>>,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) snapshots: Arc<SnapshotRegistry>,
+    /// The newest sequence number that reads may see.
+    pub(crate) visible: AtomicU64,
+    pub(crate) throttle: AtomicU8,
+    pub(crate) graveyard: Arc<Graveyard>,
+    /// Held while files are being removed, so that a checkpoint's files stay.
+    pub(crate) removal: Mutex<()>,
+    pub(crate) counters: Counters,
+    pub(crate) signals: Signals,
+    pub(crate) limiter: RateLimiter,
+    pub(crate) background_space: Mutex<Option<Error>>,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    closed: AtomicBool,
+    /// Held for the life of the handle, so that no second process opens the directory.
+    _lock: Option<Box<dyn FileLock>>,
+}
+
+/// The parts that recovery hands over.
+pub(crate) struct Recovered {
+    pub(crate) directory: PathBuf,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) commits: CommitQueue,
+    pub(crate) manifest: Option<Manifest>,
+    pub(crate) core: Core,
+    pub(crate) last_sequence: SequenceNumber,
+    pub(crate) graveyard: Arc<Graveyard>,
+    pub(crate) lock: Option<Box<dyn FileLock>>,
+}
+
+static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+
+impl Inner {
+    pub(crate) fn new(options: Options, parts: Recovered) -> Self {
+        Self {
+            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
+            directory: parts.directory,
+            disk: options.disk.clone(),
+            limiter: RateLimiter::new(options.rate_limit_bytes_per_second),
+            options,
+            cache: parts.cache,
+            commits: parts.commits,
+            manifest: Mutex::new(parts.manifest),
+            core: Mutex::new(parts.core),
+            snapshots: Arc::default(),
+            visible: AtomicU64::new(parts.last_sequence),
+            throttle: AtomicU8::new(0),
+            graveyard: parts.graveyard,
+            removal: Mutex::new(()),
+            counters: Counters::default(),
+            signals: Signals::default(),
+            background_space: Mutex::new(None),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            closed: AtomicBool::new(false),
+            _lock: parts.lock,
+        }
+    }
+
+    /// From now on every write fails with [`ErrorKind::ReadOnly`]; reads go on.
+    #[cold]
+    pub(crate) fn latch(&self, error: &Error) {
+        let mut failure = self.failure.lock();
+        if failure.is_none() {
+            tracing::error!(%error, "the database is read-only from now on");
+            *failure = Some(error.duplicate());
+        }
+        self.failed.store(true, Ordering::Release);
+        drop(failure);
+        self.wake_background();
+    }
+
+    /// Fails if the database was latched, closed or opened read-only.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) || self.options.read_only {
+            return Err(self.refusal());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self) -> Error {
+        if let Some(error) = &*self.failure.lock() {
+            return Error::new(ErrorKind::ReadOnly, "the database is read-only after an earlier error")
+                .caused_by(error.to_string());
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Error::new(ErrorKind::Closed, "the database was closed");
+        }
+        Error::new(ErrorKind::ReadOnly, "the database was opened read-only")
+    }
+
+    /// The manifest, locked: whoever holds it is the only one to change versions.
+    pub(crate) fn manifest(&self) -> Result<MappedMutexGuard<'_, Manifest>> {
+        MutexGuard::try_map(self.manifest.lock(), Option::as_mut)
+            .map_err(|_| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))
+    }
+
+    #[inline]
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
+        if let Some(listener) = &self.options.listener {
+            listener.on_event(&event());
+        }
+    }
+
+    pub(crate) fn sync_directory(&self) -> Result<()> {
+        self.disk.sync_directory(&self.directory).inspect_err(|error| self.latch(error))
+    }
+
+    pub(crate) fn open_file(&self, meta: &Arc<FileMeta>) -> Result<Arc<OpenFile>> {
+        open_sst(&*self.disk, &self.directory, &self.cache, meta)
+            .map(|sst| OpenFile::new(meta.clone(), sst, self.graveyard.clone()))
+    }
+
+    /// Ends the log cleanly. Idempotent.
+    pub(crate) fn close(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) || self.options.read_only {
+            return Ok(());
+        }
+        if self.failed.load(Ordering::Acquire) {
+            return Err(self.refusal());
+        }
+        let mut writer = self.commits.writer.lock();
+        for log in self.core.lock().sealed_logs() {
+            log.sync()?;
+        }
+        writer.log()?.sync()
+    }
+
+    fn create_table(self: &Arc<Self>, name: &str, definition: TableDefinition) -> Result<Table> {
+        self.check_writable()?;
+        if name.is_empty() || name.len() > 255 || name.contains(['/', '\0', '\n']) {
+            return Err(Error::invalid("a table's name has 1 to 255 bytes and no slash, NUL or line feed"));
+        }
+        definition.options.check()?;
+        let mut writer = self.commits.writer.lock();
+        let mut manifest = self.manifest()?;
+        if self.core.lock().table_named(name).is_some() {
+            return Err(Error::invalid(format!("table {name} exists")));
+        }
+        let id = TableId(manifest.state().next_table_id);
+        let record =
+            TableRecord { id, name: name.into(), definition: definition.encode(), layout: "row(packed)".into() };
+        let (memtable_writer, active) = self.core.lock().new_memtable();
+        let shared = TableShared::new(&record, &self.options.merge_operators, active, Tree::empty())?;
+        let mut edit = VersionEdit::default();
+        edit.created_tables.push(record);
+        let shared = Arc::new(shared);
+        self.apply_edit(&mut manifest, edit, &[], |core| {
+            core.tables.insert(id, shared.clone());
+            Vec::new()
+        })?;
+        writer.memtables.push((id, memtable_writer));
+        Ok(Table { shared, database: self.clone() })
+    }
+
+    fn drop_table(&self, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.commits.writer.lock();
+        let mut manifest = self.manifest()?;
+        let table = self.core.lock().table_named(name).cloned();
+        let Some(table) = table else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
+        };
+        let mut edit = VersionEdit::default();
+        edit.dropped_tables.push(table.id);
+        self.apply_edit(&mut manifest, edit, &[], |core| {
+            core.tables.remove(&table.id);
+            Vec::new()
+        })?;
+        writer.memtables.retain(|(id, _)| *id != table.id);
+        table.dropped.store(true, Ordering::Release);
+        for (_, file) in table.state.load().tree.files() {
+            file.mark_obsolete();
+        }
+        drop(manifest);
+        self.wake_background();
+        Ok(())
+    }
+}
+
+/// Opens a file that a manifest names.
+pub(crate) fn open_sst(
+    disk: &dyn Disk,
+    directory: &Path,
+    cache: &Arc<BlockCache>,
+    meta: &FileMeta,
+) -> Result<Arc<SstFile>> {
+    let path = directory.join(FileKind::Sst.name(meta.number));
+    let file = disk.open(&path, AccessPattern::Random)?;
+    if file.len() != meta.size {
+        return Err(Error::corruption("length of the file").in_file(path).at(0).expected(meta.size, file.len()));
+    }
+    SstFile::open(
+        file,
+        &path,
+        meta.number,
+        cache.clone(),
+        OpenOptions { sequence_override: meta.sequence_override, ..OpenOptions::default() },
+    )
+}
+
+/// A handle to an open database. Cheap to clone; all methods may be called from any thread. The database is closed when
+/// the last clone is dropped; tables and iterators can be read beyond that.
+///
+/// ```
+/// use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions, WriteBatch};
+/// # use std::sync::Arc;
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// let database = Database::open("example", options)?;
+/// let accounts = database.create_table("accounts", TableOptions::default())?;
+/// let audit = database.create_table("audit", TableOptions::default())?;
+///
+/// let mut batch = WriteBatch::new();
+/// batch.put(&accounts, b"alice", b"90").put(&accounts, b"bob", b"10").put(&audit, b"1", b"alice -> bob: 10");
+/// database.write(&batch, Durability::Sync)?;
+///
+/// let before = database.snapshot();
+/// accounts.put(b"alice", b"0", Durability::Os)?;
+/// let at_snapshot = accounts.multi_get(&[b"alice"], &ReadOptions::at(&before))?;
+/// assert_eq!(at_snapshot[0].as_deref(), Some(&b"90"[..]));
+/// database.close()?;
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) inner: Arc<Inner>,
+    threads: Arc<Threads>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Database({})", self.inner.directory.display())
+    }
+}
+
+impl Database {
+    /// Opens the database in `directory`, creating it if the options say so, and recovers it.
+    ///
+    /// Recovery replays the log, writes what it held as level-0 files and removes orphans. It may be interrupted at any
+    /// point and run again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says;
+    /// [`ErrorKind::Unsupported`] for a newer format or a merge operator that is not registered.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        options.check()?;
+        let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);
+        let threads = Arc::new(Threads::start(&inner)?);
+        inner.wake_background();
+        Ok(Self { inner, threads })
+    }
+
+    /// Creates a key-value table: keys and values are byte strings.
+    pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
+        self.inner.create_table(name, TableDefinition { schema: None, options })
+    }
+
+    /// Creates a table of typed columns with a primary key.
+    pub fn create_typed_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Table> {
+        if options.merge_operator.is_some() {
+            return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
+        }
+        self.inner.create_table(name, TableDefinition { schema: Some(schema), options })
+    }
+
+    /// A handle to the table with this name; [`ErrorKind::NotFound`] if there is none.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let shared = self.inner.core.lock().table_named(name).cloned();
+        match shared {
+            Some(shared) => Ok(Table { shared, database: self.inner.clone() }),
+            None => Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}"))),
+        }
+    }
+
+    /// The names of all tables, in order of creation.
+    pub fn table_names(&self) -> Vec<String> {
+        self.inner.core.lock().tables.values().map(|table| table.name.clone()).collect()
+    }
+
+    /// Drops a table and all its rows. Durable when it returns; iterators already open go on.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.inner.drop_table(name)
+    }
+
+    /// Commits a batch: all of it or nothing, at consecutive sequence numbers, of which the last is returned.
+    pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.inner.write(batch, durability)
+    }
+
+    /// Makes everything written so far, whatever its durability, survive power loss.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.sync_all()
+    }
+
+    /// The present state, kept readable until the handle's last clone is dropped.
+    pub fn snapshot(&self) -> Snapshot {
+        self.inner.snapshots.take(&self.inner.visible)
+    }
+
+    /// The newest sequence number that reads see.
+    pub fn last_sequence(&self) -> SequenceNumber {
+        self.inner.visible.load(Ordering::Acquire)
+    }
+
+    /// Writes all memtables to level 0 and returns when the files are visible.
+    pub fn flush(&self) -> Result<()> {
+        self.inner.check_writable()?;
+        {
+            let mut writer = self.inner.commits.writer.lock();
+            self.inner.wait_for_flush(&mut writer)?;
+            self.inner.seal_generation(&mut writer)?;
+        }
+        self.inner.wait_until(|inner| inner.core.lock().generations.is_empty())
+    }
+
+    /// Runs the most urgent background job in this thread; `false` if there is none. The only way jobs run in
+    /// [`crate::Background::Manual`].
+    pub fn step(&self) -> Result<bool> {
+        self.inner.step()
+    }
+
+    /// Returns when no flush or compaction is left to do.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.inner.wait_idle()
+    }
+
+    /// Merges all of a table's files into one run, flushing it first; deletes and versions that no snapshot needs go.
+    pub fn compact(&self, table: &Table) -> Result<()> {
+        self.compact_range(table, None, None)
+    }
+
+    /// As [`Database::compact`], for the files that overlap `[lower, upper)`; `None` is unbounded.
+    pub fn compact_range(&self, table: &Table, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+        self.flush()?;
+        let whole = KeyRange::hull(table.shared.state.load().tree.files().map(|(_, file)| &*file.meta));
+        let Some(mut range) = whole else { return Ok(()) };
+        if let Some(lower) = lower {
+            range.smallest = range.smallest.max(lower.to_vec());
+        }
+        if let Some(upper) = upper
+            && range.contains(upper)
+        {
+            range = KeyRange::exclusive(range.smallest, upper);
+        }
+        self.inner.compact_range(&table.shared, Some(&range))
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.inner.directory
+    }
+
+    /// Stops background work, persists the log and releases the lock on the directory. Memtables are not flushed: the log
+    /// holds them. Other clones of the handle fail from now on, as writes through tables do.
+    pub fn close(self) -> Result<()> {
+        self.threads.stop();
+        self.inner.close()
+    }
+}

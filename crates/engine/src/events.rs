@@ -1,0 +1,95 @@
+//! Events: what the engine tells a listener while it works.
+
+use mycelium_base::{FileNumber, TableId};
+
+/// Why writers wait.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StallCause {
+    /// All memtable memory is taken and the flush has not caught up.
+    Memory,
+    /// A table has too many level-0 runs.
+    Level0Runs,
+    /// A table has too many bytes awaiting compaction.
+    Debt,
+}
+
+/// Something that happened. New events may be added.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A generation of memtables is about to be written.
+    FlushBegin {
+        /// Bytes of memory it takes.
+        memory_bytes: usize,
+    },
+    /// A generation of memtables is on disk and visible.
+    FlushEnd {
+        /// The files written, with their table.
+        files: Vec<(TableId, FileNumber)>,
+        /// Their bytes.
+        bytes: u64,
+        /// Seconds it took.
+        seconds: f64,
+    },
+    /// A compaction begins.
+    CompactionBegin {
+        /// The table.
+        table: TableId,
+        /// Levels and numbers of the input files.
+        inputs: Vec<(usize, FileNumber)>,
+        /// The level that the outputs go to.
+        output_level: usize,
+        /// Why it was picked.
+        reason: String,
+    },
+    /// A compaction's outputs are visible and its inputs are gone.
+    CompactionEnd {
+        /// The table.
+        table: TableId,
+        /// Numbers of the output files.
+        outputs: Vec<FileNumber>,
+        /// The level they are on.
+        output_level: usize,
+        /// Bytes of the inputs.
+        bytes_read: u64,
+        /// Bytes of the outputs; 0 if files were moved.
+        bytes_written: u64,
+        /// Seconds it took.
+        seconds: f64,
+    },
+    /// Writers begin to be slowed or stopped.
+    StallBegin {
+        /// Why.
+        cause: StallCause,
+        /// Whether they are stopped, not only slowed.
+        stopped: bool,
+    },
+    /// Writers run freely again.
+    StallEnd {
+        /// Seconds since the stall began.
+        seconds: f64,
+    },
+    /// A new log segment receives the writes.
+    LogSwitched {
+        /// Its number.
+        segment: FileNumber,
+    },
+    /// A file was removed from the disk.
+    FileRemoved {
+        /// Its number.
+        file: FileNumber,
+    },
+    /// Background work failed. Out of space is tried again; anything else latches the database read-only.
+    BackgroundError {
+        /// The error's text.
+        message: String,
+        /// Whether the database is now read-only.
+        latched: bool,
+    },
+}
+
+/// Receives events, from the threads in which they happen. Must be quick and must not call the database.
+pub trait EventListener: Send + Sync {
+    /// Called for every event.
+    fn on_event(&self, event: &Event);
+}

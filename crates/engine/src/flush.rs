@@ -1,0 +1,266 @@
+//! Flush: a generation of memtables becomes level-0 files.
+//!
+//! 1. Take the oldest sealed generation. Generations are flushed in order, one at a time.
+//! 2. Write one SST per memtable (the compaction job with one input), synced, then sync the directory.
+//! 3. One manifest edit adds all of them and moves the oldest needed log segment past the generation's: a batch across
+//!    tables is in the files of all its tables or in none.
+//! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use mycelium_base::{FileKind, FileNumber, Result, TableId};
+use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
+use mycelium_compaction::partitioner::FixedPartitioner;
+use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
+use mycelium_memtable::Memtable;
+use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
+use mycelium_vfs::WritableFile;
+
+use crate::core::Generation;
+use crate::database::Inner;
+use crate::events::Event;
+use crate::options::{TableOptions, for_level};
+use crate::table::TableShared;
+use crate::tree::{OpenFile, Tree};
+
+/// The manifest's record of a finished file.
+pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
+    FileMeta {
+        number,
+        size: summary.size,
+        checksum: summary.checksum,
+        smallest: summary.smallest.clone(),
+        largest: summary.largest.clone(),
+        largest_exclusive: summary.largest_exclusive,
+        min_sequence: summary.min_sequence,
+        max_sequence: summary.max_sequence,
+        entry_count: summary.entry_count,
+        delete_count: summary.delete_count,
+        range_delete_count: summary.range_delete_count,
+        sequence_override: None,
+        created_at_edit: 0,
+    }
+}
+
+/// How files of a level are written.
+pub(crate) fn writer_options(options: &TableOptions, level: usize) -> SstWriterOptions {
+    SstWriterOptions {
+        block_size: options.block_size,
+        restart_interval: options.restart_interval,
+        compression: for_level(&options.compression, level, Compression::None),
+        filter_bits_per_key: for_level(&options.filter_bits, level, 10),
+        ..SstWriterOptions::default()
+    }
+}
+
+/// Creates output files and removes them again if the job fails.
+pub(crate) struct OutputFiles<'a> {
+    inner: &'a Inner,
+    created: Vec<(FileNumber, PathBuf)>,
+    kept: bool,
+}
+
+impl<'a> OutputFiles<'a> {
+    pub(crate) fn new(inner: &'a Inner) -> Self {
+        Self { inner, created: Vec::new(), kept: false }
+    }
+
+    pub(crate) fn create(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
+        let number = self.inner.core.lock().numbers.allocate();
+        let path = self.inner.directory.join(FileKind::Sst.name(number));
+        let file = self.inner.disk.create(&path)?;
+        self.created.push((number, path));
+        Ok((number, file))
+    }
+
+    /// The manifest names the files now.
+    pub(crate) fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for OutputFiles<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        for (_, path) in &self.created {
+            // What cannot be removed now is an orphan, and goes at the next open.
+            drop(self.inner.disk.remove(path));
+        }
+    }
+}
+
+struct FlushContext<'f, 'a> {
+    files: &'f mut OutputFiles<'a>,
+}
+
+impl JobContext for FlushContext<'_, '_> {
+    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
+        self.files.create()
+    }
+
+    fn is_base(&mut self, _key: &[u8]) -> bool {
+        false
+    }
+
+    fn is_base_range(&mut self, _start: &[u8], _end: &[u8]) -> bool {
+        false
+    }
+
+    fn wrote(&mut self, bytes: u64) -> Result<()> {
+        self.files.inner.limit_rate(bytes);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Flushes the oldest generation, if there is one and no other thread is at it.
+    pub(crate) fn flush_oldest(&self) -> Result<bool> {
+        let generation = {
+            let mut core = self.core.lock();
+            if core.flushing {
+                return Ok(false);
+            }
+            let Some(generation) = core.generations.front().cloned() else { return Ok(false) };
+            core.flushing = true;
+            generation
+        };
+        let result = self.flush_generation(&generation);
+        self.core.lock().flushing = false;
+        self.wake_background();
+        result.map(|()| true)
+    }
+
+    fn flush_generation(&self, generation: &Generation) -> Result<()> {
+        let started = Instant::now();
+        let memory_bytes = generation.memtables.iter().map(|(_, memtable)| memtable.memory_usage()).sum();
+        self.emit(|| Event::FlushBegin { memory_bytes });
+        let mut outputs = OutputFiles::new(self);
+        let mut flushed = Vec::new();
+        for (id, memtable) in &generation.memtables {
+            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
+            let output = self.write_memtable(&table, memtable, &mut outputs)?;
+            flushed.push((*id, memtable.clone(), output));
+        }
+        self.sync_directory()?;
+        self.install_flush(generation, &flushed, &mut outputs)?;
+        if let Some(log) = &generation.log
+            && let Err(error) = self.disk.remove(&self.directory.join(FileKind::Wal.name(log.number)))
+        {
+            // The manifest says that the segment is not needed: it goes at the next open.
+            tracing::warn!(%error, "cannot remove a flushed log segment");
+        }
+        let bytes = flushed.iter().flat_map(|(_, _, output)| &output.files).map(|(_, summary)| summary.size).sum();
+        self.counters.flush_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        for (_, _, output) in &flushed {
+            self.counters.add_flush_stages(output.stages);
+        }
+        self.emit(|| Event::FlushEnd {
+            files: flushed.iter().flat_map(|(id, _, output)| output.files.iter().map(|(n, _)| (*id, *n))).collect(),
+            bytes,
+            seconds: started.elapsed().as_secs_f64(),
+        });
+        Ok(())
+    }
+
+    fn write_memtable(
+        &self,
+        table: &TableShared,
+        memtable: &Arc<Memtable>,
+        outputs: &mut OutputFiles<'_>,
+    ) -> Result<JobOutput> {
+        let input = JobInput {
+            entries: memtable.cursor(),
+            range_deletes: memtable.range_deletes(),
+            snapshots: self.snapshots.live(),
+            combiner: table.combiner.clone(),
+            lower: None,
+            upper: None,
+            writer: writer_options(&table.definition.options, 0),
+        };
+        // A flush makes one file, whatever its size: level-0 runs are single files.
+        job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut FlushContext { files: outputs })
+    }
+
+    fn install_flush(
+        &self,
+        generation: &Generation,
+        flushed: &[(TableId, Arc<Memtable>, JobOutput)],
+        outputs: &mut OutputFiles<'_>,
+    ) -> Result<()> {
+        let mut manifest = self.manifest()?;
+        let mut edit = VersionEdit::default();
+        edit.oldest_wal = Some(generation.next_log);
+        for (id, _, output) in flushed {
+            if self.core.lock().tables.contains_key(id) {
+                for (number, summary) in &output.files {
+                    edit.add_file(*id, 0, RunPlace::Newest, Arc::new(file_meta(*number, summary)));
+                }
+            }
+        }
+        let opened = self.open_outputs(flushed.iter().flat_map(|(_, _, output)| output.files.iter()))?;
+        self.apply_edit(&mut manifest, edit, &opened, |core| {
+            core.generations.pop_front();
+            flushed.iter().map(|(id, memtable, _)| (*id, memtable.clone())).collect()
+        })?;
+        outputs.keep();
+        Ok(())
+    }
+
+    /// Opens files just written, by number; they enter a tree with the edit that adds them.
+    pub(crate) fn open_outputs<'s>(
+        &self,
+        files: impl Iterator<Item = &'s (FileNumber, SstSummary)>,
+    ) -> Result<Vec<Arc<OpenFile>>> {
+        files.map(|(number, summary)| self.open_file(&Arc::new(file_meta(*number, summary)))).collect()
+    }
+
+    /// Applies an edit to the manifest and then to the tables' states. `opened` are the files it adds; `change` adjusts the
+    /// core in the same critical section and names memtables that the new trees contain.
+    pub(crate) fn apply_edit(
+        &self,
+        manifest: &mut mycelium_manifest::Manifest,
+        edit: VersionEdit,
+        opened: &[Arc<OpenFile>],
+        change: impl FnOnce(&mut crate::core::Core) -> Vec<(TableId, Arc<Memtable>)>,
+    ) -> Result<()> {
+        if let Err(error) = manifest.apply(&edit) {
+            if error.kind() != mycelium_base::ErrorKind::NoSpace || manifest.is_poisoned() {
+                self.latch(&error);
+            }
+            return Err(error);
+        }
+        let mut touched: Vec<TableId> = edit.added_files.iter().map(|added| added.table).collect();
+        touched.extend(edit.removed_files.iter().map(|removed| removed.table));
+        touched.sort_unstable();
+        touched.dedup();
+        let mut core = self.core.lock();
+        let flushed = change(&mut core);
+        for id in flushed.iter().map(|(id, _)| *id) {
+            if !touched.contains(&id) {
+                touched.push(id);
+            }
+        }
+        for id in touched {
+            let Some(table) = core.tables.get(&id) else { continue };
+            let Some(new) = manifest.state().tables.get(&id) else { continue };
+            let old = table.state.load().tree.clone();
+            let known: HashMap<FileNumber, &Arc<OpenFile>> =
+                old.files().map(|(_, file)| file).chain(opened).map(|file| (file.meta.number, file)).collect();
+            let tree = Tree::new(new.version.clone(), |meta| match known.get(&meta.number) {
+                Some(file) => Ok((*file).clone()),
+                None => self.open_file(meta),
+            })?;
+            let memtables: Vec<_> = flushed.iter().filter(|(table, _)| *table == id).map(|(_, m)| m.clone()).collect();
+            core.install(id, Arc::new(tree), &memtables);
+        }
+        self.update_throttle(&core);
+        Ok(())
+    }
+}

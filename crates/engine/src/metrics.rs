@@ -1,0 +1,242 @@
+//! Metrics: counters kept while the engine works, and a snapshot of them together with the state of the tree.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mycelium_base::limits::MAX_LEVELS;
+use mycelium_cache::CacheStats;
+use mycelium_compaction::job::StageTimes;
+use mycelium_merge::StreamCounters;
+use parking_lot::Mutex;
+
+use crate::database::{Database, Inner};
+
+/// Counters since the database was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: AtomicU64,
+    pub(crate) operations: AtomicU64,
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) flushes: AtomicU64,
+    pub(crate) flush_bytes: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) trivial_moves: AtomicU64,
+    pub(crate) ingested_bytes: AtomicU64,
+    pub(crate) slowdowns: AtomicU64,
+    pub(crate) slowdown_nanoseconds: AtomicU64,
+    pub(crate) stops: AtomicU64,
+    pub(crate) stop_nanoseconds: AtomicU64,
+    pub(crate) recovered_records: AtomicU64,
+    read_by_level: [AtomicU64; MAX_LEVELS],
+    written_by_level: [AtomicU64; MAX_LEVELS],
+    stages: Mutex<Stages>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Stages {
+    flush: StageTimes,
+    compaction: StageTimes,
+    entries: StreamCounters,
+}
+
+impl Counters {
+    pub(crate) fn add_flush_stages(&self, stages: StageTimes) {
+        self.stages.lock().flush += stages;
+    }
+
+    pub(crate) fn add_compaction_stages(&self, stages: StageTimes, entries: StreamCounters) {
+        let mut all = self.stages.lock();
+        all.compaction += stages;
+        all.entries += entries;
+    }
+
+    pub(crate) fn add_compaction(&self, output_level: usize, bytes_read: u64, bytes_written: u64) {
+        self.compactions.fetch_add(1, Ordering::Relaxed);
+        if let (Some(read), Some(written)) =
+            (self.read_by_level.get(output_level), self.written_by_level.get(output_level))
+        {
+            read.fetch_add(bytes_read, Ordering::Relaxed);
+            written.fetch_add(bytes_written, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One level of one table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LevelMetrics {
+    /// The level.
+    pub level: usize,
+    /// Its runs.
+    pub runs: usize,
+    /// Its files.
+    pub files: usize,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Entries in its files.
+    pub entries: u64,
+    /// How urgent its compaction is; 1.0 is due.
+    pub score: f64,
+}
+
+/// One table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TableMetrics {
+    /// Its name.
+    pub name: String,
+    /// Its levels, down to the last that holds files.
+    pub levels: Vec<LevelMetrics>,
+    /// Bytes of its memtables.
+    pub memtable_bytes: u64,
+    /// Entries in its memtables.
+    pub memtable_entries: u64,
+    /// Runs that a point read may have to look at: its read amplification.
+    pub read_amplification: usize,
+    /// Bytes of all levels over the bytes of the last: an upper estimate of its space amplification.
+    pub space_amplification: f64,
+    /// Bytes that compaction has yet to rewrite.
+    pub debt_bytes: u64,
+}
+
+/// What the database is doing and has done since it was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// The tables.
+    pub tables: Vec<TableMetrics>,
+    /// Batches committed.
+    pub batches: u64,
+    /// Operations committed.
+    pub operations: u64,
+    /// Bytes appended to the log.
+    pub log_bytes: u64,
+    /// Generations flushed.
+    pub flushes: u64,
+    /// Bytes they wrote.
+    pub flush_bytes: u64,
+    /// Bytes of bulk-ingested files.
+    pub ingested_bytes: u64,
+    /// Compactions, trivial moves included.
+    pub compactions: u64,
+    /// Compactions that only moved files.
+    pub trivial_moves: u64,
+    /// Bytes that compactions read, by output level.
+    pub compaction_read_by_level: Vec<u64>,
+    /// Bytes that compactions wrote, by output level.
+    pub compaction_written_by_level: Vec<u64>,
+    /// (log + flush + compaction bytes) / log bytes.
+    pub write_amplification: f64,
+    /// Entries that went through compactions.
+    pub compaction_entries: StreamCounters,
+    /// Time of flushes by stage, nanoseconds.
+    pub flush_stages: StageTimes,
+    /// Time of compactions by stage, nanoseconds.
+    pub compaction_stages: StageTimes,
+    /// Writes slowed.
+    pub slowdowns: u64,
+    /// Seconds they were.
+    pub slowdown_seconds: f64,
+    /// Times writers were stopped.
+    pub stops: u64,
+    /// Seconds they were.
+    pub stop_seconds: f64,
+    /// Bytes of all memtables.
+    pub memtable_bytes: u64,
+    /// Generations waiting for their flush.
+    pub sealed_generations: usize,
+    /// Compactions running now.
+    pub running_compactions: usize,
+    /// Live snapshots.
+    pub snapshots: usize,
+    /// The oldest live snapshot's sequence number.
+    pub oldest_snapshot: Option<u64>,
+    /// Seconds it has been held.
+    pub oldest_snapshot_seconds: f64,
+    /// Entries committed since it was taken: what it may keep compaction from dropping.
+    pub oldest_snapshot_lag: u64,
+    /// Bytes of files that no version names any more but iterators or snapshots' readers still hold.
+    pub pinned_bytes: u64,
+    /// The block cache.
+    pub cache: CacheStats,
+    /// Log records replayed when the database was opened.
+    pub recovered_records: u64,
+}
+
+impl Database {
+    /// A snapshot of all metrics. O(files); takes the engine's lock for that long.
+    pub fn metrics(&self) -> Metrics {
+        self.inner.metrics()
+    }
+}
+
+impl Inner {
+    fn metrics(&self) -> Metrics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.counters;
+        let stages = *c.stages.lock();
+        let written: Vec<u64> = c.written_by_level.iter().map(load).collect();
+        let total = load(&c.log_bytes) + load(&c.flush_bytes) + written.iter().sum::<u64>();
+        let oldest = self.snapshots.oldest();
+        let visible = self.visible.load(Ordering::Acquire);
+        let (tables, sealed_generations, running_compactions) = {
+            let core = self.core.lock();
+            let tables: Vec<TableMetrics> = core.tables.values().map(|table| table_metrics(table)).collect();
+            (tables, core.generations.len(), core.busy.job_count())
+        };
+        Metrics {
+            memtable_bytes: tables.iter().map(|table| table.memtable_bytes).sum(),
+            tables,
+            batches: load(&c.batches),
+            operations: load(&c.operations),
+            log_bytes: load(&c.log_bytes),
+            flushes: load(&c.flushes),
+            flush_bytes: load(&c.flush_bytes),
+            ingested_bytes: load(&c.ingested_bytes),
+            compactions: load(&c.compactions),
+            trivial_moves: load(&c.trivial_moves),
+            compaction_read_by_level: c.read_by_level.iter().map(load).collect(),
+            compaction_written_by_level: written,
+            write_amplification: total as f64 / load(&c.log_bytes).max(1) as f64,
+            compaction_entries: stages.entries,
+            flush_stages: stages.flush,
+            compaction_stages: stages.compaction,
+            slowdowns: load(&c.slowdowns),
+            slowdown_seconds: load(&c.slowdown_nanoseconds) as f64 / 1e9,
+            stops: load(&c.stops),
+            stop_seconds: load(&c.stop_nanoseconds) as f64 / 1e9,
+            sealed_generations,
+            running_compactions,
+            snapshots: self.snapshots.count(),
+            oldest_snapshot: oldest.map(|(sequence, _)| sequence),
+            oldest_snapshot_seconds: oldest.map_or(0.0, |(_, seconds)| seconds),
+            oldest_snapshot_lag: oldest.map_or(0, |(sequence, _)| visible - sequence),
+            pinned_bytes: self.graveyard.pinned_bytes(),
+            cache: self.cache.stats(),
+            recovered_records: load(&c.recovered_records),
+        }
+    }
+}
+
+fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
+    let state = table.state.load();
+    let version = &state.tree.version;
+    let scores = table.policy.scores(version);
+    let deepest = version.last_level().map_or(0, |level| level + 1);
+    let levels: Vec<LevelMetrics> = (0..deepest)
+        .map(|level| LevelMetrics {
+            level,
+            runs: version.level(level).runs.len(),
+            files: version.level(level).file_count(),
+            bytes: version.level_bytes(level),
+            entries: version.level(level).files().map(|file| file.entry_count).sum(),
+            score: scores.get(level).copied().unwrap_or(0.0),
+        })
+        .collect();
+    let last = levels.last().map_or(0, |level| level.bytes);
+    TableMetrics {
+        name: table.name.clone(),
+        memtable_bytes: state.memtables().map(|memtable| memtable.memory_usage() as u64).sum(),
+        memtable_entries: state.memtables().map(|memtable| memtable.entry_count()).sum(),
+        read_amplification: levels.iter().map(|level| level.runs).sum(),
+        space_amplification: if last == 0 { 1.0 } else { version.total_bytes() as f64 / last as f64 },
+        debt_bytes: table.policy.debt_bytes(version),
+        levels,
+    }
+}

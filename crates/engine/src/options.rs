@@ -1,0 +1,376 @@
+//! What a caller chooses when opening a database, creating a table, reading and writing.
+//!
+//! Nothing here decides how an existing file is read: formats, compression and layout travel with the files.
+
+use std::sync::Arc;
+
+use mycelium_base::coding::{Reader, put_bytes, put_varint};
+use mycelium_base::limits::MAX_LEVELS;
+use mycelium_base::{Combiner, Error, Result};
+use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+use mycelium_sst::Compression;
+use mycelium_vfs::{Disk, LocalDisk};
+pub use mycelium_wal::RecoveryMode;
+
+use crate::events::EventListener;
+use crate::snapshot::Snapshot;
+
+/// Who runs flushes and compactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Background {
+    /// That many threads of the database's own; one of them is kept for flushes.
+    Threads(usize),
+    /// The caller, one job at a time, through [`crate::Database::step`]; a writer that must wait runs jobs itself.
+    /// Everything then happens in one thread, in an order that depends on the calls alone.
+    Manual,
+}
+
+/// How far a write must have got when the call returns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub enum Durability {
+    /// In the process: lost if the process dies before the log's buffer fills or a stronger write follows.
+    Buffered,
+    /// Handed to the operating system: survives the death of the process, not of the machine.
+    #[default]
+    Os,
+    /// On the disk: survives power loss.
+    Sync,
+}
+
+/// Options of a database.
+#[derive(Clone)]
+pub struct Options {
+    /// The disk. Default: local files.
+    pub disk: Arc<dyn Disk>,
+    /// Create the database if the directory holds none. Default: true.
+    pub create_if_missing: bool,
+    /// Refuse all writes and run no background work. Default: false.
+    pub read_only: bool,
+    /// Bytes that all memtables together may take; half of it makes a generation that is flushed. Default: 128 MiB.
+    pub memory_budget: usize,
+    /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
+    pub cache_bytes: u64,
+    /// Who runs flushes and compactions. Default: two threads.
+    pub background: Background,
+    /// What recovery does about a torn log. Default: tolerate a torn tail.
+    pub recovery: RecoveryMode,
+    /// Bytes a second that flushes and compactions may write; `None` is unlimited. Default: `None`.
+    pub rate_limit_bytes_per_second: Option<u64>,
+    /// Level-0 runs of a table at which writers are slowed. Default: 20.
+    pub slowdown_level0_runs: usize,
+    /// Level-0 runs of a table at which writers stop. Default: 36.
+    pub stop_level0_runs: usize,
+    /// Bytes awaiting compaction in a table at which writers are slowed; four times as much stops them. Default: 64 GiB.
+    pub slowdown_debt_bytes: u64,
+    /// Key ranges into which one large compaction is cut to run in parallel. Default: 1.
+    pub subcompactions: usize,
+    /// Is told of flushes, compactions, stalls and errors. Default: none.
+    pub listener: Option<Arc<dyn EventListener>>,
+    /// The merge operators that tables may name. Default: none.
+    pub merge_operators: Vec<Arc<dyn Combiner>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            disk: Arc::new(LocalDisk),
+            create_if_missing: true,
+            read_only: false,
+            memory_budget: 128 << 20,
+            cache_bytes: 256 << 20,
+            background: Background::Threads(2),
+            recovery: RecoveryMode::default(),
+            rate_limit_bytes_per_second: None,
+            slowdown_level0_runs: 20,
+            stop_level0_runs: 36,
+            slowdown_debt_bytes: 64 << 30,
+            subcompactions: 1,
+            listener: None,
+            merge_operators: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.memory_budget < 4096 {
+            return Err(Error::invalid("the memory budget must be at least 4096 bytes"));
+        }
+        if self.slowdown_level0_runs == 0 || self.stop_level0_runs < self.slowdown_level0_runs {
+            return Err(Error::invalid("level-0 limits must satisfy 0 < slowdown <= stop"));
+        }
+        if self.background == Background::Threads(0) || self.subcompactions == 0 {
+            return Err(Error::invalid("background threads and subcompactions must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// How a table's levels are merged.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Policy {
+    /// Level 0 tiered, every other level one run.
+    Leveled(LeveledOptions),
+    /// Every level several runs (universal).
+    Tiered(TieredOptions),
+}
+
+/// Options of a table, kept in the manifest; they decide how new files are written.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableOptions {
+    /// How levels are merged. Default: leveled.
+    pub policy: Policy,
+    /// Bytes of a data block before compression. Default: 4,096.
+    pub block_size: usize,
+    /// Entries between whole keys in a data block. Default: 16.
+    pub restart_interval: usize,
+    /// Compression per level; the last applies to all deeper levels. Default: none.
+    pub compression: Vec<Compression>,
+    /// Bloom filter bits per key per level; the last applies to all deeper levels; 0 is no filter. Default: 10.
+    pub filter_bits: Vec<u32>,
+    /// Cut compaction outputs at the file borders of the level below (Kim §IV). Default: true.
+    pub aligned_compaction: bool,
+    /// Skip memtables, files and blocks that hold only entries newer than the snapshot (Kim §V). Default: true.
+    pub snapshot_filter: bool,
+    /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
+    pub merge_operator: Option<String>,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Leveled(LeveledOptions::default()),
+            block_size: 4096,
+            restart_interval: 16,
+            compression: vec![Compression::None],
+            filter_bits: vec![10],
+            aligned_compaction: true,
+            snapshot_filter: true,
+            merge_operator: None,
+        }
+    }
+}
+
+/// The choice for `level` in a per-level list whose last element applies to all deeper levels.
+pub(crate) fn for_level<T: Copy>(choices: &[T], level: usize, default: T) -> T {
+    choices.get(level).or(choices.last()).copied().unwrap_or(default)
+}
+
+impl TableOptions {
+    /// Refuses what cannot work.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !(64..=16 << 20).contains(&self.block_size) {
+            return Err(Error::invalid("block_size must be between 64 bytes and 16 MiB"));
+        }
+        if !(1..=1024).contains(&self.restart_interval) {
+            return Err(Error::invalid("restart_interval must be between 1 and 1,024"));
+        }
+        if self.filter_bits.iter().any(|&bits| bits > 64) {
+            return Err(Error::invalid("filter_bits must be at most 64"));
+        }
+        if self.compression.len() > MAX_LEVELS || self.filter_bits.len() > MAX_LEVELS {
+            return Err(Error::invalid("more per-level choices than levels"));
+        }
+        match &self.policy {
+            Policy::Leveled(o) => {
+                check_levels(o.level_count, o.target_file_size)?;
+                if o.level0_trigger == 0 || o.base_level_bytes == 0 || !(o.fanout > 1.0 && o.fanout <= 1e6) {
+                    return Err(Error::invalid("leveled: level0_trigger and base_level_bytes above 0, fanout above 1"));
+                }
+            }
+            Policy::Tiered(o) => {
+                check_levels(o.level_count, o.target_file_size)?;
+                if o.runs_per_level < 2 {
+                    return Err(Error::invalid("tiered: at least 2 runs per level"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match &self.policy {
+            Policy::Leveled(o) => {
+                out.push(0);
+                for n in [
+                    o.level0_trigger as u64,
+                    o.level0_pileup as u64,
+                    o.base_level_bytes,
+                    o.level_count as u64,
+                    o.target_file_size,
+                ] {
+                    put_varint(out, n);
+                }
+                out.extend_from_slice(&o.fanout.to_bits().to_le_bytes());
+                put_varint(out, o.max_compaction_bytes);
+                out.push(match o.priority {
+                    PickPriority::MinOverlap => 0,
+                    PickPriority::OldestFirst => 1,
+                    PickPriority::LargestFirst => 2,
+                });
+                out.push(o.dynamic_levels.into());
+            }
+            Policy::Tiered(o) => {
+                out.push(1);
+                for n in [
+                    o.runs_per_level as u64,
+                    o.level_count as u64,
+                    o.target_file_size,
+                    o.max_space_amplification_percent,
+                ] {
+                    put_varint(out, n);
+                }
+            }
+        }
+        put_varint(out, self.block_size as u64);
+        put_varint(out, self.restart_interval as u64);
+        put_varint(out, self.compression.len() as u64);
+        for compression in &self.compression {
+            let (kind, level) = match compression {
+                Compression::None => (0, 0),
+                Compression::Lz4 => (1, 0),
+                Compression::Zstd(level) => (2, *level),
+            };
+            out.push(kind);
+            out.extend_from_slice(&level.to_le_bytes());
+        }
+        put_varint(out, self.filter_bits.len() as u64);
+        self.filter_bits.iter().for_each(|&bits| put_varint(out, bits.into()));
+        out.push(self.aligned_compaction.into());
+        out.push(self.snapshot_filter.into());
+        out.push(self.merge_operator.is_some().into());
+        put_bytes(out, self.merge_operator.as_deref().unwrap_or_default().as_bytes());
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let policy = match reader.u8()? {
+            0 => Policy::Leveled(decode_leveled(reader)?),
+            1 => Policy::Tiered(TieredOptions {
+                runs_per_level: reader.length(1 << 20)?,
+                level_count: reader.length(MAX_LEVELS)?,
+                target_file_size: reader.varint()?,
+                max_space_amplification_percent: reader.varint()?,
+            }),
+            other => return Err(unknown("compaction policy", other)),
+        };
+        let block_size = reader.length(usize::MAX)?;
+        let restart_interval = reader.length(usize::MAX)?;
+        let mut compression = Vec::new();
+        for _ in 0..reader.length(MAX_LEVELS)? {
+            let kind = reader.u8()?;
+            let mut level = [0; 4];
+            level.copy_from_slice(reader.take(4)?);
+            compression.push(match kind {
+                0 => Compression::None,
+                1 => Compression::Lz4,
+                2 => Compression::Zstd(i32::from_le_bytes(level)),
+                other => return Err(unknown("compression", other)),
+            });
+        }
+        let mut filter_bits = Vec::new();
+        for _ in 0..reader.length(MAX_LEVELS)? {
+            filter_bits.push(reader.length(64)? as u32);
+        }
+        let aligned_compaction = reader.u8()? != 0;
+        let snapshot_filter = reader.u8()? != 0;
+        let has_operator = reader.u8()? != 0;
+        let name = reader.str()?.to_owned();
+        let merge_operator = has_operator.then_some(name);
+        let options = Self {
+            policy,
+            block_size,
+            restart_interval,
+            compression,
+            filter_bits,
+            aligned_compaction,
+            snapshot_filter,
+            merge_operator,
+        };
+        options.check().map_err(|e| Error::corruption("table options in the manifest").caused_by(e))?;
+        Ok(options)
+    }
+}
+
+fn check_levels(level_count: usize, target_file_size: u64) -> Result<()> {
+    if !(2..=MAX_LEVELS).contains(&level_count) {
+        return Err(Error::invalid(format!("level_count must be between 2 and {MAX_LEVELS}")));
+    }
+    if target_file_size < 1024 {
+        return Err(Error::invalid("target_file_size must be at least 1,024 bytes"));
+    }
+    Ok(())
+}
+
+fn decode_leveled(reader: &mut Reader<'_>) -> Result<LeveledOptions> {
+    let mut options = LeveledOptions {
+        level0_trigger: reader.length(1 << 20)?,
+        level0_pileup: reader.length(1 << 20)?,
+        base_level_bytes: reader.varint()?,
+        level_count: reader.length(MAX_LEVELS)?,
+        target_file_size: reader.varint()?,
+        ..LeveledOptions::default()
+    };
+    options.fanout = f64::from_bits(reader.u64()?);
+    options.max_compaction_bytes = reader.varint()?;
+    options.priority = match reader.u8()? {
+        0 => PickPriority::MinOverlap,
+        1 => PickPriority::OldestFirst,
+        2 => PickPriority::LargestFirst,
+        other => return Err(unknown("picking priority", other)),
+    };
+    options.dynamic_levels = reader.u8()? != 0;
+    Ok(options)
+}
+
+fn unknown(what: &str, code: u8) -> Error {
+    Error::new(mycelium_base::ErrorKind::Unsupported, format!("unknown {what} {code} in the manifest"))
+}
+
+/// Options of a read.
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    /// Read at this snapshot instead of at the newest state. Default: newest.
+    pub snapshot: Option<Snapshot>,
+    /// The first key of an iteration. Default: unbounded.
+    pub lower: Option<Vec<u8>>,
+    /// The key before which an iteration ends. Default: unbounded.
+    pub upper: Option<Vec<u8>>,
+    /// Only keys that start with it. Default: all.
+    pub prefix: Option<Vec<u8>>,
+    /// Put blocks read from disk into the cache. Default: true; set to false for large scans.
+    pub fill_cache: bool,
+    /// Bytes to read ahead in one piece; 0 reads block by block and grows by itself on long ranges. Default: 0.
+    pub read_ahead: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { snapshot: None, lower: None, upper: None, prefix: None, fill_cache: true, read_ahead: 0 }
+    }
+}
+
+impl ReadOptions {
+    /// A read at `snapshot`.
+    pub fn at(snapshot: &Snapshot) -> Self {
+        Self { snapshot: Some(snapshot.clone()), ..Self::default() }
+    }
+
+    /// The key interval `[lower, upper)` that bounds and prefix together allow.
+    pub(crate) fn bounds(&self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+        let Some(prefix) = &self.prefix else { return (self.lower.clone(), self.upper.clone()) };
+        let lower = self.lower.clone().map_or(prefix.clone(), |lower| lower.max(prefix.clone()));
+        let upper = match (prefix_end(prefix), self.upper.clone()) {
+            (Some(end), Some(upper)) => Some(end.min(upper)),
+            (end, upper) => end.or(upper),
+        };
+        (Some(lower), upper)
+    }
+}
+
+/// The smallest key greater than every key with this prefix, if there is one.
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}

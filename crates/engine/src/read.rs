@@ -1,0 +1,196 @@
+//! Point reads.
+//!
+//! 1. Take the table's state, then the newest visible sequence number (or the snapshot's). In this order the state holds
+//!    everything up to some commit, and what it lacks is newer.
+//! 2. Memtables, newest first: snapshot filter, then Bloom filter, then the skiplist.
+//! 3. The tree: collect the files whose fence holds the key, youngest first, passing those that the snapshot filter rules
+//!    out (Kim §V: between fence and Bloom), and ask for all their Bloom filter lines at once, so that the cache misses
+//!    overlap; then test and search them in order.
+//! 4. Stop as soon as the row is settled. A file's range deletes are honoured even where its Bloom filter says no.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::{Error, ErrorKind, ReadCounters, Result, SequenceNumber};
+use mycelium_merge::Lookup;
+use mycelium_sst::GetScratch;
+
+use crate::database::Inner;
+use crate::options::ReadOptions;
+use crate::snapshot::Snapshot;
+use crate::table::{TableShared, TableState};
+use crate::tree::OpenFile;
+
+/// Files whose filter lines are asked for at once.
+const PROBES: usize = 16;
+
+impl Inner {
+    /// The sequence number that a read with these options sees; call after taking the state.
+    #[inline]
+    pub(crate) fn read_sequence(&self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
+        match snapshot {
+            None => Ok(self.visible.load(std::sync::atomic::Ordering::Acquire)),
+            Some(snapshot) if snapshot.belongs_to(&self.snapshots) => Ok(snapshot.sequence()),
+            Some(_) => Err(Error::invalid("the snapshot belongs to another database")),
+        }
+    }
+
+    pub(crate) fn get(
+        &self,
+        table: &TableShared,
+        key: &[u8],
+        options: &ReadOptions,
+        counters: &mut ReadCounters,
+    ) -> Result<Option<Vec<u8>>> {
+        table.check_alive()?;
+        let state = table.state.load();
+        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        PointRead { table, snapshot }.get(&state, key, counters)
+    }
+
+    pub(crate) fn multi_get(
+        &self,
+        table: &TableShared,
+        keys: &[&[u8]],
+        options: &ReadOptions,
+        counters: &mut ReadCounters,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        table.check_alive()?;
+        let state = table.state.load_full();
+        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        let read = PointRead { table, snapshot };
+        // In key order neighbouring keys share index and data blocks.
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_unstable_by_key(|&i| keys[i]);
+        let mut rows = vec![None; keys.len()];
+        for i in order {
+            rows[i] = read.get(&state, keys[i], counters)?;
+        }
+        Ok(rows)
+    }
+}
+
+/// What the reads of one call have in common.
+pub(crate) struct PointRead<'a> {
+    pub(crate) table: &'a TableShared,
+    pub(crate) snapshot: SequenceNumber,
+}
+
+impl PointRead<'_> {
+    pub(crate) fn get(&self, state: &TableState, key: &[u8], counters: &mut ReadCounters) -> Result<Option<Vec<u8>>> {
+        if key.len() > MAX_KEY_LEN {
+            return Err(Error::new(ErrorKind::InvalidArgument, "the key is longer than a key can be"));
+        }
+        let hash = hash_key(key);
+        let mut lookup = Lookup::new();
+        if !self.search_memtables(state, key, hash, &mut lookup, counters) {
+            self.search_tree(state, key, hash, &mut lookup, counters)?;
+        }
+        lookup.finish(key, self.table.combiner.as_deref())
+    }
+
+    /// Whether the row is settled by memtables alone.
+    #[inline]
+    fn search_memtables(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        hash: u64,
+        lookup: &mut Lookup,
+        counters: &mut ReadCounters,
+    ) -> bool {
+        for memtable in state.memtables() {
+            if memtable.is_empty() {
+                continue;
+            }
+            if self.table.definition.options.snapshot_filter
+                && memtable.sequence_range().is_some_and(|(oldest, _)| oldest > self.snapshot)
+            {
+                counters.memtables_skipped_by_snapshot += 1;
+                continue;
+            }
+            counters.memtables_searched += 1;
+            if let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot) {
+                lookup.cover(sequence);
+            }
+            if memtable.may_contain(hash) {
+                for (trailer, value) in memtable.get(key, self.snapshot) {
+                    if lookup.visit(trailer, value).is_break() {
+                        return true;
+                    }
+                }
+            }
+            if lookup.is_covered() {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn search_tree(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        hash: u64,
+        lookup: &mut Lookup,
+        counters: &mut ReadCounters,
+    ) -> Result<()> {
+        let mut probes: [Option<&Arc<OpenFile>>; PROBES] = [None; PROBES];
+        let mut count = 0;
+        let mut scratch = GetScratch::default();
+        let runs = state.tree.levels.iter().flatten();
+        for run in runs {
+            let Some(file) = run.file_for(key) else {
+                counters.files_considered += 1;
+                counters.files_skipped_by_fence += 1;
+                continue;
+            };
+            counters.files_considered += 1;
+            if self.table.definition.options.snapshot_filter && file.sst.min_sequence() > self.snapshot {
+                counters.files_skipped_by_snapshot += 1;
+                continue;
+            }
+            file.sst.prefetch_filter(hash);
+            probes[count] = Some(file);
+            count += 1;
+            if count == PROBES {
+                if self.search_files(&probes[..count], key, hash, lookup, &mut scratch, counters)?.is_break() {
+                    return Ok(());
+                }
+                count = 0;
+            }
+        }
+        self.search_files(&probes[..count], key, hash, lookup, &mut scratch, counters).map(drop)
+    }
+
+    fn search_files(
+        &self,
+        files: &[Option<&Arc<OpenFile>>],
+        key: &[u8],
+        hash: u64,
+        lookup: &mut Lookup,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+    ) -> Result<ControlFlow<()>> {
+        for file in files.iter().copied().flatten() {
+            if file.meta.range_delete_count > 0
+                && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
+            {
+                lookup.cover(sequence);
+            }
+            if !file.sst.may_contain(hash) {
+                counters.files_skipped_by_bloom += 1;
+            } else {
+                counters.files_searched += 1;
+                file.sst
+                    .get(key, self.snapshot, scratch, counters, &mut |trailer, value| lookup.visit(trailer, value))?;
+            }
+            if lookup.is_settled() || lookup.is_covered() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}

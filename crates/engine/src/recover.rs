@@ -1,0 +1,204 @@
+//! Open and recover.
+//!
+//! 1. Lock the directory. Read CURRENT and the manifest: tables, files, and the oldest log segment still needed.
+//! 2. Open every file that the manifest names.
+//! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says.
+//! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is needed
+//!    any more; a crash before it replays the same segments again, a crash after it does not need them.
+//! 5. Begin a new log segment; remove every file that nothing names.
+//!
+//! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
+//! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result, TableId};
+use mycelium_cache::BlockCache;
+use mycelium_manifest::{FileNumbers, Manifest, ManifestOptions, ManifestState};
+use mycelium_memtable::MemtableWriter;
+use mycelium_vfs::Disk;
+use mycelium_wal::{ReplayReport, SegmentHeader, SegmentWriter, replay};
+
+use crate::batch::Operations;
+use crate::core::Core;
+use crate::database::{Inner, Recovered, open_sst};
+use crate::options::Options;
+use crate::table::{TableShared, TableState};
+use crate::tree::{Graveyard, OpenFile, Tree};
+use crate::write::{CommitQueue, Writer, insert_entry};
+
+/// Opens and recovers the database in `directory`.
+pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
+    let disk = options.disk.clone();
+    let exists = disk.exists(&directory.join(FileKind::Current.name(0)))?;
+    if !exists && (!options.create_if_missing || options.read_only) {
+        return Err(Error::new(ErrorKind::NotFound, "there is no database").in_file(directory));
+    }
+    if !exists {
+        disk.create_directory(directory)?;
+    }
+    let lock = if options.read_only { None } else { Some(disk.lock(&directory.join(FileKind::Lock.name(0)))?) };
+    let (manifest, state) = open_manifest(&disk, directory, &options, exists)?;
+    let segments = needed_segments(&*disk, directory, state.oldest_wal)?;
+    let cache = Arc::new(BlockCache::new(options.cache_bytes));
+    let graveyard = Arc::<Graveyard>::default();
+    // A bit of filter per ten bytes of a full generation: ten bits a key for entries of about 100 bytes.
+    let filter_bytes = options.memory_budget / 2 / 80;
+    let numbers = manifest
+        .as_ref()
+        .map_or_else(|| FileNumbers::starting_at(state.next_file_number), |manifest| manifest.file_numbers().clone());
+    let mut core = Core::new(numbers, filter_bytes);
+    let parts = Parts { disk: &*disk, directory, options: &options, state: &state };
+    parts.open_tables(&mut core, &cache, &graveyard)?;
+    let (replayed, writer) = parts.replay(&segments, &core)?;
+    let last_sequence = writer.last_sequence;
+    let commits = CommitQueue::new(writer);
+    let directory = directory.to_path_buf();
+    let recovered = Recovered { directory, cache, commits, manifest, core, last_sequence, graveyard, lock };
+    let inner = Inner::new(options, recovered);
+    inner.counters.recovered_records.store(replayed.records, Ordering::Relaxed);
+    if !inner.options.read_only {
+        inner.finish_recovery()?;
+    }
+    Ok(inner)
+}
+
+fn open_manifest(
+    disk: &Arc<dyn Disk>,
+    directory: &Path,
+    options: &Options,
+    exists: bool,
+) -> Result<(Option<Manifest>, ManifestState)> {
+    if options.read_only {
+        return Ok((None, Manifest::read(&**disk, directory)?));
+    }
+    if exists {
+        let (manifest, state) = Manifest::recover(disk.clone(), directory, ManifestOptions::default())?;
+        return Ok((Some(manifest), state));
+    }
+    refuse_foreign_directory(&**disk, directory)?;
+    let manifest = Manifest::create(disk.clone(), directory, ManifestOptions::default())?;
+    let state = manifest.state().clone();
+    Ok((Some(manifest), state))
+}
+
+/// A directory without CURRENT but with our files is a database whose CURRENT was lost, not a place for a new one.
+fn refuse_foreign_directory(disk: &dyn Disk, directory: &Path) -> Result<()> {
+    for name in disk.list(directory)? {
+        if let Some((FileKind::Sst, _)) = FileKind::parse(&name) {
+            return Err(Error::corruption("the directory holds SSTs but no CURRENT").in_file(directory.join(name)));
+        }
+    }
+    Ok(())
+}
+
+fn numbered(disk: &dyn Disk, directory: &Path) -> Result<Vec<(FileKind, FileNumber)>> {
+    Ok(disk.list(directory)?.iter().filter_map(|name| FileKind::parse(name)).collect())
+}
+
+fn needed_segments(disk: &dyn Disk, directory: &Path, oldest: FileNumber) -> Result<Vec<FileNumber>> {
+    let mut segments: Vec<FileNumber> = numbered(disk, directory)?
+        .into_iter()
+        .filter(|(kind, number)| *kind == FileKind::Wal && *number >= oldest)
+        .map(|(_, number)| number)
+        .collect();
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+struct Parts<'a> {
+    disk: &'a dyn Disk,
+    directory: &'a Path,
+    options: &'a Options,
+    state: &'a ManifestState,
+}
+
+impl Parts<'_> {
+    /// Opens all files of all tables.
+    fn open_tables(&self, core: &mut Core, cache: &Arc<BlockCache>, graveyard: &Arc<Graveyard>) -> Result<()> {
+        for (id, table) in &self.state.tables {
+            let tree = Tree::new(table.version.clone(), |meta| {
+                let sst = open_sst(self.disk, self.directory, cache, meta)?;
+                Ok(OpenFile::new(meta.clone(), sst, graveyard.clone()))
+            })?;
+            let (_, active) = core.new_memtable();
+            let shared = TableShared::new(&table.record, &self.options.merge_operators, active, tree)?;
+            core.tables.insert(*id, Arc::new(shared));
+        }
+        Ok(())
+    }
+
+    /// Replays the log into new memtables and begins the segment that follows it.
+    fn replay(&self, segments: &[FileNumber], core: &Core) -> Result<(ReplayReport, Writer)> {
+        let mut last_sequence = self.state.last_sequence;
+        let mut memtables: Vec<(TableId, MemtableWriter)> = Vec::with_capacity(core.tables.len());
+        for (id, table) in &core.tables {
+            let (writer, active) = core.new_memtable();
+            let tree = table.state.load().tree.clone();
+            table.state.store(Arc::new(TableState { active, sealed: Vec::new(), tree }));
+            memtables.push((*id, writer));
+        }
+        let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
+            let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
+            let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
+            while let Some((table, entry)) = operations.next().map_err(locate)? {
+                // Entries of tables that were dropped later go nowhere.
+                if let Ok(at) = memtables.binary_search_by_key(&table, |(id, _)| *id) {
+                    insert_entry(&mut memtables[at].1, entry);
+                }
+            }
+            last_sequence = last_sequence.max((first + u64::from(count)).saturating_sub(1));
+            Ok(())
+        };
+        let report = replay(self.disk, self.directory, segments, self.options.recovery, &mut apply)?;
+        let log = if self.options.read_only { None } else { Some(self.begin_log(core, &report)?) };
+        let mut writer = Writer::new(log, last_sequence);
+        writer.memtables = memtables;
+        Ok((report, writer))
+    }
+
+    fn begin_log(&self, core: &Core, report: &ReplayReport) -> Result<SegmentWriter> {
+        let number = core.numbers.allocate();
+        let path = self.directory.join(FileKind::Wal.name(number));
+        let log = SegmentWriter::create(self.disk, &path, SegmentHeader { number, previous: report.end })?;
+        self.disk.sync_directory(self.directory)?;
+        Ok(log)
+    }
+}
+
+impl Inner {
+    /// Makes what was replayed durable as files, then removes what nothing needs.
+    fn finish_recovery(&self) -> Result<()> {
+        let next_log = {
+            let mut writer = self.commits.writer.lock();
+            let next_log = writer.log()?.number();
+            self.core.lock().seal(None, &mut writer, next_log);
+            next_log
+        };
+        self.flush_oldest()?;
+        self.remove_orphans(next_log)
+    }
+
+    /// Removes SSTs that no version names and log segments older than `oldest_log`. Manifests are the manifest's own.
+    fn remove_orphans(&self, oldest_log: FileNumber) -> Result<()> {
+        let live: HashSet<FileNumber> = {
+            let core = self.core.lock();
+            let trees = core.tables.values().map(|table| table.state.load().tree.clone());
+            trees.flat_map(|tree| tree.files().map(|(_, file)| file.meta.number).collect::<Vec<_>>()).collect()
+        };
+        for (kind, number) in numbered(&*self.disk, &self.directory)? {
+            let orphan = match kind {
+                FileKind::Sst => !live.contains(&number),
+                FileKind::Wal => number < oldest_log,
+                _ => false,
+            };
+            if orphan {
+                self.disk.remove(&self.directory.join(kind.name(number)))?;
+            }
+        }
+        Ok(())
+    }
+}

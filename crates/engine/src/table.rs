@@ -1,0 +1,246 @@
+//! Tables: what a user holds, and the state that reads take without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use mycelium_base::coding::{Reader, put_bytes, put_varint};
+use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, SequenceNumber, TableId};
+use mycelium_compaction::CompactionPolicy;
+use mycelium_encoding::{PackedLayout, PatchCombiner, Schema};
+use mycelium_manifest::TableRecord;
+use mycelium_memtable::Memtable;
+
+use crate::batch::WriteBatch;
+use crate::database::Inner;
+use crate::iterator::TableIterator;
+use crate::options::{Durability, ReadOptions, TableOptions};
+use crate::tree::Tree;
+
+/// What the manifest keeps of a table, in bytes: `version 1 | has schema u8 | schema | options`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TableDefinition {
+    /// The schema of a typed table; `None` for a key-value table.
+    pub schema: Option<Schema>,
+    /// How its files are written.
+    pub options: TableOptions,
+}
+
+const DEFINITION_VERSION: u8 = 1;
+
+impl TableDefinition {
+    /// The stored form.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![DEFINITION_VERSION, self.schema.is_some().into()];
+        if let Some(schema) = &self.schema {
+            let mut bytes = Vec::new();
+            schema.encode(&mut bytes);
+            put_bytes(&mut out, &bytes);
+        }
+        self.options.encode(&mut out);
+        put_varint(&mut out, 0);
+        out
+    }
+
+    /// Reads the stored form, as `inspect` does.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8()?;
+        if version != DEFINITION_VERSION {
+            return Err(Error::new(ErrorKind::Unsupported, format!("table definition of version {version}")));
+        }
+        let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
+        let options = TableOptions::decode(&mut reader)?;
+        reader.varint()?;
+        reader.finish()?;
+        Ok(Self { schema, options })
+    }
+}
+
+/// What a read needs, replaced as a whole when memtables are sealed, flushed or compacted.
+#[derive(Debug)]
+pub(crate) struct TableState {
+    pub(crate) active: Arc<Memtable>,
+    /// Newest first.
+    pub(crate) sealed: Vec<Arc<Memtable>>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+impl TableState {
+    /// All memtables, newest first.
+    #[inline]
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+/// A table, shared by its handles, the writer and the background.
+pub(crate) struct TableShared {
+    pub(crate) id: TableId,
+    pub(crate) name: String,
+    pub(crate) definition: TableDefinition,
+    /// Column positions of packed rows, for typed tables.
+    pub(crate) layout: Option<Arc<PackedLayout>>,
+    pub(crate) combiner: Option<Arc<dyn Combiner>>,
+    pub(crate) policy: Box<dyn CompactionPolicy>,
+    pub(crate) state: ArcSwap<TableState>,
+    pub(crate) dropped: AtomicBool,
+}
+
+impl TableShared {
+    /// A table as the manifest records it.
+    pub(crate) fn new(
+        record: &TableRecord,
+        operators: &[Arc<dyn Combiner>],
+        active: Arc<Memtable>,
+        tree: Tree,
+    ) -> Result<Self> {
+        let definition = TableDefinition::decode(&record.definition)?;
+        let layout = definition.schema.clone().map(|schema| Arc::new(PackedLayout::new(Arc::new(schema))));
+        let combiner: Option<Arc<dyn Combiner>> = match (&layout, &definition.options.merge_operator) {
+            (Some(layout), _) => Some(Arc::new(PatchCombiner::new(layout.clone()))),
+            (None, Some(name)) => Some(find_operator(operators, name, &record.name)?),
+            (None, None) => None,
+        };
+        let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree) };
+        Ok(Self {
+            id: record.id,
+            name: record.name.clone(),
+            policy: crate::compact::policy_of(&definition.options),
+            definition,
+            layout,
+            combiner,
+            state: ArcSwap::from_pointee(state),
+            dropped: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", self.name)));
+        }
+        Ok(())
+    }
+}
+
+fn find_operator(operators: &[Arc<dyn Combiner>], name: &str, table: &str) -> Result<Arc<dyn Combiner>> {
+    operators.iter().find(|operator| operator.name() == name).cloned().ok_or_else(|| {
+        Error::new(
+            ErrorKind::Unsupported,
+            format!("table {table} needs the merge operator {name}, which is not among Options::merge_operators"),
+        )
+    })
+}
+
+/// A handle to a table. Cheap to clone; all methods may be called from any thread.
+///
+/// ```
+/// use mycelium_engine::{Database, Durability, Options, TableOptions};
+/// # use std::sync::Arc;
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// let database = Database::open("example", options)?;
+/// let table = database.create_table("kv", TableOptions::default())?;
+/// table.put(b"key", b"value", Durability::Sync)?;
+/// assert_eq!(table.get(b"key")?.as_deref(), Some(&b"value"[..]));
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) shared: Arc<TableShared>,
+    pub(crate) database: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({} {})", self.shared.id, self.shared.name)
+    }
+}
+
+impl Table {
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The table's id, never reused in its database.
+    pub fn id(&self) -> TableId {
+        self.shared.id
+    }
+
+    /// The schema of a typed table.
+    pub fn schema(&self) -> Option<&Arc<Schema>> {
+        self.shared.layout.as_ref().map(|layout| layout.schema())
+    }
+
+    /// The options it was created with.
+    pub fn options(&self) -> &TableOptions {
+        &self.shared.definition.options
+    }
+
+    #[inline]
+    pub(crate) fn has_merge_operator(&self) -> bool {
+        self.shared.definition.options.merge_operator.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn database_identity(&self) -> u64 {
+        self.database.identity
+    }
+
+    /// The newest row of `key`. O(levels) file probes; no lock is taken.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, &ReadOptions::default(), &mut ReadCounters::default())
+    }
+
+    /// The row of `key` at the options' snapshot; adds what was read and skipped to `counters`.
+    pub fn get_with(&self, key: &[u8], options: &ReadOptions, counters: &mut ReadCounters) -> Result<Option<Vec<u8>>> {
+        self.database.get(&self.shared, key, options, counters)
+    }
+
+    /// The rows of many keys, all at one state of the table, in the order of `keys`.
+    pub fn multi_get(&self, keys: &[&[u8]], options: &ReadOptions) -> Result<Vec<Option<Vec<u8>>>> {
+        self.database.multi_get(&self.shared, keys, options, &mut ReadCounters::default())
+    }
+
+    /// An iterator over rows in key order, unpositioned. It reads one state of the table whatever happens meanwhile, and
+    /// pins the files and memtables of that state until it is dropped.
+    pub fn iter(&self, options: &ReadOptions) -> Result<TableIterator> {
+        TableIterator::new(&self.database, &self.shared, options)
+    }
+
+    /// Sets a row. See [`Durability`] for what the return means.
+    pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        self.database.write_one(self, mycelium_base::Operation::Put, key, value, durability)
+    }
+
+    /// Removes a row; one that does not exist is no error.
+    pub fn delete(&self, key: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        self.database.write_one(self, mycelium_base::Operation::Delete, key, &[], durability)
+    }
+
+    /// Hands an operand to the table's merge operator.
+    pub fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        self.write_with(durability, |batch| batch.merge(self, key, operand))
+    }
+
+    /// Removes all rows of `[start, end)`.
+    pub fn delete_range(&self, start: &[u8], end: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        self.write_with(durability, |batch| batch.delete_range(self, start, end))
+    }
+
+    /// Changes some columns of a row of a typed table; `patch` is a packed row in which the others are absent.
+    pub fn patch(&self, key: &[u8], patch: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        self.write_with(durability, |batch| batch.patch(self, key, patch))
+    }
+
+    pub(crate) fn write_with(
+        &self,
+        durability: Durability,
+        fill: impl FnOnce(&mut WriteBatch) -> &mut WriteBatch,
+    ) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        fill(&mut batch);
+        self.database.write(&batch, durability)
+    }
+}

@@ -1,0 +1,125 @@
+//! The files of one table, open for reading: what a [`Version`] is to the manifest.
+//!
+//! A tree is immutable. A file that no version names any more is removed from the disk when the last tree that holds it
+//! is dropped, so that iterators keep what they read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use mycelium_base::FileNumber;
+use mycelium_manifest::{FileMeta, Version};
+use mycelium_sst::SstFile;
+use parking_lot::Mutex;
+
+/// Files to remove, filled when the last reader of an obsolete file goes.
+#[derive(Debug, Default)]
+pub(crate) struct Graveyard {
+    files: Mutex<Vec<FileNumber>>,
+    /// Bytes of obsolete files that readers still hold.
+    pinned_bytes: AtomicU64,
+}
+
+impl Graveyard {
+    pub(crate) fn take(&self) -> Vec<FileNumber> {
+        std::mem::take(&mut *self.files.lock())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.lock().is_empty()
+    }
+
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// An SST of a version, open.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    pub(crate) meta: Arc<FileMeta>,
+    pub(crate) sst: Arc<SstFile>,
+    obsolete: AtomicBool,
+    graveyard: Arc<Graveyard>,
+}
+
+impl OpenFile {
+    pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
+        Arc::new(Self { meta, sst, obsolete: AtomicBool::new(false), graveyard })
+    }
+
+    /// No version names the file any more.
+    pub(crate) fn mark_obsolete(&self) {
+        if !self.obsolete.swap(true, Ordering::AcqRel) {
+            self.graveyard.pinned_bytes.fetch_add(self.meta.size, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            self.graveyard.pinned_bytes.fetch_sub(self.meta.size, Ordering::Relaxed);
+            self.graveyard.files.lock().push(self.meta.number);
+        }
+    }
+}
+
+/// A sorted, non-overlapping list of open files.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenRun {
+    pub(crate) files: Vec<Arc<OpenFile>>,
+}
+
+impl OpenRun {
+    /// The file whose key range may hold `key`.
+    #[inline]
+    pub(crate) fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
+        let at = self.files.partition_point(|file| file.meta.ends_before(key));
+        self.files.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
+    }
+}
+
+/// The levels of one table, each with its runs, newest first.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    pub(crate) version: Arc<Version>,
+    pub(crate) levels: Vec<Vec<OpenRun>>,
+    pub(crate) has_range_deletes: bool,
+}
+
+impl Tree {
+    /// A tree over `version`; `open` gives the open file of each meta.
+    pub(crate) fn new(
+        version: Arc<Version>,
+        mut open: impl FnMut(&Arc<FileMeta>) -> mycelium_base::Result<Arc<OpenFile>>,
+    ) -> mycelium_base::Result<Self> {
+        let mut levels = Vec::with_capacity(version.levels.len());
+        for level in &version.levels {
+            let mut runs = Vec::with_capacity(level.runs.len());
+            for run in &level.runs {
+                runs.push(OpenRun { files: run.files.iter().map(&mut open).collect::<Result<_, _>>()? });
+            }
+            levels.push(runs);
+        }
+        let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
+        Ok(Self { version, levels, has_range_deletes })
+    }
+
+    /// A tree without files.
+    pub(crate) fn empty() -> Self {
+        Self { version: Arc::new(Version::new()), levels: Vec::new(), has_range_deletes: false }
+    }
+
+    /// All files with their level.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<OpenFile>)> {
+        self.levels
+            .iter()
+            .enumerate()
+            .flat_map(|(level, runs)| runs.iter().flat_map(move |run| run.files.iter().map(move |file| (level, file))))
+    }
+
+    /// The open file with this number.
+    pub(crate) fn find(&self, number: FileNumber) -> Option<&Arc<OpenFile>> {
+        self.files().map(|(_, file)| file).find(|file| file.meta.number == number)
+    }
+}

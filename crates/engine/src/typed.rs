@@ -1,0 +1,244 @@
+//! Typed tables: rows of datums over the key-value core.
+//!
+//! The primary key columns are encoded order-preservingly into the key, the others into a packed row; a patch is a packed
+//! row in which the columns it does not touch are absent. Scans hand out Arrow record batches filled column by column.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use mycelium_base::{Error, ReadCounters, Result, SequenceNumber};
+use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, key};
+
+use crate::batch::WriteBatch;
+use crate::iterator::TableIterator;
+use crate::options::{Durability, ReadOptions};
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+
+/// What a typed scan reads.
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// Columns by position, in the order wanted; `None` is all.
+    pub projection: Option<Vec<usize>>,
+    /// Values of the first primary key columns from which the scan starts.
+    pub lower: Bound<Vec<Datum>>,
+    /// Values of the first primary key columns at which it ends.
+    pub upper: Bound<Vec<Datum>>,
+    /// The snapshot to read at; `None` is the newest state.
+    pub snapshot: Option<Snapshot>,
+    /// Rows of a batch at most. Default: 8,192.
+    pub batch_rows: usize,
+    /// Rows of the scan at most.
+    pub limit: Option<u64>,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        Self {
+            projection: None,
+            lower: Bound::Unbounded,
+            upper: Bound::Unbounded,
+            snapshot: None,
+            batch_rows: 8192,
+            limit: None,
+        }
+    }
+}
+
+fn borrow(datums: &[Datum]) -> Vec<DatumRef<'_>> {
+    datums.iter().map(Datum::borrowed).collect()
+}
+
+impl Table {
+    /// The positions of columns in packed rows; an error for a key-value table.
+    pub fn layout(&self) -> Result<&Arc<PackedLayout>> {
+        self.shared
+            .layout
+            .as_ref()
+            .ok_or_else(|| Error::invalid(format!("table {} holds bytes, not typed rows", self.name())))
+    }
+
+    /// The key of a row with these primary key values, in the order of the key's columns.
+    pub fn row_key(&self, key_values: &[DatumRef<'_>]) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        key::encode_key(self.layout()?.schema(), key_values, &mut out)?;
+        Ok(out)
+    }
+
+    /// Writes a whole row, one value per column in schema order.
+    pub fn insert_row(&self, row: &[DatumRef<'_>], durability: Durability) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.insert_row(self, row)?;
+        self.database.write(&batch, durability)
+    }
+
+    /// Changes some columns of a row, by name. A row that does not exist stays so.
+    pub fn patch_row(
+        &self,
+        key_values: &[DatumRef<'_>],
+        changes: &[(&str, DatumRef<'_>)],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.patch_row(self, key_values, changes)?;
+        self.database.write(&batch, durability)
+    }
+
+    /// Removes a row.
+    pub fn delete_row(&self, key_values: &[DatumRef<'_>], durability: Durability) -> Result<SequenceNumber> {
+        self.delete(&self.row_key(key_values)?, durability)
+    }
+
+    /// The columns of `projection` (all if `None`) of the row with these primary key values.
+    pub fn get_row(
+        &self,
+        key_values: &[DatumRef<'_>],
+        projection: Option<&[usize]>,
+        options: &ReadOptions,
+    ) -> Result<Option<Vec<Datum>>> {
+        let layout = self.layout()?;
+        let columns = layout.schema().columns().len();
+        let all: Vec<usize> = (0..columns).collect();
+        let wanted = projection.unwrap_or(&all);
+        if let Some(column) = wanted.iter().find(|&&column| column >= columns) {
+            return Err(Error::invalid(format!("column {column} does not exist")));
+        }
+        let key = self.row_key(key_values)?;
+        let Some(value) = self.get_with(&key, options, &mut ReadCounters::default())? else { return Ok(None) };
+        let row = layout.row(&value)?;
+        let primary = layout.schema().primary_key();
+        let stored_key = key::decode_key(layout.schema(), &key)?;
+        wanted
+            .iter()
+            .map(|&column| match primary.iter().position(|&p| p == column) {
+                Some(at) => Ok(stored_key[at].clone()),
+                None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
+            })
+            .collect::<Result<_>>()
+            .map(Some)
+    }
+
+    /// Scans rows in key order as Arrow record batches, all at one state of the table. Memory: one batch.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mycelium_engine::{Database, Durability, Options, ScanOptions, TableOptions};
+    /// use mycelium_encoding::{DatumRef, Schema};
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let schema = Schema::parse("id int64 not null, name utf8, primary key (id)")?;
+    /// let table = database.create_typed_table("people", schema, TableOptions::default())?;
+    /// table.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("Ada")], Durability::Os)?;
+    /// table.patch_row(&[DatumRef::Int64(1)], &[("name", DatumRef::Utf8("Grace"))], Durability::Os)?;
+    /// let rows: usize = table.scan_batches(ScanOptions::default())?.map(|batch| batch.unwrap().num_rows()).sum();
+    /// assert_eq!(rows, 1);
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    pub fn scan_batches(&self, options: ScanOptions) -> Result<BatchScan> {
+        let layout = self.layout()?.clone();
+        let schema = layout.schema().clone();
+        let projection = options.projection.unwrap_or_else(|| (0..schema.columns().len()).collect());
+        let bound = |bound: &Bound<Vec<Datum>>, after: Bound<()>| -> Result<Option<Vec<u8>>> {
+            let (values, past) = match bound {
+                Bound::Unbounded => return Ok(None),
+                Bound::Included(values) => (values, matches!(after, Bound::Included(()))),
+                Bound::Excluded(values) => (values, matches!(after, Bound::Excluded(()))),
+            };
+            let mut out = Vec::new();
+            key::encode_key_prefix(&schema, &borrow(values), &mut out)?;
+            Ok(if past { key::prefix_successor(&out) } else { Some(out) })
+        };
+        let read = ReadOptions {
+            lower: bound(&options.lower, Bound::Excluded(()))?,
+            upper: bound(&options.upper, Bound::Included(()))?,
+            snapshot: options.snapshot,
+            fill_cache: false,
+            read_ahead: 256 << 10,
+            ..ReadOptions::default()
+        };
+        let batch_rows = options.batch_rows.max(1);
+        let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
+        let mut rows = self.iter(&read)?;
+        rows.seek_to_first()?;
+        Ok(BatchScan { rows, builder, left: options.limit.unwrap_or(u64::MAX), done: false })
+    }
+}
+
+/// Record batches of a scan; ends after the first error.
+pub struct BatchScan {
+    rows: TableIterator,
+    builder: RecordBatchBuilder,
+    left: u64,
+    done: bool,
+}
+
+impl BatchScan {
+    /// What the scan has read and skipped so far.
+    pub fn counters(&self) -> ReadCounters {
+        self.rows.counters()
+    }
+
+    fn fill(&mut self) -> Result<Option<arrow_array::RecordBatch>> {
+        while self.rows.valid() && self.left > 0 && !self.builder.is_full() {
+            self.builder.append(self.rows.key(), self.rows.value())?;
+            self.left -= 1;
+            self.rows.next()?;
+        }
+        if self.builder.is_empty() { Ok(None) } else { self.builder.finish().map(Some) }
+    }
+}
+
+impl Iterator for BatchScan {
+    type Item = Result<arrow_array::RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let batch = self.fill().transpose();
+        self.done = !matches!(batch, Some(Ok(_)));
+        batch
+    }
+}
+
+impl WriteBatch {
+    /// Adds a whole row, one value per column in schema order.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a value does not fit its column; the batch is as before.
+    pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<&mut Self> {
+        let layout = table.layout()?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        key::encode_row_key(layout.schema(), row, &mut key)?;
+        layout.encode_row(row, &mut value)?;
+        Ok(self.put(table, &key, &value))
+    }
+
+    /// Adds a change of some columns, by name. Errors as [`WriteBatch::insert_row`].
+    pub fn patch_row(
+        &mut self,
+        table: &Table,
+        key_values: &[DatumRef<'_>],
+        changes: &[(&str, DatumRef<'_>)],
+    ) -> Result<&mut Self> {
+        let layout = table.layout()?;
+        let mut states = vec![ColumnState::Absent; layout.schema().columns().len()];
+        for (name, datum) in changes {
+            let column = layout.schema().index_of(name);
+            let column = column.ok_or_else(|| Error::invalid(format!("there is no column {name}")))?;
+            if layout.schema().is_primary_key(column) {
+                return Err(Error::invalid(format!("column {name} is part of the primary key and cannot change")));
+            }
+            states[column] = ColumnState::from(*datum);
+        }
+        let mut patch = Vec::new();
+        layout.encode_patch(&states, &mut patch)?;
+        Ok(self.patch(table, &table.row_key(key_values)?, &patch))
+    }
+
+    /// Adds the removal of a row.
+    pub fn delete_row(&mut self, table: &Table, key_values: &[DatumRef<'_>]) -> Result<&mut Self> {
+        let key = table.row_key(key_values)?;
+        Ok(self.delete(table, &key))
+    }
+}

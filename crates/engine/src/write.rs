@@ -1,0 +1,441 @@
+//! The write path: group commit into one log, then the memtables.
+//!
+//! 1. A writer that finds the commit lock free commits its own batch.
+//! 2. One that does not leaves a copy of its batch in the queue and waits for the lock. Whoever gets it next, the leader,
+//!    commits all batches queued by then as one group; the others find theirs done.
+//! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
+//!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
+//!    all of a batch or nothing.
+//! 4. Making room: if the active generation of memtables has its share of the memory budget, it is sealed and a new log
+//!    segment begins; a writer waits while the former generation is not yet flushed, or a table has too many level-0
+//!    runs or too much compaction debt.
+//!
+//! Failures: a record that cannot be handed over is taken back and its writers get the error; nothing of it is visible.
+//! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
+//! failure also took back records of earlier `Buffered` writes, these are only in memory; the next write first has their
+//! generation flushed, so that no later write can survive a crash that they do not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mycelium_base::{
+    EntryRef, Error, ErrorKind, FileKind, FileNumber, Operation, RangeDelete, Result, SequenceNumber, TableId,
+};
+use mycelium_memtable::MemtableWriter;
+use mycelium_wal::{SegmentHeader, SegmentWriter};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::batch::{Operations, WriteBatch, encode_head};
+use crate::database::Inner;
+use crate::events::{Event, StallCause};
+use crate::options::{Background, Durability};
+use crate::table::Table;
+
+/// Everything that only the holder of the commit lock touches.
+pub(crate) struct Writer {
+    /// `None` in a database opened read-only.
+    pub(crate) log: Option<SegmentWriter>,
+    /// Ascending by table.
+    pub(crate) memtables: Vec<(TableId, MemtableWriter)>,
+    pub(crate) last_sequence: SequenceNumber,
+    /// Bytes of memory that the active generation takes beyond what empty memtables take.
+    pub(crate) generation_bytes: usize,
+    /// Acknowledged `Buffered` records were taken back from the log.
+    log_gap: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(log: Option<SegmentWriter>, last_sequence: SequenceNumber) -> Self {
+        Self { log, memtables: Vec::new(), last_sequence, generation_bytes: 0, log_gap: false }
+    }
+
+    /// The log being written.
+    #[inline]
+    pub(crate) fn log(&mut self) -> Result<&mut SegmentWriter> {
+        self.log.as_mut().ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))
+    }
+
+    #[inline]
+    fn memtable(&mut self, table: TableId) -> Option<&mut MemtableWriter> {
+        let at = self.memtables.binary_search_by_key(&table, |(id, _)| *id).ok()?;
+        self.memtables.get_mut(at).map(|(_, memtable)| memtable)
+    }
+
+    /// Inserts an entry; one of a table dropped meanwhile goes nowhere.
+    #[inline]
+    pub(crate) fn insert(&mut self, table: TableId, entry: EntryRef<'_>) {
+        let Some(memtable) = self.memtable(table) else { return };
+        let before = memtable.memtable().memory_usage();
+        insert_entry(memtable, entry);
+        let after = memtable.memtable().memory_usage();
+        self.generation_bytes += after - before;
+    }
+}
+
+/// Inserts an entry of any operation.
+#[inline]
+pub(crate) fn insert_entry(memtable: &mut MemtableWriter, entry: EntryRef<'_>) {
+    if entry.trailer.operation() == Operation::RangeDelete {
+        memtable.insert_range_delete(RangeDelete {
+            start: entry.key.to_vec(),
+            end: entry.value.to_vec(),
+            sequence: entry.trailer.sequence(),
+        });
+    } else {
+        memtable.insert(entry.key, entry.trailer, entry.value);
+    }
+}
+
+/// A log segment whose generation is sealed but not yet flushed.
+pub(crate) struct SealedLog {
+    pub(crate) number: FileNumber,
+    writer: Mutex<SegmentWriter>,
+}
+
+impl SealedLog {
+    /// Persists the segment.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.writer.lock().sync()
+    }
+}
+
+/// The commit lock and the batches waiting for it.
+pub(crate) struct CommitQueue {
+    pub(crate) writer: Mutex<Writer>,
+    waiting: Mutex<Vec<Arc<Waiting>>>,
+}
+
+struct Waiting {
+    body: Vec<u8>,
+    count: u32,
+    durability: Durability,
+    outcome: Mutex<Option<Result<SequenceNumber>>>,
+}
+
+/// A batch about to be committed.
+#[derive(Clone, Copy)]
+struct Pending<'a> {
+    /// The encoded operations.
+    body: &'a [u8],
+    count: u32,
+    durability: Durability,
+}
+
+impl CommitQueue {
+    pub(crate) fn new(writer: Writer) -> Self {
+        Self { writer: Mutex::new(writer), waiting: Mutex::new(Vec::new()) }
+    }
+}
+
+/// How writers are held back, decided when versions change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum Throttle {
+    None = 0,
+    SlowedByLevel0 = 1,
+    SlowedByDebt = 2,
+    StoppedByLevel0 = 3,
+    StoppedByDebt = 4,
+}
+
+impl Throttle {
+    fn from_u8(code: u8) -> Self {
+        match code {
+            1 => Self::SlowedByLevel0,
+            2 => Self::SlowedByDebt,
+            3 => Self::StoppedByLevel0,
+            4 => Self::StoppedByDebt,
+            _ => Self::None,
+        }
+    }
+
+    fn cause(self) -> StallCause {
+        match self {
+            Self::SlowedByDebt | Self::StoppedByDebt => StallCause::Debt,
+            _ => StallCause::Level0Runs,
+        }
+    }
+}
+
+impl Inner {
+    /// Commits a batch. Its operations get consecutive sequence numbers, of which the last is returned.
+    pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        batch.check(self.identity)?;
+        self.commit(batch.body(), batch.len() as u32, durability)
+    }
+
+    /// Commits one operation without building a batch.
+    pub(crate) fn write_one(
+        &self,
+        table: &Table,
+        operation: Operation,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        match operation {
+            Operation::Delete => batch.delete(table, key),
+            _ => batch.put(table, key, value),
+        };
+        batch.check(self.identity)?;
+        self.commit(batch.body(), 1, durability)
+    }
+
+    fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+        if let Some(mut writer) = self.commits.writer.try_lock() {
+            let mut last = 0;
+            let result = self.commit_group(&mut writer, &[Pending { body, count, durability }], |_, n| last = n);
+            return result.map(|()| last);
+        }
+        self.commit_as_follower_or_leader(body, count, durability)
+    }
+
+    fn commit_as_follower_or_leader(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+        let own = Arc::new(Waiting { body: body.to_vec(), count, durability, outcome: Mutex::new(None) });
+        self.commits.waiting.lock().push(own.clone());
+        let mut writer = self.commits.writer.lock();
+        if let Some(outcome) = own.outcome.lock().take() {
+            return outcome;
+        }
+        let group = std::mem::take(&mut *self.commits.waiting.lock());
+        self.commit_waiting(&mut writer, &group);
+        drop(writer);
+        let outcome = own.outcome.lock().take();
+        outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the write was not taken up")))
+    }
+
+    fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, group: &[Arc<Waiting>]) {
+        let pending: Vec<Pending<'_>> =
+            group.iter().map(|w| Pending { body: &w.body, count: w.count, durability: w.durability }).collect();
+        let result = self.commit_group(writer, &pending, |i, last| *group[i].outcome.lock() = Some(Ok(last)));
+        if let Err(error) = result {
+            for waiting in group {
+                *waiting.outcome.lock() = Some(Err(error.duplicate()));
+            }
+        }
+    }
+
+    /// Commits a group as a whole; `done` is told each batch's last sequence number.
+    fn commit_group(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        group: &[Pending<'_>],
+        mut done: impl FnMut(usize, SequenceNumber),
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.make_room(writer)?;
+        let total: u64 = group.iter().map(|pending| u64::from(pending.count)).sum();
+        if total > mycelium_base::MAX_SEQUENCE_NUMBER - writer.last_sequence {
+            return Err(Error::invalid("the sequence numbers of the database are used up"));
+        }
+        self.log_group(writer, group)?;
+        for (i, pending) in group.iter().enumerate() {
+            let first = writer.last_sequence + 1;
+            let mut operations = Operations::new(pending.body, first, pending.count);
+            while let Some((table, entry)) = operations.next()? {
+                writer.insert(table, entry);
+            }
+            writer.last_sequence += u64::from(pending.count);
+            done(i, writer.last_sequence);
+        }
+        self.visible.store(writer.last_sequence, Ordering::Release);
+        self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
+        self.counters.operations.fetch_add(total, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Appends the group to the log and makes it as durable as asked; on failure nothing of it stays.
+    fn log_group(&self, writer: &mut Writer, group: &[Pending<'_>]) -> Result<()> {
+        let durability = group.iter().map(|pending| pending.durability).max().unwrap_or_default();
+        let mut first = writer.last_sequence + 1;
+        let log = writer.log()?;
+        let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
+        let mut result = Ok(());
+        for pending in group.iter().filter(|pending| pending.count > 0) {
+            let head = encode_head(first, pending.count);
+            first += u64::from(pending.count);
+            result = log.append(&[&head, pending.body]);
+            if result.is_err() {
+                break;
+            }
+        }
+        let result = match (result, durability) {
+            (Ok(()), Durability::Os) => log.flush(),
+            (Ok(()), Durability::Sync) => self.sync_logs(writer),
+            (result, _) => result,
+        };
+        match result {
+            Ok(()) => {
+                let after = writer.log()?.len();
+                self.counters.log_bytes.fetch_add(after - before, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(self.take_back(writer, error, before, had_buffered)),
+        }
+    }
+
+    /// A group could not be logged: what the log still holds of it must not come back at recovery.
+    #[cold]
+    fn take_back(&self, writer: &mut Writer, error: Error, before: u64, had_buffered: bool) -> Error {
+        let Ok(log) = writer.log() else { return error };
+        // A full disk leaves a log that was cut back to a record border; if that border lies inside the group, or
+        // anything else happened, what is on the disk is not what was acknowledged.
+        let undone = error.kind() == ErrorKind::NoSpace && !log.is_broken() && log.len() <= before;
+        writer.log_gap |= had_buffered;
+        if !undone {
+            self.latch(&error);
+        }
+        error
+    }
+
+    /// Persists the log up to its end: segments of sealed generations first, since recovery reads them in order.
+    fn sync_logs(&self, writer: &mut Writer) -> Result<()> {
+        for sealed in self.core.lock().sealed_logs() {
+            sealed.sync()?;
+        }
+        writer.log()?.sync()
+    }
+
+    /// Persists everything written so far.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.commits.writer.lock();
+        let result = self.sync_logs(&mut writer);
+        if let Err(error) = &result {
+            self.latch(error);
+        }
+        result
+    }
+
+    /// Waits, seals and slows as the memory budget and the levels demand.
+    #[inline]
+    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
+        let throttle = Throttle::from_u8(self.throttle.load(Ordering::Relaxed));
+        if throttle != Throttle::None {
+            self.hold_back(writer)?;
+        }
+        if writer.generation_bytes >= self.options.memory_budget / 2 || writer.log_gap {
+            self.seal_when_possible(writer)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn seal_when_possible(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
+        self.wait_for_flush(writer)?;
+        self.seal_generation(writer)?;
+        if writer.log_gap {
+            self.wait_for_flush(writer)?;
+            writer.log_gap = false;
+        }
+        Ok(())
+    }
+
+    /// Waits until no sealed generation is left.
+    pub(crate) fn wait_for_flush(&self, _writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
+        if self.core.lock().generations.is_empty() {
+            return Ok(());
+        }
+        let stall = self.begin_stall(StallCause::Memory, true);
+        let result = self.wait_until(|inner| inner.core.lock().generations.is_empty());
+        self.end_stall(stall);
+        result
+    }
+
+    /// Slows or stops the writer until compaction has caught up.
+    #[cold]
+    fn hold_back(&self, _writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
+        let throttle = Throttle::from_u8(self.throttle.load(Ordering::Acquire));
+        match throttle {
+            Throttle::None => Ok(()),
+            Throttle::SlowedByLevel0 | Throttle::SlowedByDebt => {
+                let stall = self.begin_stall(throttle.cause(), false);
+                if self.options.background == Background::Manual {
+                    self.step()?;
+                } else {
+                    self.wait_for_progress(SLOWDOWN_STEP);
+                }
+                self.end_stall(stall);
+                Ok(())
+            }
+            Throttle::StoppedByLevel0 | Throttle::StoppedByDebt => {
+                let stall = self.begin_stall(throttle.cause(), true);
+                let result = self.wait_until(|inner| {
+                    let now = Throttle::from_u8(inner.throttle.load(Ordering::Acquire));
+                    !matches!(now, Throttle::StoppedByLevel0 | Throttle::StoppedByDebt)
+                });
+                self.end_stall(stall);
+                result
+            }
+        }
+    }
+
+    fn begin_stall(&self, cause: StallCause, stopped: bool) -> (Instant, bool) {
+        if stopped {
+            self.emit(|| Event::StallBegin { cause, stopped });
+        }
+        (Instant::now(), stopped)
+    }
+
+    fn end_stall(&self, (since, stopped): (Instant, bool)) {
+        let elapsed = since.elapsed();
+        let (count, nanoseconds) = if stopped {
+            (&self.counters.stops, &self.counters.stop_nanoseconds)
+        } else {
+            (&self.counters.slowdowns, &self.counters.slowdown_nanoseconds)
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        nanoseconds.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
+        if stopped {
+            self.emit(|| Event::StallEnd { seconds: elapsed.as_secs_f64() });
+        }
+    }
+
+    /// Waits for background work until `ready`; in manual mode does that work.
+    pub(crate) fn wait_until(&self, ready: impl Fn(&Self) -> bool) -> Result<()> {
+        loop {
+            if ready(self) {
+                return Ok(());
+            }
+            self.check_writable()?;
+            if self.options.background == Background::Manual {
+                if !self.step()? && !ready(self) {
+                    return Err(Error::new(ErrorKind::NoSpace, "no background work can make room for the write"));
+                }
+            } else {
+                self.check_background_space()?;
+                self.wait_for_progress(Duration::from_millis(100));
+            }
+        }
+    }
+
+    /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment begins.
+    /// The commit lock is held.
+    pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
+        if writer.memtables.iter().all(|(_, memtable)| memtable.memtable().is_empty()) && !writer.log_gap {
+            return Ok(());
+        }
+        let log = writer.log()?;
+        log.flush()?;
+        let number = self.core.lock().numbers.allocate();
+        let header = SegmentHeader { number, previous: Some((log.number(), log.len())) };
+        let path = self.directory.join(FileKind::Wal.name(number));
+        let log = SegmentWriter::create(&*self.disk, &path, header)?;
+        if let Err(error) = self.disk.sync_directory(&self.directory) {
+            self.latch(&error);
+            return Err(error);
+        }
+        let full = writer.log.replace(log);
+        writer.generation_bytes = 0;
+        let sealed = full.map(|log| Arc::new(SealedLog { number: log.number(), writer: Mutex::new(log) }));
+        self.core.lock().seal(sealed, writer, number);
+        self.emit(|| Event::LogSwitched { segment: number });
+        self.wake_background();
+        Ok(())
+    }
+}
+
+/// The pause of one slowed write: 1 ms, as long as a page of compaction takes.
+const SLOWDOWN_STEP: Duration = Duration::from_millis(1);

@@ -1,0 +1,110 @@
+//! A database through its life: writes, flushes, compactions, snapshots, reopening; against a `BTreeMap`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mycelium_engine::{
+    Background, Compression, Database, Durability, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
+    WriteBatch,
+};
+use mycelium_vfs::MemoryDisk;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+fn small_options(disk: &MemoryDisk) -> Options {
+    Options {
+        disk: Arc::new(disk.clone()),
+        memory_budget: 64 << 10,
+        cache_bytes: 256 << 10,
+        background: Background::Manual,
+        ..Options::default()
+    }
+}
+
+fn small_table() -> TableOptions {
+    TableOptions {
+        policy: Policy::Leveled(LeveledOptions {
+            base_level_bytes: 64 << 10,
+            target_file_size: 16 << 10,
+            fanout: 4.0,
+            ..LeveledOptions::default()
+        }),
+        block_size: 512,
+        compression: vec![Compression::None, Compression::Lz4, Compression::Zstd(1)],
+        ..TableOptions::default()
+    }
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn scan(table: &Table, options: &ReadOptions) -> Rows {
+    let mut rows = table.iter(options).unwrap();
+    rows.seek_to_first().unwrap();
+    let mut found = Rows::new();
+    while rows.valid() {
+        found.insert(rows.key().to_vec(), rows.value().to_vec());
+        rows.next().unwrap();
+    }
+    found
+}
+
+#[test]
+fn rows_survive_flushes_compactions_and_reopening() {
+    let seed = 7;
+    println!("seed {seed}");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let disk = MemoryDisk::new();
+    let mut database = Database::open("/db", small_options(&disk)).unwrap();
+    let mut table = database.create_table("t", small_table()).unwrap();
+    let mut expected = Rows::new();
+    let mut held = Vec::new();
+    for round in 0..30 {
+        let mut batch = WriteBatch::new();
+        for _ in 0..1000 {
+            let key = format!("key{:05}", rng.random_range(0..20_000)).into_bytes();
+            if rng.random_bool(0.2) {
+                batch.delete(&table, &key);
+                expected.remove(&key);
+            } else {
+                let value: Vec<u8> = (0..rng.random_range(0..60)).map(|_| rng.random()).collect();
+                batch.put(&table, &key, &value);
+                expected.insert(key, value);
+            }
+            if batch.len() == 10 {
+                database.write(&batch, Durability::Os).unwrap();
+                batch.clear();
+            }
+        }
+        if round % 5 == 2 {
+            let (start, end) = (b"key05".to_vec(), b"key055".to_vec());
+            table.delete_range(&start, &end, Durability::Os).unwrap();
+            expected.retain(|key, _| !(start <= *key && *key < end));
+        }
+        for _ in 0..200 {
+            let key = format!("key{:05}", rng.random_range(0..20_000)).into_bytes();
+            assert_eq!(table.get(&key).unwrap().as_ref(), expected.get(&key));
+        }
+        if round % 6 == 1 {
+            held.push((database.snapshot(), expected.clone()));
+        }
+        while round % 3 == 0 && database.step().unwrap() {}
+        if round == 14 || round == 25 {
+            held.clear();
+            drop(table);
+            database.close().unwrap();
+            database = Database::open("/db", small_options(&disk)).unwrap();
+            table = database.table("t").unwrap();
+        }
+        for (snapshot, rows) in &held {
+            assert_eq!(&scan(&table, &ReadOptions::at(snapshot)), rows, "round {round}");
+        }
+        assert_eq!(scan(&table, &ReadOptions::default()), expected, "round {round}");
+    }
+    let filled = database.metrics().tables[0].levels.iter().filter(|level| level.files > 0).count();
+    assert!(filled >= 2, "the history filled only {filled} levels");
+    held.clear();
+    database.compact(&table).unwrap();
+    assert_eq!(scan(&table, &ReadOptions::default()), expected);
+    let levels = &database.metrics().tables[0].levels;
+    assert_eq!(levels.iter().map(|level| level.entries).sum::<u64>(), expected.len() as u64);
+}

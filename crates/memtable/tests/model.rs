@@ -12,7 +12,8 @@ use mycelium_memtable::{Memtable, MemtableCursor, MemtableOptions, MemtableWrite
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-type Model = BTreeMap<(Vec<u8>, Reverse<Trailer>), Vec<u8>>;
+type Position = (Vec<u8>, Reverse<Trailer>);
+type Model = BTreeMap<Position, Vec<u8>>;
 
 /// Keys of all lengths that share prefixes, differ only beyond eight bytes, and contain and end in zeroes.
 fn random_key(rng: &mut SmallRng) -> Vec<u8> {
@@ -52,11 +53,11 @@ fn random_memtable(rng: &mut SmallRng, entries: u64, filter_bytes: usize) -> (Ar
     (memtable, model)
 }
 
-fn entry(cursor: &MemtableCursor) -> Option<((Vec<u8>, Reverse<Trailer>), Vec<u8>)> {
+fn entry(cursor: &MemtableCursor) -> Option<(Position, Vec<u8>)> {
     cursor.valid().then(|| ((cursor.key().to_vec(), Reverse(cursor.trailer())), cursor.value().to_vec()))
 }
 
-fn owned(found: Option<(&(Vec<u8>, Reverse<Trailer>), &Vec<u8>)>) -> Option<((Vec<u8>, Reverse<Trailer>), Vec<u8>)> {
+fn owned(found: Option<(&Position, &Vec<u8>)>) -> Option<(Position, Vec<u8>)> {
     found.map(|(key, value)| (key.clone(), value.clone()))
 }
 

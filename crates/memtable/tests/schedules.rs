@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Cursor, Operation, RangeDelete, Trailer};
 use mycelium_memtable::{Memtable, MemtableOptions};
+use shuttle::rand::Rng;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
@@ -15,6 +16,8 @@ const SCHEDULES: usize = 10_000;
 
 /// Keys that land before, after and between those already there, with equal and different prefixes.
 const KEYS: [&[u8]; 6] = [b"m", b"prefix--2", b"a", b"prefix--1", b"m", b"prefix--15"];
+/// Where readers seek to.
+const TARGETS: [&[u8]; 7] = [b"", b"b", b"m", b"n", b"prefix--11", b"prefix--2", b"z"];
 
 fn scenario() {
     let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: 64 });
@@ -23,12 +26,13 @@ fn scenario() {
         .map(|reader| {
             let (memtable, visible) = (Arc::clone(&memtable), Arc::clone(&visible));
             thread::spawn(move || {
-                for round in 0..2 {
+                for round in 0..12 {
                     let snapshot = visible.load(Ordering::Acquire);
-                    if (reader + round) % 2 == 0 {
-                        look_up(&memtable, snapshot);
-                    } else {
-                        walk(&memtable, snapshot, reader == 0);
+                    let draw = shuttle::rand::thread_rng().gen_range(0..TARGETS.len());
+                    match (reader + round) % 6 {
+                        0 => walk(&memtable, snapshot, reader == 0),
+                        1 | 3 => look_up(&memtable, snapshot, KEYS[draw % KEYS.len()]),
+                        _ => seek(&memtable, snapshot, TARGETS[draw]),
                     }
                     let covering = memtable.range_deletes().covering(b"x", snapshot);
                     assert_eq!(covering, (snapshot >= 4).then_some(4));
@@ -48,12 +52,24 @@ fn scenario() {
     }
 }
 
-fn look_up(memtable: &Memtable, snapshot: u64) {
-    for (key, sequence) in KEYS.into_iter().zip(1..=snapshot) {
-        let found: Vec<u64> = memtable.get(key, snapshot).map(|(trailer, _)| trailer.sequence()).collect();
-        assert!(found.contains(&sequence), "{sequence} at {snapshot}: {found:?}");
-        assert!(found.iter().all(|&s| s <= snapshot && KEYS[s as usize - 1] == key));
-    }
+fn look_up(memtable: &Memtable, snapshot: u64, key: &[u8]) {
+    let found: Vec<u64> = memtable.get(key, snapshot).map(|(trailer, _)| trailer.sequence()).collect();
+    let expected: Vec<u64> = (1..=snapshot).rev().filter(|&s| KEYS[s as usize - 1] == key).collect();
+    assert_eq!(found, expected, "{key:?} at {snapshot}");
+}
+
+/// Seeks, forwards and backwards, land on the right side of the target and pass no visible entry over.
+fn seek(memtable: &Arc<Memtable>, snapshot: u64, target: &[u8]) {
+    let mut cursor = memtable.cursor();
+    let visible = || KEYS.into_iter().take(snapshot as usize);
+    cursor.seek(target, Trailer::NEWEST).unwrap();
+    let bound = cursor.valid().then(|| cursor.key().to_vec());
+    assert!(bound.as_deref().is_none_or(|key| key >= target), "{bound:?} for {target:?}");
+    assert!(!visible().any(|key| key >= target && bound.as_deref().is_none_or(|bound| key < bound)));
+    cursor.seek_before(target, Trailer::NEWEST).unwrap();
+    let bound = cursor.valid().then(|| cursor.key().to_vec());
+    assert!(bound.as_deref().is_none_or(|key| key < target), "{bound:?} for {target:?}");
+    assert!(!visible().any(|key| key < target && bound.as_deref().is_none_or(|bound| key > bound)));
 }
 
 fn walk(memtable: &Arc<Memtable>, snapshot: u64, forwards: bool) {

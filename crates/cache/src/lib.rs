@@ -72,9 +72,11 @@ struct CachedBlock {
 /// one shard's lock.
 ///
 /// ```
+/// use std::sync::Arc;
+///
 /// use mycelium_cache::{BlockCache, BlockKind, CacheKey};
 ///
-/// let cache = BlockCache::new(1 << 20);
+/// let cache = Arc::new(BlockCache::new(1 << 20));
 /// let key = CacheKey { file: 7, offset: 4096 };
 /// cache.insert(key, vec![1, 2, 3].into(), BlockKind::Data);
 /// assert_eq!(cache.get(key).as_deref(), Some(&[1, 2, 3][..]));

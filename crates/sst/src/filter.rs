@@ -39,7 +39,7 @@ fn probes_for(bits_per_key: u32) -> u8 {
 
 #[inline(always)]
 fn line_of(hash: u64, lines: u32) -> usize {
-    ((hash >> 32) * u64::from(lines) >> 32) as usize
+    (((hash >> 32) * u64::from(lines)) >> 32) as usize
 }
 
 #[inline(always)]

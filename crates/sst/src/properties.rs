@@ -124,7 +124,9 @@ impl Properties {
             11 => match bytes {
                 [flag @ (0 | 1)] => self.largest_exclusive = *flag == 1,
                 _ => {
-                    return Err(Error::corruption("malformed property").expected("0 or 1", format_args!("{bytes:02x?}")));
+                    return Err(
+                        Error::corruption("malformed property").expected("0 or 1", format_args!("{bytes:02x?}"))
+                    );
                 }
             },
             COMPRESSION => self.compression = String::from_utf8_lossy(bytes).into_owned(),

@@ -122,7 +122,7 @@ impl Verifier<'_> {
             value_bytes += self.cursor.value().len();
             unique &= !self.cursor.same_key();
             self.verify_entry(i, entry.offset)?;
-            more = self.cursor.next().map_err(inside)?;
+            more = self.cursor.advance().map_err(inside)?;
         }
         let fault = |what: &str| self.file.fault(what, entry.offset);
         let Some(shape) = self.cursor.shape() else { return Err(fault("no block")) };

@@ -183,7 +183,7 @@ impl BlockCursor {
         self.bytes.get(self.value..self.value + self.value_len).unwrap_or_default()
     }
 
-    /// Whether the last move was a `next` to an entry with the same key.
+    /// Whether the last move was an `advance` to an entry with the same key.
     #[inline(always)]
     pub fn same_key(&self) -> bool {
         self.same_key
@@ -238,7 +238,7 @@ impl BlockCursor {
 
     /// To the next entry; `false` and invalid at the end.
     #[inline]
-    pub fn next(&mut self) -> Result<bool> {
+    pub fn advance(&mut self) -> Result<bool> {
         match self.step() {
             Step::Moved => Ok(true),
             Step::End => Ok(false),
@@ -246,7 +246,7 @@ impl BlockCursor {
         }
     }
 
-    /// As `next`; call [`BlockCursor::malformed_here`] for the error.
+    /// As `advance`; call [`BlockCursor::malformed_here`] for the error.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Step {
         let Some(shape) = &self.shape else { return Step::End };

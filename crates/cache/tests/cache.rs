@@ -1,0 +1,116 @@
+//! The cache against a map: it forgets, but it never lies, and it keeps within its budget.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mycelium_cache::{BlockCache, BlockKind, CacheKey};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+fn block(file: u64, offset: u64, len: usize) -> Arc<[u8]> {
+    vec![(file * 31 + offset) as u8; len].into()
+}
+
+#[test]
+fn what_is_found_is_what_was_put() {
+    let cache = BlockCache::new(256 << 10);
+    let mut model: HashMap<(u64, u64), usize> = HashMap::new();
+    let mut random = SmallRng::seed_from_u64(11);
+    let (mut hits, mut misses) = (0, 0);
+    for _ in 0..50_000 {
+        let key = CacheKey { file: random.random_range(0..4), offset: random.random_range(0..100) * 4096 };
+        match cache.get(key) {
+            Some(bytes) => {
+                let len = model[&(key.file, key.offset)];
+                assert_eq!(bytes, block(key.file, key.offset, len));
+                hits += 1;
+            }
+            None => {
+                let len = *model.entry((key.file, key.offset)).or_insert_with(|| random.random_range(0..5000));
+                cache.insert(key, block(key.file, key.offset, len), BlockKind::Data);
+                misses += 1;
+            }
+        }
+        let stats = cache.stats();
+        assert!(stats.used <= stats.capacity);
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses), (hits, misses));
+    assert_eq!(stats.inserts, misses);
+    assert!(stats.hits > 1000 && stats.evictions > 1000, "{stats:?}");
+    assert!(stats.data_bytes <= stats.used && stats.index_bytes == 0 && stats.filter_bytes == 0, "{stats:?}");
+}
+
+#[test]
+fn bytes_are_counted_by_kind_and_once() {
+    let cache = BlockCache::new(1 << 20);
+    for (offset, kind) in [BlockKind::Data, BlockKind::Index, BlockKind::Filter].into_iter().enumerate() {
+        let key = CacheKey { file: 1, offset: offset as u64 };
+        for _ in 0..3 {
+            cache.insert(key, block(1, 0, 100 * (offset + 1)), kind);
+        }
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.data_bytes, stats.index_bytes, stats.filter_bytes), (100, 200, 300));
+    assert_eq!(stats.inserts, 3);
+}
+
+#[test]
+fn reservations_shrink_the_cache_and_give_back() {
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    for offset in 0..1000 {
+        cache.insert(CacheKey { file: 1, offset }, block(1, offset, 2000), BlockKind::Data);
+    }
+    assert!(cache.stats().used > 900 << 10);
+    let half = cache.reserve(512 << 10).expect("half of the capacity");
+    let stats = cache.stats();
+    assert_eq!((half.bytes(), stats.reserved), (512 << 10, 512 << 10));
+    assert!(stats.used + stats.reserved <= stats.capacity, "{stats:?}");
+    assert!(cache.reserve(1).is_none());
+    drop(half);
+    assert_eq!(cache.stats().reserved, 0);
+    let parts: Vec<_> = (0..10).map(|_| cache.reserve(50 << 10)).collect();
+    assert!(parts.iter().all(Option::is_some));
+    assert!(cache.reserve(u64::MAX).is_none());
+    for offset in 0..1000 {
+        cache.insert(CacheKey { file: 2, offset }, block(2, offset, 2000), BlockKind::Data);
+    }
+    let stats = cache.stats();
+    assert!(stats.used + stats.reserved <= stats.capacity, "{stats:?}");
+}
+
+#[test]
+fn a_cache_of_nothing_caches_nothing() {
+    let cache = Arc::new(BlockCache::new(0));
+    let key = CacheKey { file: 1, offset: 0 };
+    cache.insert(key, block(1, 0, 10), BlockKind::Data);
+    assert!(cache.get(key).is_none());
+    assert!(cache.reserve(1).is_none());
+    assert_eq!(cache.stats().data_bytes, 0);
+}
+
+#[test]
+fn threads_share_it() {
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut random = SmallRng::seed_from_u64(thread);
+                for _ in 0..20_000 {
+                    let key = CacheKey { file: 1, offset: random.random_range(0..2000) };
+                    match cache.get(key) {
+                        Some(bytes) => assert_eq!(bytes, block(1, key.offset, 1000)),
+                        None => cache.insert(key, block(1, key.offset, 1000), BlockKind::Data),
+                    }
+                    if random.random_range(0..100) == 0 {
+                        assert!(cache.reserve(1000).is_some());
+                    }
+                }
+            });
+        }
+    });
+    let stats = cache.stats();
+    assert_eq!(stats.reserved, 0);
+    assert!(stats.used <= stats.capacity && stats.data_bytes <= stats.used, "{stats:?}");
+}

@@ -70,8 +70,8 @@ pub struct CompactionPlan {
     /// The files of one run of the level below the output level that overlap `range`, in key order: what the outputs
     /// will be merged with next, and so where they are best cut.
     pub grandparents: Vec<Arc<FileMeta>>,
-    /// Files outside the inputs that overlap `range` and may hold entries older than some of the inputs', run by run,
-    /// each in key order. While one of them may hold a key, its delete must be kept; see [`OlderFiles`].
+    /// Files outside the inputs that overlap an input of a younger run, and so may hold older entries, run by run, each
+    /// in key order. While one of them may hold a key, its delete must be kept; see [`OlderFiles`].
     pub older: Vec<Vec<Arc<FileMeta>>>,
     /// Whether the inputs can go to the output level as they are, without being read ([`CompactionPlan::move_edit`]).
     pub is_trivial_move: bool,
@@ -187,17 +187,20 @@ impl CompactionPlan {
     }
 }
 
-/// Files outside the inputs, in runs older than the youngest input run, that overlap the range.
+/// Files outside the inputs that overlap an input of a younger run, run by run.
 fn older_files(version: &Version, inputs: &[PlanInput], range: &KeyRange) -> Vec<Vec<Arc<FileMeta>>> {
-    let Some(youngest) = inputs.first().map(|i| (i.level, i.run)) else { return Vec::new() };
     let taken: HashSet<FileNumber> = inputs.iter().flat_map(|i| &i.files).map(|f| f.number).collect();
     let mut older = Vec::new();
     for (level, l) in version.levels.iter().enumerate() {
         for (index, run) in l.runs.iter().enumerate() {
-            if (level, index) <= youngest {
-                continue;
-            }
-            let files = run.overlapping(range).iter().filter(|f| !taken.contains(&f.number));
+            let younger = || inputs.iter().filter(|i| (i.level, i.run) < (level, index));
+            let lies_below = |file: &FileMeta| {
+                younger().any(|input| {
+                    let first = input.files.partition_point(|f| f.is_before(file));
+                    input.files.get(first).is_some_and(|f| !file.is_before(f))
+                })
+            };
+            let files = run.overlapping(range).iter().filter(|f| !taken.contains(&f.number) && lies_below(f));
             let files: Vec<Arc<FileMeta>> = files.cloned().collect();
             if !files.is_empty() {
                 older.push(files);

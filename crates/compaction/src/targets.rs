@@ -4,7 +4,10 @@
 //! `level_compaction_dynamic_level_bytes`):
 //! 1. Start from the size of the largest level and divide by the fanout once per level up to the first level with data.
 //! 2. If that is at most `base_level_bytes / fanout`, the first level with data is the base level, at that minimum.
-//! 3. Else go further up, a level at a time, until the size is at most `base_level_bytes` or level 1 is reached.
+//! 3. Else go further up, a level at a time, until level 1 is reached, or the size is at most `base_level_bytes`, or it
+//!    is at most twice that and one more level would write more than it saves: bytes enter the base level in batches of
+//!    level 0 and are merged with all of it each time, so with batches of `b` bytes a base level of `s` bytes costs
+//!    `s / b` per byte, and a level of `t` bytes put before it `t / b + 1 + s / t`.
 //! 4. From the base level down, each target is `fanout` times the one above, never below `base_level_bytes`.
 //!
 //! Then the last level holds about `fanout / (fanout + 1)` of all data, whatever there is: obsolete versions above it
@@ -34,7 +37,7 @@ impl LevelTargets {
         let (base_level, base_bytes) = match (options.dynamic_levels, first) {
             (false, _) => (1, options.base_level_bytes),
             (true, None) => (count - 1, options.base_level_bytes),
-            (true, Some(first)) => dynamic_base(options, &sizes, first),
+            (true, Some(first)) => dynamic_base(options, &sizes, first, level0_batch(options, version)),
         };
         let floor = if options.dynamic_levels { options.base_level_bytes } else { 0 };
         let mut target = base_bytes as f64;
@@ -56,7 +59,16 @@ fn fanout(options: &LeveledOptions) -> f64 {
     options.fanout.max(1.1)
 }
 
-fn dynamic_base(options: &LeveledOptions, sizes: &[u64], first: usize) -> (usize, u64) {
+/// The bytes that level 0 gives to the base level at a time, as far as its present files tell.
+fn level0_batch(options: &LeveledOptions, version: &Version) -> f64 {
+    let level0 = version.level(0);
+    match level0.file_count() {
+        0 => options.base_level_bytes as f64,
+        files => (level0.bytes() as f64 / files as f64 * options.level0_trigger as f64).max(1.0),
+    }
+}
+
+fn dynamic_base(options: &LeveledOptions, sizes: &[u64], first: usize, batch: f64) -> (usize, u64) {
     let fanout = fanout(options);
     let largest = sizes[1..].iter().copied().max().unwrap_or(0);
     let base_max = options.base_level_bytes as f64;
@@ -70,6 +82,10 @@ fn dynamic_base(options: &LeveledOptions, sizes: &[u64], first: usize) -> (usize
     }
     let mut base = first;
     while base > 1 && size > base_max {
+        let above = (size / fanout).max(base_max);
+        if size <= 2.0 * base_max && size / batch <= above / batch + 1.0 + size / above {
+            return (base, size as u64);
+        }
         base -= 1;
         size /= fanout;
     }

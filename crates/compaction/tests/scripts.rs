@@ -81,7 +81,8 @@ fn run_script(text: &str, blocks: &mut usize) -> String {
         *blocks += 1;
         let body: Vec<&str> = head.lines().filter(|l| !l.starts_with('#')).collect();
         let answer = session.run(body[0], &body[1..].join("\n"));
-        out.push(format!("{head}\n----\n{}", answer.trim_end()));
+        let answer = if answer.is_empty() { "ok" } else { answer.trim_end() };
+        out.push(format!("{head}\n----\n{answer}"));
     }
     out.join("\n\n") + "\n"
 }

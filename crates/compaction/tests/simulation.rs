@@ -1,0 +1,314 @@
+//! Runs the policies on a simulated tree whose files hold real entries: whatever is flushed, however compactions overlap
+//! in time, every read must agree with a map, every version must keep its invariants, and the tree must calm down.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use mycelium_base::TableId;
+use mycelium_compaction::{
+    BusyFiles, CompactionPlan, CompactionPolicy, JobId, LeveledOptions, LeveledPolicy, PickPriority, TieredOptions,
+    TieredPolicy,
+};
+use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const TABLE: TableId = TableId(3);
+const ENTRY_BYTES: u64 = 100;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Entry {
+    key: u32,
+    sequence: u64,
+    is_delete: bool,
+}
+
+struct Simulation {
+    rng: SmallRng,
+    policy: Box<dyn CompactionPolicy>,
+    aligned: bool,
+    version: Version,
+    contents: HashMap<u64, Vec<Entry>>,
+    busy: BusyFiles,
+    running: Vec<(JobId, CompactionPlan)>,
+    model: BTreeMap<u32, u64>,
+    next_file: u64,
+    next_sequence: u64,
+    flushed_bytes: u64,
+    compacted_bytes: u64,
+    moves: u64,
+}
+
+fn key_bytes(key: u32) -> Vec<u8> {
+    key.to_be_bytes().to_vec()
+}
+
+impl Simulation {
+    fn new(seed: u64, policy: Box<dyn CompactionPolicy>, aligned: bool) -> Self {
+        Self {
+            rng: SmallRng::seed_from_u64(seed),
+            policy,
+            aligned,
+            version: Version::new(),
+            contents: HashMap::new(),
+            busy: BusyFiles::new(),
+            running: Vec::new(),
+            model: BTreeMap::new(),
+            next_file: 1,
+            next_sequence: 1,
+            flushed_bytes: 0,
+            compacted_bytes: 0,
+            moves: 0,
+        }
+    }
+
+    fn make_file(&mut self, entries: Vec<Entry>) -> Arc<FileMeta> {
+        let number = self.next_file;
+        self.next_file += 1;
+        let file = FileMeta {
+            number,
+            size: entries.len() as u64 * ENTRY_BYTES,
+            smallest: key_bytes(entries[0].key),
+            largest: key_bytes(entries[entries.len() - 1].key),
+            min_sequence: entries.iter().map(|e| e.sequence).min().unwrap(),
+            max_sequence: entries.iter().map(|e| e.sequence).max().unwrap(),
+            entry_count: entries.len() as u64,
+            delete_count: entries.iter().filter(|e| e.is_delete).count() as u64,
+            created_at_edit: number,
+            ..FileMeta::default()
+        };
+        self.contents.insert(number, entries);
+        Arc::new(file)
+    }
+
+    fn install(&mut self, edit: &VersionEdit) {
+        self.version = self.version.apply(TABLE, edit).unwrap();
+        self.version.check().unwrap();
+    }
+
+    fn flush(&mut self, count: usize, keys: std::ops::Range<u32>, delete_share: f64) {
+        let mut batch = BTreeMap::new();
+        for _ in 0..count {
+            let key = self.rng.random_range(keys.clone());
+            let is_delete = self.rng.random_bool(delete_share);
+            let sequence = self.next_sequence;
+            self.next_sequence += 1;
+            batch.insert(key, Entry { key, sequence, is_delete });
+            if is_delete {
+                self.model.remove(&key)
+            } else {
+                self.model.insert(key, sequence)
+            };
+        }
+        let file = self.make_file(batch.into_values().collect());
+        self.flushed_bytes += file.size;
+        let mut edit = VersionEdit::default();
+        edit.add_file(TABLE, 0, RunPlace::Newest, file);
+        self.install(&edit);
+    }
+
+    /// Starts a compaction if one is due.
+    fn start(&mut self) -> bool {
+        let Some(plan) = self.policy.pick(TABLE, &self.version, &self.busy) else { return false };
+        self.begin(plan);
+        true
+    }
+
+    fn begin(&mut self, plan: CompactionPlan) {
+        assert!(!self.busy.any(plan.input_files()), "busy input in {plan}");
+        assert!(!self.busy.writes_to(TABLE, plan.output_level, &plan.range), "busy output in {plan}");
+        let job = self.busy.start(&plan);
+        self.running.push((job, plan));
+    }
+
+    fn finish(&mut self) {
+        let index = self.rng.random_range(0..self.running.len());
+        let (job, plan) = self.running.swap_remove(index);
+        let edit = if plan.is_trivial_move {
+            self.moves += 1;
+            plan.move_edit()
+        } else {
+            let outputs = self.merge(&plan);
+            self.compacted_bytes += outputs.iter().map(|f| f.size).sum::<u64>();
+            plan.install_edit(outputs)
+        };
+        self.install(&edit);
+        self.busy.finish(job);
+    }
+
+    fn merge(&mut self, plan: &CompactionPlan) -> Vec<Arc<FileMeta>> {
+        let mut merged: BTreeMap<u32, Entry> = BTreeMap::new();
+        for file in plan.input_files() {
+            for entry in &self.contents[&file.number] {
+                // Youngest runs come first.
+                let kept = merged.entry(entry.key).or_insert(*entry);
+                assert!(kept.sequence >= entry.sequence, "an older version lies above a newer one in {plan}");
+            }
+        }
+        let mut older = plan.older_files();
+        merged.retain(|key, entry| !entry.is_delete || older.may_hold(&key_bytes(*key)));
+        let mut partitioner = plan.partitioner(self.aligned);
+        let mut outputs: Vec<Vec<Entry>> = Vec::new();
+        for entry in merged.into_values() {
+            let size = outputs.last().map_or(0, |o| o.len() as u64 * ENTRY_BYTES);
+            if outputs.is_empty() || partitioner.should_cut(&key_bytes(entry.key), size) {
+                if self.aligned && plan.output_level > 0 && !outputs.is_empty() {
+                    let target = plan.target_file_size;
+                    assert!(size >= target / 2 && size <= 2 * target, "{size} in {plan}");
+                }
+                outputs.push(Vec::new());
+            }
+            outputs.last_mut().unwrap().push(entry);
+        }
+        outputs.into_iter().map(|entries| self.make_file(entries)).collect()
+    }
+
+    fn check_reads(&self) {
+        let mut seen: BTreeMap<u32, Entry> = BTreeMap::new();
+        for (_, _, file) in self.version.files() {
+            for entry in &self.contents[&file.number] {
+                let first = seen.entry(entry.key).or_insert(*entry);
+                assert!(first.sequence >= entry.sequence, "key {}: #{} above", entry.key, first.sequence);
+            }
+        }
+        let live: BTreeMap<u32, u64> = seen.values().filter(|e| !e.is_delete).map(|e| (e.key, e.sequence)).collect();
+        assert_eq!(live, self.model);
+    }
+
+    /// Compacts until nothing is due.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            while self.start() {}
+            if self.running.is_empty() {
+                return;
+            }
+            self.finish();
+        }
+        panic!("the tree does not come to rest:\n{}", self.version);
+    }
+
+    fn write_amplification(&self) -> f64 {
+        (self.flushed_bytes + self.compacted_bytes) as f64 / self.flushed_bytes as f64
+    }
+}
+
+fn random_policy(rng: &mut SmallRng) -> (String, Box<dyn CompactionPolicy>) {
+    if rng.random_bool(0.3) {
+        let options = TieredOptions {
+            runs_per_level: rng.random_range(2..6),
+            level_count: rng.random_range(2..6),
+            max_space_amplification_percent: [25, 100, 200, 100_000][rng.random_range(0..4)],
+            target_file_size: 2_000,
+        };
+        return (format!("{options:?}"), Box::new(TieredPolicy::new(options)));
+    }
+    let options = LeveledOptions {
+        level0_trigger: rng.random_range(1..5),
+        level0_pileup: rng.random_range(4..8),
+        base_level_bytes: [4_000, 10_000, 30_000][rng.random_range(0..3)],
+        fanout: [2.0, 4.0, 10.0][rng.random_range(0..3)],
+        level_count: rng.random_range(2..8),
+        target_file_size: [1_000, 2_000, 5_000][rng.random_range(0..3)],
+        priority: [PickPriority::MinOverlap, PickPriority::OldestFirst, PickPriority::LargestFirst]
+            [rng.random_range(0..3)],
+        max_compaction_bytes: [10_000, 100_000][rng.random_range(0..2)],
+        dynamic_levels: rng.random_bool(0.5),
+    };
+    (format!("{options:?}"), Box::new(LeveledPolicy::new(options)))
+}
+
+#[test]
+fn reads_agree_with_a_map_whatever_is_compacted_when() {
+    for seed in 0..60 {
+        let mut draws = SmallRng::seed_from_u64(seed ^ 0x5eed);
+        let (text, policy) = random_policy(&mut draws);
+        let mut sim = Simulation::new(seed, policy, draws.random_bool(0.5));
+        println!("seed {seed}: {text}");
+        let delete_share = [0.0, 0.1, 0.5][draws.random_range(0..3)];
+        for step in 0..250 {
+            let width = [50, 300, 3_000][draws.random_range(0..3)];
+            let start = draws.random_range(0..3_000 - width + 1);
+            sim.flush(draws.random_range(1..40), start..start + width, delete_share);
+            while sim.running.len() < 4 && draws.random_bool(0.8) && sim.start() {}
+            while !sim.running.is_empty() && draws.random_bool(0.6) {
+                sim.finish();
+            }
+            if draws.random_bool(0.05) {
+                let from = draws.random_range(0..3_000);
+                let range = KeyRange::inclusive(key_bytes(from), key_bytes(from + draws.random_range(0..300)));
+                let plan = if draws.random_bool(0.5) {
+                    sim.policy.pick_range(TABLE, &sim.version, &sim.busy, Some(&range), draws.random_bool(0.5))
+                } else {
+                    let level = draws.random_range(0..4);
+                    sim.policy.pick_level(TABLE, &sim.version, &sim.busy, level, Some(&range))
+                };
+                if let Some(plan) = plan {
+                    sim.begin(plan);
+                }
+            }
+            if step % 10 == 0 {
+                sim.check_reads();
+            }
+        }
+        sim.settle();
+        sim.check_reads();
+        assert_eq!(sim.policy.debt_bytes(&sim.version), 0, "{}", sim.version);
+        if let Some(plan) = sim.policy.pick_range(TABLE, &sim.version, &sim.busy, None, true) {
+            sim.begin(plan);
+            sim.finish();
+        }
+        sim.check_reads();
+        let deletes: u64 = sim.version.files().map(|(_, _, f)| f.delete_count).sum();
+        assert_eq!(deletes, 0, "a full compaction drops every delete");
+        assert!(sim.version.levels.iter().map(|l| l.runs.len()).sum::<usize>() <= 1);
+    }
+}
+
+/// Uniform overwrites of a steady key space through a three-level tree.
+fn steady_state(aligned: bool, priority: PickPriority, dynamic_levels: bool) -> f64 {
+    let options = LeveledOptions {
+        base_level_bytes: 40_000,
+        target_file_size: 10_000,
+        max_compaction_bytes: 250_000,
+        level_count: 5,
+        fanout: 8.0,
+        priority,
+        dynamic_levels,
+        ..LeveledOptions::default()
+    };
+    let mut sim = Simulation::new(1, Box::new(LeveledPolicy::new(options)), aligned);
+    let keys = 20_000;
+    for _ in 0..1_500 {
+        sim.flush(100, 0..keys, 0.0);
+        while sim.start() {
+            sim.finish();
+        }
+    }
+    sim.check_reads();
+    sim.write_amplification()
+}
+
+#[test]
+fn aligned_cuts_and_minimal_overlap_write_less() {
+    let fixed = steady_state(false, PickPriority::MinOverlap, true);
+    let aligned = steady_state(true, PickPriority::MinOverlap, true);
+    let oldest = steady_state(false, PickPriority::OldestFirst, true);
+    let largest = steady_state(false, PickPriority::LargestFirst, true);
+    let stat = steady_state(false, PickPriority::MinOverlap, false);
+    println!("fixed {fixed:.2} aligned {aligned:.2} oldest {oldest:.2} largest {largest:.2} static {stat:.2}");
+    assert!(aligned < fixed, "aligned {aligned:.2}, fixed {fixed:.2}");
+    assert!(fixed < largest, "min overlap {fixed:.2}, largest first {largest:.2}");
+}
+
+#[test]
+fn ascending_keys_are_written_once() {
+    let options = LeveledOptions { base_level_bytes: 20_000, target_file_size: 4_000, ..LeveledOptions::default() };
+    let mut sim = Simulation::new(1, Box::new(LeveledPolicy::new(options)), false);
+    for i in 0..500 {
+        sim.flush(40, i * 1_000..(i + 1) * 1_000, 0.0);
+        sim.settle();
+    }
+    sim.check_reads();
+    assert_eq!(sim.compacted_bytes, 0, "sequential loads only move files");
+    assert!(sim.moves >= 490);
+}

@@ -19,6 +19,7 @@
 //!
 //! Files of a run do not share keys (outputs are cut between keys only), so that a file is a clean cut by itself.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use mycelium_base::TableId;
@@ -191,16 +192,17 @@ impl Picker<'_> {
     fn pick_file(&self, level: usize, score: f64) -> Option<CompactionPlan> {
         let run = self.version.level(level).runs.first()?;
         let mut candidates: Vec<&Arc<FileMeta>> = run.files.iter().filter(|f| !self.busy.contains(f.number)).collect();
+        // Among equals the one that has waited longest, or the same corner of the key space would be picked again and
+        // again.
+        let age = |f: &FileMeta| (f.min_sequence, f.created_at_edit, f.number);
         match self.options.priority {
-            PickPriority::OldestFirst => candidates.sort_by_key(|f| (f.created_at_edit, f.number)),
-            PickPriority::LargestFirst => {
-                candidates.sort_by_key(|f| (std::cmp::Reverse(compensated_size(f)), f.number));
-            }
+            PickPriority::OldestFirst => candidates.sort_by_key(|f| age(f)),
+            PickPriority::LargestFirst => candidates.sort_by_key(|f| (Reverse(compensated_size(f)), age(f))),
             PickPriority::MinOverlap => {
                 let below = self.version.level(level + 1);
                 candidates.sort_by_cached_key(|f| {
                     let overlap: u64 = below.overlapping(&f.range()).map(|f| f.size).sum();
-                    (u128::from(overlap) * 1024 / u128::from(compensated_size(f).max(1)), f.created_at_edit, f.number)
+                    (u128::from(overlap) * 1024 / u128::from(compensated_size(f).max(1)), age(f))
                 });
             }
         }

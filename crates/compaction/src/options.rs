@@ -6,7 +6,7 @@ pub enum PickPriority {
     /// The file with the fewest overlapping bytes below per byte of its own: the least write amplification.
     #[default]
     MinOverlap,
-    /// The file that has been in the tree the longest: goes round the key space, so that old data move on.
+    /// The file whose oldest entry is the oldest, so that no data wait long: goes round the key space.
     OldestFirst,
     /// The largest file (files with many deletes count as larger).
     LargestFirst,

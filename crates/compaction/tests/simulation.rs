@@ -219,7 +219,7 @@ fn random_policy(rng: &mut SmallRng) -> (String, Box<dyn CompactionPolicy>) {
 
 #[test]
 fn reads_agree_with_a_map_whatever_is_compacted_when() {
-    for seed in 0..60 {
+    for seed in 0..40 {
         let mut draws = SmallRng::seed_from_u64(seed ^ 0x5eed);
         let (text, policy) = random_policy(&mut draws);
         let mut sim = Simulation::new(seed, policy, draws.random_bool(0.5));
@@ -278,7 +278,7 @@ fn steady_state(aligned: bool, priority: PickPriority, dynamic_levels: bool) -> 
     };
     let mut sim = Simulation::new(1, Box::new(LeveledPolicy::new(options)), aligned);
     let keys = 20_000;
-    for _ in 0..1_500 {
+    for _ in 0..700 {
         sim.flush(100, 0..keys, 0.0);
         while sim.start() {
             sim.finish();

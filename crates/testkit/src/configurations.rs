@@ -128,10 +128,10 @@ pub fn configurations() -> Vec<Configuration> {
     use Compression::{Lz4, Zstd};
     vec![
         BASE,
-        Configuration { name: "tiny-memtable", memtable_bytes: 1 << 10, ..BASE },
+        Configuration { name: "tiny-memtable", memtable_bytes: 2 << 10, ..BASE },
         Configuration { name: "large-memtable", memtable_bytes: 64 << 20, ..BASE },
-        Configuration { name: "one-level", policy: leveled(1), ..BASE },
         Configuration { name: "two-levels", policy: leveled(2), ..BASE },
+        Configuration { name: "three-levels", policy: leveled(3), ..BASE },
         Configuration { name: "seven-levels", policy: leveled(7), memtable_bytes: 4 << 10, ..BASE },
         Configuration { name: "oldest-first", policy: leveled_by(Priority::OldestFirst), ..BASE },
         Configuration { name: "largest-first", policy: leveled_by(Priority::LargestFirst), ..BASE },
@@ -140,7 +140,7 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "tiered-eager", policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
         Configuration { name: "tiered-wide", policy: tiered(5, 8, 1_000), memtable_bytes: 2 << 10, ..BASE },
         Configuration { name: "unaligned", aligned_compaction: false, ..BASE },
-        Configuration { name: "tiny-blocks", block_bytes: 32, restart_interval: 1, ..BASE },
+        Configuration { name: "tiny-blocks", block_bytes: 64, restart_interval: 1, ..BASE },
         Configuration {
             name: "large-blocks",
             block_bytes: 64 << 10,
@@ -148,7 +148,7 @@ pub fn configurations() -> Vec<Configuration> {
             file_bytes: 1 << 20,
             ..BASE
         },
-        Configuration { name: "tiny-files", file_bytes: 512, block_bytes: 128, memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "tiny-files", file_bytes: 1 << 10, block_bytes: 128, memtable_bytes: 4 << 10, ..BASE },
         Configuration { name: "no-cache", cache_bytes: 0, fill_cache: false, ..BASE },
         Configuration { name: "tiny-cache", cache_bytes: 4 << 10, ..BASE },
         Configuration { name: "lz4", compression: Lz4, last_level_compression: Lz4, ..BASE },

@@ -14,6 +14,7 @@
 
 pub mod configurations;
 pub mod driver;
+pub mod engine_store;
 pub mod model;
 pub mod operations;
 pub mod shrink;
@@ -22,6 +23,7 @@ pub mod tables;
 
 pub use configurations::{Configuration, configurations};
 pub use driver::{Mismatch, check_history};
+pub use engine_store::EngineStore;
 pub use model::{CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, Write, WriteKind};
 pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
 pub use shrink::shrink;

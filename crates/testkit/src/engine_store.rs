@@ -1,0 +1,380 @@
+//! The engine as a [`Store`]: a [`Configuration`] becomes options of a database with manual background work.
+//!
+//! Everything runs in the caller's thread, in an order that depends on the calls alone, so a history on a
+//! [`mycelium_vfs::MemoryDisk`] does the same disk operations in every run.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::Arc;
+
+use mycelium_base::{Error, ErrorKind, Result};
+use mycelium_engine::{
+    Background, Database, LeveledOptions, Options, PickPriority, Policy, ReadOptions, Snapshot, Table, TableIterator,
+    TableOptions, TieredOptions, WriteBatch,
+};
+use mycelium_vfs::{Disk, MemoryDisk};
+
+use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
+use crate::model::{Direction, Durability, Move, ScanRange, State, Write, WriteKind};
+use crate::store::{Row, Store};
+use crate::tables::TableKind;
+
+/// The directory of the databases that tests make.
+pub const DIRECTORY: &str = "/database";
+
+/// A database under test.
+pub struct EngineStore {
+    disk: Arc<dyn Disk>,
+    configuration: Configuration,
+    kinds: Vec<TableKind>,
+    /// `None` after a failed opening.
+    opened: Option<Opened>,
+}
+
+struct Opened {
+    database: Database,
+    /// By index; `None` where the table does not exist (yet).
+    tables: Vec<Option<Table>>,
+}
+
+impl EngineStore {
+    /// An empty database with all tables, on a disk of its own.
+    pub fn in_memory(configuration: &Configuration, kinds: &[TableKind]) -> Result<Self> {
+        Self::create(Arc::new(MemoryDisk::new()), configuration, kinds)
+    }
+
+    /// Opens or creates the database in [`DIRECTORY`] and creates the tables that are missing.
+    pub fn create(disk: Arc<dyn Disk>, configuration: &Configuration, kinds: &[TableKind]) -> Result<Self> {
+        let mut store = Self::open(disk, configuration, kinds)?;
+        store.create_tables()?;
+        Ok(store)
+    }
+
+    /// Opens or creates the database in [`DIRECTORY`] as it is. A table that does not exist reads as empty.
+    pub fn open(disk: Arc<dyn Disk>, configuration: &Configuration, kinds: &[TableKind]) -> Result<Self> {
+        let mut store = Self { disk, configuration: configuration.clone(), kinds: kinds.to_vec(), opened: None };
+        store.open_again()?;
+        Ok(store)
+    }
+
+    /// Creates the tables that do not exist.
+    pub fn create_tables(&mut self) -> Result<()> {
+        for index in 0..self.kinds.len() {
+            let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
+            let opened = self.opened()?;
+            if opened.tables[index].is_some() {
+                continue;
+            }
+            let name = table_name(index);
+            let table = match kind.schema() {
+                Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
+                None => opened.database.create_table(&name, options)?,
+            };
+            opened.tables[index] = Some(table);
+        }
+        Ok(())
+    }
+
+    /// The open database.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the last opening failed.
+    pub fn database(&self) -> Result<&Database> {
+        self.opened.as_ref().map(|opened| &opened.database).ok_or_else(closed)
+    }
+
+    /// A table by its index.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it does not exist.
+    pub fn table(&self, index: usize) -> Result<&Table> {
+        let opened = self.opened.as_ref().ok_or_else(closed)?;
+        opened.tables[index].as_ref().ok_or_else(|| missing(index))
+    }
+
+    /// Every row of every table, by a full scan of each.
+    pub fn state(&self) -> Result<State> {
+        let opened = self.opened.as_ref().ok_or_else(closed)?;
+        opened.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
+    }
+
+    /// Drops the handles without closing, as far as that can be done in one process: the disk should be off, or the
+    /// store be opened on an image of it next.
+    pub fn abandon(&mut self) {
+        self.opened = None;
+    }
+
+    /// Opens the database on the present disk, closing nothing.
+    pub fn open_again(&mut self) -> Result<()> {
+        self.opened = None;
+        let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
+        let database = Database::open(Path::new(DIRECTORY), options)?;
+        let mut tables = Vec::with_capacity(self.kinds.len());
+        for index in 0..self.kinds.len() {
+            tables.push(match database.table(&table_name(index)) {
+                Ok(table) => Some(table),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            });
+        }
+        self.opened = Some(Opened { database, tables });
+        Ok(())
+    }
+
+    fn opened(&mut self) -> Result<&mut Opened> {
+        self.opened.as_mut().ok_or_else(closed)
+    }
+
+    fn read_options(&self, snapshot: Option<&Snapshot>) -> ReadOptions {
+        ReadOptions {
+            snapshot: snapshot.cloned(),
+            fill_cache: self.configuration.fill_cache,
+            read_ahead: self.configuration.read_ahead_bytes,
+            ..ReadOptions::default()
+        }
+    }
+
+    fn range_options(&self, range: &ScanRange, snapshot: Option<&Snapshot>) -> ReadOptions {
+        let after = |key: &Vec<u8>| [key.as_slice(), &[0]].concat();
+        ReadOptions {
+            lower: match &range.lower {
+                Bound::Included(key) => Some(key.clone()),
+                Bound::Excluded(key) => Some(after(key)),
+                Bound::Unbounded => None,
+            },
+            upper: match &range.upper {
+                Bound::Included(key) => Some(after(key)),
+                Bound::Excluded(key) => Some(key.clone()),
+                Bound::Unbounded => None,
+            },
+            prefix: range.prefix.clone(),
+            ..self.read_options(snapshot)
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the store is not open")
+}
+
+fn missing(index: usize) -> Error {
+    Error::new(ErrorKind::NotFound, format!("table {index} was not created"))
+}
+
+fn table_name(index: usize) -> String {
+    format!("table-{index}")
+}
+
+fn current_row(rows: &TableIterator) -> Option<Row> {
+    rows.valid().then(|| (rows.key().to_vec(), rows.value().to_vec()))
+}
+
+/// All rows of a table at its newest state.
+fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut rows = table.iter(&ReadOptions::default())?;
+    rows.seek_to_first()?;
+    let mut all = BTreeMap::new();
+    while let Some((key, value)) = current_row(&rows) {
+        all.insert(key, value);
+        rows.next()?;
+    }
+    Ok(all)
+}
+
+/// The options of a database in this configuration.
+pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk: Arc<dyn Disk>) -> Options {
+    let mut operators = BTreeMap::new();
+    for operator in kinds.iter().filter_map(|kind| kind.merge_operator()) {
+        operators.insert(operator.name().to_owned(), operator);
+    }
+    Options {
+        disk,
+        memory_budget: 2 * configuration.memtable_bytes,
+        cache_bytes: configuration.cache_bytes as u64,
+        background: Background::Manual,
+        merge_operators: operators.into_values().collect(),
+        ..Options::default()
+    }
+}
+
+/// The options of a table in this configuration.
+pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOptions {
+    let compression = |choice| match choice {
+        Compression::None => mycelium_engine::Compression::None,
+        Compression::Lz4 => mycelium_engine::Compression::Lz4,
+        Compression::Zstd(level) => mycelium_engine::Compression::Zstd(level),
+    };
+    let levels = match configuration.policy {
+        MergePolicy::Leveled { levels, .. } | MergePolicy::Tiered { levels, .. } => levels,
+    };
+    let mut per_level = vec![compression(configuration.compression); levels - 1];
+    per_level.push(compression(configuration.last_level_compression));
+    TableOptions {
+        policy: policy(configuration),
+        block_size: configuration.block_bytes,
+        restart_interval: configuration.restart_interval,
+        compression: per_level,
+        filter_bits: vec![configuration.filter_bits],
+        aligned_compaction: configuration.aligned_compaction,
+        snapshot_filter: configuration.snapshot_filter,
+        merge_operator: kind.merge_operator().map(|operator| operator.name().to_owned()),
+    }
+}
+
+fn policy(configuration: &Configuration) -> Policy {
+    match configuration.policy {
+        MergePolicy::Leveled { levels, fanout, base_level_bytes, priority, dynamic_level_sizes } => {
+            Policy::Leveled(LeveledOptions {
+                level0_trigger: configuration.level0_trigger,
+                level0_pileup: 2 * configuration.level0_trigger,
+                base_level_bytes,
+                fanout,
+                level_count: levels,
+                target_file_size: configuration.file_bytes,
+                priority: match priority {
+                    Priority::MinOverlap => PickPriority::MinOverlap,
+                    Priority::OldestFirst => PickPriority::OldestFirst,
+                    Priority::LargestFirst => PickPriority::LargestFirst,
+                },
+                max_compaction_bytes: 25 * configuration.file_bytes,
+                dynamic_levels: dynamic_level_sizes,
+            })
+        }
+        MergePolicy::Tiered { levels, runs_per_level, max_space_amplification_percent } => {
+            Policy::Tiered(TieredOptions {
+                runs_per_level,
+                level_count: levels,
+                max_space_amplification_percent: max_space_amplification_percent.into(),
+                target_file_size: configuration.file_bytes,
+            })
+        }
+    }
+}
+
+/// The engine's name of a durability.
+pub fn durability(durability: Durability) -> mycelium_engine::Durability {
+    match durability {
+        Durability::Buffered => mycelium_engine::Durability::Buffered,
+        Durability::Os => mycelium_engine::Durability::Os,
+        Durability::Sync => mycelium_engine::Durability::Sync,
+    }
+}
+
+impl Store for EngineStore {
+    type Snapshot = Snapshot;
+
+    fn write(&mut self, batch: &[Write], wanted: Durability) -> Result<()> {
+        let mut out = WriteBatch::new();
+        for write in batch {
+            let table = self.table(write.table)?;
+            match &write.kind {
+                WriteKind::Put(key, value) => out.put(table, key, value),
+                WriteKind::Patch(key, patch) => out.patch(table, key, patch),
+                WriteKind::Delete(key) => out.delete(table, key),
+                WriteKind::Merge(key, operand) => out.merge(table, key, operand),
+                WriteKind::DeleteRange(start, end) => out.delete_range(table, start, end),
+            };
+        }
+        self.database()?.write(&out, durability(wanted)).map(drop)
+    }
+
+    fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {
+        self.table(table)?.get_with(key, &self.read_options(snapshot), &mut mycelium_base::ReadCounters::default())
+    }
+
+    fn multi_get(
+        &mut self,
+        table: usize,
+        keys: &[Vec<u8>],
+        snapshot: Option<&Snapshot>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        self.table(table)?.multi_get(&keys, &self.read_options(snapshot))
+    }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+        limit: usize,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<Vec<Row>> {
+        let mut rows = self.table(table)?.iter(&self.range_options(range, snapshot))?;
+        match direction {
+            Direction::Forward => rows.seek_to_first()?,
+            Direction::Backward => rows.seek_to_last()?,
+        }
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let Some(row) = current_row(&rows) else { break };
+            found.push(row);
+            match direction {
+                Direction::Forward => rows.next()?,
+                Direction::Backward => rows.prev()?,
+            }
+        }
+        Ok(found)
+    }
+
+    fn walk(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+        snapshot: Option<&Snapshot>,
+    ) -> Result<Vec<Option<Row>>> {
+        let mut rows = self.table(table)?.iter(&self.range_options(range, snapshot))?;
+        let mut places = Vec::with_capacity(moves.len());
+        for step in moves {
+            match step {
+                Move::First => rows.seek_to_first()?,
+                Move::Last => rows.seek_to_last()?,
+                Move::Seek(key) => rows.seek(key)?,
+                Move::SeekForPrev(key) => rows.seek_for_prev(key)?,
+                Move::Next => rows.next()?,
+                Move::Prev => rows.prev()?,
+            }
+            places.push(current_row(&rows));
+        }
+        Ok(places)
+    }
+
+    /// # Panics
+    /// If the store is not open.
+    fn snapshot(&mut self) -> Snapshot {
+        match self.database() {
+            Ok(database) => database.snapshot(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.database()?.flush()
+    }
+
+    fn compact(&mut self, table: usize) -> Result<()> {
+        self.database()?.compact(self.table(table)?)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        self.database()?.step().map(drop)
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        if let Some(Opened { database, tables }) = self.opened.take() {
+            drop(tables);
+            database.close()?;
+        }
+        self.open_again()
+    }
+
+    fn checkpoint(&mut self) -> Result<State> {
+        self.state()
+    }
+
+    fn verify(&mut self) -> Result<()> {
+        self.database().map(drop)
+    }
+}

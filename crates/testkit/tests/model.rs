@@ -1,0 +1,97 @@
+//! The same histories under every configuration, compared with the model after every action.
+//!
+//! A history is a function of its seed, so a failure is reproduced by its line alone; the test shortens the history and
+//! prints what is left.
+
+use std::fmt::Write as _;
+
+use mycelium_testkit::{
+    Action, Configuration, EngineStore, HistoryOptions, Mismatch, Scale, TableKind, check_history, configurations,
+    generate, grouped, shrink,
+};
+
+/// The tables of the seed's history: all kinds appear over a few seeds.
+fn history_options(seed: u64, actions: usize) -> HistoryOptions {
+    let tables = match seed % 3 {
+        0 => vec![TableKind::KeyValue, TableKind::Merging, TableKind::Typed],
+        1 => vec![TableKind::Typed, TableKind::MergingApart],
+        _ => vec![TableKind::KeyValue, TableKind::MergingApart, TableKind::Typed],
+    };
+    HistoryOptions { seed, actions, tables, ..HistoryOptions::default() }
+}
+
+fn run(configuration: &Configuration, options: &HistoryOptions, history: &[Action]) -> Result<(), Mismatch> {
+    let failed = |error: mycelium_base::Error| Mismatch { index: 0, action: "opening".into(), what: error.to_string() };
+    let mut store = EngineStore::in_memory(configuration, &options.tables).map_err(failed)?;
+    check_history(&mut store, &options.tables, history)
+}
+
+/// The failure with the shortest history that still shows it.
+fn report(configuration: &Configuration, options: &HistoryOptions, history: &[Action], mismatch: &Mismatch) -> String {
+    let mut text = format!("configuration {}, seed {}: {mismatch}\n", configuration.name, options.seed);
+    let short =
+        shrink(&history[..(mismatch.index + 1).min(history.len())], |part| run(configuration, options, part).is_err());
+    if let Err(mismatch) = run(configuration, options, &short) {
+        let _ = writeln!(text, "shortest: {mismatch}");
+    }
+    for action in short {
+        let _ = writeln!(text, "  {action}");
+    }
+    text
+}
+
+/// Runs seeds, each under one or more configurations; fails with the first difference.
+fn check_seeds(
+    seeds: std::ops::Range<u64>,
+    actions: usize,
+    configurations_of: impl Fn(u64) -> Vec<Configuration> + Sync,
+) {
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let runs = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let options = history_options(seed, actions);
+                    let history = generate(&options);
+                    for configuration in configurations_of(seed) {
+                        if let Err(mismatch) = run(&configuration, &options, &history) {
+                            next.store(seeds.end, std::sync::atomic::Ordering::Relaxed);
+                            panic!("{}", report(&configuration, &options, &history, &mismatch));
+                        }
+                        runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    println!(
+        "seeds: {}..{}, actions each: {}, runs: {}, differences: 0",
+        seeds.start,
+        seeds.end,
+        grouped(actions as u64),
+        grouped(runs.into_inner())
+    );
+}
+
+/// One short history under all configurations: what differs between them is only how, never what.
+#[test]
+fn every_configuration_gives_the_answers_of_the_model() {
+    let all = configurations();
+    assert!(all.len() >= 16, "{} configurations", all.len());
+    println!("configurations: {}", all.len());
+    check_seeds(0..Scale::from_environment().pick(2, 100), 1_000, |_| all.clone());
+}
+
+/// Long histories, spread over the configurations.
+#[test]
+fn long_histories_give_the_answers_of_the_model() {
+    let all = configurations();
+    let (seeds, actions) = Scale::from_environment().pick((100, 5_000), (5_000, 10_000));
+    check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
+}

@@ -1,6 +1,6 @@
 //! Memory for nodes: chunks that never move, from which a single writer cuts pieces front to back.
 //!
-//! 1. Chunks start at 64 KiB and double up to 2 MiB, so that a small table stays small. The largest are aligned to
+//! 1. Chunks start at 4 KiB and double up to 2 MiB, so that an empty table costs a page and a small one stays small. The largest are aligned to
 //!    their size and marked for huge pages: a search in many nodes misses the TLB as often as the cache.
 //! 2. A piece that would waste much of a chunk gets a chunk of its own and leaves the current one in use.
 //! 3. All chunks are freed at once, by [`Chunks`], which the readers share; the position of the next cut ([`Bump`])
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-const FIRST_CHUNK: usize = 64 << 10;
+const FIRST_CHUNK: usize = 4 << 10;
 /// The size of a huge page.
 const LARGEST_CHUNK: usize = 2 << 20;
 /// Pieces above this get a chunk of their own.

@@ -61,6 +61,11 @@ pub type Apply<'a> = dyn FnMut(FileNumber, u64, &[u8]) -> Result<()> + 'a;
 /// Corruption as the mode demands; the first error of `apply`, unchanged; [`ErrorKind::Unsupported`] for a segment of a
 /// newer format; [`ErrorKind::InvalidArgument`] if the numbers do not ascend; those of the disk. Records before the
 /// error have been applied.
+///
+/// # Durability
+/// Replaying makes nothing durable: after a crash of the process alone, what was replayed may exist only in the
+/// operating system's cache. Persist its effect (as SSTs, or by appending it to a new log) before acknowledging a sync of
+/// anything newer.
 pub fn replay(
     disk: &dyn Disk,
     directory: &Path,

@@ -22,6 +22,26 @@ const WRITEBACK_EVERY: u64 = 1 << 20;
 /// Appends records to a segment. Not shared: one owner at a time.
 ///
 /// Dropping a writer loses what was appended and not flushed.
+///
+/// ```
+/// use mycelium_vfs::{Disk, MemoryDisk};
+/// use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentWriter, replay};
+/// use std::path::Path;
+///
+/// let (disk, directory) = (MemoryDisk::new(), Path::new("/db"));
+/// disk.create_directory(directory)?;
+/// let header = SegmentHeader { number: 1, previous: None };
+/// let mut writer = SegmentWriter::create(&disk, &directory.join("000001.wal"), header)?;
+/// writer.append(&[b"a record ", b"of two parts"])?;
+/// writer.sync()?;
+///
+/// let report = replay(&disk, directory, &[1], RecoveryMode::default(), &mut |segment, offset, payload| {
+///     assert_eq!((segment, offset, payload), (1, 40, &b"a record of two parts"[..]));
+///     Ok(())
+/// })?;
+/// assert_eq!(report.end, Some((1, writer.len())));
+/// # Ok::<(), mycelium_base::Error>(())
+/// ```
 pub struct SegmentWriter {
     file: Box<dyn WritableFile>,
     path: PathBuf,

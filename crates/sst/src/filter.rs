@@ -129,13 +129,14 @@ impl FilterShape {
     #[inline]
     pub fn prefetch(&self, lines: &[u8], hash: u64) {
         if let Some(line) = lines.get(line_of(hash, self.lines) * LINE) {
-            prefetch_line(line);
+            prefetch(line);
         }
     }
 }
 
+/// Asks the processor to load the cache line of `byte`.
 #[inline(always)]
-fn prefetch_line(byte: &u8) {
+pub(crate) fn prefetch(byte: &u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch has no effect but on caches, and the pointer comes from a reference anyway.
     unsafe {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
 
-use crate::block::{BlockShape, bad_entry, search};
+use crate::block::{BlockShape, bad_entry, prefetch_keys, search};
 use crate::compression::Decompressor;
 use crate::reader::{SstFile, malformed_part, payload_of};
 
@@ -67,6 +67,7 @@ impl SstFile {
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
         let shape = BlockShape::parse(block, 0, payload_of(block).len(), self.options.sequence_override)?;
+        prefetch_keys(block, &shape);
         let Some(found) = search(block, &shape, key, Trailer::seek_at(snapshot))? else {
             return Ok(ControlFlow::Continue(()));
         };

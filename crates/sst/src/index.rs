@@ -6,11 +6,13 @@
 //! u32 LE               length s of the separators area
 //! u32 LE               0
 //! n     x u64 LE       heads: the first 8 bytes of each separator after the prefix, as a big-endian number, zero-padded
-//! n + 1 x u64 LE       offsets of the blocks, and the end of the last
-//! n     x u64 LE       smallest sequence number in the block
-//! n     x u64 LE       largest sequence number in the block
-//! n     x u32 LE       entries in the block
-//! n     x u32 LE       end of the separator in the separators area
+//! n     x row:
+//!         u64 LE       offset of the block
+//!         u64 LE       smallest sequence number in it
+//!         u64 LE       largest sequence number in it
+//!         u32 LE       entries in it
+//!         u32 LE       end of its separator in the separators area
+//! u64 LE               end of the last block
 //! p bytes              the prefix
 //! s bytes              the separators after the prefix, back to back
 //! ```
@@ -26,8 +28,8 @@
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
 
 const HEADER_LEN: usize = 16;
-/// Bytes per block apart from the separator: head, offset, two sequence numbers, count, end.
-const ROW_LEN: usize = 40;
+const HEAD_LEN: usize = 8;
+const ROW_LEN: usize = 32;
 
 /// What the index says of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +67,7 @@ impl IndexBuilder {
 
     /// Bytes that [`IndexBuilder::encode`] gives at most.
     pub(crate) fn estimated_len(&self) -> usize {
-        HEADER_LEN + 8 + self.blocks.len() * ROW_LEN + self.separators.len()
+        HEADER_LEN + 8 + self.blocks.len() * (HEAD_LEN + ROW_LEN) + self.separators.len()
     }
 
     fn separator(&self, i: usize) -> &[u8] {
@@ -88,22 +90,15 @@ impl IndexBuilder {
         for i in 0..n {
             out.extend_from_slice(&head(&self.separator(i)[prefix_len..]).to_le_bytes());
         }
-        for offset in self.blocks.iter().map(|block| block.offset).chain([data_end]) {
-            out.extend_from_slice(&offset.to_le_bytes());
-        }
-        for block in &self.blocks {
-            out.extend_from_slice(&block.min_sequence.to_le_bytes());
-        }
-        for block in &self.blocks {
-            out.extend_from_slice(&block.max_sequence.to_le_bytes());
-        }
-        for block in &self.blocks {
-            out.extend_from_slice(&block.entry_count.to_le_bytes());
-        }
-        for i in 0..n {
+        for (i, block) in self.blocks.iter().enumerate() {
             let end = u32::try_from(self.ends[i] - (i + 1) * prefix_len).map_err(too_large)?;
+            out.extend_from_slice(&block.offset.to_le_bytes());
+            out.extend_from_slice(&block.min_sequence.to_le_bytes());
+            out.extend_from_slice(&block.max_sequence.to_le_bytes());
+            out.extend_from_slice(&block.entry_count.to_le_bytes());
             out.extend_from_slice(&end.to_le_bytes());
         }
+        out.extend_from_slice(&data_end.to_le_bytes());
         if n > 0 {
             out.extend_from_slice(&self.separator(0)[..prefix_len]);
         }
@@ -184,11 +179,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexShape {
     blocks: usize,
-    offsets: usize,
-    min_sequences: usize,
-    max_sequences: usize,
-    counts: usize,
-    ends: usize,
+    rows: usize,
     prefix: usize,
     separators: usize,
     len: usize,
@@ -201,20 +192,14 @@ impl IndexShape {
         }
         let [n, prefix_len, separators_len, zero] = [0, 4, 8, 12].map(|at| u32_at(payload, at) as usize);
         let len = n
-            .checked_mul(ROW_LEN)
+            .checked_mul(HEAD_LEN + ROW_LEN)
             .and_then(|rows| rows.checked_add(HEADER_LEN + 8)?.checked_add(prefix_len)?.checked_add(separators_len));
         if len != Some(payload.len()) || zero != 0 {
             return Err(Error::corruption("index has another length than its header says").at(0));
         }
-        let offsets = HEADER_LEN + 8 * n;
-        let min_sequences = offsets + 8 * (n + 1);
-        let max_sequences = min_sequences + 8 * n;
-        let counts = max_sequences + 8 * n;
-        let ends = counts + 4 * n;
-        let prefix = ends + 4 * n;
-        let separators = prefix + prefix_len;
-        let len = payload.len();
-        Ok(Self { blocks: n, offsets, min_sequences, max_sequences, counts, ends, prefix, separators, len })
+        let rows = HEADER_LEN + HEAD_LEN * n;
+        let prefix = rows + ROW_LEN * n + 8;
+        Ok(Self { blocks: n, rows, prefix, separators: prefix + prefix_len, len: payload.len() })
     }
 
     /// Bytes of the payload.
@@ -231,12 +216,6 @@ impl IndexShape {
     #[inline]
     pub fn block_count(&self) -> usize {
         self.blocks
-    }
-
-    /// Smallest sequence number of block `i` (0 if there is no such block).
-    #[inline]
-    pub(crate) fn min_sequence(&self, payload: &[u8], i: usize) -> SequenceNumber {
-        u64_at(payload, self.min_sequences + 8 * i)
     }
 }
 
@@ -256,32 +235,32 @@ impl<'a> Index<'a> {
         let wrong = |what: &str, at: usize| Error::corruption(what).at(at as u64);
         if index.offset(0) != 0 || index.offset(n) != data_end {
             return Err(
-                wrong("index does not cover the data blocks", index.shape.offsets).expected(data_end, index.offset(n))
+                wrong("index does not cover the data blocks", index.shape.rows).expected(data_end, index.offset(n))
             );
         }
         let separators_len = (payload.len() - index.shape.separators) as u32;
         let mut last_end = 0;
         for i in 0..n {
             let block = index.entry(i);
-            let end = u32_at(payload, index.shape.ends + 4 * i);
+            let end = index.separator_end(i);
             if index.offset(i) >= index.offset(i + 1) || block.len > crate::checksum::MAX_BLOCK_LEN {
-                return Err(wrong("index offsets do not ascend", index.shape.offsets + 8 * i));
+                return Err(wrong("index offsets do not ascend", index.row(i)));
             }
             if block.min_sequence > block.max_sequence
                 || block.max_sequence > MAX_SEQUENCE_NUMBER
                 || block.entry_count == 0
             {
-                return Err(wrong("index row contradicts itself", index.shape.min_sequences + 8 * i));
+                return Err(wrong("index row contradicts itself", index.row(i)));
             }
             if end < last_end || end > separators_len {
-                return Err(wrong("index separators out of bounds", index.shape.ends + 4 * i));
+                return Err(wrong("index separators out of bounds", index.row(i)));
             }
             last_end = end;
             if index.head(i) != head(index.separator_suffix(i)) {
                 return Err(wrong("index head is not its separator's", HEADER_LEN + 8 * i));
             }
             if i > 0 && index.separator_suffix(i - 1) > index.separator_suffix(i) {
-                return Err(wrong("index separators do not ascend", index.shape.ends + 4 * i));
+                return Err(wrong("index separators do not ascend", index.row(i)));
             }
         }
         if last_end != separators_len {
@@ -315,21 +294,21 @@ impl<'a> Index<'a> {
             offset,
             len: self.offset(i + 1).saturating_sub(offset),
             min_sequence: self.min_sequence(i),
-            max_sequence: u64_at(self.payload, self.shape.max_sequences + 8 * i),
-            entry_count: u32_at(self.payload, self.shape.counts + 4 * i),
+            max_sequence: u64_at(self.payload, self.row(i) + 16),
+            entry_count: u32_at(self.payload, self.row(i) + 24),
         }
     }
 
     /// The offset of block `i`; that of the end for `i` = block count.
     #[inline]
     pub fn offset(&self, i: usize) -> u64 {
-        u64_at(self.payload, self.shape.offsets + 8 * i)
+        u64_at(self.payload, self.row(i))
     }
 
     /// The smallest sequence number in block `i`.
     #[inline]
     pub fn min_sequence(&self, i: usize) -> SequenceNumber {
-        self.shape.min_sequence(self.payload, i)
+        u64_at(self.payload, self.row(i) + 8)
     }
 
     /// The separator of block `i`, whole.
@@ -355,7 +334,7 @@ impl<'a> Index<'a> {
             None => return n,
         };
         let wanted = head(suffix);
-        let heads = self.payload.get(HEADER_LEN..self.shape.offsets).unwrap_or_default().as_chunks::<8>().0;
+        let heads = self.payload.get(HEADER_LEN..self.shape.rows).unwrap_or_default().as_chunks::<8>().0;
         let (mut base, mut size) = (0, heads.len());
         while size > 1 {
             let half = size / 2;
@@ -393,6 +372,16 @@ impl<'a> Index<'a> {
     }
 
     #[inline]
+    fn row(&self, i: usize) -> usize {
+        self.shape.rows + ROW_LEN * i
+    }
+
+    #[inline]
+    fn separator_end(&self, i: usize) -> u32 {
+        u32_at(self.payload, self.row(i) + 28)
+    }
+
+    #[inline]
     fn head(&self, i: usize) -> u64 {
         u64_at(self.payload, HEADER_LEN + 8 * i)
     }
@@ -404,8 +393,8 @@ impl<'a> Index<'a> {
 
     #[inline]
     fn separator_suffix(&self, i: usize) -> &'a [u8] {
-        let start = if i == 0 { 0 } else { u32_at(self.payload, self.shape.ends + 4 * (i - 1)) as usize };
-        let end = u32_at(self.payload, self.shape.ends + 4 * i) as usize;
+        let start = if i == 0 { 0 } else { self.separator_end(i - 1) as usize };
+        let end = self.separator_end(i) as usize;
         self.payload.get(self.shape.separators + start..self.shape.separators + end).unwrap_or_default()
     }
 }

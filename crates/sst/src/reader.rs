@@ -271,7 +271,7 @@ impl SstFile {
     }
 
     /// Whether the file may hold entries of the key with this hash (see [`mycelium_base::hash::hash_key`]). `true` if
-    /// there is no filter or it cannot be read. Range deletes are not in the filter.
+    /// there is no filter, or it cannot be read, or it is neither resident nor small enough to be cached. Range deletes are not in the filter.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> bool {
         match (&self.filter_shape, &self.filter) {

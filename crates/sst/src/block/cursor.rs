@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Result, SequenceNumber, Trailer};
 
-use super::format::{BlockShape, Found, RawEntry, bad_entry, search};
+use super::format::{BlockShape, Found, RawEntry, bad_entry, prefetch_keys, search};
 
 /// How a move ended, without the cost of a `Result` in the hot path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -231,6 +231,7 @@ impl BlockCursor {
     pub fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
         self.valid = false;
         let Some(shape) = &self.shape else { return Ok(false) };
+        prefetch_keys(&self.bytes, shape);
         let Some(found) = search(&self.bytes, shape, key, trailer)? else { return Ok(false) };
         self.key.set(key.get(..found.entry.shared).unwrap_or_default());
         self.set(found)
@@ -255,16 +256,34 @@ impl BlockCursor {
             self.valid = false;
             return Step::End;
         }
-        let bytes = &*self.bytes;
-        let Some(entry) = shape.decode(bytes, at) else { return Step::Malformed };
+        match shape.decode_fast(&self.bytes, at) {
+            Some(entry) => self.accept(entry, at, shape.end()),
+            None => self.step_slowly(),
+        }
+    }
+
+    /// The next entry, if its lengths are long or it lies at the end of the bytes.
+    #[inline(never)]
+    fn step_slowly(&mut self) -> Step {
+        let at = self.next;
+        let Some(shape) = &self.shape else { return Step::End };
+        match shape.decode_slowly(&self.bytes, at) {
+            Some(entry) => self.accept(entry, at, shape.end()),
+            None => Step::Malformed,
+        }
+    }
+
+    /// Stands on the entry decoded at `at`, after the one the cursor stands on.
+    #[inline(always)]
+    fn accept(&mut self, entry: RawEntry, at: usize, block_end: usize) -> Step {
         let value = self.value + self.value_len;
         let same_key = entry.suffix_len == 0;
         // Without bytes of its own an entry has the key before it; see `format`.
-        let wrong_share = entry.shared > self.key.len || same_key && entry.shared != self.key.len;
-        if wrong_share || value + entry.value_len > shape.end() {
+        let wrong_share = (entry.shared > self.key.len) | (same_key & (entry.shared != self.key.len));
+        if wrong_share | (value + entry.value_len > block_end) {
             return Step::Malformed;
         }
-        self.key.set_suffix(entry.shared, bytes, entry.suffix, entry.suffix_len);
+        self.key.set_suffix(entry.shared, &self.bytes, entry.suffix, entry.suffix_len);
         self.at = at;
         self.next = entry.next();
         self.value = value;

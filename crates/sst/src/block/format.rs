@@ -32,6 +32,7 @@ use mycelium_base::coding::get_varint;
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
 
+use crate::filter::{LINE as CACHE_LINE, prefetch};
 use crate::index::common_prefix;
 
 pub(crate) const HEADER_LEN: usize = 32;
@@ -212,18 +213,25 @@ impl BlockShape {
     /// Decodes the entry at `at`, or `None` if it is malformed. The value's position is not checked, for lack of it.
     #[inline(always)]
     pub fn decode(&self, bytes: &[u8], at: usize) -> Option<RawEntry> {
-        let Some(&[a, b, c, raw @ ..]) = bytes.get(at..).and_then(|rest| rest.first_chunk::<FAST_WINDOW>()) else {
-            return self.decode_slowly(bytes, at);
-        };
-        if (a | b | c) & 0x80 != 0 {
-            return self.decode_slowly(bytes, at);
+        match self.decode_fast(bytes, at) {
+            None => self.decode_slowly(bytes, at),
+            decoded => decoded,
         }
-        let lengths = (usize::from(a), usize::from(b), usize::from(c));
-        self.complete(lengths, at + 3, u64::from_le_bytes(raw))
+    }
+
+    /// As `decode`, but `None` also for an entry with a length of 128 or more or near the end of the bytes. A caller in
+    /// the hot path takes up the slow path apart, so that the entry stays in registers.
+    #[inline(always)]
+    pub(crate) fn decode_fast(&self, bytes: &[u8], at: usize) -> Option<RawEntry> {
+        let &[a, b, c, raw @ ..] = bytes.get(at..)?.first_chunk::<FAST_WINDOW>()?;
+        if (a | b | c) & 0x80 != 0 {
+            return None;
+        }
+        self.complete((usize::from(a), usize::from(b), usize::from(c)), at + 3, u64::from_le_bytes(raw))
     }
 
     #[inline(never)]
-    fn decode_slowly(&self, bytes: &[u8], at: usize) -> Option<RawEntry> {
+    pub(crate) fn decode_slowly(&self, bytes: &[u8], at: usize) -> Option<RawEntry> {
         let area = bytes.get(at..self.key_end)?;
         let (shared, n) = get_varint(area)?;
         let (unshared, m) = get_varint(&area[n..])?;
@@ -255,6 +263,25 @@ impl BlockShape {
         }
         let trailer = Trailer::from_u64((self.base_sequence + delta) << 8 | operation)?;
         Some(RawEntry { shared, suffix, suffix_len, value_len, trailer })
+    }
+}
+
+/// Asks the processor for the key area of a block that is about to be searched: its few lines then arrive at once rather
+/// than one after the other as the search comes to them.
+#[inline]
+pub(crate) fn prefetch_keys(bytes: &[u8], shape: &BlockShape) {
+    /// The key area of a 4 KiB block of small rows; the rest of a larger one is not worth its memory traffic.
+    const MOST: usize = 1024;
+    let end = shape.key_end + shape.restarts * RESTART_LEN;
+    let mut at = shape.key_start + CACHE_LINE;
+    while at < end.min(shape.key_start + MOST) {
+        if let Some(line) = bytes.get(at) {
+            prefetch(line);
+        }
+        at += CACHE_LINE;
+    }
+    if let Some(restart) = bytes.get(shape.key_end) {
+        prefetch(restart);
     }
 }
 

@@ -9,4 +9,4 @@ pub(crate) use builder::is_point_operation;
 pub use cursor::BlockCursor;
 pub(crate) use cursor::{KeyBuffer, Step};
 pub use format::{BlockShape, RawEntry};
-pub(crate) use format::{bad_entry, search};
+pub(crate) use format::{bad_entry, prefetch_keys, search};

@@ -1,5 +1,7 @@
 //! Properties of the partitioners over random keys, entry sizes and grandparents.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use mycelium_compaction::{AlignedPartitioner, FixedPartitioner, Partitioner};

@@ -15,6 +15,8 @@
 //! split parts=3 min=10 borders=d,k           subcompaction cuts for samples given as `key size` lines
 //! ```
 
+#![allow(clippy::unwrap_used)]
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ fn scripts() {
         } else if old != new {
             let (line, (was, is)) =
                 old.lines().zip(new.lines()).enumerate().find(|(_, (a, b))| a != b).unwrap_or_default();
-            write!(failures, "{}:{}: expected {was:?}, got {is:?}\n", path.display(), line + 1).unwrap();
+            writeln!(failures, "{}:{}: expected {was:?}, got {is:?}", path.display(), line + 1).unwrap();
         }
     }
     assert!(failures.is_empty(), "{failures}");

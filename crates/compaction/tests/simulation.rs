@@ -1,6 +1,8 @@
 //! Runs the policies on a simulated tree whose files hold real entries: whatever is flushed, however compactions overlap
 //! in time, every read must agree with a map, every version must keep its invariants, and the tree must calm down.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

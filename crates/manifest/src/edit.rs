@@ -103,12 +103,12 @@ pub struct VersionEdit {
     pub last_sequence: Option<SequenceNumber>,
     /// The first WAL segment still needed. Only ever raised.
     pub oldest_wal: Option<FileNumber>,
-    /// The ordinal of this edit; set by the manifest in the records that open a file, elsewhere counted.
-    pub(crate) ordinal: Option<u64>,
-    /// The next table id never used; set by the manifest like `ordinal`.
-    pub(crate) next_table_id: Option<u32>,
-    /// The format version; set by the manifest in its first record.
-    pub(crate) format_version: Option<u32>,
+    /// The ordinal of this edit. Leave it `None`: the manifest sets it in the records that open a file, and counts.
+    pub ordinal: Option<u64>,
+    /// The next table id never used. Leave it `None`: created tables raise it by themselves.
+    pub next_table_id: Option<u32>,
+    /// The format version. Leave it `None`: the manifest sets it in its first record.
+    pub format_version: Option<u32>,
 }
 
 const TAG_FORMAT_VERSION: u64 = 2;

@@ -128,7 +128,7 @@ fn write_key(f: &mut fmt::Formatter<'_>, key: &[u8]) -> fmt::Result {
 pub fn format_size(bytes: u64) -> String {
     for (unit, factor) in UNITS {
         let step = (factor / 1000).max(1);
-        if bytes >= factor && bytes % step == 0 {
+        if bytes >= factor && bytes.is_multiple_of(step) {
             let text = format!("{}.{:03}", bytes / factor, bytes % factor / step);
             return format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'));
         }

@@ -1,0 +1,411 @@
+//! The manifest file: recovery, roll-over, crashes at every operation, damage, the golden file.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mycelium_base::{ErrorKind, FileKind, Result, TableId};
+use mycelium_manifest::{FileMeta, Manifest, ManifestOptions, ManifestState, RunPlace, TableRecord, VersionEdit};
+use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const SMALL: ManifestOptions = ManifestOptions { roll_at_bytes: 2_000 };
+
+fn directory() -> PathBuf {
+    PathBuf::from("/db")
+}
+
+fn new_disk() -> Arc<MemoryDisk> {
+    let disk = Arc::new(MemoryDisk::new());
+    disk.create_directory(&directory()).unwrap();
+    disk
+}
+
+/// What two states must agree on; `next_file_number` may only grow.
+fn comparable(state: &ManifestState) -> ManifestState {
+    ManifestState { next_file_number: 0, ..state.clone() }
+}
+
+fn record(id: u32, definition: usize) -> TableRecord {
+    TableRecord {
+        id: TableId(id),
+        name: format!("table {id}"),
+        definition: vec![1; definition],
+        layout: "leveled".into(),
+    }
+}
+
+fn create(id: u32, definition: usize) -> VersionEdit {
+    VersionEdit { created_tables: vec![record(id, definition)], ..VersionEdit::default() }
+}
+
+/// An edit that fits the state: a generation-wise flush, a compaction, or a change of tables.
+fn random_edit(rng: &mut SmallRng, state: &ManifestState, next_file: &mut u64) -> VersionEdit {
+    let mut edit = VersionEdit::default();
+    let mut new_file = |rng: &mut SmallRng, key: u8, sequences: (u64, u64)| {
+        *next_file += 1;
+        Arc::new(FileMeta {
+            number: *next_file,
+            size: rng.random_range(1..1 << 30),
+            smallest: vec![key],
+            largest: vec![key, 9],
+            min_sequence: sequences.0,
+            max_sequence: sequences.1,
+            ..FileMeta::default()
+        })
+    };
+    let tables: Vec<TableId> = state.tables.keys().copied().collect();
+    match rng.random_range(0..10) {
+        0 | 1 => edit = create(state.next_table_id, rng.random_range(0..50)),
+        2 if tables.len() > 3 => edit.dropped_tables.push(tables[rng.random_range(0..tables.len())]),
+        3 if !tables.is_empty() => {
+            let mut record = state.tables[&tables[0]].record.clone();
+            record.definition.push(7);
+            edit.changed_tables.push(record);
+        }
+        4..=6 => {
+            for &table in &tables {
+                let key = rng.random_range(0..250);
+                edit.add_file(
+                    table,
+                    0,
+                    RunPlace::Newest,
+                    new_file(rng, key, (state.last_sequence + 1, state.last_sequence + 1)),
+                );
+            }
+            edit.oldest_wal = Some(state.oldest_wal + 1);
+            edit.last_sequence = Some(state.last_sequence + 1);
+        }
+        _ => {
+            let Some(table) = tables.get(rng.random_range(0..tables.len().max(1))) else { return edit };
+            let version = &state.tables[table].version;
+            let level = rng.random_range(0..4);
+            let mut sequences = (u64::MAX, 0);
+            for file in version.level(level).files() {
+                edit.remove_file(*table, level, file.number);
+                sequences = (sequences.0.min(file.min_sequence), sequences.1.max(file.max_sequence));
+            }
+            if !edit.removed_files.is_empty() {
+                edit.add_file(*table, level + 1, RunPlace::Newest, new_file(rng, 3, sequences));
+                edit.add_file(*table, level + 1, RunPlace::Newest, new_file(rng, 1, sequences));
+            }
+        }
+    }
+    edit
+}
+
+#[test]
+fn random_edits_are_recovered() {
+    for seed in 0..20 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let disk = new_disk();
+        let mut manifest = Manifest::create(disk.clone(), &directory(), SMALL).unwrap();
+        let mut model = manifest.state().clone();
+        let mut next_file = 1_000;
+        let mut live_files = std::collections::HashSet::new();
+        for _ in 0..120 {
+            let edit = random_edit(&mut rng, &model, &mut next_file);
+            model = model.apply(&edit).unwrap();
+            manifest.apply(&edit).unwrap();
+            assert_eq!(comparable(manifest.state()), comparable(&model));
+            live_files.insert(manifest.path().to_path_buf());
+            if rng.random_bool(0.3) {
+                assert_eq!(comparable(&Manifest::read(&*disk, &directory()).unwrap()), comparable(&model));
+                let numbers = manifest.file_numbers().peek();
+                drop(manifest);
+                let (again, state) = Manifest::recover(disk.clone(), &directory(), SMALL).unwrap();
+                assert_eq!(comparable(&state), comparable(&model), "seed {seed}");
+                assert!(state.next_file_number >= numbers);
+                manifest = again;
+            }
+        }
+        assert!(live_files.len() > 10, "it rolls over");
+        let names = disk.list(&directory()).unwrap();
+        assert_eq!(names.len(), 2, "CURRENT and one manifest: {names:?}");
+    }
+}
+
+#[test]
+fn misuse_is_refused_and_changes_nothing() {
+    let disk = new_disk();
+    assert_eq!(Manifest::read(&*disk, &directory()).unwrap_err().kind(), ErrorKind::NotFound);
+    let mut manifest = Manifest::create(disk.clone(), &directory(), SMALL).unwrap();
+    let again = Manifest::create(disk.clone(), &directory(), SMALL).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::InvalidArgument);
+    let mut edit = VersionEdit::default();
+    edit.remove_file(TableId(0), 0, 5);
+    assert_eq!(manifest.apply(&edit).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert!(!manifest.is_poisoned());
+    let before = manifest.state().clone();
+    assert_eq!(comparable(&Manifest::read(&*disk, &directory()).unwrap()), comparable(&before));
+}
+
+#[test]
+fn file_numbers_are_never_reused() {
+    let disk = new_disk();
+    let manifest = Manifest::create(disk.clone(), &directory(), SMALL).unwrap();
+    // Handed out, used for a file, but in no edit when the process ends.
+    let orphan = manifest.file_numbers().allocate();
+    disk.create(&directory().join(FileKind::Sst.name(orphan + 3))).unwrap();
+    drop(manifest);
+    let (manifest, _) = Manifest::recover(disk, &directory(), SMALL).unwrap();
+    assert!(manifest.file_numbers().allocate() > orphan + 3);
+}
+
+/// Runs a fixed workload on a disk until it fails; collects the state after each acknowledged edit.
+fn workload(disk: &Arc<MemoryDisk>, states: &mut Vec<ManifestState>) -> Result<()> {
+    let mut rng = SmallRng::seed_from_u64(4);
+    let mut next_file = 1_000;
+    let mut manifest = Manifest::create(disk.clone(), &directory(), SMALL)?;
+    states.push(manifest.state().clone());
+    for i in 0..40 {
+        let edit = random_edit(&mut rng, manifest.state(), &mut next_file);
+        manifest.apply(&edit)?;
+        states.push(manifest.state().clone());
+        if i % 15 == 14 {
+            drop(manifest);
+            manifest = Manifest::recover(disk.clone(), &directory(), SMALL)?.0;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_crash_at_any_operation_keeps_every_acknowledged_edit() {
+    let disk = new_disk();
+    let mut all = Vec::new();
+    workload(&disk, &mut all).unwrap();
+    let operations = disk.operations();
+    assert!(operations > 150);
+    for stop in 1..operations {
+        let disk = new_disk();
+        disk.power_off_after(Some(stop));
+        let mut acknowledged = Vec::new();
+        if workload(&disk, &mut acknowledged).is_ok() {
+            continue;
+        }
+        for seed in 0..6 {
+            let draw = match seed {
+                0 => CrashDraw { mode: CrashMode::SyncedOnly, seed },
+                1 => CrashDraw { mode: CrashMode::MetadataOnly, seed },
+                2 => CrashDraw { mode: CrashMode::DataOnly, seed },
+                _ => CrashDraw::from_seed(stop * 10 + seed),
+            };
+            let image = Arc::new(disk.crash_image(&draw));
+            let state = match Manifest::recover(image.clone(), &directory(), SMALL) {
+                Ok((_, state)) => state,
+                Err(error) => {
+                    assert!(acknowledged.is_empty(), "operation {stop}, {draw:?}: {error}");
+                    assert_eq!(error.kind(), ErrorKind::NotFound, "operation {stop}, {draw:?}: {error}");
+                    continue;
+                }
+            };
+            // The last acknowledged state, or the one after it.
+            let fits = (acknowledged.len().max(1) - 1..=acknowledged.len())
+                .any(|i| all.get(i).is_some_and(|s| comparable(s) == comparable(&state)));
+            assert!(fits, "operation {stop}, {draw:?}: edit {} after {}", state.edit_count, acknowledged.len());
+            let again = Manifest::read(&*image, &directory()).unwrap();
+            assert_eq!(comparable(&again), comparable(&state));
+        }
+    }
+}
+
+/// A database of some edits: the disk, the state, the manifest's path.
+fn sample(edits: usize) -> (Arc<MemoryDisk>, ManifestState, PathBuf) {
+    let disk = new_disk();
+    let mut rng = SmallRng::seed_from_u64(9);
+    let mut manifest = Manifest::create(disk.clone(), &directory(), ManifestOptions::default()).unwrap();
+    let mut next_file = 100;
+    for _ in 0..edits {
+        let edit = random_edit(&mut rng, manifest.state(), &mut next_file);
+        manifest.apply(&edit).unwrap();
+    }
+    (disk, manifest.state().clone(), manifest.path().to_path_buf())
+}
+
+#[test]
+fn no_flipped_bit_goes_unnoticed() {
+    let (disk, state, path) = sample(12);
+    let current = directory().join("CURRENT");
+    for path in [path, current] {
+        let bits = disk.read_bytes(&path).unwrap().len() as u64 * 8;
+        let mut harmless = 0;
+        for bit in 0..bits {
+            disk.flip_bit(&path, bit).unwrap();
+            match Manifest::read(&*disk, &directory()) {
+                Ok(read) => {
+                    assert_eq!(comparable(&read), comparable(&state), "bit {bit} of {}", path.display());
+                    harmless += 1;
+                }
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{error}");
+                    assert!(error.file().is_some(), "{error}");
+                    assert!(error.offset().is_some(), "{error}");
+                }
+            }
+            disk.flip_bit(&path, bit).unwrap();
+        }
+        // Only the last seal may go unnoticed: it says nothing about the state.
+        assert!(harmless <= 8 * 64, "{harmless} of {bits}");
+    }
+}
+
+#[test]
+fn a_shortened_manifest_gives_an_error_or_an_earlier_state() {
+    let (disk, state, path) = sample(12);
+    let bytes = disk.read_bytes(&path).unwrap();
+    let mut earlier = 0;
+    for len in 0..bytes.len() {
+        disk.set_len(&path, len).unwrap();
+        match Manifest::read(&*disk, &directory()) {
+            Ok(read) => {
+                assert!(read.edit_count <= state.edit_count);
+                earlier += 1;
+            }
+            Err(error) => assert!(error.is_corruption(), "{error}"),
+        }
+        disk.create(&path).unwrap().append(&bytes).unwrap();
+    }
+    assert!(earlier > 0);
+    disk.remove(&path).unwrap();
+    assert!(Manifest::read(&*disk, &directory()).unwrap_err().is_corruption());
+}
+
+#[test]
+fn a_full_disk_stops_edits_and_freeing_space_resumes_them() {
+    let disk = new_disk();
+    let mut manifest = Manifest::create(disk.clone(), &directory(), SMALL).unwrap();
+    disk.set_capacity(Some(disk.used_space() + 2_000));
+    let mut applied = 0;
+    let error = loop {
+        match manifest.apply(&create(applied, 300)) {
+            Ok(()) => applied += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(!manifest.is_poisoned() && applied > 1);
+    assert_eq!(comparable(&Manifest::read(&*disk, &directory()).unwrap()), comparable(manifest.state()));
+    disk.set_capacity(None);
+    for id in applied..applied + 20 {
+        manifest.apply(&create(id, 300)).unwrap();
+    }
+    let (_, state) = Manifest::recover(disk, &directory(), SMALL).unwrap();
+    assert_eq!(state.tables.len() as u32, applied + 20);
+}
+
+#[test]
+fn a_checkpoint_starts_with_the_state_given() {
+    let (_, state, _) = sample(20);
+    let disk = new_disk();
+    drop(Manifest::create_with(disk.clone(), &directory(), state.clone(), SMALL).unwrap());
+    let (_, read) = Manifest::recover(disk, &directory(), SMALL).unwrap();
+    assert_eq!(comparable(&read), comparable(&state));
+}
+
+/// The bytes of format version 1, written once and never changed. `UPDATE=1` writes them where there are none.
+#[test]
+fn the_golden_manifest_is_read() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/format-1");
+    let (disk, state, path) = sample(25);
+    if std::env::var_os("UPDATE").is_some() && !golden.exists() {
+        std::fs::create_dir_all(&golden).unwrap();
+        let current = directory().join("CURRENT");
+        for path in [&path, &current] {
+            std::fs::write(golden.join(path.file_name().unwrap()), disk.read_bytes(path).unwrap()).unwrap();
+        }
+        std::fs::write(golden.join("state.txt"), describe(&state)).unwrap();
+    }
+    let disk = new_disk();
+    for entry in std::fs::read_dir(&golden).unwrap() {
+        let entry = entry.unwrap();
+        let mut file = disk.create(&directory().join(entry.file_name())).unwrap();
+        file.append(&std::fs::read(entry.path()).unwrap()).unwrap();
+    }
+    let read = Manifest::read(&*disk, &directory()).unwrap();
+    assert_eq!(describe(&read), std::fs::read_to_string(golden.join("state.txt")).unwrap());
+}
+
+fn describe(state: &ManifestState) -> String {
+    let mut text = format!(
+        "edits {} last sequence {} oldest wal {} format {}\n",
+        state.edit_count, state.last_sequence, state.oldest_wal, state.format_version
+    );
+    for table in state.tables.values() {
+        let record = &table.record;
+        text += &format!("{} {:?} {:?} {:?}\n", record.id, record.name, record.layout, record.definition);
+        text += &table.version.to_string();
+    }
+    text
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let disk = new_disk();
+    drop(Manifest::create(disk.clone(), &directory(), SMALL).unwrap());
+    let name = "MANIFEST-000077";
+    let header = mycelium_wal::SegmentHeader { number: 77, previous: None };
+    let mut writer = mycelium_wal::SegmentWriter::create(&*disk, &directory().join(name), header).unwrap();
+    // An edit whose format version (tag 2) is 2.
+    writer.append(&[&[1, 2, 1, 2]]).unwrap();
+    writer.sync().unwrap();
+    let mut current = disk.create(&directory().join("CURRENT")).unwrap();
+    let hash = mycelium_base::hash::hash_key(name.as_bytes());
+    current.append(format!("{name} {hash:016x}\n").as_bytes()).unwrap();
+    let error = Manifest::recover(disk.clone(), &directory(), SMALL).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("newer format"), "{error}");
+    assert_eq!(disk.list(&directory()).unwrap().len(), 3, "nothing was removed or written");
+}
+
+/// Every failure of every changing operation, one at a time: an error reaches the caller, a failed sync ends the
+/// manifest, and what is read back afterwards is the last acknowledged state or (poisoned only) the one after it.
+#[test]
+fn a_failed_operation_is_never_papered_over() {
+    let kinds = [
+        OperationKind::Create,
+        OperationKind::Append,
+        OperationKind::Sync,
+        OperationKind::SyncDirectory,
+        OperationKind::Rename,
+    ];
+    let mut poisoned = 0;
+    for kind in kinds {
+        for effect in [Effect::Io, Effect::IoAfterwards, Effect::NoSpace] {
+            for nth in 1.. {
+                let memory = new_disk();
+                let faulty = Arc::new(FaultDisk::new(memory.clone()));
+                let mut manifest = Manifest::create(faulty.clone(), &directory(), SMALL).unwrap();
+                faulty.schedule(Fault::new(kind, effect).nth(nth));
+                let mut next = 0;
+                let failed = loop {
+                    match manifest.apply(&create(next, 300)) {
+                        Ok(()) if next == 20 => break None,
+                        Ok(()) => next += 1,
+                        Err(error) => break Some(error),
+                    }
+                };
+                if faulty.fired() == 0 {
+                    break;
+                }
+                let acknowledged = manifest.state().clone();
+                if failed.is_some() && manifest.is_poisoned() {
+                    poisoned += 1;
+                    let syncs = faulty.count(OperationKind::Sync);
+                    assert!(manifest.apply(&create(next + 1, 300)).is_err());
+                    assert_eq!(faulty.count(OperationKind::Sync), syncs, "no sync is tried again");
+                } else if failed.is_some() {
+                    manifest.apply(&create(next, 300)).unwrap();
+                }
+                let state = Manifest::read(&*memory, &directory()).unwrap();
+                let allowed = if manifest.is_poisoned() { 0..=1 } else { 0..=0 };
+                let ahead = state.edit_count.checked_sub(manifest.state().edit_count);
+                assert!(ahead.is_some_and(|n| allowed.contains(&n)), "{kind:?} {effect:?} {nth}: {ahead:?}");
+                assert!(state.edit_count >= acknowledged.edit_count);
+            }
+        }
+    }
+    assert!(poisoned > 20, "{poisoned}");
+}

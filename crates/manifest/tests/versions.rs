@@ -189,10 +189,12 @@ fn random_table(rng: &mut SmallRng) -> TableRecord {
 fn text_and_bytes_round_trip() {
     for seed in 0..300 {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let mut edit = VersionEdit::default();
-        edit.next_file_number = rng.random_bool(0.5).then(|| rng.random());
-        edit.last_sequence = rng.random_bool(0.5).then(|| rng.random_range(0..1 << 56));
-        edit.oldest_wal = rng.random_bool(0.5).then(|| rng.random());
+        let mut edit = VersionEdit {
+            next_file_number: rng.random_bool(0.5).then(|| rng.random()),
+            last_sequence: rng.random_bool(0.5).then(|| rng.random_range(0..1 << 56)),
+            oldest_wal: rng.random_bool(0.5).then(|| rng.random()),
+            ..VersionEdit::default()
+        };
         let mut version = Version::new();
         for level in 0..rng.random_range(0..5) {
             version.levels.resize(level + 1, Default::default());

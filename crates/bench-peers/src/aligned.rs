@@ -31,7 +31,8 @@ pub(crate) fn write_amplification(settings: &AlignedSettings, fanout: f64) -> Re
         Ok(())
     })?;
     db.wait_for_compact(&wait)?;
-    let written = options.get_ticker_count(Ticker::FlushWriteBytes) + options.get_ticker_count(Ticker::CompactWriteBytes);
+    let written =
+        options.get_ticker_count(Ticker::FlushWriteBytes) + options.get_ticker_count(Ticker::CompactWriteBytes);
     let amplification = written as f64 / put as f64;
     if settings.progress {
         let levels = db.property_value(rocksdb::properties::LEVELSTATS)?.unwrap_or_default();

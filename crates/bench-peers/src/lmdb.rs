@@ -36,7 +36,9 @@ impl StoreFactory for LmdbFactory {
         let env = unsafe { options.flags(EnvFlags::NO_SYNC).open(directory)? };
         let transaction = env.write_txn()?;
         let created = env.create_databases_and_commit(transaction, |opener, transaction| {
-            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(opener.create_database::<Bytes, Bytes>(transaction, None)?))
+            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(
+                opener.create_database::<Bytes, Bytes>(transaction, None)?,
+            ))
         })?;
         let table = created.unwrap_commit();
         Ok(Box::new(LmdbStore { env, table, gathered: Mutex::new(Gathered::default()) }))

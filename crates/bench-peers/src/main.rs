@@ -6,7 +6,6 @@
 //!
 //! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
 
-#[cfg(feature = "engine")]
 mod aligned;
 mod fjall_store;
 mod gather;
@@ -19,7 +18,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-#[cfg(feature = "engine")]
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
 use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
 
@@ -55,7 +53,6 @@ struct Line {
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
     /// Run an experiment of the papers with RocksDB beside it, instead of the comparison.
-    #[cfg(feature = "engine")]
     #[arg(long, value_enum)]
     experiment: Option<Experiment>,
     /// Name the scenarios and leave.
@@ -64,14 +61,12 @@ struct Line {
 }
 
 /// Experiments that compare with RocksDB.
-#[cfg(feature = "engine")]
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum Experiment {
     /// Aligned compaction off and on; the `off` line against RocksDB's.
     AlignedCompaction,
 }
 
-#[cfg(feature = "engine")]
 fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
     let mut report = Report::new(None);
     match experiment {
@@ -89,7 +84,6 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
 
 fn factories() -> Vec<&'static dyn StoreFactory> {
     vec![
-        #[cfg(feature = "engine")]
         &mycelium_bench::MyceliumFactory,
         &rocks::RocksFactory,
         &fjall_store::FjallFactory,
@@ -99,7 +93,6 @@ fn factories() -> Vec<&'static dyn StoreFactory> {
 }
 
 fn run(line: &Line) -> Result<()> {
-    #[cfg(feature = "engine")]
     if let Some(experiment) = line.experiment {
         return finish(&run_experiment(line, experiment)?, line);
     }

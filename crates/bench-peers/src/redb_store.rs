@@ -28,8 +28,9 @@ impl StoreFactory for RedbFactory {
 
     fn open(&self, directory: &Path, settings: &StoreOptions) -> Result<Box<dyn KeyValueStore>> {
         std::fs::create_dir_all(directory)?;
-        let database =
-            Database::builder().set_cache_size(usize::try_from(settings.cache_bytes)?).create(directory.join("data.redb"))?;
+        let database = Database::builder()
+            .set_cache_size(usize::try_from(settings.cache_bytes)?)
+            .create(directory.join("data.redb"))?;
         let transaction = database.begin_write()?;
         transaction.open_table(TABLE)?;
         transaction.commit()?;

@@ -8,7 +8,8 @@ use std::path::Path;
 use mycelium_bench::store::{Pair, Visit};
 use mycelium_bench::{Compression, KeyValueStore, Result, StoreFactory, StoreOptions};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WaitForCompactOptions, WriteBatch,
+    WriteOptions,
 };
 
 pub(crate) struct RocksFactory;

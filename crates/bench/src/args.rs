@@ -169,7 +169,6 @@ pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> 
 }
 
 /// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`] and [`SNAPSHOT_FILTERS`], are run as well.
-#[cfg(feature = "engine")]
 pub fn run(args: &BenchArgs) -> Result<Report> {
     use crate::experiments::{aligned, snapshot_filters};
 

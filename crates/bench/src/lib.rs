@@ -1,31 +1,25 @@
 //! Workloads: db_bench-like, YCSB, and the papers' experiments; for our engine and, through [`StoreFactory`], for any.
 //!
-//! 1. [`BenchArgs`] (a set of command-line options) says what to run; [`run_with`] runs it and gives a [`Report`].
+//! 1. [`BenchArgs`] (a set of command-line options) says what to run; [`run`] runs it and gives a [`Report`].
 //! 2. A [`Scenario`] is a data set, settings, and groups of phases ([`workloads`]). Every group of every engine runs in a
 //!    process of its own ([`isolation`]), so that memory and caches do not mix; engines alternate group by group.
 //! 3. Every phase is measured alike ([`measure`]); repetitions give medians and the spread of ratios ([`report`]).
 
 pub mod args;
-#[cfg(feature = "engine")]
-pub mod direct_disk;
+pub mod bench_disk;
 pub mod distribution;
-#[cfg(feature = "engine")]
 pub mod experiments;
 pub mod isolation;
 pub mod keys;
 pub mod measure;
 pub mod memory_limit;
-#[cfg(feature = "engine")]
 pub mod mycelium_store;
 pub mod report;
 pub mod scenario;
 pub mod store;
 pub mod workloads;
 
-#[cfg(feature = "engine")]
-pub use args::run;
-pub use args::{BenchArgs, run_with};
-#[cfg(feature = "engine")]
+pub use args::{BenchArgs, run, run_with};
 pub use mycelium_store::MyceliumFactory;
 pub use report::Report;
 pub use scenario::{RunSettings, Scenario, run_scenarios};

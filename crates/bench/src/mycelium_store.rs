@@ -12,7 +12,7 @@ use mycelium_engine::{
 };
 use mycelium_vfs::LocalDisk;
 
-use crate::direct_disk::DirectDisk;
+use crate::bench_disk::BenchDisk;
 use crate::store::{Compression, KeyValueStore, Pair, Result, StoreFactory, StoreOptions, Visit};
 
 const TABLE: &str = "data";
@@ -44,7 +44,7 @@ impl StoreFactory for MyceliumFactory {
             ..Options::default()
         };
         if settings.direct_io {
-            options.disk = Arc::new(DirectDisk::new(Arc::new(LocalDisk)));
+            options.disk = Arc::new(BenchDisk { inner: Arc::new(LocalDisk), direct_reads: true, skip_syncs: false });
         }
         let database = Database::open(directory, options)?;
         let table = match database.table(TABLE) {

@@ -14,9 +14,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "engine")]
 use crate::experiments::aligned::AlignedReport;
-#[cfg(feature = "engine")]
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::measure::machine;
 use crate::scenario::{GroupResult, Scenario};
@@ -40,11 +38,9 @@ pub struct Report {
     /// Rival, first part of the scenario's name, figure: the extremes of the ratios' medians.
     pub summary: BTreeMap<String, BTreeMap<String, BTreeMap<String, Extremes>>>,
     /// Aligned compaction, if that was run.
-    #[cfg(feature = "engine")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub aligned: Option<AlignedReport>,
     /// Snapshot filters, if that was run.
-    #[cfg(feature = "engine")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub snapshot_filters: Option<SnapshotFilterReport>,
 }
@@ -212,9 +208,7 @@ impl Report {
             scenarios: Vec::new(),
             ratios: BTreeMap::new(),
             summary: BTreeMap::new(),
-            #[cfg(feature = "engine")]
             aligned: None,
-            #[cfg(feature = "engine")]
             snapshot_filters: None,
         }
     }
@@ -273,7 +267,6 @@ impl Report {
         for scenario in &self.scenarios {
             self.scenario_table(scenario, &mut out);
         }
-        #[cfg(feature = "engine")]
         for table in [
             self.aligned.as_ref().map(AlignedReport::table),
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),

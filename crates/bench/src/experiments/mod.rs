@@ -1,15 +1,19 @@
 //! The experiments of Kim et al., "Rethinking LSM-trees for HTAP" (IEEE Access 2022), scaled down, against our engine.
 //!
 //! The engine runs in manual mode: the experiment itself runs flushes and compactions to the end after every write buffer,
-//! so that with and without the feature the same jobs happen at the same points, whatever the machine is doing.
+//! so that with and without the feature the same jobs happen at the same points, whatever the machine is doing. Nothing is synced: what counts are bytes, and
+//! reads of files that the page cache holds.
 
 pub mod aligned;
 pub mod snapshot_filters;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use mycelium_engine::{Background, Database, LeveledOptions, Options, PickPriority, Policy, Table, TableOptions};
+use mycelium_vfs::LocalDisk;
 
+use crate::bench_disk::BenchDisk;
 use crate::store::Result;
 
 /// The shape of a tree, scaled down from RocksDB's defaults by the size of its files: a write buffer is a file, level 1 is
@@ -52,6 +56,7 @@ impl Stepped {
         let database = Database::open(
             directory,
             Options {
+                disk: Arc::new(BenchDisk { inner: Arc::new(LocalDisk), direct_reads: false, skip_syncs: true }),
                 memory_budget: 2 * usize::try_from(shape.file_bytes)?,
                 cache_bytes,
                 background: Background::Manual,

@@ -17,6 +17,41 @@
 //! Guarantees: what was added is what is read; a bit that flipped, a block or file that took another's place, or a file
 //! cut short is reported as corruption with file and offset before any wrong answer, and never panics.
 //!
+//! ```
+//! use std::{ops::ControlFlow, path::Path, sync::Arc};
+//!
+//! use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Trailer};
+//! use mycelium_cache::BlockCache;
+//! use mycelium_sst::{CursorOptions, GetScratch, OpenOptions, SstFile, SstWriter, SstWriterOptions};
+//! use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
+//!
+//! # fn main() -> mycelium_base::Result<()> {
+//! let disk = MemoryDisk::new();
+//! let path = Path::new("000007.sst");
+//! let options = SstWriterOptions { file_number: 7, ..SstWriterOptions::default() };
+//! let mut writer = SstWriter::new(disk.create(path)?, options)?;
+//! writer.add(b"apple", Trailer::new(2, Operation::Put), b"red")?;
+//! writer.add(b"apple", Trailer::new(1, Operation::Put), b"green")?;
+//! writer.add(b"pear", Trailer::new(3, Operation::Put), b"yellow")?;
+//! let summary = writer.finish()?;
+//! assert_eq!(summary.entry_count, 3);
+//!
+//! let cache = Arc::new(BlockCache::new(8 << 20));
+//! let file = SstFile::open(disk.open(path, AccessPattern::Random)?, path, 7, cache, OpenOptions::default())?;
+//! let mut found = Vec::new();
+//! file.get(b"apple", MAX_SEQUENCE_NUMBER, &mut GetScratch::default(), &mut ReadCounters::default(), &mut |_, value: &[u8]| {
+//!     found.push(value.to_vec());
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert_eq!(found, [&b"red"[..], b"green"]);
+//!
+//! let mut cursor = file.cursor(CursorOptions::default());
+//! cursor.seek(b"b", Trailer::NEWEST)?;
+//! assert_eq!((cursor.key(), cursor.value()), (&b"pear"[..], &b"yellow"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The decoders ([`Footer::parse`], [`Properties::parse`], [`Index::parse`], [`parse_range_deletes`],
 //! [`FilterShape::parse`], [`BlockShape::parse`], [`BlockCursor`], [`Decompressor::decompress`], [`open_block`]) take any
 //! bytes and are public for fuzzing and inspection.

@@ -1,6 +1,6 @@
 //! No fault of the bytes gives a wrong answer or a panic: it is reported with file and offset.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::let_underscore_must_use)]
 
 mod common;
 

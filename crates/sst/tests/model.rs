@@ -157,7 +157,7 @@ fn a_get_stops_when_told_to() {
 
 /// Seeks to every probe and then wanders; compares with an index into the vector.
 fn wander<C: Cursor>(name: &str, cursor: &mut C, entries: &[Entry], random: &mut SmallRng) {
-    let mut at: Option<usize> = None;
+    let mut at;
     for key in probes(entries, random) {
         let sequence = entries[random.random_range(0..entries.len())].1.sequence();
         let exact = entries[random.random_range(0..entries.len())].1;

@@ -113,6 +113,9 @@ impl Inner {
 
     /// Runs jobs until there are none (manual), or waits until the threads find none.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
         if self.options.background == Background::Manual {
             while self.step()? {}
             return Ok(());

@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) visible: AtomicU64,
     pub(crate) throttle: AtomicU8,
     pub(crate) graveyard: Arc<Graveyard>,
-    /// Held while files are being removed, so that a checkpoint's files stay.
+    /// Held while files are being removed, so that removals take turns.
     pub(crate) removal: Mutex<()>,
     pub(crate) counters: Counters,
     pub(crate) signals: Signals,
@@ -107,6 +107,11 @@ impl Inner {
         self.wake_background();
     }
 
+    /// Whether an error latched the database read-only.
+    pub(crate) fn is_latched(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
     /// Fails if the database was latched, closed or opened read-only.
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -159,9 +164,8 @@ impl Inner {
             return Err(self.refusal());
         }
         let mut writer = self.commits.writer.lock();
-        for log in self.core.lock().sealed_logs() {
-            log.sync()?;
-        }
+        let sealed = self.core.lock().sealed_logs();
+        sealed.iter().try_for_each(|log| log.sync())?;
         writer.log()?.sync()
     }
 
@@ -234,7 +238,12 @@ pub(crate) fn open_sst(
         &path,
         meta.number,
         cache.clone(),
-        OpenOptions { sequence_override: meta.sequence_override, ..OpenOptions::default() },
+        OpenOptions {
+            sequence_override: meta.sequence_override,
+            expected_size: Some(meta.size),
+            expected_checksum: Some(meta.checksum),
+            ..OpenOptions::default()
+        },
     )
 }
 
@@ -343,13 +352,7 @@ impl Database {
 
     /// Writes all memtables to level 0 and returns when the files are visible.
     pub fn flush(&self) -> Result<()> {
-        self.inner.check_writable()?;
-        {
-            let mut writer = self.inner.commits.writer.lock();
-            self.inner.wait_for_flush(&mut writer)?;
-            self.inner.seal_generation(&mut writer)?;
-        }
-        self.inner.wait_until(|inner| inner.core.lock().generations.is_empty())
+        self.inner.flush_all()
     }
 
     /// Runs the most urgent background job in this thread; `false` if there is none. The only way jobs run in

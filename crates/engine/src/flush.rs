@@ -19,6 +19,7 @@ use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
 use mycelium_vfs::WritableFile;
+use parking_lot::MutexGuard;
 
 use crate::core::Generation;
 use crate::database::Inner;
@@ -26,6 +27,7 @@ use crate::events::Event;
 use crate::options::{TableOptions, for_level};
 use crate::table::TableShared;
 use crate::tree::{OpenFile, Tree};
+use crate::write::Writer;
 
 /// The manifest's record of a finished file.
 pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
@@ -85,7 +87,8 @@ impl<'a> OutputFiles<'a> {
 
 impl Drop for OutputFiles<'_> {
     fn drop(&mut self) {
-        if self.kept {
+        // After an edit that failed half-way it is unknown whether the manifest names the files: they stay.
+        if self.kept || self.inner.is_latched() {
             return;
         }
         for (_, path) in &self.created {
@@ -119,6 +122,24 @@ impl JobContext for FlushContext<'_, '_> {
 }
 
 impl Inner {
+    /// Writes all memtables to level 0 and returns when the files are visible.
+    pub(crate) fn flush_all(&self) -> Result<()> {
+        self.check_writable()?;
+        {
+            let mut writer = self.commits.writer.lock();
+            self.wait_for_flush(&mut writer)?;
+            self.seal_generation(&mut writer)?;
+        }
+        self.wait_until(|inner| inner.core.lock().generations.is_empty())
+    }
+
+    /// As [`Inner::flush_all`], with the commit lock held throughout: no memtable holds anything when it returns.
+    pub(crate) fn empty_memtables(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
+        self.wait_for_flush(writer)?;
+        self.seal_generation(writer)?;
+        self.wait_for_flush(writer)
+    }
+
     /// Flushes the oldest generation, if there is one and no other thread is at it.
     pub(crate) fn flush_oldest(&self) -> Result<bool> {
         let generation = {

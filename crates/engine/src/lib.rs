@@ -6,11 +6,13 @@
 
 mod background;
 mod batch;
+mod checkpoint;
 mod compact;
 mod core;
 mod database;
 pub mod events;
 mod flush;
+mod ingest;
 mod iterator;
 mod metrics;
 mod options;
@@ -20,10 +22,13 @@ mod snapshot;
 mod table;
 mod tree;
 mod typed;
+mod verify;
 mod write;
 
 pub use batch::WriteBatch;
+pub use checkpoint::CheckpointSummary;
 pub use database::Database;
+pub use ingest::IngestSummary;
 pub use iterator::TableIterator;
 pub use metrics::{LevelMetrics, Metrics, TableMetrics};
 pub use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, SequenceNumber, TableId};
@@ -35,3 +40,4 @@ pub use options::{Background, Durability, Options, Policy, ReadOptions, Recovery
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};
 pub use typed::{BatchScan, ScanOptions};
+pub use verify::{Problem, VerifyReport, verify_directory};

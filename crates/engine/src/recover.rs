@@ -99,7 +99,7 @@ fn numbered(disk: &dyn Disk, directory: &Path) -> Result<Vec<(FileKind, FileNumb
     Ok(disk.list(directory)?.iter().filter_map(|name| FileKind::parse(name)).collect())
 }
 
-fn needed_segments(disk: &dyn Disk, directory: &Path, oldest: FileNumber) -> Result<Vec<FileNumber>> {
+pub(crate) fn needed_segments(disk: &dyn Disk, directory: &Path, oldest: FileNumber) -> Result<Vec<FileNumber>> {
     let mut segments: Vec<FileNumber> = numbered(disk, directory)?
         .into_iter()
         .filter(|(kind, number)| *kind == FileKind::Wal && *number >= oldest)

@@ -291,10 +291,9 @@ impl Inner {
     }
 
     /// Persists the log up to its end: segments of sealed generations first, since recovery reads them in order.
-    fn sync_logs(&self, writer: &mut Writer) -> Result<()> {
-        for sealed in self.core.lock().sealed_logs() {
-            sealed.sync()?;
-        }
+    pub(crate) fn sync_logs(&self, writer: &mut Writer) -> Result<()> {
+        let sealed = self.core.lock().sealed_logs();
+        sealed.iter().try_for_each(|log| log.sync())?;
         writer.log()?.sync()
     }
 
@@ -311,7 +310,7 @@ impl Inner {
 
     /// Waits, seals and slows as the memory budget and the levels demand.
     #[inline]
-    fn make_room(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
+    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
         let throttle = Throttle::from_u8(self.throttle.load(Ordering::Relaxed));
         if throttle != Throttle::None {
             self.hold_back(writer)?;
@@ -411,6 +410,20 @@ impl Inner {
         }
     }
 
+    /// Begins a log segment, durably named. One that could not be begun must not be found by a recovery, for which it
+    /// would end the segment before it: a full disk leaves nothing behind, any other failure latches.
+    fn begin_segment(&self, header: SegmentHeader) -> Result<SegmentWriter> {
+        let path = self.directory.join(FileKind::Wal.name(header.number));
+        SegmentWriter::create(&*self.disk, &path, header).inspect_err(|error| {
+            let is_full = error.kind() == ErrorKind::NoSpace;
+            let is_gone =
+                is_full && self.disk.remove(&path).map_or_else(|e| e.kind() == ErrorKind::NotFound, |()| true);
+            if !is_gone || self.disk.sync_directory(&self.directory).is_err() {
+                self.latch(error);
+            }
+        })
+    }
+
     /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment begins.
     /// The commit lock is held.
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
@@ -418,15 +431,12 @@ impl Inner {
             return Ok(());
         }
         let log = writer.log()?;
-        log.flush()?;
-        let number = self.core.lock().numbers.allocate();
-        let header = SegmentHeader { number, previous: Some((log.number(), log.len())) };
-        let path = self.directory.join(FileKind::Wal.name(number));
-        let log = SegmentWriter::create(&*self.disk, &path, header)?;
-        if let Err(error) = self.disk.sync_directory(&self.directory) {
-            self.latch(&error);
-            return Err(error);
+        let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
+        if let Err(error) = log.flush() {
+            return Err(self.take_back(writer, error, before, had_buffered));
         }
+        let number = self.core.lock().numbers.allocate();
+        let log = self.begin_segment(SegmentHeader { number, previous: Some((log.number(), log.len())) })?;
         let full = writer.log.replace(log);
         writer.generation_bytes = 0;
         let sealed = full.map(|log| Arc::new(SealedLog { number: log.number(), writer: Mutex::new(log) }));

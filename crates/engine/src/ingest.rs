@@ -1,0 +1,344 @@
+//! Bulk load: sorted rows become SSTs without passing the log or a memtable.
+//!
+//! 1. Write the rows into SSTs of the table's file size, all with sequence number 0, synced; sync the directory. No lock is
+//!    held, and nothing is visible.
+//! 2. Take the commit lock. Memtables that hold a key of the ingested interval are flushed, since what they hold is older
+//!    and must end up below; entries outside of it may stay.
+//! 3. Sync the log: the ingestion is durable at once, so everything committed before it has to be, or a crash could keep
+//!    the later and lose the earlier.
+//! 4. Take one sequence number for all rows; the manifest records it as each file's `sequence_override`. Every file goes to
+//!    the deepest level such that neither that level nor a younger one overlaps it, or to level 0 as the newest run. A
+//!    level that a running compaction writes to within the file's range is passed over, and compactions that would write
+//!    there are kept away until the files are in place.
+//! 5. One manifest edit adds all files; then the sequence number is published. A crash before the edit leaves orphans,
+//!    which the next open removes; a crash after it loses nothing: all rows or none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow_array::RecordBatch;
+use mycelium_base::{Error, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_compaction::{BusyFiles, CompactionPlan, JobId, Reason};
+use mycelium_encoding::BatchRows;
+use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
+use mycelium_memtable::Memtable;
+use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
+use parking_lot::MutexGuard;
+
+use crate::database::Inner;
+use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::options::{Policy, TableOptions};
+use crate::table::{Table, TableShared};
+use crate::write::Writer;
+
+/// Bytes written between two looks at the rate limit.
+const REPORT_BYTES: u64 = 256 << 10;
+
+/// What an ingestion brought in.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct IngestSummary {
+    /// Rows.
+    pub rows: u64,
+    /// SSTs.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The sequence number of all the rows; `None` if there were none.
+    pub sequence: Option<SequenceNumber>,
+}
+
+impl Table {
+    /// Loads rows in bulk, past the log and the memtable. Keys must ascend strictly. All rows become visible at once, as
+    /// one commit, replace older rows of their keys, and are durable when the call returns.
+    ///
+    /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait only
+    /// while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block and the
+    /// filter of one file.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits.
+    ///
+    /// ```
+    /// # use mycelium_engine::{Database, Options, Result, TableOptions};
+    /// # use std::sync::Arc;
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let table = database.create_table("squares", TableOptions::default())?;
+    /// let rows = (0..1000_u32).map(|n| Ok((n.to_be_bytes(), (n * n).to_string())));
+    /// assert_eq!(table.ingest(rows)?.rows, 1000);
+    /// assert_eq!(table.get(&7_u32.to_be_bytes())?.as_deref(), Some(&b"49"[..]));
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        rows: impl IntoIterator<Item = Result<(K, V)>>,
+    ) -> Result<IngestSummary> {
+        let mut ingestion = Ingestion::start(self)?;
+        for row in rows {
+            let (key, value) = row?;
+            ingestion.add(key.as_ref(), value.as_ref())?;
+        }
+        ingestion.finish()
+    }
+
+    /// As [`Table::ingest`], for a typed table: record batches whose rows ascend by primary key, within and across
+    /// batches. Columns that a batch lacks are null.
+    pub fn ingest_batches(&self, batches: impl IntoIterator<Item = Result<RecordBatch>>) -> Result<IngestSummary> {
+        let layout = self.layout()?.clone();
+        let mut ingestion = Ingestion::start(self)?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for batch in batches {
+            let batch = batch?;
+            let rows = BatchRows::new(&layout, &batch)?;
+            for row in 0..rows.len() {
+                key.clear();
+                value.clear();
+                rows.encode_row(row, &mut key, &mut value)?;
+                ingestion.add(&key, &value)?;
+            }
+        }
+        ingestion.finish()
+    }
+}
+
+/// The files of an ingestion while they are being written. Dropped early, it removes them.
+struct Ingestion<'a> {
+    inner: &'a Inner,
+    table: &'a Arc<TableShared>,
+    options: SstWriterOptions,
+    target_file_size: u64,
+    outputs: OutputFiles<'a>,
+    writer: Option<(FileNumber, SstWriter)>,
+    /// Bytes of the current file that the rate limit knows of.
+    reported: u64,
+    /// The last key of the file finished last.
+    last_key: Option<Vec<u8>>,
+    files: Vec<(FileNumber, SstSummary)>,
+    rows: u64,
+}
+
+/// The deepest level of a table and the size of its files.
+fn shape(options: &TableOptions) -> (usize, u64) {
+    match &options.policy {
+        Policy::Leveled(leveled) => (leveled.level_count - 1, leveled.target_file_size),
+        Policy::Tiered(tiered) => (tiered.level_count - 1, tiered.target_file_size),
+    }
+}
+
+impl<'a> Ingestion<'a> {
+    fn start(table: &'a Table) -> Result<Self> {
+        let inner = &*table.database;
+        inner.check_writable()?;
+        table.shared.check_alive()?;
+        let options = &table.shared.definition.options;
+        let (last_level, target_file_size) = shape(options);
+        Ok(Self {
+            inner,
+            table: &table.shared,
+            options: writer_options(options, last_level),
+            target_file_size,
+            outputs: OutputFiles::new(inner),
+            writer: None,
+            reported: 0,
+            last_key: None,
+            files: Vec::new(),
+            rows: 0,
+        })
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let last = self.writer.as_ref().and_then(|(_, writer)| writer.last_key()).or(self.last_key.as_deref());
+        if last.is_some_and(|last| last >= key) {
+            return Err(Error::invalid(format!("row {} does not come after the row before it", self.rows)));
+        }
+        if let Some((_, writer)) = &self.writer {
+            let size = writer.estimated_size();
+            if size >= self.target_file_size {
+                self.finish_file()?;
+            } else if size >= self.reported + REPORT_BYTES {
+                self.inner.check_writable()?;
+                self.inner.limit_rate(size - self.reported);
+                self.reported = size;
+            }
+        }
+        let writer = match &mut self.writer {
+            Some((_, writer)) => writer,
+            None => {
+                let (number, file) = self.outputs.create()?;
+                let options = SstWriterOptions { file_number: number, ..self.options };
+                self.reported = 0;
+                &mut self.writer.insert((number, SstWriter::new(file, options)?)).1
+            }
+        };
+        self.rows += 1;
+        writer.add(key, Trailer::new(0, Operation::Put), value)
+    }
+
+    fn finish_file(&mut self) -> Result<()> {
+        let Some((number, writer)) = self.writer.take() else { return Ok(()) };
+        let summary = writer.finish()?;
+        self.inner.limit_rate(summary.size.saturating_sub(self.reported));
+        self.last_key = Some(summary.largest.clone());
+        self.files.push((number, summary));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<IngestSummary> {
+        self.finish_file()?;
+        let bytes = self.files.iter().map(|(_, summary)| summary.size).sum();
+        let mut summary = IngestSummary { rows: self.rows, files: self.files.len() as u64, bytes, sequence: None };
+        if self.files.is_empty() {
+            return Ok(summary);
+        }
+        self.inner.sync_directory()?;
+        summary.sequence = Some(self.inner.install_ingested(self.table, &self.files)?);
+        self.outputs.keep();
+        self.inner.counters.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.inner.wake_background();
+        Ok(summary)
+    }
+}
+
+/// Levels kept free of compactions' outputs while files are put into them.
+struct Reservation<'a> {
+    inner: &'a Inner,
+    jobs: Vec<JobId>,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut core = self.inner.core.lock();
+        for job in self.jobs.drain(..) {
+            core.busy.finish(job);
+        }
+    }
+}
+
+impl Inner {
+    /// Steps 2 to 5: returns the rows' sequence number.
+    fn install_ingested(&self, table: &TableShared, files: &[(FileNumber, SstSummary)]) -> Result<SequenceNumber> {
+        let mut writer = self.commits.writer.lock();
+        self.check_writable()?;
+        table.check_alive()?;
+        self.make_room(&mut writer)?;
+        self.clear_overlapping_memtables(table, files, &mut writer)?;
+        self.sync_logs(&mut writer).inspect_err(|error| self.latch(error))?;
+        if writer.last_sequence >= MAX_SEQUENCE_NUMBER {
+            return Err(Error::invalid("the sequence numbers of the database are used up"));
+        }
+        let sequence = writer.last_sequence + 1;
+        let metas: Vec<Arc<FileMeta>> = files
+            .iter()
+            .map(|(number, summary)| {
+                Arc::new(FileMeta {
+                    min_sequence: sequence,
+                    max_sequence: sequence,
+                    sequence_override: Some(sequence),
+                    ..file_meta(*number, summary)
+                })
+            })
+            .collect();
+        let opened = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<Vec<_>>>()?;
+        let mut manifest = self.manifest()?;
+        table.check_alive()?;
+        let (edit, reservation) = self.place_ingested(table, &metas);
+        self.apply_edit(&mut manifest, edit, &opened, |_| Vec::new())?;
+        drop(reservation);
+        writer.last_sequence = sequence;
+        self.visible.store(sequence, Ordering::Release);
+        Ok(sequence)
+    }
+
+    fn clear_overlapping_memtables(
+        &self,
+        table: &TableShared,
+        files: &[(FileNumber, SstSummary)],
+        writer: &mut MutexGuard<'_, Writer>,
+    ) -> Result<()> {
+        let (Some((_, first)), Some((_, last))) = (files.first(), files.last()) else { return Ok(()) };
+        let state = table.state.load_full();
+        if state.memtables().any(|memtable| holds_any(memtable, &first.smallest, &last.largest)) {
+            self.empty_memtables(writer)?;
+        }
+        Ok(())
+    }
+
+    /// Decides each file's level and keeps compactions from writing there. The manifest is locked.
+    fn place_ingested(&self, table: &TableShared, metas: &[Arc<FileMeta>]) -> (VersionEdit, Reservation<'_>) {
+        let options = &table.definition.options;
+        let version = table.state.load().tree.version.clone();
+        let mut core = self.core.lock();
+        let mut edit = VersionEdit::default();
+        let mut ranges: BTreeMap<usize, KeyRange> = BTreeMap::new();
+        for meta in metas {
+            let (level, place) = place_of(options, table.id, &version, &core.busy, meta);
+            edit.add_file(table.id, level, place, meta.clone());
+            if level > 0 {
+                ranges.entry(level).or_insert_with(|| meta.range()).include(meta);
+            }
+        }
+        let jobs =
+            ranges.into_iter().map(|(level, range)| core.busy.start(&reserving_plan(table.id, level, range))).collect();
+        (edit, Reservation { inner: self, jobs })
+    }
+}
+
+/// Whether the memtable holds a key of `[smallest, largest]` or a range delete that covers one.
+fn holds_any(memtable: &Arc<Memtable>, smallest: &[u8], largest: &[u8]) -> bool {
+    use mycelium_base::Cursor;
+    if memtable.has_range_deletes() && memtable.range_deletes().overlaps(smallest, largest) {
+        return true;
+    }
+    let mut cursor = memtable.cursor();
+    cursor.seek(smallest, Trailer::NEWEST).is_err() || (cursor.valid() && cursor.key() <= largest)
+}
+
+/// The deepest level at which nothing there or above overlaps the file, and its place in it.
+fn place_of(
+    options: &TableOptions,
+    table: TableId,
+    version: &Version,
+    busy: &BusyFiles,
+    meta: &FileMeta,
+) -> (usize, RunPlace) {
+    let (last, _) = shape(options);
+    let is_tiered = matches!(options.policy, Policy::Tiered(_));
+    // Levels above the first that has data stay empty: the policies size the levels from there.
+    let base = (1..=last).find(|&level| !version.level(level).is_empty()).unwrap_or(last);
+    let range = meta.range();
+    let mut best = (0, RunPlace::Newest);
+    for level in 0..=last {
+        let runs = &version.level(level).runs;
+        let overlaps = version.level(level).overlapping(&range).next().is_some();
+        if level >= base && !busy.writes_to(table, level, &range) {
+            if !overlaps && runs.len() <= 1 {
+                best = (level, RunPlace::Sorted);
+            } else if is_tiered && level < last {
+                best = (level, RunPlace::Newest);
+            }
+        }
+        if overlaps {
+            break;
+        }
+    }
+    best
+}
+
+/// A plan that reads nothing and claims `range` of a level as its output.
+fn reserving_plan(table: TableId, level: usize, range: KeyRange) -> CompactionPlan {
+    CompactionPlan {
+        table,
+        inputs: Vec::new(),
+        output_level: level,
+        output_place: RunPlace::Newest,
+        range,
+        grandparents: Vec::new(),
+        older: Vec::new(),
+        is_trivial_move: false,
+        reason: Reason::Manual,
+        score: 0.0,
+        target_file_size: u64::MAX,
+        max_grandparent_bytes: u64::MAX,
+    }
+}

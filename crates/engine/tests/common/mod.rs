@@ -1,0 +1,63 @@
+//! What the engine's tests share: small options, whole scans.
+#![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mycelium_engine::{
+    Background, Compression, Database, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
+};
+use mycelium_vfs::MemoryDisk;
+
+pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A small database whose jobs the test runs.
+pub fn small_options(disk: &MemoryDisk) -> Options {
+    Options {
+        disk: Arc::new(disk.clone()),
+        memory_budget: 64 << 10,
+        cache_bytes: 256 << 10,
+        background: Background::Manual,
+        ..Options::default()
+    }
+}
+
+/// Levels and files so small that a few thousand rows fill several.
+pub fn small_table() -> TableOptions {
+    TableOptions {
+        policy: Policy::Leveled(LeveledOptions {
+            base_level_bytes: 64 << 10,
+            target_file_size: 16 << 10,
+            fanout: 4.0,
+            ..LeveledOptions::default()
+        }),
+        block_size: 512,
+        compression: vec![Compression::None, Compression::Lz4],
+        ..TableOptions::default()
+    }
+}
+
+pub fn scan_with(table: &Table, options: &ReadOptions) -> Rows {
+    let mut rows = table.iter(options).unwrap();
+    rows.seek_to_first().unwrap();
+    let mut found = Rows::new();
+    while rows.valid() {
+        found.insert(rows.key().to_vec(), rows.value().to_vec());
+        rows.next().unwrap();
+    }
+    found
+}
+
+pub fn scan(table: &Table) -> Rows {
+    scan_with(table, &ReadOptions::default())
+}
+
+pub fn key(n: u32) -> Vec<u8> {
+    format!("key{n:06}").into_bytes()
+}
+
+/// Fails with the first fault if there is one.
+pub fn assert_verified(database: &Database) {
+    let report = database.verify(|done, total| assert!(done <= total)).unwrap();
+    assert!(report.is_ok(), "{:#?}", report.problems);
+}

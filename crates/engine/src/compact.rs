@@ -20,7 +20,7 @@ use mycelium_compaction::{
 };
 use mycelium_manifest::{FileMeta, KeyRange, Version, VersionEdit};
 use mycelium_merge::MergingCursor;
-use mycelium_sst::{CursorOptions, LevelCursor};
+use mycelium_sst::{Compression, CursorOptions, LevelCursor};
 use mycelium_vfs::WritableFile;
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
-use crate::options::{Background, Policy, TableOptions};
+use crate::options::{Background, Policy, TableOptions, for_level};
 use crate::table::TableShared;
 use crate::tree::Tree;
 use crate::write::Throttle;
@@ -148,15 +148,16 @@ impl Inner {
             output_level: plan.output_level,
             reason: plan.reason.name().into(),
         });
-        let outputs = if plan.is_trivial_move {
-            self.install_compaction(table, plan.move_edit(), &[])?;
+        let moves = plan.is_trivial_move && !changes_format(&table.definition.options, plan);
+        let outputs = if moves {
+            self.install_compaction(table, plan.move_edit(), &[], || ())?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         } else {
             self.merge_plan(taken)?
         };
         let bytes_written = outputs.iter().map(|meta| meta.size).sum();
-        let bytes_read = if plan.is_trivial_move { 0 } else { plan.input_bytes() };
+        let bytes_read = if moves { 0 } else { plan.input_bytes() };
         self.counters.add_compaction(plan.output_level, bytes_read, bytes_written);
         self.emit(|| Event::CompactionEnd {
             table: table.id,
@@ -183,20 +184,27 @@ impl Inner {
             self.sync_directory()?;
         }
         let opened: Vec<_> = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
-        self.install_compaction(table, plan.install_edit(metas.iter().cloned()), &opened)?;
-        files.lock().keep();
+        let edit = plan.install_edit(metas.iter().cloned());
+        self.install_compaction(table, edit, &opened, || files.lock().keep())?;
         Ok(metas)
     }
 
+    /// Installs an edit; `keep` is called if the files that it adds must stay, which is also so where its sync failed
+    /// and it may yet survive.
     fn install_compaction(
         &self,
         table: &TableShared,
         edit: VersionEdit,
         opened: &[Arc<crate::tree::OpenFile>],
+        keep: impl FnOnce(),
     ) -> Result<()> {
         let mut manifest = self.manifest()?;
         table.check_alive()?;
-        self.apply_edit(&mut manifest, edit, opened, |_| Vec::new())
+        let result = self.apply_edit(&mut manifest, edit, opened, |_| Vec::new());
+        if result.is_ok() || manifest.is_poisoned() {
+            keep();
+        }
+        result
     }
 
     fn run_subcompactions(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<JobOutput>> {
@@ -291,6 +299,13 @@ impl Inner {
             Throttle::None
         }
     }
+}
+
+/// Whether the output level is written differently from a level that gives files, so that they cannot just move.
+fn changes_format(options: &TableOptions, plan: &CompactionPlan) -> bool {
+    let format =
+        |level| (for_level(&options.compression, level, Compression::None), for_level(&options.filter_bits, level, 10));
+    plan.inputs.iter().any(|input| format(input.level) != format(plan.output_level))
 }
 
 fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {

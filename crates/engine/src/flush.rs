@@ -226,12 +226,15 @@ impl Inner {
             }
         }
         let opened = self.open_outputs(flushed.iter().flat_map(|(_, _, output)| output.files.iter()))?;
-        self.apply_edit(&mut manifest, edit, &opened, |core| {
+        let result = self.apply_edit(&mut manifest, edit, &opened, |core| {
             core.generations.pop_front();
             flushed.iter().map(|(id, memtable, _)| (*id, memtable.clone())).collect()
-        })?;
-        outputs.keep();
-        Ok(())
+        });
+        // An edit whose sync failed may survive: the files that it names must stay.
+        if result.is_ok() || manifest.is_poisoned() {
+            outputs.keep();
+        }
+        result
     }
 
     /// Opens files just written, by number; they enter a tree with the edit that adds them.

@@ -13,6 +13,7 @@ mod database;
 pub mod events;
 mod flush;
 mod ingest;
+mod inspect;
 mod iterator;
 mod metrics;
 mod options;
@@ -26,11 +27,14 @@ mod verify;
 mod write;
 
 pub use batch::WriteBatch;
+#[doc(hidden)]
+pub use batch::decode_log_record;
 pub use checkpoint::CheckpointSummary;
 pub use database::Database;
 pub use ingest::IngestSummary;
+pub use inspect::read_log_record;
 pub use iterator::TableIterator;
-pub use metrics::{LevelMetrics, Metrics, TableMetrics};
+pub use metrics::{LevelMetrics, Metrics, SnapshotMetrics, TableMetrics};
 pub use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, SequenceNumber, TableId};
 pub use mycelium_cache::CacheStats;
 pub use mycelium_compaction::job::StageTimes;

@@ -96,6 +96,19 @@ pub struct TableMetrics {
     pub debt_bytes: u64,
 }
 
+/// A sequence number that live snapshots hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SnapshotMetrics {
+    /// The sequence number.
+    pub sequence: u64,
+    /// Snapshots that hold it.
+    pub handles: usize,
+    /// Seconds since it was first taken.
+    pub seconds: f64,
+    /// Entries committed since: versions that these supersede are kept for the snapshot.
+    pub lag: u64,
+}
+
 /// What the database is doing and has done since it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -151,6 +164,8 @@ pub struct Metrics {
     pub oldest_snapshot_seconds: f64,
     /// Entries committed since it was taken: what it may keep compaction from dropping.
     pub oldest_snapshot_lag: u64,
+    /// The live snapshots by sequence number, oldest first.
+    pub live_snapshots: Vec<SnapshotMetrics>,
     /// Bytes of files that no version names any more but iterators or snapshots' readers still hold.
     pub pinned_bytes: u64,
     /// The block cache.
@@ -207,6 +222,17 @@ impl Inner {
             oldest_snapshot: oldest.map(|(sequence, _)| sequence),
             oldest_snapshot_seconds: oldest.map_or(0.0, |(_, seconds)| seconds),
             oldest_snapshot_lag: oldest.map_or(0, |(sequence, _)| visible - sequence),
+            live_snapshots: self
+                .snapshots
+                .held()
+                .into_iter()
+                .map(|(sequence, handles, seconds)| SnapshotMetrics {
+                    sequence,
+                    handles,
+                    seconds,
+                    lag: visible.saturating_sub(sequence),
+                })
+                .collect(),
             pinned_bytes: self.graveyard.pinned_bytes(),
             cache: self.cache.stats(),
             recovered_records: load(&c.recovered_records),

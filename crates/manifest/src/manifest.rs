@@ -166,9 +166,14 @@ impl Manifest {
         Ok((manifest, state))
     }
 
+    /// The file of the manifest that `CURRENT` names, for [`read_edits`]. Errors as [`Manifest::recover`].
+    pub fn live_path(disk: &dyn Disk, directory: &Path) -> Result<PathBuf> {
+        Ok(directory.join(read_current(disk, directory)?))
+    }
+
     /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
     pub fn read(disk: &dyn Disk, directory: &Path) -> Result<ManifestState> {
-        let path = directory.join(read_current(disk, directory)?);
+        let path = Self::live_path(disk, directory)?;
         let mut state = ManifestState::default();
         let mut first = true;
         read_edits(disk, &path, &mut |offset, edit| {

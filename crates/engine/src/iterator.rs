@@ -15,7 +15,6 @@ use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::table::{TableShared, TableState};
-use crate::tree::OpenRun;
 
 /// One sorted source of a merge, without dynamic dispatch.
 #[expect(clippy::large_enum_variant, reason = "a handful of sources per iterator, each moved once")]
@@ -78,11 +77,6 @@ impl Cursor for Source {
     }
 }
 
-/// A cursor over one run.
-pub(crate) fn run_cursor(run: &OpenRun, options: CursorOptions) -> LevelCursor {
-    LevelCursor::new(run.files.iter().map(|file| file.sst.clone()).collect::<Vec<_>>(), options)
-}
-
 /// Walks the rows of a table forwards and backwards. Belongs to one thread at a time.
 ///
 /// ```
@@ -141,19 +135,20 @@ impl TableIterator {
             read_ahead: options.read_ahead,
         };
         for run in state.tree.levels.iter().flatten() {
-            let within = files_within(run, lower.as_deref(), upper.as_deref());
+            let part = run.within(lower.as_deref(), upper.as_deref());
+            let files = &run.files[part.clone()];
             counters.files_considered += run.files.len() as u64;
-            counters.files_skipped_by_fence += (run.files.len() - within.files.len()) as u64;
+            counters.files_skipped_by_fence += (run.files.len() - files.len()) as u64;
             if state.tree.has_range_deletes {
-                let with = within.files.iter().filter(|file| file.meta.range_delete_count > 0);
+                let with = files.iter().filter(|file| file.meta.range_delete_count > 0);
                 range_deletes.extend(with.map(|file| file.sst.range_deletes().clone()));
             }
-            let seen = |run: &OpenRun| run.files.iter().any(|file| file.sst.min_sequence() <= snapshot);
-            if within.files.is_empty() || (filter_snapshots && !seen(&within)) {
-                counters.files_skipped_by_snapshot += within.files.len() as u64;
+            let seen = !filter_snapshots || files.iter().any(|file| file.sst.min_sequence() <= snapshot);
+            if files.is_empty() || !seen {
+                counters.files_skipped_by_snapshot += files.len() as u64;
                 continue;
             }
-            sources.push(Source::Run(run_cursor(&within, cursor_options)));
+            sources.push(Source::Run(LevelCursor::over_part(run.ssts.clone(), part, cursor_options)));
         }
         let merged = MergingCursor::new(sources);
         let rows = VisibleCursor::new(merged, snapshot, range_deletes, table.combiner.clone(), lower, upper);
@@ -216,12 +211,4 @@ impl TableIterator {
         self.rows.add_counters(&mut counters);
         counters
     }
-}
-
-/// The files of `run` that may hold keys of `[lower, upper)`.
-fn files_within(run: &OpenRun, lower: Option<&[u8]>, upper: Option<&[u8]>) -> OpenRun {
-    let from = lower.map_or(0, |lower| run.files.partition_point(|file| file.meta.ends_before(lower)));
-    let to =
-        upper.map_or(run.files.len(), |upper| run.files.partition_point(|file| file.meta.smallest.as_slice() < upper));
-    OpenRun { files: run.files[from..to.max(from)].to_vec() }
 }

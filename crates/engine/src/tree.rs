@@ -3,6 +3,7 @@
 //! A tree is immutable. A file that no version names any more is removed from the disk when the last tree that holds it
 //! is dropped, so that iterators keep what they read.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -65,12 +66,27 @@ impl Drop for OpenFile {
 }
 
 /// A sorted, non-overlapping list of open files.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct OpenRun {
     pub(crate) files: Vec<Arc<OpenFile>>,
+    /// The same files, in the form that cursors share.
+    pub(crate) ssts: Arc<[Arc<SstFile>]>,
 }
 
 impl OpenRun {
+    fn new(files: Vec<Arc<OpenFile>>) -> Self {
+        let ssts = files.iter().map(|file| file.sst.clone()).collect();
+        Self { files, ssts }
+    }
+
+    /// The files that may hold keys of `[lower, upper)`.
+    pub(crate) fn within(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Range<usize> {
+        let from = lower.map_or(0, |lower| self.files.partition_point(|file| file.meta.ends_before(lower)));
+        let to = upper
+            .map_or(self.files.len(), |upper| self.files.partition_point(|file| file.meta.smallest.as_slice() < upper));
+        from..to.max(from)
+    }
+
     /// The file whose key range may hold `key`.
     #[inline]
     pub(crate) fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
@@ -97,7 +113,7 @@ impl Tree {
         for level in &version.levels {
             let mut runs = Vec::with_capacity(level.runs.len());
             for run in &level.runs {
-                runs.push(OpenRun { files: run.files.iter().map(&mut open).collect::<Result<_, _>>()? });
+                runs.push(OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_, _>>()?));
             }
             levels.push(runs);
         }

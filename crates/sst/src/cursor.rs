@@ -27,7 +27,8 @@ pub struct CursorOptions {
     pub snapshot: SequenceNumber,
     /// Whether blocks read are put into the cache.
     pub fill_cache: bool,
-    /// The most bytes read at once; 0 reads single blocks.
+    /// The most bytes read at once; 0 reads single blocks until the cursor has gone from one to the next, and then
+    /// grows by itself up to 256 KiB.
     pub read_ahead: usize,
 }
 
@@ -40,6 +41,8 @@ impl Default for CursorOptions {
 /// The first read after a seek, in bytes, with read-ahead.
 const FIRST_WINDOW: usize = 16 << 10;
 const MAX_WINDOW: usize = 64 << 20;
+/// The largest read of a cursor that was not told to read ahead.
+const AUTOMATIC_WINDOW: usize = 256 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Direction {
@@ -169,20 +172,25 @@ impl SstCursor {
         if self.current == i && self.block.shape().is_some() {
             return Ok(());
         }
+        let went_on = direction == Direction::Forward && self.current + 1 == i && self.block.shape().is_some();
         self.current = i;
         self.block.release();
         let entry = self.index().entry(i);
         if self.window.find(entry.offset, entry.len).is_none() {
-            if self.options.read_ahead == 0 {
-                let bytes =
-                    self.file.block(entry, self.options.fill_cache, &mut self.decompressor, &mut self.counters)?;
-                return self.take_up(bytes, entry.offset);
-            }
+            let most = match self.options.read_ahead {
+                0 if went_on => AUTOMATIC_WINDOW,
+                0 => {
+                    let fill = self.options.fill_cache;
+                    let bytes = self.file.block(entry, fill, &mut self.decompressor, &mut self.counters)?;
+                    return self.take_up(bytes, entry.offset);
+                }
+                most => most.min(MAX_WINDOW),
+            };
             if let Some(bytes) = self.file.cache.get(self.file.cache_key(entry.offset)) {
                 self.counters.block_cache_hits += 1;
                 return self.take_up(bytes, entry.offset);
             }
-            self.read_window(i, direction)?;
+            self.read_window(i, direction, most)?;
         }
         self.load_from_window(entry.offset, entry.len)
     }
@@ -199,8 +207,7 @@ impl SstCursor {
     }
 
     /// Reads blocks around block `i` into the window.
-    fn read_window(&mut self, i: usize, direction: Direction) -> Result<()> {
-        let most = self.options.read_ahead.min(MAX_WINDOW);
+    fn read_window(&mut self, i: usize, direction: Direction, most: usize) -> Result<()> {
         let wanted = self.window.wanted.min(most) as u64;
         self.window.wanted = self.window.wanted.saturating_mul(2).min(most);
         let index = self.file.index_of(self.index.as_deref().unwrap_or_default());

@@ -3,6 +3,7 @@
 //! One file is open at a time. Files whose entries are all newer than the cursor's snapshot are passed over without
 //! being touched: the snapshot filter for scans (Kim, section V).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
@@ -14,6 +15,8 @@ use crate::reader::SstFile;
 #[derive(Debug)]
 pub struct LevelCursor {
     files: Arc<[Arc<SstFile>]>,
+    /// The files that take part.
+    part: Range<usize>,
     options: CursorOptions,
     current: usize,
     cursor: Option<SstCursor>,
@@ -25,14 +28,18 @@ pub struct LevelCursor {
 impl LevelCursor {
     /// A cursor over `files`, which must be sorted and must not overlap. Reads nothing before its first seek.
     pub fn new(files: impl Into<Arc<[Arc<SstFile>]>>, options: CursorOptions) -> Self {
-        Self {
-            files: files.into(),
-            options,
-            current: 0,
-            cursor: None,
-            last_key: Vec::new(),
-            counters: ReadCounters::default(),
-        }
+        let files = files.into();
+        let all = 0..files.len();
+        Self::over_part(files, all, options)
+    }
+
+    /// A cursor over `files[part]` only. Costs one reference count, whatever the number of files.
+    ///
+    /// # Panics
+    /// If `part` is not within `files`.
+    pub fn over_part(files: Arc<[Arc<SstFile>]>, part: Range<usize>, options: CursorOptions) -> Self {
+        assert!(part.start <= part.end && part.end <= files.len(), "the part lies outside the files");
+        Self { files, part, options, current: 0, cursor: None, last_key: Vec::new(), counters: ReadCounters::default() }
     }
 
     /// The current file's cursor.
@@ -67,7 +74,7 @@ impl LevelCursor {
 
     /// To the first entry of the first file from `i` on.
     fn first_from(&mut self, mut i: usize) -> Result<()> {
-        while i < self.files.len() {
+        while i < self.part.end {
             if self.is_visible(i) {
                 let cursor = self.open(i);
                 cursor.seek_to_first()?;
@@ -83,7 +90,7 @@ impl LevelCursor {
 
     /// To the last entry of the last file before `i`.
     fn last_before(&mut self, mut i: usize) -> Result<()> {
-        while i > 0 {
+        while i > self.part.start {
             i -= 1;
             if self.is_visible(i) {
                 let cursor = self.open(i);
@@ -139,16 +146,17 @@ impl Cursor for LevelCursor {
     }
 
     fn seek_to_first(&mut self) -> Result<()> {
-        self.first_from(0)
+        self.first_from(self.part.start)
     }
 
     fn seek_to_last(&mut self) -> Result<()> {
-        self.last_before(self.files.len())
+        self.last_before(self.part.end)
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let mut i = self.files.partition_point(|file| file.largest() < key);
-        while i < self.files.len() {
+        let part = &self.files[self.part.clone()];
+        let mut i = self.part.start + part.partition_point(|file| file.largest() < key);
+        while i < self.part.end {
             if self.is_visible(i) {
                 let cursor = self.open(i);
                 cursor.seek(key, trailer)?;
@@ -163,8 +171,9 @@ impl Cursor for LevelCursor {
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let mut i = self.files.partition_point(|file| file.smallest() <= key);
-        while i > 0 {
+        let part = &self.files[self.part.clone()];
+        let mut i = self.part.start + part.partition_point(|file| file.smallest() <= key);
+        while i > self.part.start {
             i -= 1;
             if self.is_visible(i) {
                 let cursor = self.open(i);

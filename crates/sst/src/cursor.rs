@@ -212,14 +212,17 @@ impl SstCursor {
         self.window.wanted = self.window.wanted.saturating_mul(2).min(most);
         let index = self.file.index_of(self.index.as_deref().unwrap_or_default());
         let (mut first, mut last) = (i, i);
+        // A block that the snapshot filter will skip ends the window.
+        let seen = |i: usize| self.file.is_visible(&index, i, self.options.snapshot);
+        let fits = |first: usize, last: usize| index.offset(last + 1) - index.offset(first) <= wanted;
         match direction {
             Direction::Forward => {
-                while last + 1 < index.block_count() && index.offset(last + 2) - index.offset(first) <= wanted {
+                while last + 1 < index.block_count() && fits(first, last + 1) && seen(last + 1) {
                     last += 1;
                 }
             }
             Direction::Backward => {
-                while first > 0 && index.offset(last + 1) - index.offset(first - 1) <= wanted {
+                while first > 0 && fits(first - 1, last) && seen(first - 1) {
                     first -= 1;
                 }
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mycelium_bench::BenchArgs;
 
 /// An embedded storage engine: durable, snapshot-true, and fast.
 #[derive(Parser, Debug)]
@@ -68,6 +69,9 @@ pub(crate) enum Command {
     /// Make a copy that opens on its own, by hard links where the disk can.
     #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup")]
     Checkpoint(CheckpointArgs),
+    /// Measure: db_bench-like workloads, YCSB, the papers' experiments.
+    #[command(after_help = "Example:\n  mycelium bench fillrandom readrandom range100 --entries 1000000")]
+    Bench(Box<BenchArgs>),
 }
 
 /// A database alone.

@@ -81,6 +81,23 @@ impl<W: Write> Output<W> {
         Ok(())
     }
 
+    /// The first row of a batch: a JSON line, or a line per column.
+    pub(crate) fn record(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        if self.json {
+            return self.json_rows(batch);
+        }
+        let options = FormatOptions::default().with_null("null");
+        let schema = batch.schema();
+        let names = schema.fields().iter().map(|field| width(field.name())).max().unwrap_or(0);
+        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+            let cells = ArrayFormatter::try_new(column.as_ref(), &options).map_err(print_failure)?;
+            let padding = names.saturating_sub(width(field.name()));
+            let cell = one_line(&cells.value(0).to_string());
+            writeln!(self.out, "{}{:padding$}  {cell}", field.name(), "")?;
+        }
+        Ok(())
+    }
+
     fn text_row(&mut self, cells: &[String]) -> Result<(), Failure> {
         for (i, (cell, column)) in cells.iter().zip(&self.widths).enumerate() {
             let last = i + 1 == cells.len();

@@ -1,1 +1,81 @@
-//! Mycelium: an embedded HTAP storage engine whose compactions reshape the data on its way down
+//! Mycelium: an embedded storage engine. Tables of bytes or of typed rows, in one directory of one process.
+//!
+//! ```
+//! use mycelium::{Database, Durability, Options, ReadOptions, TableOptions, WriteBatch};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("db");
+//! let database = Database::open(&path, Options::default())?;
+//! let accounts = database.create_table("accounts", TableOptions::default())?;
+//! let audit = database.create_table("audit", TableOptions::default())?;
+//!
+//! // A batch takes effect as a whole, in all its tables, and survives power loss once `write` returned.
+//! let mut batch = WriteBatch::new();
+//! batch.put(&accounts, b"alice", b"90").put(&accounts, b"bob", b"10").put(&audit, b"1", b"alice -> bob: 10");
+//! database.write(&batch, Durability::Sync)?;
+//!
+//! // A snapshot reads the same whatever is written after it.
+//! let before = database.snapshot();
+//! accounts.delete(b"bob", Durability::Os)?;
+//! let mut rows = accounts.iter(&ReadOptions::at(&before))?;
+//! rows.seek(b"b")?;
+//! assert_eq!((rows.key(), rows.value()), (&b"bob"[..], &b"10"[..]));
+//! assert_eq!(accounts.get(b"bob")?, None);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Typed tables have a [`Schema`]; whole rows are inserted, single columns patched without being read first, and scans
+//! give Arrow record batches:
+//!
+//! ```
+//! use mycelium::{Database, DatumRef, Durability, Options, ScanOptions, Schema, TableOptions};
+//! use mycelium::disk::MemoryDisk;
+//! use std::sync::Arc;
+//!
+//! let database = Database::open("db", Options { disk: Arc::new(MemoryDisk::new()), ..Options::default() })?;
+//! let schema = Schema::parse("id int64 not null, name utf8, visits int32, primary key (id)")?;
+//! let people = database.create_typed_table("people", schema, TableOptions::default())?;
+//! people.insert_row(&[DatumRef::Int64(7), DatumRef::Utf8("Ada"), DatumRef::Null], Durability::Os)?;
+//! people.patch_row(&[DatumRef::Int64(7)], &[("visits", DatumRef::Int32(3))], Durability::Os)?;
+//! for batch in people.scan_batches(ScanOptions::default())? {
+//!     assert_eq!(batch?.num_rows(), 1);
+//! }
+//! # Ok::<(), mycelium::Error>(())
+//! ```
+//!
+//! # Where to look
+//!
+//! | | |
+//! |---|---|
+//! | open, tables, batches, snapshots, metrics | [`Database`], [`Options`] |
+//! | one table: reads, writes, iterators, scans | [`Table`], [`TableOptions`], [`ReadOptions`], [`ScanOptions`] |
+//! | how durable a write is | [`Durability`] |
+//! | what an error asks for | [`Error`], [`ErrorKind`] |
+//! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`] |
+//! | other disks: in memory, failing on purpose | [`disk`] |
+//! | what the engine tells while it works | [`events`], [`Metrics`] |
+//!
+//! All handles are cheap to clone and may be used from any thread; an iterator belongs to one thread at a time.
+
+pub use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema, TimeUnit};
+pub use mycelium_engine::*;
+
+/// The disk that a database stands on: [`crate::Options::disk`].
+pub mod disk {
+    pub use mycelium_vfs::{
+        AccessPattern, CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, FileFilter, FileLock, LocalDisk,
+        MemoryDisk, Operation, OperationKind, ReadableFile, Throttle, WritableFile,
+    };
+}
+
+/// Rows as bytes: order-preserving keys, the packed row format, Arrow record batches of both. For callers that encode
+/// many rows themselves and put them with [`crate::WriteBatch::put`] and [`crate::WriteBatch::patch`].
+pub mod rows {
+    pub use mycelium_encoding::key::{decode_key, encode_key, encode_key_prefix, encode_row_key, prefix_successor};
+    pub use mycelium_encoding::{BatchRows, ColumnState, PackedLayout, PackedRow, RecordBatchBuilder};
+}
+
+/// The example of the README, tested like any other.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

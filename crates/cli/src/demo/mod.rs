@@ -1,9 +1,15 @@
 //! `mycelium demo`: a year of flights, replayed and analysed while it is loaded.
 
 mod answers;
+mod directory;
 mod event_time;
 mod flight;
 mod oracle;
+mod replay;
+mod run;
+mod store;
 mod stream;
 mod summary;
 mod view;
+
+pub(crate) use run::run;

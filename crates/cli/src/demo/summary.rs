@@ -22,10 +22,8 @@ pub(crate) struct HeldSnapshot {
     pub(crate) sequence: u64,
     /// How long it has been held.
     pub(crate) age_seconds: f64,
-    /// Bytes of files that are kept only because of snapshots.
-    pub(crate) pinned_bytes: u64,
-    /// Files that are kept only because of snapshots.
-    pub(crate) pinned_files: u64,
+    /// Entries written since: the versions that they supersede are kept for the snapshot.
+    pub(crate) entries_since: u64,
 }
 
 /// One comparison with the straight computation (or with an earlier reading).
@@ -60,6 +58,9 @@ pub(crate) fn check_content(name: &str, taken: Content, end: Content, expected: 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) directory: PathBuf,
+    /// How this program was called, for the commands to look further.
+    #[serde(skip)]
+    pub(crate) program: String,
     pub(crate) operations: u64,
     /// Wall time from the first write to the last, reads and checks beside it included.
     pub(crate) seconds: f64,
@@ -85,16 +86,13 @@ impl Summary {
 
     /// The commands to look further.
     pub(crate) fn commands(&self) -> Vec<String> {
-        // Quoted where the shell would take the path apart.
-        let path = self.directory.display().to_string();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
-        let path = if path.bytes().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) };
+        let (program, path) = (quoted(&self.program), quoted(&self.directory.display().to_string()));
         vec![
-            format!("mycelium inspect levels {path} flights"),
-            format!("mycelium get {path} flights 2013 1 9 HA 51 900 JFK"),
-            format!("mycelium inspect key {path} flights 2013 1 9 HA 51 900 JFK"),
-            format!("mycelium scan {path} flights --prefix 2013,12,31 --columns dest,dep_delay --limit 10"),
-            format!("mycelium verify {path}"),
+            format!("{program} inspect levels {path} flights"),
+            format!("{program} get {path} flights 2013 1 9 HA 51 900 JFK"),
+            format!("{program} inspect key {path} flights 2013 1 9 HA 51 900 JFK"),
+            format!("{program} scan {path} flights --prefix 2013,12,31 --columns dest,dep_delay --limit 10"),
+            format!("{program} verify {path}"),
         ]
     }
 
@@ -135,13 +133,12 @@ impl Summary {
         line("");
         for snapshot in &self.snapshots {
             line(&format!(
-                "{} snapshot (sequence {}, event time {}): held {:.1} s, pins {} in {} files",
+                "{} snapshot (sequence {}, event time {}): held {:.1} s, pins what {} entries since then supersede",
                 snapshot.name,
                 units::count(snapshot.sequence),
                 snapshot.taken_at,
                 snapshot.age_seconds,
-                units::bytes(snapshot.pinned_bytes),
-                units::count(snapshot.pinned_files)
+                units::count(snapshot.entries_since)
             ));
         }
         line("");
@@ -164,6 +161,12 @@ impl Summary {
             _ => writeln!(out, "{}", look.bad(&format!("{failed} of {} checks FAILED", self.checks.len()))),
         };
     }
+}
+
+/// Quoted where the shell would take the text apart.
+fn quoted(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
+    if text.bytes().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -189,6 +192,7 @@ mod tests {
 
         let summary = Summary {
             directory: PathBuf::from("/tmp/it's here"),
+            program: "target/release/mycelium".into(),
             operations: 1_001_615,
             seconds: 4.0,
             operations_per_second: 250_403.75,
@@ -206,7 +210,7 @@ mod tests {
         assert!(!summary.all_ok());
         let text = summary.text(100, &Look::of_terminal(false, true));
         assert!(text.contains("FAILED  July: ten worst routes\n") && text.contains("1 of 8 checks FAILED"), "{text}");
-        assert!(text.contains(r"mycelium verify '/tmp/it'\''s here'"), "{text}");
+        assert!(text.contains(r"target/release/mycelium verify '/tmp/it'\''s here'"), "{text}");
         let json = serde_json::to_value(&summary).expect("plain data");
         assert_eq!(json["checks"][3]["ok"], false);
         assert_eq!(json["answers"]["totals"]["flights"], 179_683);

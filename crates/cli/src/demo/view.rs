@@ -11,7 +11,7 @@ use console::{Style, Term, truncate_str};
 use super::answers::{Answers, Mean};
 use super::event_time::EventTime;
 use super::summary::HeldSnapshot;
-use crate::render::levels::{TreeStats, draw};
+use crate::render::levels::{TreeStats, draw, utf8_locale};
 use crate::render::units;
 
 /// All that a frame shows.
@@ -124,12 +124,11 @@ fn progress(state: &LiveState, width: usize, look: &Look) -> Vec<String> {
 
 fn snapshot_line(snapshot: &HeldSnapshot, look: &Look) -> String {
     format!(
-        "{} snapshot of {}  held {:.1} s  pins {} in {} files  {}",
+        "{} snapshot of {}  held {:.1} s  pins what {} entries supersede  {}",
         snapshot.name,
         snapshot.taken_at,
         snapshot.age_seconds,
-        units::bytes(snapshot.pinned_bytes),
-        units::count(snapshot.pinned_files),
+        units::count(snapshot.entries_since),
         look.dim.apply_to(format!("sequence {}", units::count(snapshot.sequence)))
     )
 }
@@ -248,12 +247,6 @@ impl Drop for Screen {
     }
 }
 
-/// Whether block characters can be expected to show.
-fn utf8_locale() -> bool {
-    let first_set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os).find(|value| !value.is_empty());
-    first_set.is_some_and(|value| value.to_string_lossy().to_ascii_lowercase().replace('-', "").contains("utf8"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::oracle::Oracle;
@@ -278,8 +271,7 @@ mod tests {
                 taken_at: at,
                 sequence: 512_000,
                 age_seconds: 1.5,
-                pinned_bytes: 3 << 20,
-                pinned_files: 2,
+                entries_since: 123_456,
             }],
             answers: Some(Oracle::new(flights).answers(at)),
             checks: (6, 0),
@@ -294,7 +286,7 @@ mod tests {
             "3 stalls, 1.50 s",
             "p50 2.50 µs  p99 20.0 µs",
             "6 answers checked, all equal",
-            "July snapshot of 2013-07-15 16:00 UTC  held 1.5 s  pins 3.00 MiB in 2 files",
+            "July snapshot of 2013-07-15 16:00 UTC  held 1.5 s  pins what 123,456 entries supersede",
             "flights 179,683  departed 174,158  arrived 173,723  cancelled 5,357  in the air 150",
             "worst routes  EWR-TYS 50",
             "one flight    2013-01-09 HA 51 0900 JFK  to HNL  departed 0641  1301 min late",

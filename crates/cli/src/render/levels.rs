@@ -97,6 +97,12 @@ fn bar(value: u64, largest: u64, cells: usize, ascii: bool) -> String {
     out
 }
 
+/// Whether block characters can be expected to show.
+pub(crate) fn utf8_locale() -> bool {
+    let first_set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os).find(|value| !value.is_empty());
+    first_set.is_some_and(|value| value.to_string_lossy().to_ascii_lowercase().replace('-', "").contains("utf8"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

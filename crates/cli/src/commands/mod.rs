@@ -1,0 +1,242 @@
+//! The commands, one module each, and what they share: opening a database, and keys as text.
+
+use std::path::Path;
+
+use mycelium::rows::{encode_key, encode_key_prefix, prefix_successor};
+use mycelium::{
+    Compression, Database, Datum, DatumRef, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadCounters,
+    Schema, Table, TableOptions, TieredOptions,
+};
+use serde_json::{Value, json};
+
+use crate::args::{CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
+use crate::failure::Failure;
+use crate::output::unescape_bytes;
+
+pub(crate) mod bench;
+pub(crate) mod checkpoint;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod inspect;
+pub(crate) mod load;
+pub(crate) mod put;
+pub(crate) mod scan;
+pub(crate) mod tables;
+pub(crate) mod verify;
+
+/// Opens a database to read it: nothing is written and no lock is taken, so another process may have it open.
+pub(crate) fn open_to_read(directory: &Path) -> Result<Database, Failure> {
+    let options = || Options { read_only: true, create_if_missing: false, ..Options::default() };
+    // A process that writes to it may remove a file between the reading of its name and the opening.
+    for _ in 0..3 {
+        match Database::open(directory, options()) {
+            Err(error) if error.kind() == ErrorKind::NotFound && is_database(directory)? => {}
+            other => return other.map_err(|error| missing(directory, error)),
+        }
+    }
+    Database::open(directory, options()).map_err(|error| missing(directory, error))
+}
+
+/// Opens a database to write to it; `create` makes one where there is none.
+pub(crate) fn open_to_write(directory: &Path, create: bool) -> Result<Database, Failure> {
+    let options = Options { create_if_missing: create, ..Options::default() };
+    Database::open(directory, options).map_err(|error| missing(directory, error))
+}
+
+/// Whether the directory holds a database.
+pub(crate) fn is_database(directory: &Path) -> Result<bool, Failure> {
+    Ok(Options::default().disk.exists(&directory.join("CURRENT"))?)
+}
+
+fn missing(directory: &Path, error: mycelium::Error) -> Failure {
+    if error.kind() == ErrorKind::NotFound {
+        return Failure::negative(format!("there is no database in {}", directory.display()))
+            .hint("`mycelium create` and `mycelium load` make one");
+    }
+    error.into()
+}
+
+/// The table, or a failure that names the tables there are.
+pub(crate) fn table(database: &Database, name: &str) -> Result<Table, Failure> {
+    database.table(name).map_err(|error| {
+        let names = database.table_names();
+        let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Failure::from(error).hint(format!("tables: {known}"))
+    })
+}
+
+/// The engine's word for a durability.
+pub(crate) fn durability(arg: DurabilityArg) -> Durability {
+    match arg {
+        DurabilityArg::Buffered => Durability::Buffered,
+        DurabilityArg::Os => Durability::Os,
+        DurabilityArg::Sync => Durability::Sync,
+    }
+}
+
+/// The options of a new table.
+pub(crate) fn table_options(args: &TableOptionArgs) -> TableOptions {
+    TableOptions {
+        policy: match args.policy {
+            PolicyArg::Leveled => Policy::Leveled(LeveledOptions::default()),
+            PolicyArg::Tiered => Policy::Tiered(TieredOptions::default()),
+        },
+        compression: vec![match args.compression {
+            CompressionArg::None => Compression::None,
+            CompressionArg::Lz4 => Compression::Lz4,
+            CompressionArg::Zstd => Compression::Zstd(3),
+        }],
+        filter_bits: vec![args.filter_bits],
+        ..TableOptions::default()
+    }
+}
+
+/// A value of a column: `null`, `"null"` for the text, else as the column's type reads.
+pub(crate) fn value(schema: &Schema, column: usize, text: &str) -> Result<Datum, Failure> {
+    let definition = &schema.columns()[column];
+    let read = |text| Datum::parse(text, &definition.ty);
+    let value = match text {
+        "null" => Ok(Datum::Null),
+        "\"null\"" => read("null"),
+        _ => read(text),
+    };
+    value.map_err(|error| Failure::usage(format!("column {}: {error}", definition.name)))
+}
+
+/// Values of the first key columns.
+fn key_values<T: AsRef<str>>(schema: &Schema, texts: &[T]) -> Result<Vec<Datum>, Failure> {
+    let key = schema.primary_key();
+    if texts.len() > key.len() {
+        return Err(key_length(schema, texts.len()));
+    }
+    texts.iter().zip(key).map(|(text, &column)| value(schema, column, text.as_ref())).collect()
+}
+
+fn key_length(schema: &Schema, given: usize) -> Failure {
+    let names: Vec<_> =
+        schema.primary_key().iter().map(|&column| schema.columns()[column].name.as_str()).collect();
+    Failure::usage(format!("the key has {} columns, and {given} values were given", names.len()))
+        .hint(format!("the key is ({})", names.join(", ")))
+}
+
+pub(crate) fn borrowed(values: &[Datum]) -> Vec<DatumRef<'_>> {
+    values.iter().map(Datum::borrowed).collect()
+}
+
+/// The bytes of a whole key: one value per key column, or one text of bytes.
+pub(crate) fn key(schema: Option<&Schema>, texts: &[String]) -> Result<Vec<u8>, Failure> {
+    let Some(schema) = schema else {
+        return match texts {
+            [text] => unescape_bytes(text),
+            _ => Err(Failure::usage("keys of this table are bytes: give one")),
+        };
+    };
+    if texts.len() != schema.primary_key().len() {
+        return Err(key_length(schema, texts.len()));
+    }
+    let mut out = Vec::new();
+    encode_key(schema, &borrowed(&key_values(schema, texts)?), &mut out)?;
+    Ok(out)
+}
+
+/// The bytes that all keys with these first values begin with. Values are separated as in CSV.
+fn key_prefix(schema: Option<&Schema>, text: &str) -> Result<Vec<u8>, Failure> {
+    let Some(schema) = schema else { return unescape_bytes(text) };
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
+    let record = reader.records().next().transpose().map_err(|error| Failure::usage(error.to_string()))?;
+    let texts: Vec<&str> = record.iter().flatten().collect();
+    let mut out = Vec::new();
+    encode_key_prefix(schema, &borrowed(&key_values(schema, &texts)?), &mut out)?;
+    Ok(out)
+}
+
+/// A key interval `[from, to)`; `None` is unbounded.
+pub(crate) struct Interval {
+    pub(crate) from: Option<Vec<u8>>,
+    pub(crate) to: Option<Vec<u8>>,
+}
+
+/// The keys that the arguments select.
+pub(crate) fn interval(schema: Option<&Schema>, range: &RangeArgs) -> Result<Interval, Failure> {
+    let encode = |text: &Option<String>| text.as_deref().map(|text| key_prefix(schema, text)).transpose();
+    if let Some(prefix) = encode(&range.prefix)? {
+        let to = prefix_successor(&prefix);
+        return Ok(Interval { from: Some(prefix), to });
+    }
+    Ok(Interval { from: encode(&range.from)?, to: encode(&range.to)? })
+}
+
+/// Positions of the named columns; all where none is named.
+pub(crate) fn projection(schema: &Schema, names: &[String]) -> Result<Vec<usize>, Failure> {
+    if names.is_empty() {
+        return Ok((0..schema.columns().len()).collect());
+    }
+    names.iter().map(|name| column(schema, name)).collect()
+}
+
+/// The position of a column.
+pub(crate) fn column(schema: &Schema, name: &str) -> Result<usize, Failure> {
+    schema.index_of(name).ok_or_else(|| {
+        let names: Vec<_> = schema.columns().iter().map(|column| column.name.as_str()).collect();
+        Failure::usage(format!("there is no column {name:?}")).hint(format!("columns: {}", names.join(", ")))
+    })
+}
+
+/// Read counters, by name.
+pub(crate) fn counters(counters: &ReadCounters) -> Value {
+    json!({
+        "memtables_searched": counters.memtables_searched,
+        "memtables_skipped_by_snapshot": counters.memtables_skipped_by_snapshot,
+        "files_considered": counters.files_considered,
+        "files_skipped_by_fence": counters.files_skipped_by_fence,
+        "files_skipped_by_snapshot": counters.files_skipped_by_snapshot,
+        "files_skipped_by_bloom": counters.files_skipped_by_bloom,
+        "files_searched": counters.files_searched,
+        "blocks_skipped_by_snapshot": counters.blocks_skipped_by_snapshot,
+        "block_cache_hits": counters.block_cache_hits,
+        "blocks_read": counters.blocks_read,
+        "bytes_read": counters.bytes_read,
+    })
+}
+
+/// Prints read counters: one JSON object, or one line.
+pub(crate) fn print_counters(found: &ReadCounters, out: &mut crate::output::Output) -> Result<(), Failure> {
+    let found = counters(found);
+    if out.is_json() {
+        return out.object(&json!({ "counters": found }));
+    }
+    let nonzero = found.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
+    let parts: Vec<_> = nonzero.map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
+    out.line(parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::parse("id int64 not null, name utf8 not null, score float64, primary key (id, name)").expect("valid")
+    }
+
+    #[test]
+    fn keys_are_read_by_the_schema() {
+        let schema = schema();
+        let whole = key(Some(&schema), &["-2".into(), "a,b".into()]).expect("valid");
+        let range = RangeArgs { from: None, to: None, prefix: Some("-2,\"a,b\"".into()) };
+        assert_eq!(interval(Some(&schema), &range).expect("valid").from, Some(whole));
+        assert_eq!(key(None, &["a\\x00".into()]).expect("valid"), b"a\0");
+        let wrong = key(Some(&schema), &["1".into()]).expect_err("too short").to_string();
+        assert!(wrong.contains("2 columns") && wrong.contains("(id, name)"), "{wrong}");
+        assert!(key(Some(&schema), &["x".into(), "a".into()]).is_err());
+    }
+
+    #[test]
+    fn null_and_the_text_null_are_told_apart() {
+        let schema = schema();
+        assert_eq!(value(&schema, 1, "null").expect("valid"), Datum::Null);
+        assert_eq!(value(&schema, 1, "\"null\"").expect("valid").borrowed(), DatumRef::Utf8("null"));
+        assert_eq!(value(&schema, 2, "1.5").expect("valid").borrowed(), DatumRef::Float64(1.5));
+        assert!(column(&schema, "nme").expect_err("unknown").to_string().contains("columns: id, name, score"));
+    }
+}

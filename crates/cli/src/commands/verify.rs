@@ -1,0 +1,73 @@
+//! `mycelium verify`: every checksum, order and invariant of every file.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use mycelium::{Options, VerifyReport, verify_directory};
+use serde_json::json;
+
+use crate::args::DatabaseArgs;
+use crate::failure::{Failure, FailureKind};
+use crate::output::Output;
+use crate::render::units;
+
+/// Verifies without opening the database; fails if anything is wrong.
+pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> {
+    let bar = ProgressBar::new(0);
+    let bar = match ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}  {bytes_per_sec}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    };
+    let disk = Options::default().disk;
+    let report = verify_directory(&*disk, &args.database, |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    print(&report, out)?;
+    if report.is_ok() {
+        return Ok(());
+    }
+    Err(Failure::new(FailureKind::Corruption, format!("{} faults found", units::count(report.problem_count))))
+}
+
+fn print(report: &VerifyReport, out: &mut Output) -> Result<(), Failure> {
+    if out.is_json() {
+        let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        return out.object(&json!({
+            "ok": report.is_ok(),
+            "tables": report.tables,
+            "files": report.files,
+            "bytes": report.bytes,
+            "blocks": report.blocks,
+            "entries": report.entries,
+            "range_deletes": report.range_deletes,
+            "log_segments": report.log_segments,
+            "log_records": report.log_records,
+            "log_bytes": report.log_bytes,
+            "torn_tail": report.torn_tail,
+            "problem_count": report.problem_count,
+            "problems": problems,
+        }));
+    }
+    out.line(format_args!(
+        "{} tables, {} files, {}, {} blocks, {} entries, {} range deletes",
+        report.tables,
+        units::count(report.files),
+        units::bytes(report.bytes),
+        units::count(report.blocks),
+        units::count(report.entries),
+        units::count(report.range_deletes)
+    ))?;
+    out.line(format_args!(
+        "{} log segments, {} records, {}",
+        report.log_segments,
+        units::count(report.log_records),
+        units::bytes(report.log_bytes)
+    ))?;
+    if let Some(tail) = &report.torn_tail {
+        out.line(format_args!("the log ends in a record that was never acknowledged: {tail}"))?;
+    }
+    for problem in &report.problems {
+        out.line(format_args!("WRONG  {problem}"))?;
+    }
+    if report.is_ok() { out.line("all ok") } else { Ok(()) }
+}

@@ -49,8 +49,8 @@ pub(crate) struct Inner {
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     closed: AtomicBool,
-    /// Held for the life of the handle, so that no second process opens the directory.
-    _lock: Option<Box<dyn FileLock>>,
+    /// Held until the database is closed, so that no second process opens the directory.
+    lock: Mutex<Option<Box<dyn FileLock>>>,
 }
 
 /// The parts that recovery hands over.
@@ -90,7 +90,7 @@ impl Inner {
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
-            _lock: parts.lock,
+            lock: Mutex::new(parts.lock),
         }
     }
 
@@ -160,6 +160,12 @@ impl Inner {
         if self.closed.swap(true, Ordering::AcqRel) || self.options.read_only {
             return Ok(());
         }
+        let result = self.end_log();
+        *self.lock.lock() = None;
+        result
+    }
+
+    fn end_log(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) {
             return Err(self.refusal());
         }

@@ -139,7 +139,7 @@ impl PointRead<'_> {
     ) -> Result<()> {
         let mut probes: [Option<&Arc<OpenFile>>; PROBES] = [None; PROBES];
         let mut count = 0;
-        let mut scratch = GetScratch::default();
+        let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
         let runs = state.tree.levels.iter().flatten();
         for run in runs {
             let Some(file) = run.file_for(key) else {

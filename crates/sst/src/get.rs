@@ -9,9 +9,23 @@ use crate::compression::Decompressor;
 use crate::reader::{SstFile, malformed_part, payload_of};
 
 /// What point reads reuse; one per thread or per reader.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct GetScratch {
     decompressor: Decompressor,
+    snapshot_filter: bool,
+}
+
+impl Default for GetScratch {
+    fn default() -> Self {
+        Self::new(true)
+    }
+}
+
+impl GetScratch {
+    /// `snapshot_filter`: whether blocks whose entries are all newer than the snapshot are skipped unread.
+    pub fn new(snapshot_filter: bool) -> Self {
+        Self { decompressor: Decompressor::default(), snapshot_filter }
+    }
 }
 
 impl SstFile {
@@ -19,7 +33,7 @@ impl SstFile {
     /// it breaks or there are no more.
     ///
     /// Consults neither the file's filter nor its fences, which the caller does first; skips blocks whose entries are
-    /// all newer than `snapshot` if [`crate::OpenOptions::snapshot_filter`] is on. O(log blocks + log entries), one
+    /// all newer than `snapshot` if `scratch` says so. O(log blocks + log entries), one
     /// block read unless versions straddle blocks.
     pub fn get<F>(
         &self,
@@ -35,7 +49,7 @@ impl SstFile {
         let mut held = None;
         let index = self.index(&mut held)?;
         for i in index.seek(key)..index.block_count() {
-            if self.options.snapshot_filter && !self.is_visible(&index, i, snapshot) {
+            if scratch.snapshot_filter && !self.is_visible(&index, i, snapshot) {
                 counters.blocks_skipped_by_snapshot += 1;
             } else {
                 let entry = index.entry(i);

@@ -24,22 +24,14 @@ use crate::properties::Properties;
 use crate::range_deletes::parse_range_deletes;
 
 /// How a file is opened.
-#[derive(Clone, Debug)]
+#[derive(Default, Clone, Debug)]
 pub struct OpenOptions {
     /// Takes the place of all sequence numbers in the file, which must be 0: a file ingested as a whole.
     pub sequence_override: Option<SequenceNumber>,
-    /// Whether point reads skip blocks whose entries are all newer than their snapshot.
-    pub snapshot_filter: bool,
     /// The file's length, if known; another length is corruption.
     pub expected_size: Option<u64>,
     /// The XXH3-64 of the whole file, if known; checked by [`SstFile::verify`] only.
     pub expected_checksum: Option<u64>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self { sequence_override: None, snapshot_filter: true, expected_size: None, expected_checksum: None }
-    }
 }
 
 /// An open SST. Shared by all threads; reads take no lock of their own.

@@ -75,7 +75,7 @@ impl KeyValueStore for RocksStore {
         for (key, value) in pairs {
             batch.put(key, value);
         }
-        Ok(self.db.write_opt(&batch, &self.write)?)
+        Ok(self.db.write_opt(batch, &self.write)?)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {

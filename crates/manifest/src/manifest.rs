@@ -128,7 +128,7 @@ impl std::fmt::Debug for Manifest {
 }
 
 impl Manifest {
-    /// Makes an empty database in an existing directory.
+    /// Makes an empty database in an existing directory. What an interrupted creation left there is removed.
     ///
     /// # Errors
     /// `ErrorKind::InvalidArgument` if there is a `CURRENT` already; those of the disk.
@@ -149,7 +149,9 @@ impl Manifest {
         if disk.exists(&directory.join("CURRENT"))? {
             return Err(Error::invalid("there is a database already").in_file(directory));
         }
-        Self::start(disk, directory, state, options)
+        let manifest = Self::start(disk, directory, state, options)?;
+        manifest.remove_leftovers()?;
+        Ok(manifest)
     }
 
     /// Reads the state back and starts a fresh manifest from it. Leftover manifests are removed.

@@ -13,6 +13,7 @@
 //! ```
 
 pub mod configurations;
+pub mod crash;
 pub mod driver;
 pub mod engine_store;
 pub mod model;

@@ -1,0 +1,315 @@
+//! Crashes: a workload, an image of its disk before each operation, and what must be found when the image is opened.
+//!
+//! 1. A workload is run once. Before every operation that changes the disk, the disk calls back, and the test draws
+//!    images as a power loss or the death of the process at that moment would leave them.
+//! 2. Every image is opened by a database of its own and read completely. The rows must be those after some prefix of
+//!    the commits that holds every commit acknowledged as durable enough, as [`Model::check_prefix_rule`] says.
+//! 3. After that one opening the directory holds exactly what the database needs: the files that its levels name, one
+//!    log segment, one manifest.
+//! 4. Now and then the recovered database goes on: it takes a batch, is closed, and opened again.
+//!
+//! A batch that was being written when the machine died may be there or not, but never in part.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mycelium_base::{FileKind, Result};
+use mycelium_vfs::{MemoryDisk, Operation};
+use parking_lot::Mutex;
+
+use crate::configurations::{Configuration, configurations};
+use crate::engine_store::EngineStore;
+use crate::model::{CrashKind, Durability, Model, State, Write, WriteKind};
+use crate::operations::{Action, HistoryOptions, KeyShape, SnapshotId, Weights, generate};
+use crate::scale::grouped;
+use crate::store::Store;
+use crate::tables::TableKind;
+
+/// A database's configuration and tables.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How the engine is set up.
+    pub configuration: Configuration,
+    /// The kinds of the tables.
+    pub tables: Vec<TableKind>,
+}
+
+/// Actions that change the database, on a disk in memory.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// For messages.
+    pub seed: u64,
+    /// Configuration and tables.
+    pub setup: Setup,
+    /// What is done.
+    pub actions: Vec<Action>,
+}
+
+/// The moment before an operation of a workload.
+pub struct CrashPoint<'a> {
+    /// The seed of the workload.
+    pub seed: u64,
+    /// The operation's index, from 1.
+    pub index: u64,
+    /// The operation about to be performed.
+    pub operation: &'a Operation<'a>,
+    /// The disk.
+    pub disk: &'a MemoryDisk,
+    /// All commits so far, the one in flight included.
+    pub model: &'a Model,
+    /// Configuration and tables.
+    pub setup: &'a Setup,
+}
+
+impl fmt::Display for CrashPoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}, {}, before operation {}: {}",
+            self.seed, self.setup.configuration.name, self.index, self.operation
+        )
+    }
+}
+
+impl Workload {
+    /// A short workload of tiny tables: batches across tables with every durability, range deletes, patches, merge
+    /// operands, flushes, compactions, background jobs, snapshots and clean restarts. The configuration is drawn too.
+    pub fn small(seed: u64, actions: usize) -> Self {
+        let all = configurations();
+        let drawn = all[seed as usize % all.len()].clone();
+        let configuration = Configuration {
+            memtable_bytes: if seed % 2 == 0 { 4 << 10 } else { 12 << 10 },
+            cache_bytes: drawn.cache_bytes.min(64 << 10),
+            file_bytes: 2 << 10,
+            block_bytes: drawn.block_bytes.min(512),
+            ..drawn
+        };
+        let tables = match seed % 2 {
+            0 => vec![TableKind::KeyValue, TableKind::Merging, TableKind::Typed],
+            _ => vec![TableKind::Typed, TableKind::MergingApart],
+        };
+        let weights = Weights {
+            get: 0,
+            scan: 0,
+            walk: 0,
+            checkpoint: 0,
+            verify: 0,
+            take_snapshot: 10,
+            release_snapshot: 10,
+            flush: 20,
+            compact: 6,
+            step: 60,
+            reopen: 6,
+            delete_range: 6,
+            ..Weights::default()
+        };
+        let actions = generate(&HistoryOptions {
+            seed,
+            actions,
+            tables: tables.clone(),
+            keys: 30,
+            shapes: vec![KeyShape::Short, KeyShape::SharedPrefix, KeyShape::Nuls],
+            value_len: 0..=60,
+            large_value_len: 5_000,
+            batch_len: 1..=5,
+            max_snapshots: 3,
+            weights,
+            ..HistoryOptions::default()
+        });
+        Self { seed, setup: Setup { configuration, tables }, actions }
+    }
+
+    /// Runs the workload, calling `visit` before every operation that changes the disk. Returns the number of operations.
+    ///
+    /// # Errors
+    /// The first error of the database: there are no faults, so there should be none.
+    pub fn run(&self, visit: impl Fn(&CrashPoint<'_>) + Send + Sync + 'static) -> Result<u64> {
+        let disk = MemoryDisk::new();
+        let model = Arc::new(Mutex::new(Model::new(self.setup.tables.iter().map(|kind| kind.rules()))));
+        let (seed, setup) = (self.seed, self.setup.clone());
+        let (hooked, shared) = (disk.clone(), model.clone());
+        disk.on_operation(move |index, operation| {
+            let model = shared.lock();
+            visit(&CrashPoint { seed, index, operation, disk: &hooked, model: &model, setup: &setup });
+        });
+        let result = self.run_on(&disk, &model);
+        disk.clear_hook();
+        result.map(|()| disk.operations())
+    }
+
+    fn run_on(&self, disk: &MemoryDisk, model: &Mutex<Model>) -> Result<()> {
+        let Setup { configuration, tables } = &self.setup;
+        let mut store = EngineStore::create(Arc::new(disk.clone()), configuration, tables)?;
+        let mut snapshots = BTreeMap::new();
+        for action in &self.actions {
+            apply(&mut store, model, &mut snapshots, action)?;
+        }
+        Ok(())
+    }
+}
+
+/// Does one action and tells the model what became durable by it. The model is not locked while the database works.
+fn apply<S: Store>(
+    store: &mut S,
+    model: &Mutex<Model>,
+    snapshots: &mut BTreeMap<SnapshotId, S::Snapshot>,
+    action: &Action,
+) -> Result<()> {
+    match action {
+        Action::Write(batch, durability) => {
+            model.lock().begin(batch, *durability);
+            store.write(batch, *durability)?;
+            model.lock().acknowledge();
+        }
+        Action::Flush => {
+            store.flush()?;
+            model.lock().mark_durable(CrashKind::PowerLoss);
+        }
+        Action::Compact(table) => {
+            store.compact(*table)?;
+            model.lock().mark_durable(CrashKind::PowerLoss);
+        }
+        Action::Reopen => {
+            snapshots.clear();
+            store.reopen()?;
+            model.lock().mark_durable(CrashKind::PowerLoss);
+        }
+        Action::Step => store.step()?,
+        Action::TakeSnapshot(id) => {
+            let snapshot = store.snapshot();
+            snapshots.insert(*id, snapshot);
+        }
+        Action::ReleaseSnapshot(id) => drop(snapshots.remove(id)),
+        Action::Get { .. } | Action::Scan { .. } | Action::Walk { .. } | Action::Verify | Action::Checkpoint => {}
+    }
+    Ok(())
+}
+
+/// What was found on the images of a test. Shared by its threads.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Images opened.
+    pub images: AtomicU64,
+    /// Images that could not be opened and read.
+    pub unopened: AtomicU64,
+    /// Images whose rows no allowed prefix explains.
+    pub lost: AtomicU64,
+    /// Images after whose opening the directory held too much or too little.
+    pub untidy: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+/// Messages kept; the counts go on.
+const MAX_FAILURES: usize = 3;
+
+impl Tally {
+    /// Opens an image drawn at `point` and checks all that must hold. Gives back the rows it found.
+    pub fn check(
+        &self,
+        point: &CrashPoint<'_>,
+        image: &MemoryDisk,
+        crash: CrashKind,
+        how: &dyn fmt::Debug,
+    ) -> Option<State> {
+        let number = self.images.fetch_add(1, Ordering::Relaxed);
+        let mut store = match open_and_read(image, point.setup) {
+            Ok((store, state)) => (store, state),
+            Err(error) => {
+                self.fail(&self.unopened, format!("{point}, {crash:?} {how:?}: cannot open: {error:?}"));
+                return None;
+            }
+        };
+        if let Err(violation) = point.model.check_prefix_rule(&store.1, crash) {
+            self.fail(&self.lost, format!("{point}, {crash:?} {how:?}: {violation}"));
+        }
+        if let Err(what) = check_directory(image, &store.0) {
+            self.fail(&self.untidy, format!("{point}, {crash:?} {how:?}: {what}"));
+        }
+        if number % 8 == 0
+            && let Err(what) = go_on(&mut store.0, &store.1)
+        {
+            self.fail(&self.lost, format!("{point}, {crash:?} {how:?}: after recovery: {what}"));
+        }
+        Some(store.1)
+    }
+
+    /// Counts a failure and keeps its message.
+    pub fn fail(&self, counter: &AtomicU64, message: String) {
+        counter.fetch_add(1, Ordering::Relaxed);
+        let mut failures = self.failures.lock();
+        if failures.len() < MAX_FAILURES {
+            failures.push(message);
+        }
+    }
+
+    /// Prints the counts.
+    ///
+    /// # Panics
+    /// If there was any failure.
+    pub fn finish(&self, what: &str) {
+        let count = |counter: &AtomicU64| grouped(counter.load(Ordering::Relaxed));
+        println!(
+            "{what}: {}, lost: {}, unopened: {}, untidy: {}",
+            count(&self.images),
+            count(&self.lost),
+            count(&self.unopened),
+            count(&self.untidy)
+        );
+        let failures = self.failures.lock();
+        assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    }
+}
+
+/// Opens the database on an image and reads every row.
+pub fn open_and_read(image: &MemoryDisk, setup: &Setup) -> Result<(EngineStore, State)> {
+    let store = EngineStore::open(Arc::new(image.clone()), &setup.configuration, &setup.tables)?;
+    let state = store.state()?;
+    Ok((store, state))
+}
+
+/// Compares the directory of an open, idle database with what it needs.
+///
+/// # Errors
+/// What is there beyond it, or missing.
+pub fn check_directory(disk: &MemoryDisk, store: &EngineStore) -> std::result::Result<(), String> {
+    let mut found: BTreeMap<String, u64> = BTreeMap::new();
+    let paths = disk.paths();
+    for path in &paths {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let kind = FileKind::parse(name).map_or_else(|| name.to_owned(), |(kind, _)| format!("{kind:?}"));
+        *found.entry(kind).or_default() += 1;
+    }
+    let metrics = store.database().map_err(|error| error.to_string())?.metrics();
+    let named = metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.files as u64).sum();
+    let expected = [
+        (FileKind::Sst, named),
+        (FileKind::Wal, 1),
+        (FileKind::Manifest, 1),
+        (FileKind::Current, 1),
+        (FileKind::Lock, 1),
+    ];
+    let expected: BTreeMap<String, u64> = expected
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| (format!("{kind:?}"), count))
+        .collect();
+    if found == expected { Ok(()) } else { Err(format!("expected files {expected:?}, found {found:?}: {paths:?}")) }
+}
+
+/// Writes to a recovered database, closes it and opens it again.
+fn go_on(store: &mut EngineStore, recovered: &State) -> std::result::Result<(), String> {
+    let failed = |error: mycelium_base::Error| error.to_string();
+    store.create_tables().map_err(failed)?;
+    let mut expected = recovered.clone();
+    // Rows are bytes to a scan, so an empty one suits every kind of table.
+    let key = b"written after the crash".to_vec();
+    let batch: Vec<Write> =
+        (0..expected.len()).map(|table| Write { table, kind: WriteKind::Put(key.clone(), Vec::new()) }).collect();
+    expected.iter_mut().for_each(|rows| drop(rows.insert(key.clone(), Vec::new())));
+    store.write(&batch, Durability::Os).map_err(failed)?;
+    store.reopen().map_err(failed)?;
+    let found = store.state().map_err(failed)?;
+    if found == expected { Ok(()) } else { Err("a batch written after recovery changed more than its rows".into()) }
+}

@@ -6,7 +6,8 @@
 //!    the commits that holds every commit acknowledged as durable enough, as [`Model::check_prefix_rule`] says.
 //! 3. After that one opening the directory holds exactly what the database needs: the files that its levels name, one
 //!    log segment, one manifest.
-//! 4. Now and then the recovered database goes on: it takes a batch, is closed, and opened again.
+//! 4. Now and then every file is verified, and the recovered database goes on: it takes a batch, is closed, and opened
+//!    again.
 //!
 //! A batch that was being written when the machine died may be there or not, but never in part.
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use mycelium_base::{Error, ErrorKind, Result};
 use mycelium_engine::{
     Background, Database, LeveledOptions, Options, PickPriority, Policy, ReadOptions, Snapshot, Table, TableIterator,
-    TableOptions, TieredOptions, WriteBatch,
+    TableOptions, TieredOptions, WriteBatch, verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
@@ -30,6 +30,8 @@ pub struct EngineStore {
     kinds: Vec<TableKind>,
     /// `None` after a failed opening.
     opened: Option<Opened>,
+    /// Checkpoints made so far; each gets a directory of its own.
+    checkpoints: u64,
 }
 
 struct Opened {
@@ -53,7 +55,8 @@ impl EngineStore {
 
     /// Opens or creates the database in [`DIRECTORY`] as it is. A table that does not exist reads as empty.
     pub fn open(disk: Arc<dyn Disk>, configuration: &Configuration, kinds: &[TableKind]) -> Result<Self> {
-        let mut store = Self { disk, configuration: configuration.clone(), kinds: kinds.to_vec(), opened: None };
+        let mut store =
+            Self { disk, configuration: configuration.clone(), kinds: kinds.to_vec(), opened: None, checkpoints: 0 };
         store.open_again()?;
         Ok(store)
     }
@@ -371,10 +374,26 @@ impl Store for EngineStore {
     }
 
     fn checkpoint(&mut self) -> Result<State> {
-        self.state()
+        self.checkpoints += 1;
+        let directory = format!("/checkpoint-{}", self.checkpoints);
+        self.database()?.checkpoint(&directory)?;
+        verify_directory(&*self.disk, Path::new(&directory), |_, _| {})?.into_result()?;
+        let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
+        let copy = Database::open(&directory, options)?;
+        let rows = |index| match copy.table(&table_name(index)) {
+            Ok(table) => rows_of(&table),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        };
+        let state = (0..self.kinds.len()).map(rows).collect();
+        copy.close()?;
+        for name in self.disk.list(Path::new(&directory))? {
+            self.disk.remove(&Path::new(&directory).join(name))?;
+        }
+        state
     }
 
     fn verify(&mut self) -> Result<()> {
-        self.database().map(drop)
+        self.database()?.verify(|_, _| {})?.into_result().map(drop)
     }
 }

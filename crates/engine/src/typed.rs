@@ -96,6 +96,15 @@ impl Table {
         projection: Option<&[usize]>,
         options: &ReadOptions,
     ) -> Result<Option<Vec<Datum>>> {
+        let key = self.row_key(key_values)?;
+        match self.get_with(&key, options, &mut ReadCounters::default())? {
+            Some(value) => self.datums_of(&key, &value, projection).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The columns of `projection` (all if `None`) of a stored row.
+    pub(crate) fn datums_of(&self, key: &[u8], value: &[u8], projection: Option<&[usize]>) -> Result<Vec<Datum>> {
         let layout = self.layout()?;
         let columns = layout.schema().columns().len();
         let all: Vec<usize> = (0..columns).collect();
@@ -103,19 +112,46 @@ impl Table {
         if let Some(column) = wanted.iter().find(|&&column| column >= columns) {
             return Err(Error::invalid(format!("column {column} does not exist")));
         }
-        let key = self.row_key(key_values)?;
-        let Some(value) = self.get_with(&key, options, &mut ReadCounters::default())? else { return Ok(None) };
-        let row = layout.row(&value)?;
+        let row = layout.row(value)?;
         let primary = layout.schema().primary_key();
-        let stored_key = key::decode_key(layout.schema(), &key)?;
+        let stored_key = key::decode_key(layout.schema(), key)?;
         wanted
             .iter()
             .map(|&column| match primary.iter().position(|&p| p == column) {
                 Some(at) => Ok(stored_key[at].clone()),
                 None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
             })
-            .collect::<Result<_>>()
-            .map(Some)
+            .collect()
+    }
+
+    /// The key and packed value of a whole row.
+    pub(crate) fn encode_row(&self, row: &[DatumRef<'_>]) -> Result<(Vec<u8>, Vec<u8>)> {
+        let layout = self.layout()?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        key::encode_row_key(layout.schema(), row, &mut key)?;
+        layout.encode_row(row, &mut value)?;
+        Ok((key, value))
+    }
+
+    /// The key and packed patch of a change of some columns, by name.
+    pub(crate) fn encode_patch(
+        &self,
+        key_values: &[DatumRef<'_>],
+        changes: &[(&str, DatumRef<'_>)],
+    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        let layout = self.layout()?;
+        let mut states = vec![ColumnState::Absent; layout.schema().columns().len()];
+        for (name, datum) in changes {
+            let column = layout.schema().index_of(name);
+            let column = column.ok_or_else(|| Error::invalid(format!("there is no column {name}")))?;
+            if layout.schema().is_primary_key(column) {
+                return Err(Error::invalid(format!("column {name} is part of the primary key and cannot change")));
+            }
+            states[column] = ColumnState::from(*datum);
+        }
+        let mut patch = Vec::new();
+        layout.encode_patch(&states, &mut patch)?;
+        Ok((self.row_key(key_values)?, patch))
     }
 
     /// Scans rows in key order as Arrow record batches, all at one state of the table. Memory: one batch.
@@ -207,10 +243,7 @@ impl WriteBatch {
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a value does not fit its column; the batch is as before.
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<&mut Self> {
-        let layout = table.layout()?;
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        key::encode_row_key(layout.schema(), row, &mut key)?;
-        layout.encode_row(row, &mut value)?;
+        let (key, value) = table.encode_row(row)?;
         Ok(self.put(table, &key, &value))
     }
 
@@ -221,19 +254,8 @@ impl WriteBatch {
         key_values: &[DatumRef<'_>],
         changes: &[(&str, DatumRef<'_>)],
     ) -> Result<&mut Self> {
-        let layout = table.layout()?;
-        let mut states = vec![ColumnState::Absent; layout.schema().columns().len()];
-        for (name, datum) in changes {
-            let column = layout.schema().index_of(name);
-            let column = column.ok_or_else(|| Error::invalid(format!("there is no column {name}")))?;
-            if layout.schema().is_primary_key(column) {
-                return Err(Error::invalid(format!("column {name} is part of the primary key and cannot change")));
-            }
-            states[column] = ColumnState::from(*datum);
-        }
-        let mut patch = Vec::new();
-        layout.encode_patch(&states, &mut patch)?;
-        Ok(self.patch(table, &table.row_key(key_values)?, &patch))
+        let (key, patch) = table.encode_patch(key_values, changes)?;
+        Ok(self.patch(table, &key, &patch))
     }
 
     /// Adds the removal of a row.

@@ -165,6 +165,19 @@ impl Inner {
         self.commit(batch.body(), batch.len() as u32, durability)
     }
 
+    /// Commits a batch that was checked; the commit lock is held already.
+    pub(crate) fn commit_locked(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        batch: &WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let mut last = 0;
+        let pending = Pending { body: batch.body(), count: batch.len() as u32, durability };
+        self.commit_group(writer, &[pending], |_, n| last = n)?;
+        Ok(last)
+    }
+
     /// Commits one operation without building a batch.
     pub(crate) fn write_one(
         &self,

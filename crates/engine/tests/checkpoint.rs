@@ -1,4 +1,5 @@
 //! Checkpoints: what they hold, that they stand alone, and what a failure or crash leaves of them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Bulk load against a `BTreeMap`: where files land, what is visible when, and crashes at every disk operation.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

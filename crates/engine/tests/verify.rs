@@ -1,4 +1,5 @@
 //! Verification finds what is wrong, says where, and goes on.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,0 +1,436 @@
+//! Optimistic transactions.
+//!
+//! 1. A transaction takes a snapshot when it begins. It reads at that snapshot, with its own writes laid over (see
+//!    `overlay`), and keeps its writes to itself, in a batch: no other reader sees them, and no lock is held.
+//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, and the intervals that iterators passed
+//!    through (see `reads`).
+//! 3. Commit validates and then writes the batch. First without a lock: nothing it wrote, and under `Serializable` nothing
+//!    it read, may have an entry newer than its snapshot (see `validate`). Then with the commit lock held: the same for
+//!    what was committed since the first validation began, which is little and in memory. Then the batch is committed like
+//!    any other, under the same lock, so that no commit can slip in between.
+//! 4. Whoever commits first wins; the other gets [`ErrorKind::Conflict`] and runs again. Nobody waits, so there are no
+//!    deadlocks.
+//!
+//! Why this gives what the levels promise. *Snapshot*: all reads are at one point of history, and no two committed
+//! transactions that overlap in time wrote the same key: no dirty or non-repeatable reads, no lost updates; write skew is
+//! possible. *Serializable*: what was read is unchanged at the moment of commit, phantoms included, so the transaction might
+//! as well have run wholly at that moment, and the order of commits is a serial order. A transaction that wrote nothing
+//! fits into that order at its snapshot and needs no validation.
+//!
+//! Why a compaction cannot hide a newer write from the validation. Let `s` be the transaction's snapshot and `e` an entry
+//! with a sequence number above `s`. The snapshot is registered, and so lies between `e` and everything at or below `s`:
+//! `e` is in no stripe that reaches down to `s` (see [`mycelium_merge::CompactionStream`]), and in particular not in the
+//! oldest one. Of the stripe's entries for a key the compaction keeps the newest, with its own sequence number: a `Put`, a
+//! `Delete` (deletes are dropped in the oldest stripe only), patches and operands fused or folded under the number of the
+//! newest of them, or it drops what lies below a range delete of the same stripe, and then that range delete, which is
+//! newer still, stays (it, too, is dropped in the oldest stripe only). So the newest sequence number above `s` that a place
+//! shows for a key is never lowered to `s` or below by compaction. The one entry that may vanish is a patch or operand that
+//! makes no row where there is none and nothing below: it changed nothing, and the transaction is valid without it. A
+//! compaction that read the list of live snapshots before the transaction began has only inputs that the snapshot sees.
+
+mod iterator;
+mod overlay;
+mod reads;
+mod validate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::{Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
+use mycelium_encoding::{Datum, DatumRef};
+use mycelium_merge::Lookup;
+use parking_lot::Mutex;
+
+use crate::batch::{Operations, WriteBatch};
+use crate::database::{Database, Inner};
+use crate::options::{Durability, ReadOptions};
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+pub use iterator::TransactionIterator;
+use overlay::Overlay;
+use reads::ReadSet;
+
+/// What a transaction is protected from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum IsolationLevel {
+    /// All reads at one snapshot; a write-write conflict fails the later commit. Write skew is possible.
+    Snapshot,
+    /// As if transactions ran one after the other, in the order of their commits.
+    #[default]
+    Serializable,
+}
+
+/// Options of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TransactionOptions {
+    /// What it is protected from. Default: serializable.
+    pub isolation: IsolationLevel,
+    /// Bytes that the noted reads of a serializable transaction may take. Beyond them neighbouring reads are noted as one
+    /// interval: memory stays bounded, and conflicts may be seen where there are none, never the other way round.
+    /// Default: 8 MiB.
+    pub tracked_read_bytes: usize,
+}
+
+impl Default for TransactionOptions {
+    fn default() -> Self {
+        Self { isolation: IsolationLevel::default(), tracked_read_bytes: 8 << 20 }
+    }
+}
+
+/// Bytes of a batch's encoded operations that are neither key nor value, at most, per operation.
+const OPERATION_OVERHEAD: usize = 32;
+
+/// A place in a transaction to which its writes can be rolled back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Savepoint(u64);
+
+static SAVEPOINTS: AtomicU64 = AtomicU64::new(1);
+
+/// What a transaction wrote to one table.
+struct TableWrites {
+    table: Table,
+    overlay: Overlay,
+}
+
+/// Reads and writes that take effect together or not at all. Dropping it without [`Transaction::commit`] rolls it back.
+///
+/// Reads take `&self`, writes `&mut self`; it may be sent between threads. Its snapshot keeps old versions from being
+/// compacted away, so a long transaction costs space.
+///
+/// ```
+/// use mycelium_engine::{Database, Durability, ErrorKind, IsolationLevel, Options, Result, Table, TableOptions};
+///
+/// fn balance(bytes: Option<Vec<u8>>) -> i64 {
+///     bytes.and_then(|bytes| String::from_utf8(bytes).ok()?.parse().ok()).unwrap_or(0)
+/// }
+///
+/// fn transfer(database: &Database, accounts: &Table, from: &[u8], to: &[u8], amount: i64) -> Result<bool> {
+///     loop {
+///         let mut transaction = database.begin(IsolationLevel::Serializable);
+///         let (source, target) = (balance(transaction.get(accounts, from)?), balance(transaction.get(accounts, to)?));
+///         if source < amount {
+///             return Ok(false);
+///         }
+///         transaction.put(accounts, from, (source - amount).to_string().as_bytes())?;
+///         transaction.put(accounts, to, (target + amount).to_string().as_bytes())?;
+///         match transaction.commit(Durability::Os) {
+///             Ok(_) => return Ok(true),
+///             Err(error) if error.kind() == ErrorKind::Conflict => continue,
+///             Err(error) => return Err(error),
+///         }
+///     }
+/// }
+/// # let options = Options { disk: std::sync::Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// let accounts = database.create_table("accounts", TableOptions::default())?;
+/// accounts.put(b"alice", b"100", Durability::Os)?;
+/// assert!(transfer(&database, &accounts, b"alice", b"bob", 30)?);
+/// assert!(!transfer(&database, &accounts, b"alice", b"bob", 71)?);
+/// assert_eq!(accounts.get(b"bob")?.as_deref(), Some(&b"30"[..]));
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
+pub struct Transaction {
+    database: Arc<Inner>,
+    snapshot: Snapshot,
+    batch: WriteBatch,
+    writes: BTreeMap<TableId, TableWrites>,
+    /// Ascending by position.
+    savepoints: Vec<(Savepoint, (usize, u32))>,
+    /// `None` where reads need not be noted.
+    reads: Option<Mutex<ReadSet>>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction")
+            .field("snapshot", &self.snapshot.sequence())
+            .field("isolation", &self.isolation())
+            .field("operations", &self.batch.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Begins a transaction at the present state.
+    pub fn begin(&self, isolation: IsolationLevel) -> Transaction {
+        self.begin_with(TransactionOptions { isolation, ..TransactionOptions::default() })
+    }
+
+    /// As [`Database::begin`], with all options.
+    pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
+        let is_serializable = options.isolation == IsolationLevel::Serializable;
+        Transaction {
+            database: self.inner.clone(),
+            snapshot: self.snapshot(),
+            batch: WriteBatch::new(),
+            writes: BTreeMap::new(),
+            savepoints: Vec::new(),
+            reads: is_serializable.then(|| Mutex::new(ReadSet::new(options.tracked_read_bytes))),
+        }
+    }
+}
+
+impl Transaction {
+    /// Its isolation level.
+    pub fn isolation(&self) -> IsolationLevel {
+        if self.reads.is_some() { IsolationLevel::Serializable } else { IsolationLevel::Snapshot }
+    }
+
+    /// The state it reads, its own writes apart.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// The number of writes so far.
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether it wrote nothing so far.
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// The row of `key`: its own, or that of the snapshot.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_table(table)?;
+        let mut lookup = Lookup::new();
+        if let Some(own) = self.writes.get(&table.id()) {
+            own.overlay.look_up(self.batch.body(), key, &mut lookup);
+        }
+        if !lookup.is_settled() && !lookup.is_covered() {
+            if let Some(reads) = &self.reads {
+                reads.lock().add_key(table, key);
+            }
+            let options = ReadOptions::at(&self.snapshot);
+            let row = table.get_with(key, &options, &mut ReadCounters::default())?;
+            lay_under(&mut lookup, row.as_deref());
+        }
+        lookup.finish(key, table.shared.combiner.as_deref())
+    }
+
+    /// The columns of `projection` (all if `None`) of a typed table's row with these primary key values.
+    pub fn get_row(
+        &self,
+        table: &Table,
+        key_values: &[DatumRef<'_>],
+        projection: Option<&[usize]>,
+    ) -> Result<Option<Vec<Datum>>> {
+        let key = table.row_key(key_values)?;
+        match self.get(table, &key)? {
+            Some(value) => table.datums_of(&key, &value, projection).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// An iterator over rows in key order, the transaction's own included, unpositioned. A serializable transaction notes
+    /// the interval that the iterator passes through, gaps included, when the iterator is dropped or seeks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the options name a snapshot: a transaction reads at its own.
+    pub fn iter(&self, table: &Table, options: &ReadOptions) -> Result<TransactionIterator<'_>> {
+        self.check_table(table)?;
+        if options.snapshot.is_some() {
+            return Err(Error::invalid("a transaction reads at its own snapshot"));
+        }
+        let options = ReadOptions { snapshot: Some(self.snapshot.clone()), ..options.clone() };
+        TransactionIterator::new(self, table, &options)
+    }
+
+    /// Sets the row of `key`.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(table, Operation::Put, key, value)
+    }
+
+    /// Removes the row of `key`.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.write(table, Operation::Delete, key, &[])
+    }
+
+    /// Removes the rows of all keys in `[start, end)`. Conflicts with every write to that interval.
+    pub fn delete_range(&mut self, table: &Table, start: &[u8], end: &[u8]) -> Result<()> {
+        if end.len() > MAX_KEY_LEN {
+            return Err(Error::invalid("the end of the range is longer than a key can be"));
+        }
+        self.write(table, Operation::RangeDelete, start, end)
+    }
+
+    /// Hands `operand` to the table's merge operator. This reads nothing.
+    pub fn merge(&mut self, table: &Table, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.write(table, Operation::Merge, key, operand)
+    }
+
+    /// Changes some columns of a row; `patch` is a packed row in which the others are absent. This reads nothing.
+    pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> Result<()> {
+        self.write(table, Operation::Patch, key, patch)
+    }
+
+    /// Writes a whole row of a typed table, one value per column in schema order.
+    pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<()> {
+        let (key, value) = table.encode_row(row)?;
+        self.put(table, &key, &value)
+    }
+
+    /// Changes some columns of a typed table's row, by name. A row that does not exist stays so.
+    pub fn patch_row(
+        &mut self,
+        table: &Table,
+        key_values: &[DatumRef<'_>],
+        changes: &[(&str, DatumRef<'_>)],
+    ) -> Result<()> {
+        let (key, patch) = table.encode_patch(key_values, changes)?;
+        self.patch(table, &key, &patch)
+    }
+
+    /// Removes a row of a typed table.
+    pub fn delete_row(&mut self, table: &Table, key_values: &[DatumRef<'_>]) -> Result<()> {
+        self.delete(table, &table.row_key(key_values)?)
+    }
+
+    /// Marks the present place. Savepoints nest.
+    pub fn savepoint(&mut self) -> Savepoint {
+        let savepoint = Savepoint(SAVEPOINTS.fetch_add(1, Ordering::Relaxed));
+        self.savepoints.push((savepoint, self.batch.position()));
+        savepoint
+    }
+
+    /// Undoes all writes since the savepoint, which stays; later ones are gone. What was read since stays noted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the savepoint was released, rolled back over, or is another transaction's.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        let at = self.find(savepoint)?;
+        let (_, position) = self.savepoints[at];
+        self.savepoints.truncate(at + 1);
+        let mut undone = Operations::new(&self.batch.body()[position.0..], 0, self.batch.len() as u32 - position.1);
+        while let Some((table, entry)) = undone.next()? {
+            if let Some(own) = self.writes.get_mut(&table) {
+                own.overlay.undo(entry);
+            }
+        }
+        self.batch.truncate(position);
+        self.writes.retain(|_, own| !own.overlay.is_empty());
+        Ok(())
+    }
+
+    /// Forgets the savepoint and those after it; writes stay. Errors as [`Transaction::rollback_to`].
+    pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
+        let at = self.find(savepoint)?;
+        self.savepoints.truncate(at);
+        Ok(())
+    }
+
+    /// Undoes everything.
+    pub fn rollback(self) {}
+
+    /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read: run it again from
+    /// the start. [`ErrorKind::NotFound`] if a table was dropped; otherwise as [`Database::write`]. In all cases it had no
+    /// effect, except that after an error of the log's sync it may turn out to be there when the database is opened again.
+    pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
+        if self.batch.is_empty() {
+            return Ok(self.snapshot.sequence());
+        }
+        let inner = &*self.database;
+        inner.check_writable()?;
+        self.batch.check(inner.identity)?;
+        // Before the states are taken: what the validation does not see is newer than this.
+        let seen = inner.visible.load(Ordering::Acquire);
+        self.validate(self.snapshot.sequence(), seen)?;
+        let mut writer = inner.commits.writer.lock();
+        self.validate(seen, writer.last_sequence)?;
+        for own in self.writes.values() {
+            own.table.shared.check_alive()?;
+        }
+        inner.commit_locked(&mut writer, &self.batch, durability)
+    }
+
+    fn find(&self, savepoint: Savepoint) -> Result<usize> {
+        let at = self.savepoints.iter().position(|(id, _)| *id == savepoint);
+        at.ok_or_else(|| Error::invalid("the savepoint is not one of this transaction any more"))
+    }
+
+    fn check_table(&self, table: &Table) -> Result<()> {
+        if table.database_identity() != self.database.identity {
+            return Err(Error::invalid("the table belongs to another database"));
+        }
+        table.shared.check_alive()
+    }
+
+    fn write(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_table(table)?;
+        if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
+            return Err(Error::invalid("the key or value is longer than it can be"));
+        }
+        let fits_table = match operation {
+            Operation::Merge => table.has_merge_operator(),
+            Operation::Patch => table.schema().is_some(),
+            _ => true,
+        };
+        if !fits_table {
+            return Err(Error::invalid("merge needs a table with a merge operator, patch a table with a schema"));
+        }
+        if self.batch.encoded_len() + key.len() + value.len() + OPERATION_OVERHEAD > MAX_BATCH_LEN {
+            return Err(Error::invalid(format!("the transaction's writes exceed the limit of {MAX_BATCH_LEN} bytes")));
+        }
+        match operation {
+            Operation::Put => self.batch.put(table, key, value),
+            Operation::Delete => self.batch.delete(table, key),
+            Operation::RangeDelete => self.batch.delete_range(table, key, value),
+            Operation::Merge => self.batch.merge(table, key, value),
+            Operation::Patch => self.batch.patch(table, key, value),
+        };
+        let own = self
+            .writes
+            .entry(table.id())
+            .or_insert_with(|| TableWrites { table: table.clone(), overlay: Overlay::default() });
+        own.overlay.add(self.batch.position(), operation, key, value);
+        Ok(())
+    }
+
+    /// Fails if anything written, or noted as read, has an entry above `since`; `newest` is the newest there can be.
+    fn validate(&self, since: SequenceNumber, newest: SequenceNumber) -> Result<()> {
+        if newest <= since {
+            return Ok(());
+        }
+        for own in self.writes.values() {
+            let check = validate::Check::new(&own.table, since)?;
+            for key in own.overlay.keys() {
+                check.key(key)?;
+            }
+            for (start, end) in own.overlay.ranges() {
+                check.range(start, Some(end))?;
+            }
+        }
+        let Some(reads) = &self.reads else { return Ok(()) };
+        for noted in reads.lock().tables() {
+            let check = validate::Check::new(noted.table(), since)?;
+            for key in noted.keys() {
+                check.key(key)?;
+            }
+            for (start, end) in noted.ranges() {
+                check.range(start, end)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts the snapshot's row below the transaction's own entries, which all have numbers above 0.
+fn lay_under(lookup: &mut Lookup, row: Option<&[u8]>) {
+    let operation = if row.is_some() { Operation::Put } else { Operation::Delete };
+    let settled = lookup.visit(Trailer::new(0, operation), row.unwrap_or_default());
+    debug_assert!(settled.is_break());
+}
+
+/// The error of a transaction that lost to an earlier commit.
+#[cold]
+fn conflict(table: &Table, key: &[u8]) -> Error {
+    let shown = String::from_utf8_lossy(&key[..key.len().min(64)]).into_owned();
+    let message = format!("a newer commit wrote {shown:?} in table {}", table.name());
+    Error::new(ErrorKind::Conflict, message)
+}

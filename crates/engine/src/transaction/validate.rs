@@ -1,0 +1,151 @@
+//! Whether anything newer than a sequence number was committed to a key or an interval.
+//!
+//! The snapshot filter turned round: a memtable or file whose largest sequence number is not above the mark cannot hold a
+//! conflict and is not looked at. What is left, for a transaction of ordinary length, is the active memtable and perhaps a
+//! file or two flushed meanwhile; there the Bloom filter rules out most keys. Only the newest version of a key counts.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_sst::{CursorOptions, GetScratch};
+
+use super::conflict;
+use crate::table::{Table, TableState};
+use crate::tree::OpenFile;
+
+/// Bytes read ahead in files whose entries are looked through.
+const READ_AHEAD: usize = 64 << 10;
+
+/// A table's state, to be searched for entries above a sequence number.
+pub(super) struct Check<'a> {
+    table: &'a Table,
+    state: Arc<TableState>,
+    since: SequenceNumber,
+}
+
+impl<'a> Check<'a> {
+    /// Takes the table's present state.
+    pub(super) fn new(table: &'a Table, since: SequenceNumber) -> Result<Self> {
+        table.shared.check_alive()?;
+        Ok(Self { table, state: table.shared.state.load_full(), since })
+    }
+
+    /// Fails with a conflict if `key` has an entry, or is covered by a range delete, above the mark.
+    pub(super) fn key(&self, key: &[u8]) -> Result<()> {
+        if self.has_newer(key)? { Err(conflict(self.table, key)) } else { Ok(()) }
+    }
+
+    /// Fails with a conflict if any key of `[start, end)` does.
+    pub(super) fn range(&self, start: &[u8], end: Option<&[u8]>) -> Result<()> {
+        if end.is_some_and(|end| end <= start) {
+            return Ok(());
+        }
+        match self.newer_within(start, end)? {
+            Some(key) => Err(conflict(self.table, &key)),
+            None => Ok(()),
+        }
+    }
+
+    fn has_newer(&self, key: &[u8]) -> Result<bool> {
+        let hash = hash_key(key);
+        for memtable in self.state.memtables() {
+            if memtable.sequence_range().is_none_or(|(_, newest)| newest <= self.since) {
+                continue;
+            }
+            if memtable.has_range_deletes() && self.covers(&memtable.range_deletes(), key) {
+                return Ok(true);
+            }
+            let newest = memtable.get_hashed(key, hash, MAX_SEQUENCE_NUMBER).next();
+            if newest.is_some_and(|(trailer, _)| trailer.sequence() > self.since) {
+                return Ok(true);
+            }
+        }
+        let mut scratch = GetScratch::default();
+        for run in self.state.tree.levels.iter().flatten() {
+            let Some(file) = run.file_for(key).filter(|file| self.is_newer(file)) else { continue };
+            if file.meta.range_delete_count > 0 && self.covers(file.sst.range_deletes(), key) {
+                return Ok(true);
+            }
+            if !file.sst.may_contain(hash) {
+                continue;
+            }
+            let mut found = false;
+            let counters = &mut ReadCounters::default();
+            file.sst.get(key, MAX_SEQUENCE_NUMBER, &mut scratch, counters, &mut |trailer: Trailer, _: &[u8]| {
+                found = trailer.sequence() > self.since;
+                ControlFlow::Break(())
+            })?;
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    #[inline]
+    fn is_newer(&self, file: &OpenFile) -> bool {
+        file.meta.max_sequence > self.since
+    }
+
+    fn covers(&self, deletes: &RangeDeleteSet, key: &[u8]) -> bool {
+        deletes.covering(key, MAX_SEQUENCE_NUMBER).is_some_and(|sequence| sequence > self.since)
+    }
+
+    fn newer_within(&self, start: &[u8], end: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        for memtable in self.state.memtables() {
+            if memtable.sequence_range().is_none_or(|(_, newest)| newest <= self.since) {
+                continue;
+            }
+            if memtable.has_range_deletes()
+                && let Some(key) = self.newer_range_delete(&memtable.range_deletes(), start, end)
+            {
+                return Ok(Some(key));
+            }
+            if let Some(key) = self.newer_entry(&mut memtable.cursor(), start, end)? {
+                return Ok(Some(key));
+            }
+        }
+        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+        for run in self.state.tree.levels.iter().flatten() {
+            let from = run.files.partition_point(|file| file.meta.ends_before(start));
+            let within = run.files[from..].iter();
+            let within = within.take_while(|file| end.is_none_or(|end| file.meta.smallest.as_slice() < end));
+            for file in within.filter(|file| self.is_newer(file)) {
+                let key = self.newer_range_delete(file.sst.range_deletes(), start, end);
+                let key = match key {
+                    None if file.sst.block_count() > 0 => {
+                        self.newer_entry(&mut file.sst.cursor(options), start, end)?
+                    }
+                    key => key,
+                };
+                if key.is_some() {
+                    return Ok(key);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn newer_range_delete(&self, deletes: &RangeDeleteSet, start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
+        deletes
+            .fragments()
+            .find(|(from, to, sequences)| {
+                let overlaps = start < *to && end.is_none_or(|end| *from < end);
+                overlaps && sequences.first().is_some_and(|&newest| newest > self.since)
+            })
+            .map(|(from, _, _)| from.max(start).to_vec())
+    }
+
+    fn newer_entry(&self, cursor: &mut impl Cursor, start: &[u8], end: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        cursor.seek(start, Trailer::NEWEST)?;
+        while cursor.valid() && end.is_none_or(|end| cursor.key() < end) {
+            if cursor.trailer().sequence() > self.since {
+                return Ok(Some(cursor.key().to_vec()));
+            }
+            cursor.next()?;
+        }
+        Ok(None)
+    }
+}

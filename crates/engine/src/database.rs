@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
@@ -39,6 +39,8 @@ pub(crate) struct Inner {
     /// The newest sequence number that reads may see.
     pub(crate) visible: AtomicU64,
     pub(crate) throttle: AtomicU8,
+    /// Bytes of memory of generations waiting for their flush.
+    pub(crate) sealed_bytes: AtomicUsize,
     pub(crate) graveyard: Arc<Graveyard>,
     /// Held while files are being removed, so that removals take turns.
     pub(crate) removal: Mutex<()>,
@@ -82,6 +84,7 @@ impl Inner {
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
             throttle: AtomicU8::new(0),
+            sealed_bytes: AtomicUsize::new(0),
             graveyard: parts.graveyard,
             removal: Mutex::new(()),
             counters: Counters::default(),
@@ -170,6 +173,11 @@ impl Inner {
             return Err(self.refusal());
         }
         let mut writer = self.commits.writer.lock();
+        if writer.log_gap {
+            // The log does not hold everything: what it lacks must become files, or closing it would lose it.
+            self.seal_generation(&mut writer)?;
+            while self.flush_oldest()? {}
+        }
         let sealed = self.core.lock().sealed_logs();
         sealed.iter().try_for_each(|log| log.sync())?;
         writer.log()?.sync()
@@ -236,9 +244,6 @@ pub(crate) fn open_sst(
 ) -> Result<Arc<SstFile>> {
     let path = directory.join(FileKind::Sst.name(meta.number));
     let file = disk.open(&path, AccessPattern::Random)?;
-    if file.len() != meta.size {
-        return Err(Error::corruption("length of the file").in_file(path).at(0).expected(meta.size, file.len()));
-    }
     SstFile::open(
         file,
         &path,
@@ -248,7 +253,6 @@ pub(crate) fn open_sst(
             sequence_override: meta.sequence_override,
             expected_size: Some(meta.size),
             expected_checksum: Some(meta.checksum),
-            ..OpenOptions::default()
         },
     )
 }

@@ -216,8 +216,7 @@ impl Inner {
         outputs: &mut OutputFiles<'_>,
     ) -> Result<()> {
         let mut manifest = self.manifest()?;
-        let mut edit = VersionEdit::default();
-        edit.oldest_wal = Some(generation.next_log);
+        let mut edit = VersionEdit { oldest_wal: Some(generation.next_log), ..VersionEdit::default() };
         for (id, _, output) in flushed {
             if self.core.lock().tables.contains_key(id) {
                 for (number, summary) in &output.files {
@@ -228,6 +227,9 @@ impl Inner {
         let opened = self.open_outputs(flushed.iter().flat_map(|(_, _, output)| output.files.iter()))?;
         let result = self.apply_edit(&mut manifest, edit, &opened, |core| {
             core.generations.pop_front();
+            if core.generations.is_empty() {
+                self.sealed_bytes.store(0, Ordering::Relaxed);
+            }
             flushed.iter().map(|(id, memtable, _)| (*id, memtable.clone())).collect()
         });
         // An edit whose sync failed may survive: the files that it names must stay.

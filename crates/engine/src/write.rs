@@ -6,9 +6,9 @@
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
-//! 4. Making room: if the active generation of memtables has its share of the memory budget, it is sealed and a new log
-//!    segment begins; a writer waits while the former generation is not yet flushed, or a table has too many level-0
-//!    runs or too much compaction debt.
+//! 4. Making room: if the active generation of memtables has two thirds of the memory budget, it is sealed and a new log
+//!    segment begins; a writer waits while active and sealed generations together exceed the budget, or a table has too
+//!    many level-0 runs or too much compaction debt.
 //!
 //! Failures: a record that cannot be handed over is taken back and its writers get the error; nothing of it is visible.
 //! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
@@ -41,8 +41,8 @@ pub(crate) struct Writer {
     pub(crate) last_sequence: SequenceNumber,
     /// Bytes of memory that the active generation takes beyond what empty memtables take.
     pub(crate) generation_bytes: usize,
-    /// Acknowledged `Buffered` records were taken back from the log.
-    log_gap: bool,
+    /// Acknowledged `Buffered` records were taken back from the log: only memtables hold them.
+    pub(crate) log_gap: bool,
 }
 
 impl Writer {
@@ -314,11 +314,15 @@ impl Inner {
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.check_writable()?;
         let mut writer = self.commits.writer.lock();
-        let result = self.sync_logs(&mut writer);
-        if let Err(error) = &result {
-            self.latch(error);
+        if writer.log_gap {
+            self.seal_when_possible(&mut writer)?;
         }
-        result
+        let log = writer.log()?;
+        let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
+        if let Err(error) = log.flush() {
+            return Err(self.take_back(&mut writer, error, before, had_buffered));
+        }
+        self.sync_logs(&mut writer).inspect_err(|error| self.latch(error))
     }
 
     /// Waits, seals and slows as the memory budget and the levels demand.
@@ -328,7 +332,9 @@ impl Inner {
         if throttle != Throttle::None {
             self.hold_back(writer)?;
         }
-        if writer.generation_bytes >= self.options.memory_budget / 2 || writer.log_gap {
+        let budget = self.options.memory_budget;
+        let taken = writer.generation_bytes + self.sealed_bytes.load(Ordering::Relaxed);
+        if writer.generation_bytes >= generation_limit(budget) || taken >= budget || writer.log_gap {
             self.seal_when_possible(writer)?;
         }
         Ok(())
@@ -337,7 +343,9 @@ impl Inner {
     #[cold]
     fn seal_when_possible(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
         self.wait_for_flush(writer)?;
-        self.seal_generation(writer)?;
+        if writer.generation_bytes >= generation_limit(self.options.memory_budget) || writer.log_gap {
+            self.seal_generation(writer)?;
+        }
         if writer.log_gap {
             self.wait_for_flush(writer)?;
             writer.log_gap = false;
@@ -451,13 +459,23 @@ impl Inner {
         let number = self.core.lock().numbers.allocate();
         let log = self.begin_segment(SegmentHeader { number, previous: Some((log.number(), log.len())) })?;
         let full = writer.log.replace(log);
-        writer.generation_bytes = 0;
+        let bytes = std::mem::take(&mut writer.generation_bytes);
         let sealed = full.map(|log| Arc::new(SealedLog { number: log.number(), writer: Mutex::new(log) }));
-        self.core.lock().seal(sealed, writer, number);
+        {
+            let mut core = self.core.lock();
+            core.seal(sealed, writer, number);
+            self.sealed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         self.emit(|| Event::LogSwitched { segment: number });
         self.wake_background();
         Ok(())
     }
+}
+
+/// Bytes at which the active generation is sealed: two thirds of the budget. The rest takes what is written during its
+/// flush, which is much faster than the writing; so memory is used for large level-0 files, not held in reserve.
+fn generation_limit(memory_budget: usize) -> usize {
+    memory_budget / 3 * 2
 }
 
 /// The pause of one slowed write: 1 ms, as long as a page of compaction takes.

@@ -1,0 +1,73 @@
+//! What a full disk once made the engine get wrong.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use mycelium_base::FileKind;
+use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, TableOptions};
+use mycelium_vfs::{Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
+
+fn open(disk: &FaultDisk) -> Database {
+    let options = Options { disk: Arc::new(disk.clone()), background: Background::Manual, ..Options::default() };
+    Database::open("/db", options).unwrap()
+}
+
+/// A disk on which the log cannot grow, and a database whose only acknowledged row was dropped from the log's buffer.
+fn with_a_gap_in_the_log() -> (FaultDisk, Database) {
+    let disk = FaultDisk::over_memory(MemoryDisk::new());
+    let database = open(&disk);
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"buffered", b"acknowledged", Durability::Buffered).unwrap();
+    disk.schedule(Fault::new(OperationKind::Append, Effect::NoSpace).on(FileKind::Wal).sticky());
+    assert_eq!(table.put(b"refused", b"", Durability::Os).unwrap_err().kind(), ErrorKind::NoSpace);
+    disk.heal();
+    (disk, database)
+}
+
+#[test]
+fn closing_after_a_full_disk_keeps_rows_that_the_log_lost() {
+    let (disk, database) = with_a_gap_in_the_log();
+    database.close().unwrap();
+    let table = open(&disk).table("t").unwrap();
+    assert_eq!(table.get(b"buffered").unwrap().as_deref(), Some(&b"acknowledged"[..]));
+    assert_eq!(table.get(b"refused").unwrap(), None);
+}
+
+#[test]
+fn syncing_after_a_full_disk_makes_rows_durable_that_the_log_lost() {
+    let (disk, database) = with_a_gap_in_the_log();
+    database.sync().unwrap();
+    drop(database);
+    let table = open(&disk).table("t").unwrap();
+    assert_eq!(table.get(b"buffered").unwrap().as_deref(), Some(&b"acknowledged"[..]));
+}
+
+#[test]
+fn a_full_disk_met_by_sync_does_not_latch() {
+    let disk = FaultDisk::over_memory(MemoryDisk::new());
+    let database = open(&disk);
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"a", b"1", Durability::Buffered).unwrap();
+    disk.schedule(Fault::new(OperationKind::Append, Effect::NoSpace).on(FileKind::Wal));
+    assert_eq!(database.sync().unwrap_err().kind(), ErrorKind::NoSpace);
+    database.sync().unwrap();
+    table.put(b"b", b"2", Durability::Sync).unwrap();
+    drop((table, database));
+    let table = open(&disk).table("t").unwrap();
+    assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(table.get(b"b").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_log_that_fails_while_it_is_switched_latches() {
+    let disk = FaultDisk::over_memory(MemoryDisk::new());
+    let database = open(&disk);
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"a", b"1", Durability::Buffered).unwrap();
+    disk.schedule(Fault::new(OperationKind::Append, Effect::Io).on(FileKind::Wal));
+    assert_eq!(database.flush().unwrap_err().kind(), ErrorKind::Io);
+    // The row is in no log any more: a later one must not be acknowledged over its head.
+    assert_eq!(table.put(b"b", b"2", Durability::Sync).unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}

@@ -16,6 +16,8 @@ pub mod configurations;
 pub mod crash;
 pub mod driver;
 pub mod engine_store;
+pub mod fuzz;
+pub mod kill_script;
 pub mod model;
 pub mod operations;
 pub mod scale;

@@ -128,7 +128,14 @@ fn count(seed: u64, kind: OperationKind) -> u64 {
 }
 
 /// Runs the workload with a fault at every n-th operation of a kind, for as many seeds as it takes to do so `wanted` times.
-fn at_every(kind: OperationKind, effect: Effect, sticky: bool, wanted: u64, seed: u64, power_loss: impl Fn(u64) -> bool) {
+fn at_every(
+    kind: OperationKind,
+    effect: Effect,
+    sticky: bool,
+    wanted: u64,
+    seed: u64,
+    power_loss: impl Fn(u64) -> bool,
+) {
     let (mut trials, mut failed) = (0, 0);
     for seed in seed.. {
         let count = count(seed, kind);
@@ -140,7 +147,9 @@ fn at_every(kind: OperationKind, effect: Effect, sticky: bool, wanted: u64, seed
             trial.recover(power_loss(trials));
             trials += 1;
             if trials >= wanted {
-                println!("{kind:?} {effect:?} sticky {sticky}: {trials} trials, {failed} met the fault, seeds to {seed}");
+                println!(
+                    "{kind:?} {effect:?} sticky {sticky}: {trials} trials, {failed} met the fault, seeds to {seed}"
+                );
                 return;
             }
         }
@@ -334,4 +343,18 @@ fn fill_file_system(mount: &Path, seed: u64) {
     }
     assert_eq!(reliability::scan(&table, &Default::default()).unwrap().len(), acknowledged.len());
     assert!(Path::new(&directory).join(FileKind::Current.name(0)).exists());
+}
+
+#[test]
+fn the_workload_runs_without_faults() {
+    let seed = seed("no faults");
+    let trials = scaled(300, 10_000);
+    for seed in seed..seed + trials {
+        let mut trial = Trial::new(format!("no faults, seed {seed}"), seed);
+        for _ in 0..STEPS {
+            assert!(trial.step(&[]).is_none());
+        }
+        trial.recover(seed % 2 == 0);
+    }
+    println!("{trials} trials");
 }

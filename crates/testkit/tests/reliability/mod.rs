@@ -13,16 +13,14 @@ use mycelium_engine::{
     Background, Compression, Database, Durability, Error, LeveledOptions, Options, Policy, ReadOptions, Result,
     Snapshot, Table, TableOptions, WriteBatch,
 };
+use mycelium_testkit::Scale;
 use mycelium_vfs::Disk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// `ci`, or `release` if the environment has `MYCELIUM_TEST_SCALE=release`: the counts before a release.
 pub fn scaled(ci: u64, release: u64) -> u64 {
-    match std::env::var("MYCELIUM_TEST_SCALE") {
-        Ok(scale) if scale == "release" => release,
-        _ => ci,
-    }
+    Scale::from_environment().pick(ci, release)
 }
 
 /// The seed of a test: `MYCELIUM_TEST_SEED`, or a fixed one. Printed.
@@ -127,15 +125,7 @@ pub struct Journal {
 
 impl Journal {
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            committed: Vec::new(),
-            doubtful: None,
-            synced: 0,
-            handed_over: 0,
-            rows: Rows::default(),
-            next: 1,
-        }
+        Self { seed, committed: Vec::new(), doubtful: None, synced: 0, handed_over: 0, rows: Rows::default(), next: 1 }
     }
 
     /// Writes the next batch and notes the outcome.
@@ -280,11 +270,13 @@ pub struct Session {
     rng: SmallRng,
     open: Option<(Database, [Table; 2])>,
     held: Vec<(Snapshot, Rows)>,
+    /// An end of the database that failed: what was only buffered may be gone.
+    unclean: bool,
 }
 
 impl Session {
     pub fn new(options: Options, seed: u64) -> Self {
-        Self { options, rng: SmallRng::seed_from_u64(seed), open: None, held: Vec::new() }
+        Self { options, rng: SmallRng::seed_from_u64(seed), open: None, held: Vec::new(), unclean: false }
     }
 
     pub fn database(&self) -> Option<&(Database, [Table; 2])> {
@@ -300,7 +292,12 @@ impl Session {
     /// One drawn action. Opens the database if it is not open.
     pub fn step(&mut self, journal: &mut Journal) -> Result<(), Failure> {
         let Some((database, tables)) = &self.open else {
-            self.open = Some(open(self.options.clone())?);
+            let (database, tables) = open(self.options.clone())?;
+            if self.unclean {
+                journal.check_recovered(&tables, journal.handed_over).map_err(Failure::Wrong)?;
+                self.unclean = false;
+            }
+            self.open = Some((database, tables));
             return Ok(());
         };
         match self.rng.random_range(0..100) {
@@ -336,7 +333,9 @@ impl Session {
                 self.held.clear();
                 let Some((database, tables)) = self.open.take() else { return Ok(()) };
                 drop(tables);
+                self.unclean = true;
                 database.close()?;
+                self.unclean = false;
                 journal.all_durable();
             }
             95..97 => self.held.push((database.snapshot(), journal.rows.clone())),

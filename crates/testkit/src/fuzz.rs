@@ -1,0 +1,491 @@
+//! Every decoder, as a function from bytes that must not panic, with valid inputs to mutate.
+//!
+//! `fuzz/` runs them under libFuzzer (nightly); `tests/fuzz_smoke.rs` runs them on drawn and mutated inputs with any
+//! toolchain. A decoder may refuse its input with an error; what it accepts must hold together: where there is an encoder,
+//! decoding what it makes of the decoded value gives that value again.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
+use mycelium_cache::BlockCache;
+use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, PackedLayout, Schema, TimeUnit, key};
+use mycelium_engine::{Compression, Durability, Options, TableDefinition, TableOptions, WriteBatch};
+use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
+use mycelium_sst::{
+    BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
+    OpenOptions, Properties, SstFile, SstWriter, SstWriterOptions, encode_range_deletes, open_block,
+    parse_range_deletes,
+};
+use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
+use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentReader, SegmentWriter, replay};
+
+/// A decoder under test.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, also that of its binary in `fuzz/`.
+    pub name: &'static str,
+    /// Decodes; must not panic.
+    pub run: fn(&[u8]),
+    /// Valid inputs.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All decoders.
+pub const TARGETS: &[Target] = &[
+    Target { name: "wal_segment", run: wal_segment, seeds: || vec![FILES.segment.clone()] },
+    Target { name: "log_record", run: log_record, seeds: || FILES.records.clone() },
+    Target { name: "manifest_edit", run: manifest_edit, seeds: || FILES.edits.clone() },
+    Target { name: "manifest_file", run: manifest_file, seeds: || vec![FILES.manifest.clone()] },
+    Target { name: "version_text", run: version_text, seeds: version_texts },
+    Target { name: "table_definition", run: table_definition, seeds: || FILES.definitions.clone() },
+    Target { name: "sst_file", run: sst_file, seeds: || FILES.ssts.clone() },
+    Target { name: "sst_block", run: sst_block, seeds: || FILES.blocks.clone() },
+    Target { name: "sst_compressed_block", run: sst_compressed_block, seeds: || FILES.compressed.clone() },
+    Target { name: "sst_index", run: sst_index, seeds: || FILES.indexes.clone() },
+    Target { name: "sst_filter", run: sst_filter, seeds: || FILES.filters.clone() },
+    Target { name: "sst_footer", run: sst_footer, seeds: || FILES.footers.clone() },
+    Target { name: "sst_properties", run: sst_properties, seeds: || FILES.properties.clone() },
+    Target { name: "sst_range_deletes", run: sst_range_deletes, seeds: || FILES.range_deletes.clone() },
+    Target { name: "packed_row", run: packed_row, seeds: || FILES.rows.clone() },
+    Target { name: "key", run: decode_key, seeds: || FILES.keys.clone() },
+    Target { name: "schema", run: schema, seeds: || FILES.schemas.clone() },
+    Target { name: "schema_text", run: schema_text, seeds: schema_texts },
+];
+
+/// Runs the target of that name on `data`.
+///
+/// # Panics
+/// As the target does; and if there is no target of that name.
+pub fn run(name: &str, data: &[u8]) {
+    match TARGETS.iter().find(|target| target.name == name) {
+        Some(target) => (target.run)(data),
+        None => panic!("there is no fuzz target {name}"),
+    }
+}
+
+const SEGMENT: u64 = 7;
+const SST: u64 = 9;
+const MANIFEST: u64 = 1;
+
+/// A disk that holds one file.
+fn disk_with(path: &Path, bytes: &[u8]) -> Option<MemoryDisk> {
+    let disk = MemoryDisk::new();
+    disk.create_directory(Path::new("/db")).ok()?;
+    disk.create(path).and_then(|mut file| file.append(bytes)).ok()?;
+    Some(disk)
+}
+
+fn path(kind: FileKind, number: u64) -> std::path::PathBuf {
+    Path::new("/db").join(kind.name(number))
+}
+
+fn wal_segment(bytes: &[u8]) {
+    let path = path(FileKind::Wal, SEGMENT);
+    let Some(disk) = disk_with(&path, bytes) else { return };
+    if let Ok(mut reader) = SegmentReader::open(&disk, &path, Some(SEGMENT)) {
+        while let Ok(Some(record)) = reader.next() {
+            assert!(record.payload.len() <= bytes.len(), "a payload longer than the file");
+        }
+    }
+    for mode in [RecoveryMode::Strict, RecoveryMode::TolerateTornTail, RecoveryMode::PointInTime] {
+        drop(replay(&disk, Path::new("/db"), &[SEGMENT], mode, &mut |_, _, _| Ok(())));
+    }
+}
+
+fn log_record(bytes: &[u8]) {
+    if let Ok((count, decoded)) = mycelium_engine::decode_log_record(bytes) {
+        assert!(count as usize <= bytes.len() && decoded <= bytes.len(), "more than there is");
+    }
+}
+
+fn manifest_edit(bytes: &[u8]) {
+    let Ok(edit) = VersionEdit::decode(bytes) else { return };
+    let mut again = Vec::new();
+    edit.encode(&mut again);
+    assert_eq!(VersionEdit::decode(&again).ok(), Some(edit), "an edit changes when encoded and decoded");
+}
+
+fn manifest_file(bytes: &[u8]) {
+    let path = path(FileKind::Manifest, MANIFEST);
+    let Some(disk) = disk_with(&path, bytes) else { return };
+    drop(read_edits(&disk, &path, &mut |_, _| Ok(())));
+    let current = disk.create(Path::new("/db/CURRENT")).and_then(|mut file| file.append(b"MANIFEST-000001\n"));
+    if current.is_ok()
+        && let Ok(state) = Manifest::read(&disk, Path::new("/db"))
+    {
+        assert!(state.check().is_ok(), "a state that breaks its invariants was accepted");
+    }
+}
+
+fn version_text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(version) = Version::parse(text) else { return };
+    drop(version.check());
+    drop(version.to_string());
+}
+
+fn table_definition(bytes: &[u8]) {
+    drop(TableDefinition::decode(bytes));
+}
+
+fn sst_file(bytes: &[u8]) {
+    let path = path(FileKind::Sst, SST);
+    let Some(disk) = disk_with(&path, bytes) else { return };
+    let Ok(file) = disk.open(&path, AccessPattern::Random) else { return };
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let Ok(sst) = SstFile::open(file, &path, SST, cache, OpenOptions::default()) else { return };
+    let mut cursor = sst.cursor(CursorOptions::default());
+    let mut walk = || -> mycelium_base::Result<()> {
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            cursor.next()?;
+        }
+        cursor.seek_to_last()?;
+        while cursor.valid() {
+            cursor.prev()?;
+        }
+        Ok(())
+    };
+    drop(walk());
+}
+
+fn sst_block(bytes: &[u8]) {
+    // A reader appends the frame's zero bytes to what it unpacked.
+    let framed: Arc<[u8]> = [bytes, &[0; BLOCK_TRAILER_LEN]].concat().into();
+    for sequence_override in [None, Some(77)] {
+        let mut cursor = BlockCursor::new();
+        if cursor.load(framed.clone(), 0, bytes.len(), sequence_override).is_err() {
+            return;
+        }
+        // A walk ends after as many entries as there are bytes, or it does not end.
+        let mut most = bytes.len() + 1;
+        let mut step = |more: mycelium_base::Result<bool>| {
+            most = most.checked_sub(1).unwrap_or_else(|| panic!("a walk without end"));
+            more.unwrap_or(false)
+        };
+        let mut more = step(cursor.seek_to_first());
+        let mut keys = Vec::new();
+        while more {
+            if keys.len() < 8 {
+                keys.push(cursor.key().to_vec());
+            }
+            std::hint::black_box((cursor.value().len(), cursor.trailer()));
+            more = step(cursor.advance());
+        }
+        for key in keys.iter().map(Vec::as_slice).chain([&b""[..], b"key0003", b"\xff\xff"]) {
+            for trailer in [Trailer::NEWEST, Trailer::OLDEST] {
+                drop(cursor.seek(key, trailer));
+                drop(cursor.prev());
+            }
+        }
+        let mut most = bytes.len() + 1;
+        let mut more = cursor.seek_to_last().unwrap_or(false);
+        while more && most > 0 {
+            most -= 1;
+            more = cursor.prev().unwrap_or(false);
+        }
+        assert!(!more, "a walk backwards without end");
+    }
+}
+
+fn sst_compressed_block(bytes: &[u8]) {
+    let Some((&kind, payload)) = bytes.split_first() else { return };
+    drop(Decompressor::default().decompress(kind, payload));
+}
+
+/// The input is the index and, in its first eight bytes, where the data blocks end.
+fn sst_index(bytes: &[u8]) {
+    let Some((data_end, payload)) = bytes.split_first_chunk() else { return };
+    let Ok(index) = Index::parse(payload, u64::from_le_bytes(*data_end)) else { return };
+    for i in 0..index.block_count() {
+        let separator = index.separator(i);
+        assert!(index.seek(&separator) <= i, "a separator lies behind its own block");
+        std::hint::black_box(index.entry(i));
+    }
+    for key in [&b""[..], b"key", b"key0003", b"\xff\xff\xff"] {
+        assert!(index.seek(key) <= index.block_count());
+    }
+}
+
+fn sst_filter(bytes: &[u8]) {
+    let Ok(shape) = FilterShape::parse(bytes) else { return };
+    assert!(shape.len() <= bytes.len(), "a filter longer than its block");
+    for hash in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
+        shape.prefetch(bytes, hash);
+        std::hint::black_box(shape.may_contain(bytes, hash));
+    }
+}
+
+/// The input is the footer and, in its first eight bytes, where it lies.
+fn sst_footer(bytes: &[u8]) {
+    let Some((offset, footer)) = bytes.split_first_chunk() else { return };
+    let offset = u64::from_le_bytes(*offset) % (1 << 60);
+    let Ok(parsed) = Footer::parse(footer, SST, offset) else { return };
+    assert!(parsed.data_end() <= offset);
+    assert_eq!(parsed.encode(offset), footer, "a footer changes when encoded and decoded");
+}
+
+fn sst_properties(bytes: &[u8]) {
+    let Ok(properties) = Properties::parse(bytes) else { return };
+    assert_eq!(Properties::parse(&properties.encode()).ok(), Some(properties), "properties change when encoded");
+}
+
+fn sst_range_deletes(bytes: &[u8]) {
+    let Ok(deletes) = parse_range_deletes(bytes) else { return };
+    assert_eq!(parse_range_deletes(&encode_range_deletes(&deletes)).ok().as_ref(), Some(&deletes));
+    let set = RangeDeleteSet::new(&deletes);
+    for delete in &deletes {
+        assert!(set.covering(&delete.start, u64::MAX).is_some_and(|sequence| sequence >= delete.sequence));
+    }
+}
+
+fn packed_row(bytes: &[u8]) {
+    let layout = &FILES.layout;
+    let valid = layout.validate(bytes).is_ok();
+    let Ok(row) = layout.row(bytes) else {
+        assert!(!valid, "a valid row that cannot be read");
+        return;
+    };
+    // Columns of the key are not in the row.
+    let columns = 0..layout.schema().columns().len();
+    for column in columns.filter(|&column| !layout.schema().is_primary_key(column)) {
+        let read = row.get(column);
+        assert!(!valid || read.is_ok(), "column {column} of a valid row cannot be read");
+    }
+}
+
+fn decode_key(bytes: &[u8]) {
+    let schema = FILES.layout.schema();
+    let Ok(values) = key::decode_key(schema, bytes) else { return };
+    let mut again = Vec::new();
+    let borrowed: Vec<DatumRef<'_>> = values.iter().map(Datum::borrowed).collect();
+    // One key has one form: order by bytes would be wrong otherwise.
+    assert!(key::encode_key(schema, &borrowed, &mut again).is_ok());
+    assert_eq!(again, bytes, "two forms of one key");
+}
+
+fn schema(bytes: &[u8]) {
+    let Ok(schema) = Schema::decode(bytes) else { return };
+    let mut again = Vec::new();
+    schema.encode(&mut again);
+    assert_eq!(Schema::decode(&again).ok(), Some(schema), "a schema changes when encoded and decoded");
+}
+
+fn schema_text(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(schema) = Schema::parse(text) else { return };
+    let mut encoded = Vec::new();
+    schema.encode(&mut encoded);
+    assert!(Schema::decode(&encoded).is_ok(), "a schema that can be written but not read back");
+}
+
+fn schema_texts() -> Vec<Vec<u8>> {
+    vec![FILES.layout.schema().to_string().into_bytes(), b"id i64 not null, name utf8, primary key (id)".to_vec()]
+}
+
+fn version_texts() -> Vec<Vec<u8>> {
+    vec![b"L0: 000012:[a-f] 1.5MB seq 10-90\nL1: 000003:[a-c] 2MB seq 1-5 000004:[d-f) 2MB seq 1-5\n".to_vec()]
+}
+
+/// Valid inputs of all kinds, made once.
+struct Files {
+    segment: Vec<u8>,
+    records: Vec<Vec<u8>>,
+    manifest: Vec<u8>,
+    edits: Vec<Vec<u8>>,
+    definitions: Vec<Vec<u8>>,
+    ssts: Vec<Vec<u8>>,
+    blocks: Vec<Vec<u8>>,
+    compressed: Vec<Vec<u8>>,
+    indexes: Vec<Vec<u8>>,
+    filters: Vec<Vec<u8>>,
+    footers: Vec<Vec<u8>>,
+    properties: Vec<Vec<u8>>,
+    range_deletes: Vec<Vec<u8>>,
+    layout: PackedLayout,
+    rows: Vec<Vec<u8>>,
+    keys: Vec<Vec<u8>>,
+    schemas: Vec<Vec<u8>>,
+}
+
+static FILES: LazyLock<Files> = LazyLock::new(|| match Files::make() {
+    Ok(files) => files,
+    Err(error) => panic!("cannot make valid inputs: {error}"),
+});
+
+impl Files {
+    fn make() -> mycelium_base::Result<Self> {
+        let layout = PackedLayout::new(Arc::new(example_schema()?));
+        let mut files = Self {
+            segment: Vec::new(),
+            records: Vec::new(),
+            manifest: Vec::new(),
+            edits: Vec::new(),
+            definitions: Vec::new(),
+            ssts: Vec::new(),
+            blocks: Vec::new(),
+            compressed: Vec::new(),
+            indexes: Vec::new(),
+            filters: Vec::new(),
+            footers: Vec::new(),
+            properties: Vec::new(),
+            range_deletes: Vec::new(),
+            rows: Vec::new(),
+            keys: Vec::new(),
+            schemas: Vec::new(),
+            layout,
+        };
+        files.add_rows()?;
+        files.add_segment()?;
+        files.add_database()?;
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
+            files.add_sst(compression)?;
+        }
+        Ok(files)
+    }
+
+    fn add_rows(&mut self) -> mycelium_base::Result<()> {
+        let schema = self.layout.schema().clone();
+        let mut bytes = Vec::new();
+        schema.encode(&mut bytes);
+        self.schemas.push(bytes);
+        for n in 0..4_i64 {
+            let name = "n".repeat(n as usize * 7);
+            let row = [
+                DatumRef::Int64(n - 2),
+                DatumRef::Utf8(&name),
+                if n == 1 { DatumRef::Null } else { DatumRef::Float64(0.5 * n as f64) },
+                DatumRef::Bool(n % 2 == 0),
+                DatumRef::Binary(name.as_bytes()),
+                DatumRef::Timestamp(n << 40),
+            ];
+            let (mut packed, mut key) = (Vec::new(), Vec::new());
+            self.layout.encode_row(&row, &mut packed)?;
+            key::encode_row_key(&schema, &row, &mut key)?;
+            self.rows.push(packed);
+            self.keys.push(key);
+        }
+        Ok(())
+    }
+
+    fn add_segment(&mut self) -> mycelium_base::Result<()> {
+        let disk = MemoryDisk::new();
+        let path = Path::new("000007.wal");
+        let mut writer = SegmentWriter::create(&disk, path, SegmentHeader { number: SEGMENT, previous: None })?;
+        for n in 0..6_u8 {
+            writer.append(&[&[n; 9], &vec![n; usize::from(n) * 30]])?;
+            if n == 3 {
+                writer.sync()?;
+            }
+        }
+        writer.flush()?;
+        self.segment = disk.read_bytes(path)?;
+        Ok(())
+    }
+
+    /// Log records, manifest edits and table definitions from a small database.
+    fn add_database(&mut self) -> mycelium_base::Result<()> {
+        let disk = MemoryDisk::new();
+        let options = Options {
+            disk: Arc::new(disk.clone()),
+            background: mycelium_engine::Background::Manual,
+            ..Options::default()
+        };
+        let database = mycelium_engine::Database::open("/db", options)?;
+        let plain = database.create_table("plain", TableOptions::default())?;
+        let typed = database.create_typed_table("typed", (**self.layout.schema()).clone(), TableOptions::default())?;
+        let mut batch = WriteBatch::new();
+        for (n, row) in self.rows.iter().enumerate() {
+            batch.put(&plain, &[n as u8; 5], b"value").delete(&plain, b"b").delete_range(&plain, b"c", b"d");
+            batch.put(&typed, &self.keys[n], row);
+            database.write(&batch, Durability::Os)?;
+            if n == 1 {
+                database.flush()?;
+            }
+        }
+        for path in disk.paths() {
+            match path.file_name().and_then(|name| name.to_str()).and_then(FileKind::parse) {
+                Some((FileKind::Wal, _)) => {
+                    let mut reader = SegmentReader::open(&disk, &path, None)?;
+                    while let Some(record) = reader.next()? {
+                        self.records.push(record.payload.to_vec());
+                    }
+                }
+                Some((FileKind::Manifest, number)) => self.add_manifest(&disk, &path, number)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add_manifest(&mut self, disk: &MemoryDisk, path: &Path, number: u64) -> mycelium_base::Result<()> {
+        if number == MANIFEST {
+            self.manifest = disk.read_bytes(path)?;
+        }
+        read_edits(disk, path, &mut |_, edit| {
+            self.definitions.extend(edit.created_tables.iter().map(|record| record.definition.clone()));
+            let mut bytes = Vec::new();
+            edit.encode(&mut bytes);
+            self.edits.push(bytes);
+            Ok(())
+        })
+    }
+
+    fn add_sst(&mut self, compression: Compression) -> mycelium_base::Result<()> {
+        let disk = MemoryDisk::new();
+        let path = Path::new("000009.sst");
+        let options =
+            SstWriterOptions { file_number: SST, block_size: 512, compression, ..SstWriterOptions::default() };
+        let mut writer = SstWriter::new(disk.create(path)?, options)?;
+        for n in 0..120_u64 {
+            let operation = if n % 7 == 0 { Operation::Delete } else { Operation::Put };
+            let value = if operation == Operation::Delete { &b""[..] } else { b"a value, a value, a value" };
+            writer.add(format!("key{n:04}").as_bytes(), Trailer::new(500 - n, operation), value)?;
+        }
+        writer.add_range_delete(&RangeDelete {
+            start: b"key0003".to_vec(),
+            end: b"key0009".to_vec(),
+            sequence: 600,
+        })?;
+        writer.finish()?;
+        let bytes = disk.read_bytes(path)?;
+        let at = bytes.len() - FOOTER_LEN;
+        let footer = Footer::parse(&bytes[at..], SST, at as u64)?;
+        let block = |handle: BlockHandle| {
+            open_block(&bytes[handle.offset as usize..(handle.offset + handle.len) as usize], SST, handle.offset)
+        };
+        let index_payload = block(footer.index)?.0;
+        let index = Index::parse(index_payload, footer.data_end())?;
+        for i in 0..index.block_count() {
+            let entry = index.entry(i);
+            let (payload, kind) = block(BlockHandle { offset: entry.offset, len: entry.len })?;
+            if kind == 0 {
+                self.blocks.push(payload.to_vec());
+            } else {
+                self.compressed.push([&[kind], payload].concat());
+            }
+        }
+        self.indexes.push([&footer.data_end().to_le_bytes(), index_payload].concat());
+        self.filters.push(block(footer.filter)?.0.to_vec());
+        self.footers.push([&(at as u64).to_le_bytes(), &bytes[at..]].concat());
+        self.properties.push(block(footer.properties)?.0.to_vec());
+        self.range_deletes.push(block(footer.range_deletes)?.0.to_vec());
+        self.ssts.push(bytes);
+        Ok(())
+    }
+}
+
+fn example_schema() -> mycelium_base::Result<Schema> {
+    Schema::new(
+        vec![
+            Column::new("id", ColumnType::Int64).not_null(),
+            Column::new("name", ColumnType::Utf8).not_null(),
+            Column::new("score", ColumnType::Float64),
+            Column::new("flag", ColumnType::Bool),
+            Column::new("bytes", ColumnType::Binary),
+            Column::new("time", ColumnType::Timestamp(TimeUnit::Microsecond, None)),
+        ],
+        vec![1, 0],
+    )
+}

@@ -22,6 +22,12 @@ fn report(what: &str, operations: u64, since: Instant) {
     println!("{what:<22} {:>12.0} /s  {:>9.0} ns", operations as f64 / seconds, seconds * 1e9 / operations as f64);
 }
 
+/// Peak memory of the process so far, as Linux tells it.
+fn peak_memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM unknown").into()
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: u64| arguments.next().and_then(|a| a.parse().ok()).unwrap_or(default);
@@ -39,6 +45,7 @@ fn main() -> Result<()> {
         table.put(&key_of(i), &noise[at..at + value_len], Durability::Os)?;
     }
     report("load", entries, start);
+    println!("{}", peak_memory());
     database.flush()?;
     database.wait_idle()?;
     report("load settled", entries, start);
@@ -103,6 +110,6 @@ fn main() -> Result<()> {
         }
     }
     report("100-entry range", ranges, start);
-    println!("cache {:?}", database.metrics().cache);
+    println!("{}\ncache {:?}", peak_memory(), database.metrics().cache);
     database.close()
 }

@@ -47,32 +47,75 @@ impl Chunks {
             // Sizes come from lengths that are far below `isize::MAX`.
             unreachable!("chunk of {size} bytes")
         };
-        // SAFETY: the layout's size is not 0.
-        let Some(chunk) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
-        if size == LARGEST_CHUNK {
-            want_huge_page(chunk);
-        }
+        let Some(chunk) = allocate(layout) else { handle_alloc_error(layout) };
         self.all.lock().push((chunk, layout));
         self.bytes.fetch_add(size, Ordering::Relaxed);
         chunk
     }
 }
 
-/// Asks for a huge page behind a chunk of the largest size. Where that fails the chunk has small pages.
-fn want_huge_page(chunk: NonNull<u8>) {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: the advice changes no contents; the range is our own allocation.
-    let _advised =
-        unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), LARGEST_CHUNK, rustix::mm::Advice::LinuxHugepage) }.is_ok();
-    #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = chunk;
+/// Memory for a chunk. The largest chunks are mapped by themselves: the general allocator would put its header before
+/// each, and so on another huge page, which doubles the memory that is resident.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    if layout.size() != LARGEST_CHUNK {
+        // SAFETY: the size is not 0.
+        return NonNull::new(unsafe { alloc(layout) });
+    }
+    // SAFETY: a new mapping, twice as large as needed, of which the parts before and after the aligned half are given
+    // back before anybody knows of them. The advice changes no contents; where it fails the chunk has small pages.
+    unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let start = mmap_anonymous(std::ptr::null_mut(), 2 * LARGEST_CHUNK, protection, MapFlags::PRIVATE).ok()?;
+        let before = start.align_offset(LARGEST_CHUNK);
+        let chunk = start.byte_add(before);
+        if before > 0 {
+            munmap(start, before).ok()?;
+        }
+        if before < LARGEST_CHUNK {
+            munmap(chunk.byte_add(LARGEST_CHUNK), LARGEST_CHUNK - before).ok()?;
+        }
+        let _advised = madvise(chunk, LARGEST_CHUNK, Advice::LinuxHugepage).is_ok();
+        NonNull::new(chunk.cast())
+    }
+}
+
+/// Gives back what `allocate` gave for `layout`.
+///
+/// # Safety
+/// `chunk` came from `allocate(layout)` and is used no more.
+#[cfg(all(target_os = "linux", not(miri)))]
+unsafe fn release(chunk: NonNull<u8>, layout: Layout) {
+    if layout.size() == LARGEST_CHUNK {
+        // SAFETY: the mapping is our own. It cannot fail on a mapping that exists.
+        let _unmapped = unsafe { rustix::mm::munmap(chunk.as_ptr().cast(), LARGEST_CHUNK) }.is_ok();
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { dealloc(chunk.as_ptr(), layout) };
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+    // SAFETY: the size is not 0.
+    NonNull::new(unsafe { alloc(layout) })
+}
+
+/// # Safety
+/// `chunk` came from `allocate(layout)` and is used no more.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+unsafe fn release(chunk: NonNull<u8>, layout: Layout) {
+    // SAFETY: the caller's promise.
+    unsafe { dealloc(chunk.as_ptr(), layout) };
 }
 
 impl Drop for Chunks {
     fn drop(&mut self) {
         for (chunk, layout) in self.all.get_mut().drain(..) {
             // SAFETY: allocated in `add` with this layout and freed nowhere else.
-            unsafe { dealloc(chunk.as_ptr(), layout) };
+            unsafe { release(chunk, layout) };
         }
     }
 }

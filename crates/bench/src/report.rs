@@ -277,7 +277,8 @@ impl Report {
             out += table;
         }
         for (rival, families) in &self.summary {
-            for (family, ratios) in families {
+            // Of a single scenario the summary would say nothing new.
+            for (family, ratios) in families.iter().filter(|_| self.scenarios.len() > 1) {
                 push_line(
                     &mut out,
                     format_args!("\n{} / {rival}, {family}: lowest and highest median", self.subject()),
@@ -386,6 +387,7 @@ fn is_headline(figure: &str) -> bool {
     let of_reads = figure.ends_with(".rate");
     of_reads
         || figure.ends_with(".settled_rate")
+        || figure.ends_with(".cpu_us")
         || figure.ends_with("fillrandom.write_amplification")
         || figure == "readwhilewriting.p99"
         || figure == "peak_memory"

@@ -200,7 +200,7 @@ impl Inner {
     ) -> Result<()> {
         let mut manifest = self.manifest()?;
         table.check_alive()?;
-        let result = self.apply_edit(&mut manifest, edit, opened, |_| Vec::new());
+        let result = self.apply_edit(&mut manifest, edit, opened, &[], |_| ());
         if result.is_ok() || manifest.is_poisoned() {
             keep();
         }

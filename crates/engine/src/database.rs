@@ -202,9 +202,8 @@ impl Inner {
         let mut edit = VersionEdit::default();
         edit.created_tables.push(record);
         let shared = Arc::new(shared);
-        self.apply_edit(&mut manifest, edit, &[], |core| {
+        self.apply_edit(&mut manifest, edit, &[], &[], |core| {
             core.tables.insert(id, shared.clone());
-            Vec::new()
         })?;
         writer.memtables.push((id, memtable_writer));
         Ok(Table { shared, database: self.clone() })
@@ -220,9 +219,8 @@ impl Inner {
         };
         let mut edit = VersionEdit::default();
         edit.dropped_tables.push(table.id);
-        self.apply_edit(&mut manifest, edit, &[], |core| {
+        self.apply_edit(&mut manifest, edit, &[], &[], |core| {
             core.tables.remove(&table.id);
-            Vec::new()
         })?;
         writer.memtables.retain(|(id, _)| *id != table.id);
         table.dropped.store(true, Ordering::Release);

@@ -6,7 +6,6 @@
 //!    tables is in the files of all its tables or in none.
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +25,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::options::{TableOptions, for_level};
 use crate::table::TableShared;
-use crate::tree::{OpenFile, Tree};
+use crate::tree::OpenFile;
 use crate::write::Writer;
 
 /// The manifest's record of a finished file.
@@ -225,12 +224,12 @@ impl Inner {
             }
         }
         let opened = self.open_outputs(flushed.iter().flat_map(|(_, _, output)| output.files.iter()))?;
-        let result = self.apply_edit(&mut manifest, edit, &opened, |core| {
+        let memtables: Vec<_> = flushed.iter().map(|(id, memtable, _)| (*id, memtable.clone())).collect();
+        let result = self.apply_edit(&mut manifest, edit, &opened, &memtables, |core| {
             core.generations.pop_front();
             if core.generations.is_empty() {
                 self.sealed_bytes.store(0, Ordering::Relaxed);
             }
-            flushed.iter().map(|(id, memtable, _)| (*id, memtable.clone())).collect()
         });
         // An edit whose sync failed may survive: the files that it names must stay.
         if result.is_ok() || manifest.is_poisoned() {
@@ -245,48 +244,5 @@ impl Inner {
         files: impl Iterator<Item = &'s (FileNumber, SstSummary)>,
     ) -> Result<Vec<Arc<OpenFile>>> {
         files.map(|(number, summary)| self.open_file(&Arc::new(file_meta(*number, summary)))).collect()
-    }
-
-    /// Applies an edit to the manifest and then to the tables' states. `opened` are the files it adds; `change` adjusts the
-    /// core in the same critical section and names memtables that the new trees contain.
-    pub(crate) fn apply_edit(
-        &self,
-        manifest: &mut mycelium_manifest::Manifest,
-        edit: VersionEdit,
-        opened: &[Arc<OpenFile>],
-        change: impl FnOnce(&mut crate::core::Core) -> Vec<(TableId, Arc<Memtable>)>,
-    ) -> Result<()> {
-        if let Err(error) = manifest.apply(&edit) {
-            if error.kind() != mycelium_base::ErrorKind::NoSpace || manifest.is_poisoned() {
-                self.latch(&error);
-            }
-            return Err(error);
-        }
-        let mut touched: Vec<TableId> = edit.added_files.iter().map(|added| added.table).collect();
-        touched.extend(edit.removed_files.iter().map(|removed| removed.table));
-        touched.sort_unstable();
-        touched.dedup();
-        let mut core = self.core.lock();
-        let flushed = change(&mut core);
-        for id in flushed.iter().map(|(id, _)| *id) {
-            if !touched.contains(&id) {
-                touched.push(id);
-            }
-        }
-        for id in touched {
-            let Some(table) = core.tables.get(&id) else { continue };
-            let Some(new) = manifest.state().tables.get(&id) else { continue };
-            let old = table.state.load().tree.clone();
-            let known: HashMap<FileNumber, &Arc<OpenFile>> =
-                old.files().map(|(_, file)| file).chain(opened).map(|file| (file.meta.number, file)).collect();
-            let tree = Tree::new(new.version.clone(), |meta| match known.get(&meta.number) {
-                Some(file) => Ok((*file).clone()),
-                None => self.open_file(meta),
-            })?;
-            let memtables: Vec<_> = flushed.iter().filter(|(table, _)| *table == id).map(|(_, m)| m.clone()).collect();
-            core.install(id, Arc::new(tree), &memtables);
-        }
-        self.update_throttle(&core);
-        Ok(())
     }
 }

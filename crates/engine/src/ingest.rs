@@ -243,7 +243,7 @@ impl Inner {
         let mut manifest = self.manifest()?;
         table.check_alive()?;
         let (edit, reservation) = self.place_ingested(table, &metas);
-        self.apply_edit(&mut manifest, edit, &opened, |_| Vec::new())?;
+        self.apply_edit(&mut manifest, edit, &opened, &[], |_| ())?;
         drop(reservation);
         writer.last_sequence = sequence;
         self.visible.store(sequence, Ordering::Release);

@@ -14,6 +14,7 @@ pub mod events;
 mod flush;
 mod ingest;
 mod inspect;
+mod install;
 mod iterator;
 mod metrics;
 mod options;

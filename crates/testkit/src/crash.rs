@@ -81,7 +81,7 @@ impl Workload {
         let all = configurations();
         let drawn = all[seed as usize % all.len()].clone();
         let configuration = Configuration {
-            memtable_bytes: if seed % 2 == 0 { 4 << 10 } else { 12 << 10 },
+            memtable_bytes: if seed.is_multiple_of(2) { 4 << 10 } else { 12 << 10 },
             cache_bytes: drawn.cache_bytes.min(64 << 10),
             file_bytes: 2 << 10,
             block_bytes: drawn.block_bytes.min(512),
@@ -228,7 +228,7 @@ impl Tally {
         if let Err(what) = check_directory(image, &store.0) {
             self.fail(&self.untidy, format!("{point}, {crash:?} {how:?}: {what}"));
         }
-        if number % 8 == 0
+        if number.is_multiple_of(8)
             && let Err(what) = go_on(&mut store.0, &store.1)
         {
             self.fail(&self.lost, format!("{point}, {crash:?} {how:?}: after recovery: {what}"));

@@ -2,6 +2,8 @@
 //!
 //! `MYCELIUM_TEST_SCALE=release` runs the counts of a release.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -146,7 +148,7 @@ fn recovery_may_crash_too() {
     let (shared, counter) = (tally.clone(), done.clone());
     // One operation in three of the workloads.
     run_workloads(5_000, crashes * 3, move |point| {
-        if point.index % 3 == 0 {
+        if point.index.is_multiple_of(3) {
             let seed = point.seed << 32 | point.index;
             for depth in [1, 2, 3] {
                 crash_in_recovery(&shared, point, seed, depth);

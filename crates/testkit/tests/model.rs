@@ -1,9 +1,7 @@
 //! The same histories under every configuration, compared with the model after every action.
 //!
 //! A history is a function of its seed, so a failure is reproduced by its line alone; the test shortens the history and
-//! prints what is left.
-
-use std::fmt::Write as _;
+//! prints what is left. `MYCELIUM_TEST_SCALE=release` runs the counts of a release.
 
 use mycelium_testkit::{
     Action, Configuration, EngineStore, HistoryOptions, Mismatch, Scale, TableKind, check_history, configurations,
@@ -32,11 +30,9 @@ fn report(configuration: &Configuration, options: &HistoryOptions, history: &[Ac
     let short =
         shrink(&history[..(mismatch.index + 1).min(history.len())], |part| run(configuration, options, part).is_err());
     if let Err(mismatch) = run(configuration, options, &short) {
-        let _ = writeln!(text, "shortest: {mismatch}");
+        text += &format!("shortest: {mismatch}\n");
     }
-    for action in short {
-        let _ = writeln!(text, "  {action}");
-    }
+    text.extend(short.iter().map(|action| format!("  {action}\n")));
     text
 }
 

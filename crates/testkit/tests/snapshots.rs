@@ -4,6 +4,8 @@
 //! A value is a function of its key and version, so the expected rows of a snapshot are a version number per key.
 //! `MYCELIUM_TEST_SCALE=release` runs the counts of a release.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

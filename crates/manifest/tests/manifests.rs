@@ -305,12 +305,12 @@ fn a_checkpoint_starts_with_the_state_given() {
     assert_eq!(comparable(&read), comparable(&state));
 }
 
-/// The bytes of format version 1, written once and never changed. `UPDATE=1` writes them where there are none.
+/// The bytes of format version 1, written once and never changed. `UPDATE_GOLDEN=1` writes them where there are none.
 #[test]
 fn the_golden_manifest_is_read() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/format-1");
     let (disk, state, path) = sample(25);
-    if std::env::var_os("UPDATE").is_some() && !golden.exists() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && !golden.exists() {
         std::fs::create_dir_all(&golden).unwrap();
         let current = directory().join("CURRENT");
         for path in [&path, &current] {

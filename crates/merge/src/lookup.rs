@@ -4,7 +4,7 @@
 //!    there that covers the key at the snapshot.
 //! 2. Each visible version goes to [`Lookup::visit`] until it breaks: at a `Put`, a `Delete`, or an entry that is older
 //!    than a covering range delete. Patches and operands are kept and the search goes on to their base.
-//! 3. [`Lookup::finish`] folds what was kept over the base (DESIGN §4 "Row at snapshot s").
+//! 3. [`Lookup::finish`] folds what was kept over the base.
 
 use std::ops::ControlFlow;
 

@@ -7,7 +7,7 @@
 //! 3. The comparison is first made on eight-byte key prefixes, of which the runner-up's is remembered.
 //! 4. When the runner-up is smaller the two change places and the heap is sifted once.
 //! 5. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
-//!    knows; across sources it is whether the former entry's key equalled the runner-up's (DESIGN "merge kernel").
+//!    knows; across sources it is whether the former entry's key equalled the runner-up's.
 //!
 //! Entries are unique by (key, trailer) across sources. O(log sources) per change of top, O(1) otherwise.
 

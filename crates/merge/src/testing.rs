@@ -11,9 +11,9 @@ use rand::{Rng, SeedableRng};
 
 pub(crate) type Entry = (Vec<u8>, Trailer, Vec<u8>);
 
-/// `count` generators from one base seed; `MYCELIUM_SEED` replaces the base.
+/// `count` generators from one base seed; `MYCELIUM_TEST_SEED` replaces the base.
 pub(crate) fn seeds(name: &str, count: u64) -> impl Iterator<Item = (u64, SmallRng)> {
-    let base: u64 = std::env::var("MYCELIUM_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let base: u64 = std::env::var("MYCELIUM_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     println!("{name}: {count} histories from seed {base}");
     (base..base + count).map(|seed| (seed, SmallRng::seed_from_u64(seed)))
 }

@@ -25,6 +25,10 @@ pub struct ReadCounters {
     pub blocks_read: u64,
     /// Bytes of those blocks on disk.
     pub bytes_read: u64,
+    /// Nanoseconds spent reading pieces of several blocks ahead; reads of single blocks are not timed.
+    pub read_nanoseconds: u64,
+    /// Nanoseconds spent verifying and decompressing blocks of such pieces, estimated from every eighth.
+    pub decode_nanoseconds: u64,
 }
 
 impl std::ops::AddAssign for ReadCounters {
@@ -40,5 +44,7 @@ impl std::ops::AddAssign for ReadCounters {
         self.block_cache_hits += other.block_cache_hits;
         self.blocks_read += other.blocks_read;
         self.bytes_read += other.bytes_read;
+        self.read_nanoseconds += other.read_nanoseconds;
+        self.decode_nanoseconds += other.decode_nanoseconds;
     }
 }

@@ -7,12 +7,14 @@
 //! 4. Bytes written are reported as they accumulate, so that the caller can limit the rate or cancel.
 //!
 //! A flush is the same job with one memtable as its input. The job is a function of its inputs: it knows no database
-//! handle, no lock and no clock but the stopwatch of its own stages (DESIGN §5 "a compaction").
+//! handle, no lock and no clock but the stopwatch of its own stages.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{Combiner, Cursor, FileNumber, RangeDelete, RangeDeleteSet, Result, SequenceNumber, Trailer};
+use mycelium_base::{
+    Combiner, Cursor, FileNumber, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+};
 use mycelium_merge::{CompactionStream, StreamCounters, retain_range_deletes};
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 use mycelium_vfs::WritableFile;
@@ -49,24 +51,37 @@ pub trait JobContext {
     fn wrote(&mut self, bytes: u64) -> Result<()>;
 }
 
-/// Nanoseconds by stage, estimated from every 64th entry where a stage is per entry.
+/// Nanoseconds by stage. Encoding is estimated from every 64th entry, decoding from every eighth block; what is done per block
+/// of an output, or more rarely, is measured; merging is what remains of the whole.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct StageTimes {
-    /// Reading, decoding and merging the inputs, and deciding what survives.
+    /// Reading the inputs' blocks from the disk.
+    pub read: u64,
+    /// Verifying, decompressing and opening them.
+    pub decode: u64,
+    /// Decoding entries, merging them, and deciding and folding what survives.
     pub merge: u64,
-    /// Encoding entries into blocks, compressing, filter building and writing.
+    /// Laying entries out in blocks and checksumming these.
     pub encode: u64,
-    /// Finishing outputs: index, filter, last writes and sync.
-    pub finish: u64,
-    /// The whole job.
+    /// Compressing blocks.
+    pub compress: u64,
+    /// Building filters.
+    pub filter: u64,
+    /// The whole-file checksum, appends, and the sync of each output.
+    pub write: u64,
+    /// The whole job, waits for the rate limit included.
     pub total: u64,
 }
 
 impl std::ops::AddAssign for StageTimes {
     fn add_assign(&mut self, other: Self) {
+        self.read += other.read;
+        self.decode += other.decode;
         self.merge += other.merge;
         self.encode += other.encode;
-        self.finish += other.finish;
+        self.compress += other.compress;
+        self.filter += other.filter;
+        self.write += other.write;
         self.total += other.total;
     }
 }
@@ -110,6 +125,8 @@ pub fn run<C: Cursor>(
         writer: None,
         reported: 0,
         files: Vec::new(),
+        elapsed: 0,
+        waiting: 0,
         stages: StageTimes::default(),
     };
     let entries = {
@@ -120,11 +137,14 @@ pub fn run<C: Cursor>(
             CompactionStream::new(input.entries, input.snapshots, input.range_deletes, input.combiner, is_base);
         copy(&mut stream, input.upper.as_deref(), partitioner, &mut outputs, &context)?;
         let counters = stream.counters();
+        let mut reads = ReadCounters::default();
+        stream.input().add_counters(&mut reads);
+        outputs.stages.read = reads.read_nanoseconds;
+        outputs.stages.decode = reads.decode_nanoseconds;
         outputs.finish_last(input.upper, *context.borrow_mut())?;
         counters
     };
-    outputs.stages.total = started.elapsed().as_nanos() as u64;
-    Ok(JobOutput { files: outputs.files, entries, stages: outputs.stages })
+    Ok(JobOutput { entries, stages: outputs.stages_of(nanoseconds_since(started)), files: outputs.files })
 }
 
 /// Moves the stream's entries into the outputs.
@@ -139,15 +159,14 @@ fn copy<C: Cursor, B: FnMut(&[u8]) -> bool>(
     loop {
         until_sample -= 1;
         let sampled = until_sample == 0;
-        let before = sampled.then(Instant::now);
         if !stream.advance()? || upper.is_some_and(|upper| stream.key() >= upper) {
             return Ok(());
         }
-        let between = sampled.then(Instant::now);
+        let before = sampled.then(|| (Instant::now(), outputs.measured()));
         outputs.add(stream.key(), stream.trailer(), stream.value(), partitioner, context)?;
-        if let (Some(before), Some(between)) = (before, between) {
-            outputs.stages.merge += (between - before).as_nanos() as u64 * u64::from(SAMPLE);
-            outputs.stages.encode += between.elapsed().as_nanos() as u64 * u64::from(SAMPLE);
+        if let Some((before, measured)) = before {
+            let entry = nanoseconds_since(before).saturating_sub(outputs.measured() - measured);
+            outputs.stages.encode += entry * u64::from(SAMPLE);
             until_sample = SAMPLE;
         }
     }
@@ -164,10 +183,44 @@ struct Outputs {
     /// Bytes of the current output already reported.
     reported: u64,
     files: Vec<(FileNumber, SstSummary)>,
+    /// Nanoseconds of outputs already finished and of `waiting`.
+    elapsed: u64,
+    /// Nanoseconds spent in the context: creating files, waiting for the rate limit.
+    waiting: u64,
     stages: StageTimes,
 }
 
+fn nanoseconds_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Outputs {
+    /// Nanoseconds measured so far of what is not done entry by entry. Never decreases.
+    fn measured(&self) -> u64 {
+        self.elapsed + self.writer.as_ref().map_or(0, |(_, writer)| writer.timings().total())
+    }
+
+    /// The stages of a job that took `total`.
+    fn stages_of(&self, total: u64) -> StageTimes {
+        let s = self.stages;
+        let known = s.read + s.decode + s.encode + s.compress + s.filter + s.write + self.waiting;
+        StageTimes { merge: total.saturating_sub(known), total, ..s }
+    }
+
+    /// Tells the context of bytes written.
+    fn report(&mut self, bytes: u64, context: &mut dyn JobContext) -> Result<()> {
+        let started = Instant::now();
+        context.wrote(bytes)?;
+        self.wait(started);
+        Ok(())
+    }
+
+    fn wait(&mut self, since: Instant) {
+        let nanoseconds = nanoseconds_since(since);
+        self.elapsed += nanoseconds;
+        self.waiting += nanoseconds;
+    }
+
     #[inline]
     fn add(
         &mut self,
@@ -182,7 +235,7 @@ impl Outputs {
             if writer.last_key() != Some(key) && partitioner.should_cut(key, size) {
                 self.finish_current(Some(key.to_vec()), *context.borrow_mut())?;
             } else if size >= self.reported + REPORT_BYTES {
-                context.borrow_mut().wrote(size - self.reported)?;
+                self.report(size - self.reported, *context.borrow_mut())?;
                 self.reported = size;
             }
         }
@@ -194,8 +247,10 @@ impl Outputs {
     }
 
     fn open(&mut self, context: &mut dyn JobContext) -> Result<&mut SstWriter> {
+        let started = Instant::now();
         let (number, file) = context.create_output()?;
-        let options = SstWriterOptions { file_number: number, ..self.options.clone() };
+        self.wait(started);
+        let options = SstWriterOptions { file_number: number, ..self.options };
         self.reported = 0;
         Ok(&mut self.writer.insert((number, SstWriter::new(file, options)?)).1)
     }
@@ -203,13 +258,17 @@ impl Outputs {
     /// Ends the current output before `end`; the next one begins there.
     fn finish_current(&mut self, end: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
         let Some((number, mut writer)) = self.writer.take() else { return Ok(()) };
-        let started = Instant::now();
+        let (before, started) = (writer.timings().total(), Instant::now());
         for delete in clip(&self.range_deletes, self.interval_start.as_deref(), end.as_deref()) {
             writer.add_range_delete(&delete)?;
         }
         let summary = writer.finish()?;
-        context.wrote(summary.size.saturating_sub(self.reported))?;
-        self.stages.finish += started.elapsed().as_nanos() as u64;
+        self.elapsed += before + nanoseconds_since(started);
+        self.stages.encode += summary.timings.encode;
+        self.stages.compress += summary.timings.compress;
+        self.stages.filter += summary.timings.filter;
+        self.stages.write += summary.timings.write;
+        self.report(summary.size.saturating_sub(self.reported), context)?;
         self.files.push((number, summary));
         self.interval_start = end;
         Ok(())

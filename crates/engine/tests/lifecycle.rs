@@ -108,3 +108,22 @@ fn rows_survive_flushes_compactions_and_reopening() {
     let levels = &database.metrics().tables[0].levels;
     assert_eq!(levels.iter().map(|level| level.entries).sum::<u64>(), expected.len() as u64);
 }
+
+#[test]
+fn the_time_of_a_job_is_told_by_stage() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", Options { memory_budget: 1 << 20, ..small_options(&disk) }).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    for n in 0..20_000_u32 {
+        table.put(&n.wrapping_mul(2_654_435_761).to_be_bytes(), &[n as u8; 40], Durability::Os).unwrap();
+    }
+    database.compact(&table).unwrap();
+    let metrics = database.metrics();
+    for stages in [metrics.flush_stages, metrics.compaction_stages] {
+        println!("{stages:?}");
+        assert!(stages.encode > 0 && stages.filter > 0 && stages.write > 0);
+        let known = [stages.read, stages.decode, stages.merge, stages.encode, stages.compress, stages.filter];
+        assert!(known.iter().sum::<u64>() + stages.write <= stages.total + stages.total / 2);
+    }
+    assert!(metrics.compaction_stages.read > 0 && metrics.compaction_stages.decode > 0);
+}

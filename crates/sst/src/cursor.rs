@@ -10,6 +10,7 @@
 //! without being read (Kim, "snapshot filters", section V).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_cache::BlockKind;
@@ -18,6 +19,7 @@ use crate::block::{BlockCursor, KeyBuffer, Step};
 use crate::compression::{Decompressor, STORED, exclusive, zeroed};
 use crate::index::Index;
 use crate::reader::{SstFile, malformed_part, payload_of};
+use crate::writer::nanoseconds_since;
 
 /// How a cursor reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +42,8 @@ impl Default for CursorOptions {
 
 /// The first read after a seek, in bytes, with read-ahead.
 const FIRST_WINDOW: usize = 16 << 10;
+/// Of the blocks read ahead one in so many is timed.
+const DECODE_SAMPLE: usize = 8;
 const MAX_WINDOW: usize = 64 << 20;
 /// The largest read of a cursor that was not told to read ahead.
 const AUTOMATIC_WINDOW: usize = 256 << 10;
@@ -236,7 +240,9 @@ impl SstCursor {
             window.bytes = zeroed(len.max(wanted as usize));
         }
         let target = exclusive(&mut window.bytes).get_mut(..len).unwrap_or_default();
+        let started = Instant::now();
         self.file.file.read_at(offset, target).map_err(|e| e.in_file(&self.file.path))?;
+        self.counters.read_nanoseconds += nanoseconds_since(started);
         window.len = len;
         self.counters.blocks_read += (last + 1 - first) as u64;
         self.counters.bytes_read += len as u64;
@@ -247,6 +253,15 @@ impl SstCursor {
     }
 
     fn load_from_window(&mut self, offset: u64, len: u64) -> Result<()> {
+        let started = self.current.is_multiple_of(DECODE_SAMPLE).then(Instant::now);
+        self.decode_from_window(offset, len)?;
+        if let Some(started) = started {
+            self.counters.decode_nanoseconds += nanoseconds_since(started) * DECODE_SAMPLE as u64;
+        }
+        Ok(())
+    }
+
+    fn decode_from_window(&mut self, offset: u64, len: u64) -> Result<()> {
         let cut_short = || Error::corruption("read-ahead fell short").at(offset).in_file(&self.file.path);
         let start = self.window.find(offset, len).ok_or_else(cut_short)?;
         let framed = self.window.bytes.get(start..start + len as usize).ok_or_else(cut_short)?;

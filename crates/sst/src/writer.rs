@@ -147,8 +147,15 @@ impl std::fmt::Debug for SstWriter {
     }
 }
 
-fn nanoseconds_since(start: Instant) -> u64 {
+pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl StageTimings {
+    /// All stages together.
+    pub fn total(&self) -> u64 {
+        self.encode + self.compress + self.filter + self.write
+    }
 }
 
 impl SstWriter {
@@ -248,6 +255,11 @@ impl SstWriter {
     pub fn estimated_size(&self) -> u64 {
         let filter = self.hashes.len() as u64 * u64::from(self.options.filter_bits_per_key) / 8;
         self.offset() + self.block.len() as u64 + filter + self.index.estimated_len() as u64
+    }
+
+    /// Where the time went so far.
+    pub fn timings(&self) -> StageTimings {
+        self.timings
     }
 
     /// Entries added so far.

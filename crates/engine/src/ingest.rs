@@ -223,7 +223,7 @@ impl Inner {
         table.check_alive()?;
         self.make_room(&mut writer)?;
         self.clear_overlapping_memtables(table, files, &mut writer)?;
-        self.sync_logs(&mut writer).inspect_err(|error| self.latch(error))?;
+        self.sync_locked(&mut writer)?;
         if writer.last_sequence >= MAX_SEQUENCE_NUMBER {
             return Err(Error::invalid("the sequence numbers of the database are used up"));
         }

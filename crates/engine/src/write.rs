@@ -304,7 +304,7 @@ impl Inner {
     }
 
     /// Persists the log up to its end: segments of sealed generations first, since recovery reads them in order.
-    pub(crate) fn sync_logs(&self, writer: &mut Writer) -> Result<()> {
+    fn sync_logs(&self, writer: &mut Writer) -> Result<()> {
         let sealed = self.core.lock().sealed_logs();
         sealed.iter().try_for_each(|log| log.sync())?;
         writer.log()?.sync()
@@ -313,16 +313,20 @@ impl Inner {
     /// Persists everything written so far.
     pub(crate) fn sync_all(&self) -> Result<()> {
         self.check_writable()?;
-        let mut writer = self.commits.writer.lock();
+        self.sync_locked(&mut self.commits.writer.lock())
+    }
+
+    /// As [`Inner::sync_all`], with the commit lock held already.
+    pub(crate) fn sync_locked(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
         if writer.log_gap {
-            self.seal_when_possible(&mut writer)?;
+            self.seal_when_possible(writer)?;
         }
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
         if let Err(error) = log.flush() {
-            return Err(self.take_back(&mut writer, error, before, had_buffered));
+            return Err(self.take_back(writer, error, before, had_buffered));
         }
-        self.sync_logs(&mut writer).inspect_err(|error| self.latch(error))
+        self.sync_logs(writer).inspect_err(|error| self.latch(error))
     }
 
     /// Waits, seals and slows as the memory budget and the levels demand.

@@ -242,7 +242,7 @@ pub(crate) fn open_sst(
 ) -> Result<Arc<SstFile>> {
     let path = directory.join(FileKind::Sst.name(meta.number));
     let file = disk.open(&path, AccessPattern::Random)?;
-    SstFile::open(
+    let sst = SstFile::open(
         file,
         &path,
         meta.number,
@@ -252,7 +252,32 @@ pub(crate) fn open_sst(
             expected_size: Some(meta.size),
             expected_checksum: Some(meta.checksum),
         },
-    )
+    )?;
+    check_identity(&sst, meta).map_err(|error| error.in_file(path))?;
+    Ok(sst)
+}
+
+/// An older file that came back under the same number may be whole in itself and as long, but says other things.
+fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
+    let found = sst.properties();
+    let sequences = match meta.sequence_override {
+        Some(_) => (found.min_sequence, found.max_sequence),
+        None => (meta.min_sequence, meta.max_sequence),
+    };
+    let same = found.entry_count == meta.entry_count
+        && (found.min_sequence, found.max_sequence) == sequences
+        && (&found.smallest, &found.largest) == (&meta.smallest, &meta.largest)
+        && found.largest_exclusive == meta.largest_exclusive;
+    if same {
+        return Ok(());
+    }
+    let describe = |entries: u64, (min, max): (SequenceNumber, SequenceNumber)| {
+        format!("{entries} entries of sequence numbers {min} to {max}")
+    };
+    Err(Error::corruption("the file is not the one that the manifest names").at(0).expected(
+        describe(meta.entry_count, sequences),
+        describe(found.entry_count, (found.min_sequence, found.max_sequence)),
+    ))
 }
 
 /// A handle to an open database. Cheap to clone; all methods may be called from any thread. The database is closed when

@@ -130,7 +130,7 @@ fn killed_processes_lose_nothing_acknowledged() {
                 .unwrap();
             let mut reader = BufReader::new(child.stdout.take().unwrap());
             // Ends at a random number of lines and a moment more: in time enough, and it says how far it got.
-            let lines = if rng.random_ratio(1, 5) { rng.random_range(0..3) } else { rng.random_range(1..1500) };
+            let lines = if rng.random_ratio(1, 5) { rng.random_range(0..3) } else { rng.random_range(1..700) };
             let mut output = String::new();
             for _ in 0..lines {
                 if reader.read_line(&mut output).unwrap() == 0 {

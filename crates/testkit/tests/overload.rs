@@ -14,8 +14,9 @@ use mycelium_testkit::Scale;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-const MEMORY: usize = 16 << 20;
-const CACHE: u64 = 32 << 20;
+/// Together the default budgets. Small memtables, so that there are many flushes and that one takes well below a second.
+const MEMORY: usize = 8 << 20;
+const CACHE: u64 = 376 << 20;
 /// What flushes and compactions together may write: a fifth of it, about, is what a leveled tree sustains.
 const RATE: u64 = 24 << 20;
 const VALUE: usize = 400;
@@ -40,6 +41,8 @@ fn value(n: u64) -> Vec<u8> {
 #[derive(Default)]
 struct Seen {
     memory: AtomicU64,
+    memtables: AtomicU64,
+    cache: AtomicU64,
     level0: AtomicU64,
     reads: AtomicU64,
 }
@@ -70,6 +73,8 @@ fn write(database: &Database, seed: u64, end: Instant, seen: &Seen) -> Vec<Durat
             let level0 = metrics.tables[0].levels.first().map_or(0, |level| level.runs);
             seen.level0.fetch_max(level0 as u64, Ordering::Relaxed);
             seen.memory.fetch_max(resident_bytes(), Ordering::Relaxed);
+            seen.memtables.fetch_max(metrics.tables[0].memtable_bytes, Ordering::Relaxed);
+            seen.cache.fetch_max(metrics.cache.used, Ordering::Relaxed);
         }
     }
     took
@@ -147,6 +152,8 @@ fn overload_slows_writers_and_nothing_else() {
         percentile(&reads, 0.99)
     );
     println!("memory {} MiB over {} MiB, level 0 up to {level0} runs", memory >> 20, before >> 20);
+    let mebibytes = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed) >> 20;
+    println!("memtables up to {} MiB, cache up to {} MiB", mebibytes(&seen.memtables), mebibytes(&seen.cache));
     println!("stops {}, slowdowns {}", metrics.stops, metrics.slowdowns);
     assert!(metrics.stops + metrics.slowdowns > 0, "the load was no overload");
     let budget = MEMORY as u64 + CACHE;

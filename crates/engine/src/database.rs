@@ -375,7 +375,7 @@ impl Database {
 
     /// The present state, kept readable until the handle's last clone is dropped.
     pub fn snapshot(&self) -> Snapshot {
-        self.inner.snapshots.take(&self.inner.visible)
+        self.inner.snapshots.take(|| self.inner.visible.load(Ordering::Acquire))
     }
 
     /// The newest sequence number that reads see.

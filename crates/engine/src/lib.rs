@@ -21,6 +21,7 @@ mod options;
 mod read;
 mod recover;
 mod snapshot;
+mod sync;
 mod table;
 mod transaction;
 mod tree;

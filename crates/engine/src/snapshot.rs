@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use mycelium_base::SequenceNumber;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
 
 /// The sequence numbers in use by live snapshots.
 #[derive(Debug, Default)]
@@ -27,9 +27,9 @@ struct Held {
 impl SnapshotRegistry {
     /// Registers the newest visible sequence number. The number is read under the registry's lock, so that no compaction
     /// can read the live numbers between the reading and the registering.
-    pub(crate) fn take(self: &Arc<Self>, visible: &AtomicU64) -> Snapshot {
+    pub(crate) fn take(self: &Arc<Self>, newest_visible: impl FnOnce() -> SequenceNumber) -> Snapshot {
         let mut live = self.live.lock();
-        let sequence = visible.load(Ordering::Acquire);
+        let sequence = newest_visible();
         live.entry(sequence).or_insert_with(|| Held { count: 0, since: Instant::now() }).count += 1;
         drop(live);
         Snapshot(Arc::new(Registered { registry: self.clone(), sequence }))
@@ -90,5 +90,87 @@ impl Snapshot {
 
     pub(crate) fn belongs_to(&self, registry: &Arc<SnapshotRegistry>) -> bool {
         Arc::ptr_eq(&self.0.registry, registry)
+    }
+}
+
+/// Taking snapshots beside commits and compactions, under thousands of drawn schedules (shuttle):
+/// `cargo test -p mycelium-engine --features schedule-tests --lib schedules`
+#[cfg(all(test, feature = "schedule-tests"))]
+mod schedules {
+    use std::collections::BTreeSet;
+
+    use shuttle::sync::atomic::{AtomicU64, Ordering};
+    use shuttle::sync::{Arc as SharedArc, Mutex as SharedMutex};
+    use shuttle::thread;
+
+    use super::*;
+
+    const SCHEDULES: usize = 10_000;
+    const COMMITS: u64 = 6;
+
+    /// The versions of one key, each commit writing one. As in the engine, a compaction takes its inputs first and reads
+    /// the live snapshots then; a reader takes a snapshot and must find the version it saw for as long as it holds it.
+    fn scenario() {
+        let registry = Arc::new(SnapshotRegistry::default());
+        let visible = SharedArc::new(AtomicU64::new(0));
+        let versions = SharedArc::new(SharedMutex::new(BTreeSet::from([0])));
+        let mut threads = Vec::new();
+        for _ in 0..2 {
+            let (registry, visible, versions) = (registry.clone(), visible.clone(), versions.clone());
+            threads.push(thread::spawn(move || {
+                for _ in 0..3 {
+                    let snapshot = registry.take(|| visible.load(Ordering::Acquire));
+                    let second = snapshot.clone();
+                    for _ in 0..2 {
+                        let newest = versions.lock().unwrap().range(..=snapshot.sequence()).next_back().copied();
+                        assert_eq!(newest, Some(snapshot.sequence()));
+                    }
+                    drop(snapshot);
+                    assert!(registry.live().contains(&second.sequence()));
+                }
+            }));
+        }
+        let compaction = {
+            let (registry, visible, versions) = (registry.clone(), visible.clone(), versions.clone());
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    // Memtables are sealed between commits, so that files hold only what is visible.
+                    let sealed = visible.load(Ordering::Acquire);
+                    let inputs: Vec<u64> = versions.lock().unwrap().range(..=sealed).copied().collect();
+                    let live = registry.live();
+                    let newest = inputs.last().copied();
+                    let needed = |version: u64| {
+                        let next = inputs.iter().copied().find(|&other| other > version);
+                        Some(version) == newest
+                            || live.iter().any(|&at| version <= at && next.is_none_or(|next| at < next))
+                    };
+                    for version in inputs.iter().copied().filter(|&version| !needed(version)) {
+                        versions.lock().unwrap().remove(&version);
+                    }
+                }
+            })
+        };
+        for commit in 1..=COMMITS {
+            versions.lock().unwrap().insert(commit);
+            visible.store(commit, Ordering::Release);
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        compaction.join().unwrap();
+        assert_eq!(registry.count(), 0);
+        assert!(registry.live().is_empty());
+    }
+
+    #[test]
+    fn a_snapshot_keeps_what_it_sees_under_random_schedules() {
+        shuttle::check_random(scenario, SCHEDULES / 2);
+        println!("{} random schedules", SCHEDULES / 2);
+    }
+
+    #[test]
+    fn a_snapshot_keeps_what_it_sees_under_schedules_of_few_preemptions() {
+        shuttle::check_pct(scenario, SCHEDULES / 2, 3);
+        println!("{} schedules of at most 3 preemptions", SCHEDULES / 2);
     }
 }

@@ -230,7 +230,7 @@ fn fill_disk_at(nth: u64, sticky_fault: bool, seed: u64) {
     }
     trial.disk.heal();
     trial.memory.set_capacity(None);
-    trial.recover(nth % 2 == 0);
+    trial.recover(nth.is_multiple_of(2));
 }
 
 #[test]

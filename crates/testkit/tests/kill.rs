@@ -169,7 +169,7 @@ fn reopening_with_64_mib_of_log_is_quick() {
     let started = Instant::now();
     let database = Database::open(directory.path(), options()).unwrap();
     let took = started.elapsed();
-    println!("reopened with {} MiB of log in {took:?}", (64 << 10) * (1000 + 30) >> 20);
+    println!("reopened with {} MiB of log in {took:?}", ((64 << 10) * (1000 + 30)) >> 20);
     assert_eq!(database.metrics().tables[0].levels[0].entries, 64 << 10);
     if !cfg!(debug_assertions) {
         assert!(took < Duration::from_secs(2), "{took:?}");

@@ -63,7 +63,7 @@ struct Line {
 /// Experiments that compare with RocksDB.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum Experiment {
-    /// Aligned compaction off and on; the `off` line against RocksDB's.
+    /// Aligned compaction off and on, and RocksDB's line.
     AlignedCompaction,
 }
 

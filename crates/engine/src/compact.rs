@@ -127,13 +127,14 @@ impl Inner {
 
     fn run_taken(&self, taken: Taken) -> Result<()> {
         let result = self.run_plan(&taken);
+        let (job, dropped) = (taken.job, taken.table.check_alive().is_err());
+        // The inputs are let go before the job counts as done: who waits for it finds their space free or about to be.
+        drop(taken);
         {
             let mut core = self.core.lock();
-            core.busy.finish(taken.job);
+            core.busy.finish(job);
             self.update_throttle(&core);
         }
-        let dropped = taken.table.check_alive().is_err();
-        drop(taken);
         self.wake_background();
         // The work of a table dropped meanwhile is in vain, which is no failure.
         if dropped { Ok(()) } else { result }

@@ -19,6 +19,7 @@ use regex::Regex;
 
 use crate::args::{InputArgs, InputFormat};
 use crate::failure::Failure;
+use crate::output::in_utc;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ARROW_FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";
@@ -168,7 +169,7 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
         Target::Given(schema) => {
             let field = |found: &Field| {
                 let ty = schema.field_with_name(found.name()).map_or(&DataType::Utf8, Field::data_type);
-                Field::new(found.name(), ty.clone(), true)
+                Field::new(found.name(), in_utc(ty), true)
             };
             let fields: Vec<_> = found.fields().iter().map(|found| field(found)).collect();
             (schema.clone(), Arc::new(Schema::new(fields)))
@@ -287,9 +288,11 @@ fn stored_type(ty: &DataType) -> Option<DataType> {
     })
 }
 
-/// The schema with every column nullable, so that a null in a key column is found here and named.
+/// The schema with every column nullable, so that a null in a key column is found here and named, and with instants in
+/// UTC, as text without a zone is taken.
 fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    let field = |field: &Field| field.clone().with_nullable(true).with_data_type(in_utc(field.data_type()));
+    let fields: Vec<_> = schema.fields().iter().map(|found| field(found)).collect();
     Arc::new(Schema::new(fields))
 }
 
@@ -310,7 +313,8 @@ fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failu
             Some(column) if column.data_type() == field.data_type() => column.clone(),
             Some(column) => {
                 let strict = CastOptions { safe: false, ..CastOptions::default() };
-                cast_with_options(column, field.data_type(), &strict)
+                cast_with_options(column, &in_utc(field.data_type()), &strict)
+                    .and_then(|column| cast_with_options(&column, field.data_type(), &strict))
                     .map_err(|e| Failure::input(format!("column {:?}: {e}", field.name())))?
             }
         };

@@ -2,10 +2,12 @@
 //! quietly.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use arrow_cast::cast;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, DataType, Field, Schema};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -47,6 +49,7 @@ impl<W: Write> Output<W> {
 
     /// Rows: JSON lines with every column, or columns in line under their names (widths are those of the first batch).
     pub(crate) fn rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        let batch = &printable(batch)?;
         if self.json { self.json_rows(batch) } else { self.text_rows(batch) }
     }
 
@@ -83,6 +86,7 @@ impl<W: Write> Output<W> {
 
     /// The first row of a batch: a JSON line, or a line per column.
     pub(crate) fn record(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        let batch = &printable(batch)?;
         if self.json {
             return self.json_rows(batch);
         }
@@ -110,6 +114,24 @@ impl<W: Write> Output<W> {
     /// Hands everything to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.out.flush()?)
+    }
+}
+
+/// The batch with its instants in UTC, written as an offset: names of time zones need a table of them, which is not here.
+fn printable(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+    let schema = batch.schema();
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_data_type(in_utc(field.data_type())));
+    let fields: Vec<Field> = fields.collect();
+    let columns = batch.columns().iter().zip(&fields).map(|(column, field)| cast(column, field.data_type()));
+    let columns = columns.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(print_failure)
+}
+
+/// The type of the same instants with the zone `+00:00`; any other type as it is.
+pub(crate) fn in_utc(ty: &DataType) -> DataType {
+    match ty {
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
+        other => other.clone(),
     }
 }
 
@@ -178,8 +200,6 @@ pub(crate) fn unescape_bytes(text: &str) -> Result<Vec<u8>, Failure> {
 mod tests {
     use super::*;
     use arrow_array::{Int64Array, StringArray};
-    use arrow_schema::{DataType, Field, Schema};
-    use std::sync::Arc;
 
     fn batch() -> RecordBatch {
         let schema =

@@ -44,11 +44,8 @@ pub(crate) fn run(args: &LoadArgs, out: &mut Output) -> Result<(), Failure> {
             database.create_typed_table(&args.table, schema, table_options(&args.options))?
         }
     };
-    let loaded = if args.sorted {
-        ingest(&table, rows)?
-    } else {
-        write(&database, &table, rows, durability(args.durability))?
-    };
+    let loaded =
+        if args.sorted { ingest(&table, rows)? } else { write(&database, &table, rows, durability(args.durability))? };
     database.flush()?;
     database.close()?;
     progress.finish_and_clear();

@@ -114,8 +114,7 @@ fn key_values<T: AsRef<str>>(schema: &Schema, texts: &[T]) -> Result<Vec<Datum>,
 }
 
 fn key_length(schema: &Schema, given: usize) -> Failure {
-    let names: Vec<_> =
-        schema.primary_key().iter().map(|&column| schema.columns()[column].name.as_str()).collect();
+    let names: Vec<_> = schema.primary_key().iter().map(|&column| schema.columns()[column].name.as_str()).collect();
     Failure::usage(format!("the key has {} columns, and {given} values were given", names.len()))
         .hint(format!("the key is ({})", names.join(", ")))
 }

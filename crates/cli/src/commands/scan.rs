@@ -19,8 +19,13 @@ pub(crate) fn run(args: &ScanArgs, out: &mut Output) -> Result<(), Failure> {
     let table = table(&database, &args.at.table)?;
     let interval = interval(table.schema().map(|schema| &**schema), &args.range)?;
     let read_ahead = if args.limit.is_some() { 0 } else { READ_AHEAD };
-    let options =
-        ReadOptions { lower: interval.from, upper: interval.to, fill_cache: false, read_ahead, ..ReadOptions::default() };
+    let options = ReadOptions {
+        lower: interval.from,
+        upper: interval.to,
+        fill_cache: false,
+        read_ahead,
+        ..ReadOptions::default()
+    };
     let mut rows = Rows { rows: table.iter(&options)?, reverse: args.reverse, left: args.limit.unwrap_or(u64::MAX) };
     rows.start()?;
     if args.count {

@@ -32,9 +32,9 @@ pub(super) fn prepare(directory: &Path) -> Result<(), Failure> {
     let lock = disk.lock(&directory.join(FileKind::Lock.name(0)))?;
     // CURRENT first: what is left of an interrupted removal is no database.
     let current = FileKind::Current.name(0);
-    let rest = names.iter().filter(|name| {
-        **name != current && FileKind::parse(name).is_some_and(|(kind, _)| kind != FileKind::Lock)
-    });
+    let rest = names
+        .iter()
+        .filter(|name| **name != current && FileKind::parse(name).is_some_and(|(kind, _)| kind != FileKind::Lock));
     for name in names.iter().filter(|name| **name == current).chain(rest) {
         disk.remove(&directory.join(name))?;
     }

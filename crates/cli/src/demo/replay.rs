@@ -80,12 +80,15 @@ pub(super) enum Occasion {
 pub(super) struct Moment {
     pub(super) occasion: Occasion,
     pub(super) at: EventTime,
+    /// Operations of the stream up to it.
+    pub(super) position: usize,
     pub(super) snapshot: Snapshot,
 }
 
 /// What the analyst found at a moment.
 pub(super) struct Finding {
     pub(super) occasion: Occasion,
+    pub(super) position: usize,
     pub(super) snapshot: Snapshot,
     pub(super) answers: Answers,
     pub(super) expected: Answers,
@@ -131,11 +134,11 @@ impl Replay<'_> {
                     pending = 0;
                 }
                 while let Some((at, occasion)) = fixed.pop_front_if(|(at, _)| operation.time() > *at) {
-                    self.announce(&moments, occasion, at);
+                    self.announce(&moments, occasion, at, position);
                 }
                 if live && !reached && position > 0 {
                     self.live_wanted.store(false, Ordering::Relaxed);
-                    self.announce(&moments, Occasion::Live, now);
+                    self.announce(&moments, Occasion::Live, now, position);
                 }
                 self.now.store(operation.time().0, Ordering::Relaxed);
             }
@@ -165,8 +168,8 @@ impl Replay<'_> {
         moments.into()
     }
 
-    fn announce(&self, moments: &Sender<Moment>, occasion: Occasion, at: EventTime) {
-        let moment = Moment { occasion, at, snapshot: self.store.database.snapshot() };
+    fn announce(&self, moments: &Sender<Moment>, occasion: Occasion, at: EventTime, position: usize) {
+        let moment = Moment { occasion, at, position, snapshot: self.store.database.snapshot() };
         if moments.send(moment).is_err() {
             // The analyst failed and says why.
             self.stop.set();
@@ -218,10 +221,10 @@ impl Replay<'_> {
         live: bool,
         findings: &Sender<Finding>,
     ) -> Result<(), Failure> {
-        while let Some(Moment { occasion, at, snapshot }) = self.next_moment(moments, live) {
+        while let Some(Moment { occasion, at, position, snapshot }) = self.next_moment(moments, live) {
             let (answers, content) = self.store.read(&snapshot, at)?;
             let expected = self.oracle.answers(at);
-            if findings.send(Finding { occasion, snapshot, answers, expected, content }).is_err() {
+            if findings.send(Finding { occasion, position, snapshot, answers, expected, content }).is_err() {
                 break;
             }
         }

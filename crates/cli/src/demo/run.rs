@@ -42,7 +42,9 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
     }
     let mut screen = if args.plain || out.is_json() { None } else { Screen::open() };
     let flights = match &args.data {
-        Some(path) => read_flights(input::open(path)?.0).map_err(|failure| failure.of_input(&path.display().to_string()))?,
+        Some(path) => {
+            read_flights(input::open(path)?.0).map_err(|failure| failure.of_input(&path.display().to_string()))?
+        }
         None => read_flights(EMBEDDED)?,
     };
     let operations = operations(&flights);
@@ -170,7 +172,12 @@ impl Show<'_> {
     }
 
     /// Shows findings until there are no more.
-    fn show(&mut self, findings: &Receiver<Finding>, screen: &mut Option<Screen>, out: &mut Output) -> Result<(), Failure> {
+    fn show(
+        &mut self,
+        findings: &Receiver<Finding>,
+        screen: &mut Option<Screen>,
+        out: &mut Output,
+    ) -> Result<(), Failure> {
         loop {
             match findings.recv_timeout(FRAME) {
                 Ok(finding) => self.take(finding, screen.is_none(), out)?,
@@ -185,7 +192,7 @@ impl Show<'_> {
     }
 
     fn take(&mut self, finding: Finding, plain: bool, out: &mut Output) -> Result<(), Failure> {
-        let Finding { occasion, snapshot, answers, expected, content } = finding;
+        let Finding { occasion, position, snapshot, answers, expected, content } = finding;
         let agreement = answers.agreement(&expected);
         self.checks.0 += agreement.len() as u64;
         self.checks.1 += agreement.iter().filter(|ok| !**ok).count() as u64;
@@ -195,7 +202,7 @@ impl Show<'_> {
                 _ => String::new(),
             };
             let verdict = if agreement.contains(&false) { "answers WRONG" } else { "answers ok" };
-            out.line(format_args!("{}  {verdict}{note}", self.plain_line(&answers)))?;
+            out.line(format_args!("{}  {verdict}{note}", self.plain_line(&answers, position)))?;
             out.flush()?;
         }
         self.latest = Some(answers.clone());
@@ -205,13 +212,12 @@ impl Show<'_> {
         Ok(())
     }
 
-    fn plain_line(&mut self, answers: &Answers) -> String {
-        let written = self.replay.written.load(Ordering::Relaxed);
+    fn plain_line(&self, answers: &Answers, position: usize) -> String {
         let latencies = lock(&self.replay.latencies);
         format!(
-            "{}  {:>9} written  {:>5} in the air  {:>7} flights  reads p50 {} p99 {}",
+            "{}  {:>9} operations  {:>5} in the air  {:>7} flights  reads p50 {} p99 {}",
             answers.at,
-            units::count(written),
+            units::count(position as u64),
             answers.in_the_air.len(),
             units::count(answers.totals.flights),
             units::nanoseconds(latencies.value_at_quantile(0.5)),

@@ -37,7 +37,7 @@ const FLIGHTS_BY_TAIL: &str = "\
     primary key (tailnum, year, month, day, carrier, flight, sched_dep_time, origin)";
 
 /// Bytes of memory for rows not yet in files: small, so that the year's 100 MB go through several levels.
-const MEMORY_BUDGET: usize = 24 << 20;
+const MEMORY_BUDGET: usize = 32 << 20;
 
 /// The open database.
 pub(super) struct Store {
@@ -52,8 +52,8 @@ impl Store {
         let database = Database::open(directory, Options { memory_budget: MEMORY_BUDGET, ..Options::default() })?;
         let options = TableOptions {
             policy: Policy::Leveled(LeveledOptions {
-                base_level_bytes: 4 << 20,
-                target_file_size: 2 << 20,
+                base_level_bytes: 2 << 20,
+                target_file_size: 1 << 20,
                 fanout: 4.0,
                 ..LeveledOptions::default()
             }),

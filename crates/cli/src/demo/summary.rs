@@ -133,7 +133,7 @@ impl Summary {
         line("");
         for snapshot in &self.snapshots {
             line(&format!(
-                "{} snapshot (sequence {}, event time {}): held {:.1} s, pins what {} entries since then supersede",
+                "{} snapshot (sequence {}, event time {}): held {:.1} s, keeps what {} newer entries supersede",
                 snapshot.name,
                 units::count(snapshot.sequence),
                 snapshot.taken_at,

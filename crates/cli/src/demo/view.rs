@@ -124,7 +124,7 @@ fn progress(state: &LiveState, width: usize, look: &Look) -> Vec<String> {
 
 fn snapshot_line(snapshot: &HeldSnapshot, look: &Look) -> String {
     format!(
-        "{} snapshot of {}  held {:.1} s  pins what {} entries supersede  {}",
+        "{} snapshot of {}  held {:.1} s  keeps what {} newer entries supersede  {}",
         snapshot.name,
         snapshot.taken_at,
         snapshot.age_seconds,
@@ -286,7 +286,7 @@ mod tests {
             "3 stalls, 1.50 s",
             "p50 2.50 µs  p99 20.0 µs",
             "6 answers checked, all equal",
-            "July snapshot of 2013-07-15 16:00 UTC  held 1.5 s  pins what 123,456 entries supersede",
+            "July snapshot of 2013-07-15 16:00 UTC  held 1.5 s  keeps what 123,456 newer entries supersede",
             "flights 179,683  departed 174,158  arrived 173,723  cancelled 5,357  in the air 150",
             "worst routes  EWR-TYS 50",
             "one flight    2013-01-09 HA 51 0900 JFK  to HNL  departed 0641  1301 min late",

@@ -39,9 +39,9 @@ fn show_edit(files: &Files, offset: u64, edit: &VersionEdit, out: &mut Output) -
                 "bytes": added.file.size, "entries": added.file.entry_count,
             })
         });
-        let removed = edit.removed_files.iter().map(|removed| {
-            json!({ "table": files.name_of(removed.table), "level": removed.level, "file": removed.number })
-        });
+        let removed = edit.removed_files.iter().map(
+            |removed| json!({ "table": files.name_of(removed.table), "level": removed.level, "file": removed.number }),
+        );
         return out.object(&json!({
             "offset": offset, "created_tables": created, "changed_tables": changed, "dropped_tables": dropped,
             "added_files": added.collect::<Vec<Value>>(), "removed_files": removed.collect::<Vec<Value>>(),

@@ -1,0 +1,287 @@
+//! The real binary, command by command, on databases of its own. Assertions are on `--json` output.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+struct Shell {
+    home: tempfile::TempDir,
+}
+
+impl Shell {
+    fn new() -> Self {
+        Self { home: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).unwrap();
+        name.to_owned()
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_mycelium"))
+            .args(args)
+            .current_dir(self.home.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// The JSON lines of a command that must succeed.
+    fn json(&self, args: &[&str]) -> Vec<Value> {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        lines(&output)
+    }
+
+    fn one(&self, args: &[&str]) -> Value {
+        let mut lines = self.json(args);
+        assert_eq!(lines.len(), 1, "{args:?}: {lines:?}");
+        lines.remove(0)
+    }
+
+    /// The exit code and the message of a command that must fail.
+    fn failure(&self, args: &[&str]) -> (i32, String) {
+        let output = self.run(args);
+        assert!(!output.status.success(), "{args:?} succeeded");
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+const SCHEMA: &str = "id int64 not null, name utf8, score float64, primary key (id)";
+
+/// A table `people` with three rows, written by `put`.
+fn people(shell: &Shell) {
+    shell.one(&["create", "db", "people", "--schema", SCHEMA]);
+    shell.one(&["put", "db", "people", "id=1", "name=Ada", "score=1.5"]);
+    shell.one(&["put", "db", "people", "id=-2", "name=\"null\"", "--durability", "os"]);
+    shell.one(&["put", "db", "people", "id=3", "name=null", "score=-inf"]);
+}
+
+#[test]
+fn typed_rows_are_put_patched_scanned_and_deleted() {
+    let shell = Shell::new();
+    people(&shell);
+    let row = shell.one(&["get", "db", "people", "1"]);
+    assert_eq!(row, serde_json::json!({ "id": 1, "name": "Ada", "score": 1.5 }));
+    assert_eq!(shell.one(&["get", "db", "people", "-2", "--columns", "name"])["name"], "null");
+
+    shell.one(&["put", "db", "people", "--patch", "id=1", "name=null"]);
+    shell.one(&["put", "db", "people", "--patch", "id=99", "name=nobody"]);
+    assert_eq!(shell.one(&["get", "db", "people", "1"]), serde_json::json!({ "id": 1, "name": null, "score": 1.5 }));
+    assert_eq!(shell.failure(&["get", "db", "people", "99"]).0, 1, "a patch makes no row");
+
+    let ids = |args: &[&str]| -> Vec<i64> {
+        let rows = shell.json(&[&["scan", "db", "people"], args].concat());
+        rows.iter().map(|row| row["id"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(ids(&[]), [-2, 1, 3]);
+    assert_eq!(ids(&["--reverse", "--limit", "2"]), [3, 1]);
+    assert_eq!(ids(&["--from", "-1", "--to", "3"]), [1]);
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 3);
+
+    shell.one(&["delete", "db", "people", "1"]);
+    assert_eq!(ids(&[]), [-2, 3]);
+    shell.one(&["delete", "db", "people", "--from", "0"]);
+    assert_eq!(ids(&[]), [-2]);
+    let counted = shell.json(&["get", "db", "people", "-2", "--counters"]);
+    assert!(counted[1]["counters"]["files_considered"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn instants_of_any_zone_are_read_and_printed_in_utc() {
+    let shell = Shell::new();
+    let schema =
+        "id int64 not null, at timestamp(s, \"UTC\"), there timestamp(ms, \"Europe/Berlin\"), primary key (id)";
+    let csv = shell
+        .write("t.csv", b"id,at,there\n1,2013-07-15T16:00:00Z,2013-07-15T18:00:00.5+02:00\n2,2013-07-15 16:00:00,\n");
+    shell.one(&["load", "db", &csv, "--table", "t", "--schema", schema]);
+    shell.one(&["put", "db", "t", "id=3", "at=2013-07-15T18:00:00+02:00"]);
+    let rows = shell.json(&["scan", "db", "t"]);
+    assert!(rows.iter().all(|row| row["at"] == "2013-07-15T16:00:00Z"), "{rows:?}");
+    assert_eq!(rows[0]["there"], "2013-07-15T16:00:00.500Z");
+    assert!(shell.run(&["get", "db", "t", "3"]).status.success());
+}
+
+#[test]
+fn byte_tables_take_any_bytes() {
+    let shell = Shell::new();
+    shell.one(&["create", "db", "cache"]);
+    shell.one(&["put", "db", "cache", "a\\x00b", "\\xff\\\\"]);
+    let row = shell.one(&["get", "db", "cache", "a\\x00b"]);
+    assert_eq!(row, serde_json::json!({ "key": "a\\x00b", "value": "\\xff\\\\" }));
+    assert_eq!(shell.json(&["scan", "db", "cache", "--prefix", "a"]).len(), 1);
+    assert_eq!(shell.json(&["scan", "db", "cache", "--prefix", "b"]).len(), 0);
+    let (code, message) = shell.failure(&["put", "db", "cache", "only-a-key"]);
+    assert_eq!(code, 2);
+    assert!(message.contains("KEY VALUE"), "{message}");
+}
+
+/// Rows in all three forms of input.
+fn inputs(shell: &Shell, rows: i64) -> [String; 3] {
+    let mut csv = String::from("id,name,score\n");
+    let mut json = String::new();
+    for id in 0..rows {
+        let score = id as f64 / 4.0;
+        csv.push_str(&format!("{id},n{id},{score}\n"));
+        json.push_str(&format!("{{\"id\":{id},\"name\":\"n{id}\",\"score\":{score}}}\n"));
+    }
+    let (schema, _) = arrow_json::reader::infer_json_schema(json.as_bytes(), None).unwrap();
+    let reader = arrow_json::ReaderBuilder::new(schema.into()).build(json.as_bytes()).unwrap();
+    let batches: Vec<_> = reader.map(Result::unwrap).collect();
+    let mut arrow = arrow_ipc::writer::FileWriter::try_new(Vec::new(), &batches[0].schema()).unwrap();
+    batches.iter().for_each(|batch| arrow.write(batch).unwrap());
+    [
+        shell.write("rows.csv.zst", &zstd::encode_all(csv.as_bytes(), 1).unwrap()),
+        shell.write("rows.jsonl", json.as_bytes()),
+        shell.write("rows.arrow", &arrow.into_inner().unwrap()),
+    ]
+}
+
+#[test]
+fn csv_json_and_arrow_load_alike() {
+    let shell = Shell::new();
+    let files = inputs(&shell, 3000);
+    for (file, sorted) in files.iter().flat_map(|file| [(file, false), (file, true)]) {
+        let table = format!("{}-{sorted}", file.replace('.', "-"));
+        let mut args = vec!["load", "db", file, "--table", &table, "--key", "id"];
+        args.extend(sorted.then_some("--sorted"));
+        let loaded = shell.one(&args);
+        assert_eq!(loaded["rows"], 3000, "{table}");
+        assert_eq!(shell.one(&["scan", "db", &table, "--count"])["rows"], 3000);
+        let row = shell.one(&["get", "db", &table, "2999"]);
+        assert_eq!(row, serde_json::json!({ "id": 2999, "name": "n2999", "score": 749.75 }), "{table}");
+    }
+    let tables = shell.json(&["tables", "db"]);
+    assert_eq!(tables.len(), 6);
+    assert!(tables.iter().all(|table| table["schema"].as_str().unwrap().contains("primary key (id)")));
+    // Rows of the same keys replace; another schema is refused.
+    let again = shell.one(&["load", "db", &files[1], "--table", "rows-csv-zst-false"]);
+    assert_eq!(again["rows"], 3000);
+    assert_eq!(shell.one(&["scan", "db", "rows-csv-zst-false", "--count"])["rows"], 3000);
+    let (code, message) =
+        shell.failure(&["load", "db", &files[1], "--table", "rows-csv-zst-false", "--schema", SCHEMA, "--key", "name"]);
+    assert_eq!(code, 2);
+    assert!(message.contains("exists with another"), "{message}");
+    assert_eq!(shell.one(&["verify", "db"])["ok"], true);
+}
+
+#[test]
+fn wrong_input_makes_no_database() {
+    let shell = Shell::new();
+    let bad = shell.write("bad.csv", b"id,name\n1,a\n,b\n");
+    assert_eq!(shell.failure(&["load", "db", "missing.csv", "--table", "t", "--key", "id"]).0, 3);
+    assert_eq!(shell.failure(&["load", "db", &bad, "--table", "t", "--key", "nope"]).0, 2);
+    assert!(!shell.path("db").exists());
+    let (code, message) = shell.failure(&["load", "db", &bad, "--table", "t", "--key", "id", "--batch-rows", "1"]);
+    assert_eq!(code, 3);
+    assert!(message.contains("must not be null"), "{message}");
+    let unsorted = shell.write("unsorted.csv", b"id\n2\n1\n");
+    let (code, message) = shell.failure(&["load", "db", &unsorted, "--table", "u", "--key", "id", "--sorted"]);
+    assert_eq!(code, 2);
+    assert!(message.contains("ascending"), "{message}");
+    for args in
+        [&["tables", "none"][..], &["inspect", "levels", "none"], &["get", "none", "t", "1"], &["verify", "none"]]
+    {
+        assert_eq!(shell.failure(args).0, 1, "{args:?}");
+    }
+    assert!(!shell.path("none").exists());
+}
+
+fn only_file(directory: &Path, extension: &str) -> String {
+    let mut names: Vec<String> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(extension))
+        .collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+    names.remove(0)
+}
+
+#[test]
+fn inspect_shows_files_of_a_database_at_rest() {
+    let shell = Shell::new();
+    let [csv, ..] = inputs(&shell, 2000);
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id"]);
+    let sst = format!("db/{}", only_file(&shell.path("db"), ".sst"));
+
+    let levels = shell.one(&["inspect", "levels", "db", "t"]);
+    assert_eq!(levels["levels"][0]["entries"], 2000);
+    let file = shell.one(&["inspect", "run", "db", "t", "0"]);
+    assert_eq!((file["entries"].as_u64(), file["smallest"].as_str()), (Some(2000), Some("0")));
+    assert_eq!(file["largest"], "1999");
+    assert_eq!(shell.failure(&["inspect", "run", "db", "t", "3"]).0, 1);
+
+    let parts = shell.json(&["inspect", "sst", &sst]);
+    assert_eq!((parts[0]["entries"].as_u64(), parts[0]["in_manifest"].as_bool()), (Some(2000), Some(true)));
+    let in_blocks: u64 = parts[1..].iter().map(|block| block["entries"].as_u64().unwrap()).sum();
+    assert_eq!(in_blocks, 2000);
+    let entries = shell.json(&["inspect", "sst", &sst, "--entries", "2"]);
+    assert_eq!(entries.len(), 2);
+    assert_eq!(entries[1]["value"], "name=n1 score=0.25");
+
+    shell.one(&["put", "db", "t", "--patch", "id=7", "name=seven"]);
+    let record = shell.one(&["inspect", "wal", "db", "--limit", "1"]);
+    assert_eq!(record["by_kind"]["patch t"], 1);
+    let history = shell.json(&["inspect", "key", "db", "t", "7"]);
+    let operations: Vec<_> = history.iter().map(|entry| entry["operation"].as_str().unwrap()).collect();
+    assert_eq!(operations, ["patch", "put"]);
+    assert_eq!(history[0]["value"], "name=seven");
+    assert!(history[0]["place"].as_str().unwrap().starts_with("log "));
+    assert!(history[1]["place"].as_str().unwrap().starts_with("L0 run 0"));
+    assert_eq!(shell.failure(&["inspect", "key", "db", "t", "5000"]).0, 1);
+
+    let manifest = shell.json(&["inspect", "manifest", "db"]);
+    let state = &manifest.last().unwrap()["state"];
+    assert_eq!(state["tables"][0]["name"], "t");
+    assert!(manifest.len() > 1);
+    // The text forms print as well.
+    for args in [
+        &["inspect", "levels", "db"][..],
+        &["inspect", "run", "db", "t", "0"],
+        &["inspect", "sst", &sst],
+        &["inspect", "wal", "db"],
+        &["inspect", "manifest", "db"],
+        &["inspect", "key", "db", "t", "7"],
+        &["tables", "db"],
+        &["scan", "db", "t", "--limit", "3", "--counters"],
+        &["verify", "db"],
+    ] {
+        let output = shell.run(args);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_opens_on_its_own_and_damage_is_found() {
+    let shell = Shell::new();
+    people(&shell);
+    let copy = shell.one(&["checkpoint", "db", "copy"]);
+    assert!(copy["files"].as_u64().unwrap() > 0);
+    assert_eq!(shell.failure(&["checkpoint", "db", "copy"]).0, 2, "it must not exist");
+    shell.one(&["delete", "db", "people", "1"]);
+    assert_eq!(shell.one(&["scan", "copy", "people", "--count"])["rows"], 3);
+    assert_eq!(shell.one(&["verify", "copy"])["ok"], true);
+
+    let file = std::fs::read_dir(shell.path("copy"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "sst"))
+        .unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let (code, message) = shell.failure(&["verify", "copy"]);
+    assert_eq!(code, 4, "{message}");
+}

@@ -33,7 +33,9 @@ fn main() -> Result<()> {
     let mut number = |default: u64| arguments.next().and_then(|a| a.parse().ok()).unwrap_or(default);
     let (entries, value_len, cache) = (number(1_000_000), number(100) as usize, number(512));
     let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("mycelium-speed"), Into::into);
-    let _ = std::fs::remove_dir_all(&directory);
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).map_err(|e| mycelium_engine::Error::io("remove", &directory, e))?;
+    }
     let options = Options { cache_bytes: cache << 20, ..Options::default() };
     let database = Database::open(&directory, options)?;
     let table = database.create_table("kv", TableOptions::default())?;

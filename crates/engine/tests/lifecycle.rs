@@ -1,5 +1,7 @@
 //! A database through its life: writes, flushes, compactions, snapshots, reopening; against a `BTreeMap`.
 
+#![allow(clippy::unwrap_used, reason = "a test helper's panic is the test's failure")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

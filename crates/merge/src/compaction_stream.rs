@@ -11,7 +11,7 @@
 //!    history, where no older place can hold it, over nothing; otherwise with each other. The result carries the
 //!    sequence number of the newest.
 //!
-//! The stream knows no file, no lock and no clock: it is a function of its inputs (DESIGN §5 "a compaction").
+//! The stream knows no file, no lock and no clock: it is a function of its inputs.
 
 use std::sync::Arc;
 
@@ -218,10 +218,16 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         self.counters.folded += operands.len() as u64 - 1;
         if !matches!(end, End::Unknown) {
             let base = matches!(end, End::Base).then(|| self.input.value());
+            let hides_older = base.is_some();
             if let Some(row) = combiner.apply(&self.key, base, &oldest_first)? {
                 self.queue.push((Trailer::new(newest.sequence(), Operation::Put), row));
-                self.decided = self.still_on_key().then_some(stripe).or(self.decided);
+            } else if !hides_older {
+                return Ok(());
+            } else if stripe > 0 || !(self.is_base)(&self.key) {
+                // The operator removed the row: neither its base nor what lies in older places may come back.
+                self.queue.push((Trailer::new(newest.sequence(), Operation::Delete), Vec::new()));
             }
+            self.decided = self.still_on_key().then_some(stripe).or(self.decided);
             return Ok(());
         }
         let fused = if operands.len() > 1 { combiner.fuse(&self.key, &oldest_first)? } else { None };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Operation, RangeDelete, RangeDeleteSet};
+use mycelium_base::{Combiner, Cursor, Operation, RangeDelete, RangeDeleteSet, Result, Trailer};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -200,4 +200,46 @@ fn a_lookup_equals_the_straight_evaluation() {
             assert_eq!(row.as_ref(), rows.get(&key), "seed {seed}");
         }
     }
+}
+
+/// Removes the row.
+struct Remove;
+
+impl Combiner for Remove {
+    fn apply(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    fn fuse(&self, _: &[u8], _: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
+    fn name(&self) -> &str {
+        "remove"
+    }
+}
+
+#[test]
+fn a_row_that_an_operator_removed_does_not_come_back() {
+    let entry = |key: &str, sequence, operation| (key.as_bytes().to_vec(), Trailer::new(sequence, operation), vec![7]);
+    let entries = vec![
+        entry("a", 11, Operation::Merge),
+        entry("a", 10, Operation::Put),
+        entry("a", 3, Operation::Put),
+        entry("b", 12, Operation::Put),
+    ];
+    let kept = |snapshots: &[u64], is_base: bool| {
+        let mut input = VecCursor::new(entries.clone());
+        input.seek_to_first().unwrap();
+        let combiner: Arc<dyn Combiner> = Arc::new(Remove);
+        let set = Arc::new(RangeDeleteSet::default());
+        let mut stream = CompactionStream::new(input, snapshots.to_vec(), set, Some(combiner), |_| is_base);
+        let mut kept = Vec::new();
+        while stream.advance().unwrap() {
+            kept.push((stream.key()[0], stream.trailer().sequence(), stream.trailer().operation()));
+        }
+        kept
+    };
+    let (delete, row) = ((b'a', 11, Operation::Delete), (b'b', 12, Operation::Put));
+    assert_eq!(kept(&[], true), [row]);
+    assert_eq!(kept(&[], false), [delete, row]);
+    assert_eq!(kept(&[5], true), [delete, (b'a', 3, Operation::Put), row]);
 }

@@ -147,6 +147,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     /// To the next row; must be valid.
     #[inline]
+    #[expect(clippy::should_implement_trait, reason = "rows are lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.standing, Standing::Nowhere) {
             Standing::OnInput | Standing::OwnedWithinKey => {

@@ -2,7 +2,8 @@
 //!
 //! 1. The writer commits the operations in order, [`BATCH_OPERATIONS`] to a batch. A batch also ends where an instant that
 //!    answers are wanted for is reached: the snapshot taken there holds exactly the changes up to that instant. Such
-//!    instants are the months' beginnings, the two held snapshots and, for the live view, whenever the analyst is idle.
+//!    instants are the two held snapshots' and the months' beginnings; for the live view, in place of the months, whenever
+//!    the analyst is idle.
 //! 2. The reader gets random flights that were inserted already, a burst a millisecond, and checks what it finds.
 //! 3. The analyst computes all answers from the rows at each snapshot and compares them with the straight computation.
 
@@ -102,6 +103,8 @@ pub(super) struct Replay<'a> {
     pub(super) operations: &'a [StreamOperation],
     pub(super) oracle: &'a Oracle,
     pub(super) durability: Durability,
+    /// Whether answers are shown as they change, rather than a line a month.
+    pub(super) live: bool,
     /// The least time the replay takes.
     pub(super) pace: Duration,
     pub(super) started: Instant,
@@ -161,7 +164,8 @@ impl Replay<'_> {
             return VecDeque::new();
         };
         let months = std::iter::successors(Some(first.time().next_month()), |month| Some(month.next_month()));
-        let months = months.take_while(|month| *month < last.time()).map(|month| (month, Occasion::Month));
+        let months =
+            months.take_while(|month| !self.live && *month < last.time()).map(|month| (month, Occasion::Month));
         let held = snapshot_times().into_iter().filter(|(_, at)| *at < last.time());
         let mut moments: Vec<_> = months.chain(held.map(|(name, at)| (at, Occasion::Held(name)))).collect();
         moments.sort_by_key(|(at, _)| *at);
@@ -215,13 +219,8 @@ impl Replay<'_> {
     }
 
     /// Computes and compares answers, moment by moment, until the writer has ended.
-    pub(super) fn analyse(
-        &self,
-        moments: &Receiver<Moment>,
-        live: bool,
-        findings: &Sender<Finding>,
-    ) -> Result<(), Failure> {
-        while let Some(Moment { occasion, at, position, snapshot }) = self.next_moment(moments, live) {
+    pub(super) fn analyse(&self, moments: &Receiver<Moment>, findings: &Sender<Finding>) -> Result<(), Failure> {
+        while let Some(Moment { occasion, at, position, snapshot }) = self.next_moment(moments) {
             let (answers, content) = self.store.read(&snapshot, at)?;
             let expected = self.oracle.answers(at);
             if findings.send(Finding { occasion, position, snapshot, answers, expected, content }).is_err() {
@@ -232,8 +231,8 @@ impl Replay<'_> {
     }
 
     /// The next moment; in the live view one is asked for when there is none for a while.
-    fn next_moment(&self, moments: &Receiver<Moment>, live: bool) -> Option<Moment> {
-        if live {
+    fn next_moment(&self, moments: &Receiver<Moment>) -> Option<Moment> {
+        if self.live {
             match moments.recv_timeout(LIVE_PAUSE) {
                 Err(std::sync::mpsc::RecvTimeoutError::Timeout) => self.live_wanted.store(true, Ordering::Relaxed),
                 other => return other.ok(),

@@ -60,6 +60,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
         operations: &operations,
         oracle: &oracle,
         durability: durability(args.durability),
+        live: screen.is_some(),
         pace: Duration::from_secs_f64(args.seconds),
         started: Instant::now(),
         written: AtomicU64::new(0),
@@ -148,7 +149,6 @@ impl Show<'_> {
     /// Replays the stream and shows it; the seconds from the first write to the last.
     fn replay_all(&mut self, screen: &mut Option<Screen>, out: &mut Output) -> Result<f64, Failure> {
         let replay = self.replay;
-        let live = screen.is_some();
         let (to_analyst, moments) = channel();
         let (to_show, findings) = channel();
         thread::scope(|scope| {
@@ -158,7 +158,7 @@ impl Show<'_> {
                 let result = guarded(replay.write(to_analyst));
                 (result, replay.started.elapsed().as_secs_f64())
             });
-            let analyst = scope.spawn(move || guarded(replay.analyse(&moments, live, &to_show)));
+            let analyst = scope.spawn(move || guarded(replay.analyse(&moments, &to_show)));
             let reader = scope.spawn(move || guarded(replay.read_points()));
             let shown = self.show(&findings, screen, out);
             replay.stop.set();

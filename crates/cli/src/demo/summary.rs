@@ -133,9 +133,8 @@ impl Summary {
         line("");
         for snapshot in &self.snapshots {
             line(&format!(
-                "{} snapshot (sequence {}, event time {}): held {:.1} s, keeps what {} newer entries supersede",
+                "{} snapshot of {}: held {:.1} s, keeps what {} newer entries supersede",
                 snapshot.name,
-                units::count(snapshot.sequence),
                 snapshot.taken_at,
                 snapshot.age_seconds,
                 units::count(snapshot.entries_since)

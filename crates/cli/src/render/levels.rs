@@ -42,7 +42,8 @@ pub(crate) struct TreeStats {
 /// Characters a bar is drawn with: full, then eighths from seven down to one; ASCII has whole cells only.
 const BLOCKS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// The picture, a line per level that holds something or lies above one that does. No line is wider than `width`.
+/// The picture, a line per level that holds something or lies above one that does; neighbours that are empty share one.
+/// No line is wider than `width`.
 /// `ascii` draws with `#` instead of block characters.
 pub(crate) fn draw(tree: &TreeStats, width: usize, ascii: bool) -> Vec<String> {
     // "memory  " before the bar, "  1023 MiB  123,456 files  12 runs" after it.
@@ -54,7 +55,16 @@ pub(crate) fn draw(tree: &TreeStats, width: usize, ascii: bool) -> Vec<String> {
     let largest = levels.iter().map(|level| level.bytes).chain([tree.memtable_bytes]).max().unwrap_or(0);
     let mut lines = Vec::with_capacity(levels.len() + 1);
     lines.push(line("memory", &bar(tree.memtable_bytes, largest, cells, ascii), tree.memtable_bytes, &tables(tree)));
-    for level in levels {
+    let mut rest = levels;
+    while let [level, others @ ..] = rest {
+        let empty = rest.iter().take_while(|level| level.files == 0).count();
+        if empty > 1 {
+            let name = format!("L{}-L{}", level.level, level.level + empty - 1);
+            lines.push(line(&name, &" ".repeat(cells), 0, &format!("{:>7} files", 0)));
+            rest = &rest[empty..];
+            continue;
+        }
+        rest = others;
         let held = format!(
             "{:>7} {}  {:>2} {}",
             units::count(level.files),
@@ -127,6 +137,9 @@ memory  ##                 1.00 MiB        1 memtable
     L1                          0 B        0 files   0 runs
     L2  ################   64.0 MiB    1,200 files   1 run"
         );
+        let mut deep = tree.clone();
+        deep.levels[0] = level(0, 0, 0, 0);
+        assert_eq!(draw(&deep, 60, true)[1], " L0-L1                          0 B        0 files");
         let blocks = draw(&tree, 60, false);
         assert!(blocks[0].starts_with("memory  ██ "), "{}", blocks[0]);
         assert!(blocks[3].contains(&"█".repeat(16)));

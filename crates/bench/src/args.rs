@@ -185,6 +185,7 @@ pub fn run(args: &BenchArgs) -> Result<Report> {
         } else {
             let settings = snapshot_filters::SnapshotFilterSettings {
                 seed: args.seed,
+                direct_io: args.direct_io,
                 ..snapshot_filters::SnapshotFilterSettings::new(&args.directory)
             };
             report.snapshot_filters = Some(snapshot_filters::run(&settings)?);

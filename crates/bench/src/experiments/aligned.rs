@@ -152,7 +152,7 @@ fn run_tree(settings: &AlignedSettings, fanout: f64, aligned: bool) -> Result<Tr
     let directory = settings.directory.join(format!("aligned-{}", std::process::id()));
     fs::create_dir_all(&directory)?;
     let options = TableOptions { aligned_compaction: aligned, ..TableOptions::default() };
-    let mut tree = Stepped::open(&directory, &settings.shape(fanout), 64 << 20, options)?;
+    let mut tree = Stepped::open(&directory, &settings.shape(fanout), 64 << 20, false, options)?;
     let started = Instant::now();
     settings.for_each_put(|key, value| tree.put(key, value))?;
     tree.run_all()?;

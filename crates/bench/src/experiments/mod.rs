@@ -52,11 +52,17 @@ struct Stepped {
 }
 
 impl Stepped {
-    fn open(directory: &Path, shape: &Shape, cache_bytes: u64, options: TableOptions) -> Result<Self> {
+    fn open(
+        directory: &Path,
+        shape: &Shape,
+        cache_bytes: u64,
+        direct_reads: bool,
+        options: TableOptions,
+    ) -> Result<Self> {
         let database = Database::open(
             directory,
             Options {
-                disk: Arc::new(BenchDisk { inner: Arc::new(LocalDisk), direct_reads: false, skip_syncs: true }),
+                disk: Arc::new(BenchDisk { inner: Arc::new(LocalDisk), direct_reads, skip_syncs: true }),
                 memory_budget: 2 * usize::try_from(shape.file_bytes)?,
                 cache_bytes,
                 background: Background::Manual,

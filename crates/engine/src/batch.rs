@@ -3,7 +3,7 @@
 //! The bytes of a batch are the payload of its log record, after the record's own head:
 //!
 //! ```text
-//! head:   first sequence number u64 LE | number of operations u32 LE
+//! head:   first sequence number varint | number of operations varint
 //! body:   per operation
 //!         table varint | operation u8 | key length varint | key | value length varint | value
 //! ```
@@ -16,8 +16,8 @@ use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId,
 
 use crate::table::Table;
 
-/// Bytes of the head of a log record.
-pub(crate) const HEAD_LEN: usize = 12;
+/// The most bytes that the head of a log record takes.
+pub(crate) const HEAD_LEN: usize = 2 * MAX_VARINT_LEN;
 
 /// Operations that are applied atomically, in order.
 ///
@@ -163,11 +163,10 @@ fn encode_operation(out: &mut Vec<u8>, table: TableId, operation: Operation, key
 
 /// The head of a batch's log record.
 #[inline]
-pub(crate) fn encode_head(first: SequenceNumber, count: u32) -> [u8; HEAD_LEN] {
-    let mut head = [0; HEAD_LEN];
-    head[..8].copy_from_slice(&first.to_le_bytes());
-    head[8..].copy_from_slice(&count.to_le_bytes());
-    head
+pub(crate) fn encode_head(head: &mut Vec<u8>, first: SequenceNumber, count: u32) {
+    head.clear();
+    put_varint(head, first);
+    put_varint(head, count.into());
 }
 
 /// The operations of a body, with the sequence numbers they get. Malformed bytes end in an error.
@@ -186,7 +185,7 @@ impl<'a> Operations<'a> {
     /// The operations of a log record, and its head.
     pub(crate) fn of_record(payload: &'a [u8]) -> Result<(SequenceNumber, u32, Self)> {
         let mut reader = Reader::new(payload);
-        let (first, count) = (reader.u64()?, reader.u32()?);
+        let (first, count) = (reader.varint()?, reader.length(u32::MAX as usize)? as u32);
         if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER) {
             return Err(Error::corruption("sequence number out of range").at(0));
         }

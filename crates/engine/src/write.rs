@@ -41,13 +41,15 @@ pub(crate) struct Writer {
     pub(crate) last_sequence: SequenceNumber,
     /// Bytes of memory that the active generation takes beyond what empty memtables take.
     pub(crate) generation_bytes: usize,
+    /// Scratch for the heads of log records.
+    head: Vec<u8>,
     /// Acknowledged `Buffered` records were taken back from the log: only memtables hold them.
     pub(crate) log_gap: bool,
 }
 
 impl Writer {
     pub(crate) fn new(log: Option<SegmentWriter>, last_sequence: SequenceNumber) -> Self {
-        Self { log, memtables: Vec::new(), last_sequence, generation_bytes: 0, log_gap: false }
+        Self { log, memtables: Vec::new(), last_sequence, generation_bytes: 0, log_gap: false, head: Vec::new() }
     }
 
     /// The log being written.
@@ -263,23 +265,25 @@ impl Inner {
     fn log_group(&self, writer: &mut Writer, group: &[Pending<'_>]) -> Result<()> {
         let durability = group.iter().map(|pending| pending.durability).max().unwrap_or_default();
         let mut first = writer.last_sequence + 1;
+        let mut head = std::mem::take(&mut writer.head);
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
         let mut result = Ok(());
         for pending in group.iter().filter(|pending| pending.count > 0) {
-            let head = encode_head(first, pending.count);
+            encode_head(&mut head, first, pending.count);
             first += u64::from(pending.count);
             result = log.append(&[&head, pending.body]);
             if result.is_err() {
                 break;
             }
         }
-        let result = match (result, durability) {
+        let log_result = match (result, durability) {
             (Ok(()), Durability::Os) => log.flush(),
             (Ok(()), Durability::Sync) => self.sync_logs(writer),
             (result, _) => result,
         };
-        match result {
+        writer.head = head;
+        match log_result {
             Ok(()) => {
                 let after = writer.log()?.len();
                 self.counters.log_bytes.fetch_add(after - before, Ordering::Relaxed);

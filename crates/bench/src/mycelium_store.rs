@@ -44,7 +44,7 @@ impl StoreFactory for MyceliumFactory {
             ..Options::default()
         };
         if settings.direct_io {
-            options.disk = Arc::new(BenchDisk { inner: Arc::new(LocalDisk), direct_reads: true, skip_syncs: false });
+            options.disk = Arc::new(BenchDisk::new(Arc::new(LocalDisk), true, false));
         }
         let database = Database::open(directory, options)?;
         let table = match database.table(TABLE) {

@@ -62,7 +62,7 @@ impl Stepped {
         let database = Database::open(
             directory,
             Options {
-                disk: Arc::new(BenchDisk { inner: Arc::new(LocalDisk), direct_reads, skip_syncs: true }),
+                disk: Arc::new(BenchDisk::new(Arc::new(LocalDisk), direct_reads, true)),
                 memory_budget: 2 * usize::try_from(shape.file_bytes)?,
                 cache_bytes,
                 background: Background::Manual,

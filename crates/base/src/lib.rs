@@ -12,6 +12,7 @@ pub mod error;
 pub mod file_name;
 pub mod hash;
 pub mod limits;
+pub mod prefetch;
 pub mod range_delete;
 
 pub use combine::Combiner;

@@ -4,6 +4,7 @@
 //! cached block never has to be invalidated: when its file is gone nobody asks for it any more and it is evicted.
 //!
 //! 1. [`BlockCache::get`] looks a block up; a hit is a shared lock on one of up to 64 shards and a reference count.
+//!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead.
 //! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are the
 //!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
 //! 3. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
@@ -12,6 +13,7 @@
 //! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping and blocks
 //! that readers still hold after their eviction.
 
+mod chain;
 mod reservation;
 mod stats;
 
@@ -21,13 +23,14 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
+pub use chain::ChainedBlock;
 use reservation::Budget;
 pub use reservation::Reservation;
 pub use stats::CacheStats;
 use stats::Counters;
 
-/// What one cached block costs beyond its bytes: the key, the links and the reference count.
-const ENTRY_OVERHEAD: u64 = 96;
+/// What one cached block costs beyond its bytes: the key, the links and the reference counts.
+const ENTRY_OVERHEAD: u64 = 152;
 /// Shards smaller than this could not hold the index or filter block of a large file.
 const MIN_SHARD_BYTES: u64 = 4 << 20;
 const MAX_SHARDS: u64 = 64;
@@ -65,6 +68,7 @@ pub enum BlockKind {
 #[derive(Clone, Debug)]
 struct CachedBlock {
     bytes: Arc<[u8]>,
+    chained: ChainedBlock,
     kind: BlockKind,
 }
 
@@ -121,17 +125,28 @@ impl BlockCache {
         found.map(|block| block.bytes)
     }
 
-    /// Caches a block, evicting others as needed; one that is there already is kept. A block larger than a shard
-    /// (capacity / 64, at least 4 MiB or the capacity) is not cached.
-    pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) {
-        let block = CachedBlock { bytes, kind };
-        let inserted: Result<_, std::convert::Infallible> = self.blocks.get_or_insert_with(&key, || {
-            self.counters.count_insert(&block);
-            Ok(block)
-        });
-        match inserted {
-            Ok(_) => {}
-        }
+    /// The block with its link, if it is cached. O(1).
+    #[inline]
+    pub fn get_chained(&self, key: CacheKey) -> Option<ChainedBlock> {
+        let found = self.blocks.get(&key);
+        self.counters.count_lookup(key, found.is_some());
+        found.map(|block| block.chained)
+    }
+
+    /// Counts a block that was found by a link.
+    #[inline]
+    pub fn count_linked(&self, key: CacheKey) {
+        self.counters.count_lookup(key, true);
+    }
+
+    /// Caches a block, evicting others as needed; takes the place of one that is there already. A block larger than a
+    /// shard (capacity / 64, at least 4 MiB or the capacity) is not cached.
+    pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) -> ChainedBlock {
+        let chained = ChainedBlock::new(Arc::clone(&bytes));
+        let block = CachedBlock { bytes, chained: chained.clone(), kind };
+        self.counters.count_insert(&block);
+        self.blocks.insert(key, block);
+        chained
     }
 
     /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would

@@ -52,7 +52,18 @@ fn bytes_are_counted_by_kind_and_once() {
     }
     let stats = cache.stats();
     assert_eq!((stats.data_bytes, stats.index_bytes, stats.filter_bytes), (100, 200, 300));
-    assert_eq!(stats.inserts, 3);
+    assert_eq!((stats.inserts, stats.evictions), (9, 6), "a block inserted again takes the place of the one there");
+}
+
+#[test]
+fn a_link_keeps_no_block_in_memory() {
+    let cache = BlockCache::new(64 << 10);
+    let key = |offset| CacheKey { file: 1, offset };
+    let first = cache.insert(key(0), block(1, 0, 1000), BlockKind::Data);
+    first.set_next(&cache.insert(key(1), block(1, 1, 1000), BlockKind::Data));
+    assert_eq!(first.next().map(|next| next.bytes().clone()), Some(block(1, 1, 1000)));
+    cache.insert(key(1), block(1, 1, 1000), BlockKind::Data);
+    assert!(first.next().is_none());
 }
 
 #[test]
@@ -101,7 +112,7 @@ fn threads_share_it() {
                     let key = CacheKey { file: 1, offset: random.random_range(0..2000) };
                     match cache.get(key) {
                         Some(bytes) => assert_eq!(bytes, block(1, key.offset, 1000)),
-                        None => cache.insert(key, block(1, key.offset, 1000), BlockKind::Data),
+                        None => drop(cache.insert(key, block(1, key.offset, 1000), BlockKind::Data)),
                     }
                     if random.random_range(0..100) == 0 {
                         assert!(cache.reserve(1000).is_some());

@@ -35,6 +35,8 @@ pub struct JobInput<C> {
     pub lower: Option<Vec<u8>>,
     /// The key before which this job's part ends.
     pub upper: Option<Vec<u8>>,
+    /// Whether no place older than the inputs can hold a key of theirs: their rows need no sequence numbers any more.
+    pub are_oldest: bool,
     /// How outputs are written; the file number is filled in for each.
     pub writer: SstWriterOptions,
 }
@@ -133,8 +135,8 @@ pub fn run<C: Cursor>(
         // The stream asks about keys while the context also creates files: split by a cell, in one thread.
         let context = std::cell::RefCell::new(context);
         let is_base = |key: &[u8]| context.borrow_mut().is_base(key);
-        let mut stream =
-            CompactionStream::new(input.entries, input.snapshots, input.range_deletes, input.combiner, is_base);
+        let JobInput { entries, snapshots, range_deletes, combiner, are_oldest, .. } = input;
+        let mut stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
         copy(&mut stream, input.upper.as_deref(), partitioner, &mut outputs, &context)?;
         let counters = stream.counters();
         let mut reads = ReadCounters::default();

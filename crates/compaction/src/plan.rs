@@ -132,7 +132,7 @@ impl CompactionPlan {
     }
 
     /// Whether no older data lie below any key of the plan, so that every delete that no snapshot needs can go.
-    pub fn drops_all_deletes(&self) -> bool {
+    pub fn are_oldest(&self) -> bool {
         self.older.is_empty()
     }
 
@@ -183,7 +183,7 @@ impl CompactionPlan {
     pub(crate) fn sheds_deletes(&self) -> bool {
         let deletes: u64 = self.input_files().map(|f| f.delete_count + f.range_delete_count).sum();
         let entries: u64 = self.input_files().map(|f| f.entry_count + f.range_delete_count).sum();
-        deletes > 0 && deletes * 2 >= entries && self.drops_all_deletes()
+        deletes > 0 && deletes * 2 >= entries && self.are_oldest()
     }
 }
 

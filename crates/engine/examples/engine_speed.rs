@@ -84,9 +84,10 @@ fn main() -> Result<()> {
     }
     report("point miss", reads, start);
 
-    for read_ahead in [0, 256 << 10].into_iter().cycle().take(2 * scans) {
+    for round in 0..=2 * scans {
+        let (fill_cache, read_ahead) = (round == 0, if round % 2 == 0 { 256 << 10 } else { 0 });
         let start = Instant::now();
-        let mut rows = table.iter(&ReadOptions { fill_cache: false, read_ahead, ..ReadOptions::default() })?;
+        let mut rows = table.iter(&ReadOptions { fill_cache, read_ahead, ..ReadOptions::default() })?;
         rows.seek_to_first()?;
         let (mut count, mut sum) = (0, 0u64);
         while rows.valid() {
@@ -95,7 +96,11 @@ fn main() -> Result<()> {
             rows.next()?;
         }
         assert_eq!(count, entries);
-        report(&format!("scan, ahead {read_ahead}"), entries, start);
+        report(
+            &format!("scan, ahead {read_ahead}{}", if fill_cache { ", filling the cache" } else { "" }),
+            entries,
+            start,
+        );
         std::hint::black_box(sum);
     }
     let ranges = reads / 20;

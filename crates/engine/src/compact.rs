@@ -33,8 +33,8 @@ use crate::table::TableShared;
 use crate::tree::Tree;
 use crate::write::Throttle;
 
-/// Bytes read ahead from each input.
-const READ_AHEAD: usize = 1 << 20;
+/// Bytes read at once from each input; as many again are asked of the system ahead.
+const READ_AHEAD: usize = 256 << 10;
 
 /// The policy that a table's options name.
 pub(crate) fn policy_of(options: &TableOptions) -> Box<dyn CompactionPolicy> {
@@ -269,6 +269,7 @@ impl Inner {
             combiner: table.combiner.clone(),
             lower,
             upper,
+            are_oldest: plan.output_level > 0 && plan.are_oldest(),
             writer: writer_options(options, plan.output_level),
         };
         let mut context = CompactionContext { files, inner: self, older: plan.older_files(), plan };

@@ -202,6 +202,7 @@ impl Inner {
             combiner: table.combiner.clone(),
             lower: None,
             upper: None,
+            are_oldest: false,
             writer: writer_options(&table.definition.options, 0),
         };
         // A flush makes one file, whatever its size: level-0 runs are single files.

@@ -12,7 +12,7 @@ use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
 
 use crate::memtable::Memtable;
 use crate::node::{Node, NodeRef};
-use crate::sync::prefetch;
+use mycelium_base::prefetch::prefetch;
 
 /// Nodes remembered for steps back.
 const REMEMBERED: usize = 16;

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sync::prefetch;
+use mycelium_base::prefetch::prefetch;
 
 #[repr(align(64))]
 struct Line([AtomicU64; 8]);

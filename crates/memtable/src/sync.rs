@@ -27,15 +27,3 @@ impl<T> Mutex<T> {
         self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
-
-/// Asks for the cache line of `pointer`, which need not be valid.
-#[inline(always)]
-pub(crate) fn prefetch<T>(pointer: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint that never faults, whatever the address; SSE is part of x86-64.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = pointer;
-}

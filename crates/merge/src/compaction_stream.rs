@@ -10,6 +10,9 @@
 //! 5. `Patch` and `Merge` entries are folded: with their base in the same stripe into a `Put`; at the end of the key's
 //!    history, where no older place can hold it, over nothing; otherwise with each other. The result carries the
 //!    sequence number of the newest.
+//! 6. Where the inputs are the oldest data of their key range, a row that every live snapshot sees gets sequence number
+//!    0: nothing is left that it could be newer than, and zeros cost no bytes in a block. Not so below a range delete,
+//!    which may be kept and is older than the row.
 //!
 //! The stream knows no file, no lock and no clock: it is a function of its inputs.
 
@@ -55,10 +58,13 @@ pub struct CompactionStream<C, B> {
     range_deletes: Arc<RangeDeleteSet>,
     combiner: Option<Arc<dyn Combiner>>,
     is_base: B,
+    /// Whether no older place can hold any key of the inputs.
+    are_oldest: bool,
     /// The stripe of the current key that is decided.
     decided: Option<usize>,
-    /// Whether the entry handed out last is the one that the input stands on.
+    /// Whether the entry handed out last is the one that the input stands on; it has `trailer`.
     on_input: bool,
+    trailer: Trailer,
     /// Folded entries of `key` waiting to be handed out, oldest first; the last is the current one while not `on_input`.
     queue: Vec<(Trailer, Vec<u8>)>,
     key: Vec<u8>,
@@ -73,13 +79,14 @@ enum End {
 
 impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending; `range_deletes` are those
-    /// of all inputs.
+    /// of all inputs; `are_oldest`: `is_base` would hold for every key between the inputs' first and last.
     pub fn new(
         input: C,
         snapshots: Vec<SequenceNumber>,
         range_deletes: Arc<RangeDeleteSet>,
         combiner: Option<Arc<dyn Combiner>>,
         is_base: B,
+        are_oldest: bool,
     ) -> Self {
         debug_assert!(snapshots.is_sorted());
         Self {
@@ -88,8 +95,10 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             range_deletes,
             combiner,
             is_base,
+            are_oldest,
             decided: None,
             on_input: false,
+            trailer: Trailer::OLDEST,
             queue: Vec::new(),
             key: Vec::new(),
             counters: StreamCounters::default(),
@@ -122,7 +131,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     pub fn trailer(&self) -> Trailer {
         match self.queue.last() {
             Some((trailer, _)) if !self.on_input => *trailer,
-            _ => self.input.trailer(),
+            _ => self.trailer,
         }
     }
 
@@ -196,14 +205,31 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
                     self.counters.dropped_tombstones += 1;
                     self.step()?;
                 }
-                Operation::Put | Operation::Delete | Operation::RangeDelete => {
-                    self.decided = Some(stripe);
-                    self.on_input = true;
-                    return Ok(true);
+                Operation::Put => {
+                    let kept_as = self.row_trailer(trailer.sequence(), stripe, self.input.key());
+                    return Ok(self.keep(stripe, kept_as));
                 }
+                Operation::Delete | Operation::RangeDelete => return Ok(self.keep(stripe, trailer)),
             }
         }
         Ok(false)
+    }
+
+    /// Hands out the input's entry where it stands.
+    #[inline]
+    fn keep(&mut self, stripe: usize, trailer: Trailer) -> bool {
+        self.decided = Some(stripe);
+        self.trailer = trailer;
+        self.on_input = true;
+        true
+    }
+
+    /// The trailer under which a row is kept; see step 6 of the module.
+    #[inline]
+    fn row_trailer(&self, sequence: SequenceNumber, stripe: usize, key: &[u8]) -> Trailer {
+        let orders_nothing =
+            self.are_oldest && stripe == 0 && self.range_deletes.covering(key, MAX_SEQUENCE_NUMBER).is_none();
+        Trailer::new(if orders_nothing { 0 } else { sequence }, Operation::Put)
     }
 
     /// The input stands on the newest operand of a stripe: folds the stripe and leaves the input behind its operands.
@@ -220,7 +246,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             let base = matches!(end, End::Base).then(|| self.input.value());
             let hides_older = base.is_some();
             if let Some(row) = combiner.apply(&self.key, base, &oldest_first)? {
-                self.queue.push((Trailer::new(newest.sequence(), Operation::Put), row));
+                self.queue.push((self.row_trailer(newest.sequence(), stripe, &self.key), row));
             } else if !hides_older {
                 return Ok(());
             } else if stripe > 0 || !(self.is_base)(&self.key) {

@@ -139,8 +139,10 @@ fn a_compaction_changes_no_row_at_any_live_snapshot() {
         let mut input = history.merged(&mut rng);
         input.seek_to_first().unwrap();
         let holds = |key: &[u8]| outside.iter().any(|e| e.0 == key);
-        let mut stream =
-            CompactionStream::new(input, snapshots.clone(), set.clone(), Some(history.combiner()), |key| !holds(key));
+        let are_oldest = outside.is_empty() && deletes_outside.is_empty();
+        let combiner: Option<Arc<dyn Combiner>> = Some(history.combiner());
+        let is_base = |key: &[u8]| !holds(key);
+        let mut stream = CompactionStream::new(input, snapshots.clone(), set.clone(), combiner, is_base, are_oldest);
         let mut kept = Vec::new();
         while stream.advance().unwrap() {
             kept.push((stream.key().to_vec(), stream.trailer(), stream.value().to_vec()));
@@ -168,10 +170,12 @@ fn without_snapshots_and_older_places_only_rows_remain() {
         let set = Arc::new(RangeDeleteSet::new(&history.deletes));
         let mut input = history.merged(&mut rng);
         input.seek_to_first().unwrap();
-        let mut stream = CompactionStream::new(input, vec![], set.clone(), Some(history.combiner()), |_| true);
+        let mut stream = CompactionStream::new(input, vec![], set.clone(), Some(history.combiner()), |_| true, true);
         let mut kept = Vec::new();
         while stream.advance().unwrap() {
-            assert_eq!(stream.trailer().operation(), Operation::Put, "seed {seed}");
+            let is_covered = set.covering(stream.key(), 1000).is_some();
+            let expected = if is_covered { stream.trailer().sequence() } else { 0 };
+            assert_eq!(stream.trailer(), Trailer::new(expected, Operation::Put), "seed {seed}");
             kept.push((stream.key().to_vec(), stream.value().to_vec()));
         }
         assert_eq!(kept, history.rows(1000).into_iter().collect::<Vec<_>>(), "seed {seed}");
@@ -231,7 +235,7 @@ fn a_row_that_an_operator_removed_does_not_come_back() {
         input.seek_to_first().unwrap();
         let combiner: Arc<dyn Combiner> = Arc::new(Remove);
         let set = Arc::new(RangeDeleteSet::default());
-        let mut stream = CompactionStream::new(input, snapshots.to_vec(), set, Some(combiner), |_| is_base);
+        let mut stream = CompactionStream::new(input, snapshots.to_vec(), set, Some(combiner), |_| is_base, false);
         let mut kept = Vec::new();
         while stream.advance().unwrap() {
             kept.push((stream.key()[0], stream.trailer().sequence(), stream.trailer().operation()));

@@ -4,7 +4,9 @@
 //! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
 //! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or with
 //!    read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when it is
-//!    entered. The window starts small after a seek and doubles, so that short scans read little.
+//!    entered. Where nobody asked for read-ahead the window starts small after a seek and grows by half each time, so
+//!    that short scans read little. From one cached block to the next there may be a link, which saves looking it up
+//!    ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both directions
 //! without being read (Kim, "snapshot filters", section V).
@@ -13,11 +15,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_cache::BlockKind;
+use mycelium_cache::{BlockKind, ChainedBlock};
 
 use crate::block::{BlockCursor, KeyBuffer, Step};
 use crate::compression::{Decompressor, STORED, exclusive, zeroed};
-use crate::index::Index;
+use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part, payload_of};
 use crate::writer::nanoseconds_since;
 
@@ -29,8 +31,8 @@ pub struct CursorOptions {
     pub snapshot: SequenceNumber,
     /// Whether blocks read are put into the cache.
     pub fill_cache: bool,
-    /// The most bytes read at once; 0 reads single blocks until the cursor has gone from one to the next, and then
-    /// grows by itself up to 256 KiB.
+    /// The bytes read at once, at most 64 MiB; 0 reads single blocks until the cursor has gone from one to the next, and
+    /// then grows by itself up to 256 KiB.
     pub read_ahead: usize,
 }
 
@@ -40,7 +42,7 @@ impl Default for CursorOptions {
     }
 }
 
-/// The first read after a seek, in bytes, with read-ahead.
+/// The first read from one block to the next after a seek, in bytes.
 const FIRST_WINDOW: usize = 16 << 10;
 /// Of the blocks read ahead one in so many is timed.
 const DECODE_SAMPLE: usize = 8;
@@ -64,15 +66,56 @@ pub struct SstCursor {
     index: Option<Arc<[u8]>>,
     current: usize,
     last_key: KeyBuffer,
+    chain: Chain,
     window: Window,
     decompressor: Decompressor,
     counters: ReadCounters,
 }
 
+/// Of so many blocks that are linked one is looked up all the same: the cache's policy is to know that they are used.
+const LOOKUP_SAMPLE: u32 = 16;
+
+/// The current block's place among the cached blocks.
+#[derive(Default, Debug)]
+struct Chain {
+    /// The current block, if it is cached.
+    current: Option<ChainedBlock>,
+    /// The one linked behind it, which the processor is fetching.
+    upcoming: Option<ChainedBlock>,
+    followed: u32,
+}
+
+impl Chain {
+    /// Goes to the block linked behind the current one.
+    #[inline]
+    fn follow(&mut self) -> Option<ChainedBlock> {
+        let upcoming = self.upcoming.take()?;
+        self.followed = self.followed.wrapping_add(1);
+        (!self.followed.is_multiple_of(LOOKUP_SAMPLE)).then_some(upcoming)
+    }
+
+    /// The cursor stands on `block`, and came from the one before it if `went_on`.
+    #[inline]
+    fn enter(&mut self, block: ChainedBlock, went_on: bool) {
+        if let Some(before) = self.current.take_if(|_| went_on) {
+            before.set_next(&block);
+        }
+        self.upcoming = block.next();
+        if let Some(upcoming) = &self.upcoming {
+            upcoming.prefetch();
+        }
+        self.current = Some(block);
+    }
+
+    fn leave(&mut self) {
+        (self.current, self.upcoming) = (None, None);
+    }
+}
+
 /// Blocks read ahead: `bytes[..len]` lie at `offset` of the file.
 #[derive(Default, Debug)]
 struct Window {
-    bytes: Arc<[u8]>,
+    bytes: Option<Arc<[u8]>>,
     offset: u64,
     len: usize,
     /// How much to read next time.
@@ -98,6 +141,7 @@ impl SstFile {
             index: None,
             current: 0,
             last_key: KeyBuffer::default(),
+            chain: Chain::default(),
             window: Window::default(),
             decompressor: Decompressor::default(),
             counters: ReadCounters::default(),
@@ -145,7 +189,7 @@ impl SstCursor {
     /// Ready for a seek: the index is there, the next window is small.
     fn begin_seek(&mut self) -> Result<()> {
         self.block.invalidate();
-        self.window.wanted = FIRST_WINDOW;
+        self.window.wanted = if self.options.read_ahead == 0 { FIRST_WINDOW } else { self.options.read_ahead };
         self.ensure_index()
     }
 
@@ -180,23 +224,49 @@ impl SstCursor {
         self.current = i;
         self.block.release();
         let entry = self.index().entry(i);
-        if self.window.find(entry.offset, entry.len).is_none() {
-            let most = match self.options.read_ahead {
-                0 if went_on => AUTOMATIC_WINDOW,
-                0 => {
-                    let fill = self.options.fill_cache;
-                    let bytes = self.file.block(entry, fill, &mut self.decompressor, &mut self.counters)?;
-                    return self.take_up(bytes, entry.offset);
-                }
-                most => most.min(MAX_WINDOW),
-            };
-            if let Some(bytes) = self.file.cache.get(self.file.cache_key(entry.offset)) {
-                self.counters.block_cache_hits += 1;
-                return self.take_up(bytes, entry.offset);
-            }
-            self.read_window(i, direction, most)?;
+        if self.window.find(entry.offset, entry.len).is_some() {
+            return self.load_from_window(entry, went_on);
         }
-        self.load_from_window(entry.offset, entry.len)
+        if let Some(cached) = self.cached(entry.offset, went_on) {
+            self.counters.block_cache_hits += 1;
+            return self.take_up_cached(cached, entry.offset, went_on);
+        }
+        let most = match self.options.read_ahead {
+            0 if went_on => AUTOMATIC_WINDOW,
+            0 => {
+                let bytes = self.file.read_block(entry, &mut self.decompressor, &mut self.counters)?;
+                return self.take_up_read(bytes, entry.offset, went_on);
+            }
+            most => most.min(MAX_WINDOW),
+        };
+        self.read_window(i, direction, most)?;
+        self.load_from_window(entry, went_on)
+    }
+
+    /// The block at `offset`, if it is cached.
+    fn cached(&mut self, offset: u64, went_on: bool) -> Option<ChainedBlock> {
+        let key = self.file.cache_key(offset);
+        if went_on && let Some(linked) = self.chain.follow() {
+            self.file.cache.count_linked(key);
+            return Some(linked);
+        }
+        self.file.cache.get_chained(key)
+    }
+
+    fn take_up_cached(&mut self, block: ChainedBlock, offset: u64, went_on: bool) -> Result<()> {
+        let bytes = Arc::clone(block.bytes());
+        self.chain.enter(block, went_on);
+        self.take_up(bytes, offset)
+    }
+
+    /// Takes up a block that was read and is to be cached, if the options say so.
+    fn take_up_read(&mut self, bytes: Arc<[u8]>, offset: u64, went_on: bool) -> Result<()> {
+        if !self.options.fill_cache {
+            self.chain.leave();
+            return self.take_up(bytes, offset);
+        }
+        let block = self.file.cache.insert(self.file.cache_key(offset), bytes, BlockKind::Data);
+        self.take_up_cached(block, offset, went_on)
     }
 
     /// Takes up a block that fills `bytes` but for the frame.
@@ -213,7 +283,7 @@ impl SstCursor {
     /// Reads blocks around block `i` into the window.
     fn read_window(&mut self, i: usize, direction: Direction, most: usize) -> Result<()> {
         let wanted = self.window.wanted.min(most) as u64;
-        self.window.wanted = self.window.wanted.saturating_mul(2).min(most);
+        self.window.wanted = (self.window.wanted + self.window.wanted / 2).min(most);
         let index = self.file.index_of(self.index.as_deref().unwrap_or_default());
         let (mut first, mut last) = (i, i);
         // A block that the snapshot filter will skip ends the window.
@@ -236,10 +306,9 @@ impl SstCursor {
         let len = usize::try_from(index.offset(last + 1) - offset).map_err(too_long)?;
         let window = &mut self.window;
         (window.offset, window.len) = (offset, 0);
-        if window.bytes.len() < len || Arc::get_mut(&mut window.bytes).is_none() {
-            window.bytes = zeroed(len.max(wanted as usize));
-        }
-        let target = exclusive(&mut window.bytes).get_mut(..len).unwrap_or_default();
+        let reusable = window.bytes.take_if(|bytes| bytes.len() >= len && Arc::get_mut(bytes).is_some());
+        let buffer = window.bytes.insert(reusable.unwrap_or_else(|| zeroed(len.max(wanted as usize))));
+        let target = exclusive(buffer).get_mut(..len).unwrap_or_default();
         let started = Instant::now();
         self.file.file.read_at(offset, target).map_err(|e| e.in_file(&self.file.path))?;
         self.counters.read_nanoseconds += nanoseconds_since(started);
@@ -252,23 +321,25 @@ impl SstCursor {
         Ok(())
     }
 
-    fn load_from_window(&mut self, offset: u64, len: u64) -> Result<()> {
+    fn load_from_window(&mut self, entry: IndexEntry, went_on: bool) -> Result<()> {
         let started = self.current.is_multiple_of(DECODE_SAMPLE).then(Instant::now);
-        self.decode_from_window(offset, len)?;
+        self.decode_from_window(entry.offset, entry.len, went_on)?;
         if let Some(started) = started {
             self.counters.decode_nanoseconds += nanoseconds_since(started) * DECODE_SAMPLE as u64;
         }
         Ok(())
     }
 
-    fn decode_from_window(&mut self, offset: u64, len: u64) -> Result<()> {
+    fn decode_from_window(&mut self, offset: u64, len: u64, went_on: bool) -> Result<()> {
         let cut_short = || Error::corruption("read-ahead fell short").at(offset).in_file(&self.file.path);
         let start = self.window.find(offset, len).ok_or_else(cut_short)?;
-        let framed = self.window.bytes.get(start..start + len as usize).ok_or_else(cut_short)?;
+        let window = self.window.bytes.as_ref().ok_or_else(cut_short)?;
+        let framed = window.get(start..start + len as usize).ok_or_else(cut_short)?;
         let (payload, kind) = self.file.check_block(framed, offset)?;
         let end = start + payload.len();
         if kind == STORED && !self.options.fill_cache {
-            let bytes = Arc::clone(&self.window.bytes);
+            let bytes = Arc::clone(window);
+            self.chain.leave();
             return self.take_up_range(bytes, start, end, offset);
         }
         let bytes = if kind == STORED {
@@ -277,10 +348,7 @@ impl SstCursor {
             let decompressed = self.decompressor.decompress(kind, payload);
             decompressed.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))?
         };
-        if self.options.fill_cache {
-            self.file.cache.insert(self.file.cache_key(offset), Arc::clone(&bytes), BlockKind::Data);
-        }
-        self.take_up(bytes, offset)
+        self.take_up_read(bytes, offset, went_on)
     }
 
     /// To the first entry of the first visible block from `i` on.

@@ -14,10 +14,9 @@
 
 use std::sync::Arc;
 
+use mycelium_base::prefetch::{CACHE_LINE as LINE, prefetch};
 use mycelium_base::{Error, Result};
 
-/// Bytes of a line.
-pub(crate) const LINE: usize = 64;
 const TAIL: usize = 5;
 const MAX_PROBES: u8 = 16;
 
@@ -47,31 +46,78 @@ fn next_probe(state: u32) -> u32 {
     state.wrapping_mul(0x9e37_79b9)
 }
 
-/// The payload of a filter over `hashes` (see [`mycelium_base::hash::hash_key`]). Empty without hashes or bits.
-pub fn build_filter(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
-    if hashes.is_empty() || bits_per_key == 0 {
-        return Vec::new();
+/// Hashes that a [`FilterBuilder`] keeps in one piece: 64 KiB.
+const PIECE: usize = 8192;
+
+/// Collects the hashes of a file's keys and makes the filter when their number is known.
+///
+/// They are kept in pieces: one growing vector of millions of hashes would take up to three times their memory while it
+/// moves, and leave holes behind.
+#[derive(Debug)]
+pub struct FilterBuilder {
+    bits_per_key: u32,
+    pieces: Vec<Vec<u64>>,
+    count: u64,
+}
+
+impl FilterBuilder {
+    /// A filter of `bits_per_key` (at most 64 count); none for 0.
+    pub fn new(bits_per_key: u32) -> Self {
+        Self { bits_per_key: bits_per_key.min(64), pieces: Vec::new(), count: 0 }
     }
-    let bits = hashes.len() as u64 * u64::from(bits_per_key.min(64));
-    let lines = bits.div_ceil(LINE as u64 * 8).min(u64::from(u32::MAX)) as u32;
-    let probes = probes_for(bits_per_key);
-    let mut words = vec![[0_u64; 8]; lines as usize];
-    for &hash in hashes {
-        let line = &mut words[line_of(hash, lines)];
-        let mut state = next_probe(hash as u32);
-        for _ in 0..probes {
-            let bit = state >> 23;
-            line[(bit >> 6) as usize & 7] |= 1 << (bit & 63);
-            state = next_probe(state);
+
+    /// Adds a key by its hash (see [`mycelium_base::hash::hash_key`]).
+    #[inline]
+    pub fn add(&mut self, hash: u64) {
+        if self.bits_per_key == 0 {
+            return;
         }
+        match self.pieces.last_mut() {
+            Some(piece) if piece.len() < PIECE => piece.push(hash),
+            _ => self.start_piece(hash),
+        }
+        self.count += 1;
     }
-    let mut out = Vec::with_capacity(words.len() * LINE + TAIL + crate::checksum::BLOCK_TRAILER_LEN);
-    for word in words.as_flattened() {
-        out.extend_from_slice(&word.to_le_bytes());
+
+    #[cold]
+    fn start_piece(&mut self, hash: u64) {
+        let mut piece = Vec::with_capacity(PIECE);
+        piece.push(hash);
+        self.pieces.push(piece);
     }
-    out.extend_from_slice(&lines.to_le_bytes());
-    out.push(probes);
-    out
+
+    /// About the filter's length in bytes.
+    #[inline]
+    pub fn estimated_len(&self) -> u64 {
+        self.count * u64::from(self.bits_per_key) / 8
+    }
+
+    /// The payload of the filter block. Empty without keys or bits.
+    pub fn finish(&self) -> Vec<u8> {
+        if self.count == 0 {
+            return Vec::new();
+        }
+        let bits = self.count * u64::from(self.bits_per_key);
+        let lines = bits.div_ceil(LINE as u64 * 8).min(u64::from(u32::MAX)) as u32;
+        let probes = probes_for(self.bits_per_key);
+        let mut words = vec![[0_u64; 8]; lines as usize];
+        for &hash in self.pieces.iter().flatten() {
+            let line = &mut words[line_of(hash, lines)];
+            let mut state = next_probe(hash as u32);
+            for _ in 0..probes {
+                let bit = state >> 23;
+                line[(bit >> 6) as usize & 7] |= 1 << (bit & 63);
+                state = next_probe(state);
+            }
+        }
+        let mut out = Vec::with_capacity(words.len() * LINE + TAIL + crate::checksum::BLOCK_TRAILER_LEN);
+        for word in words.as_flattened() {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&lines.to_le_bytes());
+        out.push(probes);
+        out
+    }
 }
 
 /// The shape of a filter, known once its block was parsed.
@@ -134,19 +180,6 @@ impl FilterShape {
     }
 }
 
-/// Asks the processor to load the cache line of `byte`.
-#[inline(always)]
-pub(crate) fn prefetch(byte: &u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, and the pointer comes from a reference anyway.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = byte;
-}
-
 /// A filter block in memory whose lines start on a cache line.
 #[derive(Clone, Debug)]
 pub(crate) struct AlignedBlock {
@@ -189,11 +222,17 @@ mod tests {
     use super::*;
     use mycelium_base::hash::hash_key;
 
+    fn build(hashes: &[u64], bits_per_key: u32) -> Vec<u8> {
+        let mut builder = FilterBuilder::new(bits_per_key);
+        hashes.iter().for_each(|&hash| builder.add(hash));
+        builder.finish()
+    }
+
     #[test]
     fn every_key_is_found_and_few_others_are() {
         for (bits, most_false) in [(1, 1000), (5, 160), (10, 18), (16, 3), (30, 1)] {
             let hashes: Vec<u64> = (0..20_000_u32).map(|i| hash_key(&i.to_be_bytes())).collect();
-            let payload = build_filter(&hashes, bits);
+            let payload = build(&hashes, bits);
             let shape = FilterShape::parse(&payload).unwrap();
             assert!(hashes.iter().all(|&hash| shape.may_contain(&payload, hash)));
             let others = (20_000..40_000_u32).map(|i| hash_key(&i.to_be_bytes()));
@@ -204,12 +243,12 @@ mod tests {
 
     #[test]
     fn nothing_to_filter_gives_no_filter() {
-        assert!(build_filter(&[], 10).is_empty() && build_filter(&[1], 0).is_empty());
+        assert!(build(&[], 10).is_empty() && build(&[1], 0).is_empty());
     }
 
     #[test]
     fn malformed_filters_are_refused() {
-        let payload = build_filter(&[1, 2, 3], 10);
+        let payload = build(&[1, 2, 3], 10);
         for len in 0..payload.len() {
             assert!(FilterShape::parse(&payload[..len]).is_err());
         }

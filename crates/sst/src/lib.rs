@@ -75,7 +75,7 @@ pub use block::{BlockBuilder, BlockCursor, BlockShape, RawEntry};
 pub use checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN, block_seed, open_block, seal_block};
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};
-pub use filter::{FilterShape, build_filter};
+pub use filter::{FilterBuilder, FilterShape};
 pub use footer::{BlockHandle, FOOTER_LEN, FORMAT_VERSION, Footer};
 pub use get::GetScratch;
 pub use index::{Index, IndexEntry, IndexShape};

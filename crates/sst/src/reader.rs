@@ -369,8 +369,9 @@ impl SstFile {
         Ok(bytes)
     }
 
+    /// The data block from the file, as [`SstFile::block`] gives it.
     #[inline(never)]
-    fn read_block(
+    pub(crate) fn read_block(
         &self,
         entry: IndexEntry,
         decompressor: &mut Decompressor,

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::block::{BlockBuilder, is_point_operation};
 use crate::checksum::{BLOCK_TRAILER_LEN, seal_block};
 use crate::compression::{Compression, Compressor, STORED};
-use crate::filter::build_filter;
+use crate::filter::FilterBuilder;
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{IndexBuilder, IndexEntry, common_prefix};
 use crate::properties::Properties;
@@ -39,7 +39,7 @@ const MAX_BLOCK_SIZE: usize = 64 << 20;
 pub struct SstWriterOptions {
     /// The file's number, which goes into every checksum.
     pub file_number: u64,
-    /// Blocks are finished before they exceed this many bytes, uncompressed.
+    /// Blocks are finished where their length, uncompressed, comes nearest to this many bytes.
     pub block_size: usize,
     /// Entries between two keys stored whole.
     pub restart_interval: usize,
@@ -133,7 +133,7 @@ pub struct SstWriter {
     /// The last finished block, whose separator is not known yet. `last_key` is its last key.
     pending: Option<IndexEntry>,
     index: IndexBuilder,
-    hashes: Vec<u64>,
+    filter: FilterBuilder,
     range_deletes: Vec<RangeDelete>,
     first_key: Option<Vec<u8>>,
     properties: Properties,
@@ -178,7 +178,7 @@ impl SstWriter {
             last_trailer: Trailer::OLDEST,
             pending: None,
             index: IndexBuilder::default(),
-            hashes: Vec::new(),
+            filter: FilterBuilder::new(options.filter_bits_per_key),
             range_deletes: Vec::new(),
             first_key: None,
             properties: Properties::default(),
@@ -194,14 +194,14 @@ impl SstWriter {
         let shared = common_prefix(&self.last_key, key);
         let same_key = shared == key.len() && shared == self.last_key.len() && self.first_key.is_some();
         self.check(key, trailer, value, shared, same_key)?;
-        if !self.block.is_empty() && self.block.len_with(key.len() - shared, value.len()) > self.options.block_size {
+        if self.ends_block(key.len() - shared, value.len()) {
             self.finish_block()?;
         }
         if self.pending.is_some() {
             self.note_separator(Some(key));
         }
         if !same_key && self.options.filter_bits_per_key > 0 {
-            self.hashes.push(hash_key(key));
+            self.filter.add(hash_key(key));
         }
         self.block.add(key, shared, same_key, trailer, value);
         self.properties.entry_count += 1;
@@ -253,8 +253,7 @@ impl SstWriter {
     /// Bytes of the data blocks so far, the unfinished one included, and of filter and index at most.
     #[inline]
     pub fn estimated_size(&self) -> u64 {
-        let filter = self.hashes.len() as u64 * u64::from(self.options.filter_bits_per_key) / 8;
-        self.offset() + self.block.len() as u64 + filter + self.index.estimated_len() as u64
+        self.offset() + self.block.len() as u64 + self.filter.estimated_len() + self.index.estimated_len() as u64
     }
 
     /// Where the time went so far.
@@ -282,6 +281,14 @@ impl SstWriter {
     #[inline]
     fn offset(&self) -> u64 {
         self.written + self.buffer.len() as u64
+    }
+
+    /// Whether the block is to be finished before an entry: with it, it would be further from its intended length.
+    #[inline]
+    fn ends_block(&self, unshared: usize, value_len: usize) -> bool {
+        let wanted = self.options.block_size;
+        let over = self.block.len_with(unshared, value_len).saturating_sub(wanted);
+        over > 0 && !self.block.is_empty() && over > wanted.saturating_sub(self.block.len())
     }
 
     fn finish_block(&mut self) -> Result<()> {
@@ -365,7 +372,7 @@ impl SstWriter {
         self.note_separator(None);
         let data_bytes = self.offset();
         let started = Instant::now();
-        let filter = build_filter(&self.hashes, self.options.filter_bits_per_key);
+        let filter = self.filter.finish();
         self.timings.filter = nanoseconds_since(started);
         let filter = self.put_part(&filter)?;
         let index = self.put_part(&self.index.encode(data_bytes)?)?;

@@ -17,7 +17,7 @@ use rand::{Rng, SeedableRng};
 
 fn small_file(compression: Compression) -> (Vec<u8>, Vec<Entry>) {
     let mut entries: Vec<Entry> = Vec::new();
-    for i in 0..30_u64 {
+    for i in 0..60_u64 {
         entries.push(put(format!("key{:03}", i / 2).as_bytes(), 90 - i, format!("value value {i}").as_bytes()));
     }
     entries.push((b"zed".to_vec(), Trailer::new(5, Operation::Delete), vec![]));

@@ -4,8 +4,10 @@
 //! Backward: decode the restart interval that ends before the current entry once, onto a stack, and pop from it; a whole
 //! block backward costs two decodes per entry.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
+use mycelium_base::prefetch::prefetch;
 use mycelium_base::{Result, SequenceNumber, Trailer};
 
 use super::format::{BlockShape, Found, RawEntry, bad_entry, prefetch_keys, search};
@@ -21,7 +23,7 @@ pub(crate) enum Step {
 /// A cursor over one data block (checked, uncompressed). Malformed entries give errors, never panics.
 #[derive(Debug)]
 pub struct BlockCursor {
-    bytes: Arc<[u8]>,
+    bytes: Held,
     shape: Option<BlockShape>,
     /// Where the current entry starts.
     at: usize,
@@ -34,6 +36,23 @@ pub struct BlockCursor {
     valid: bool,
     same_key: bool,
     before: Before,
+}
+
+/// How far ahead of a value, in bytes, memory is asked for at least.
+const AHEAD: usize = 384;
+
+/// The bytes of a block, or none. (An empty `Arc` is one static for all threads, whose reference count they would fight
+/// over.)
+#[derive(Debug)]
+struct Held(Option<Arc<[u8]>>);
+
+impl Deref for Held {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
 }
 
 /// Bytes copied at once in the fast path of [`KeyBuffer::set_suffix`].
@@ -117,7 +136,7 @@ impl BlockCursor {
     /// A cursor over no block.
     pub fn new() -> Self {
         Self {
-            bytes: Arc::default(),
+            bytes: Held(None),
             shape: None,
             at: 0,
             next: 0,
@@ -141,7 +160,7 @@ impl BlockCursor {
     ) -> Result<()> {
         self.release();
         self.shape = Some(BlockShape::parse(&bytes, start, end, sequence_override)?);
-        self.bytes = bytes;
+        self.bytes = Held(Some(bytes));
         Ok(())
     }
 
@@ -150,7 +169,7 @@ impl BlockCursor {
         self.valid = false;
         self.same_key = false;
         self.shape = None;
-        self.bytes = Arc::default();
+        self.bytes = Held(None);
         self.before.entries.clear();
     }
 
@@ -290,7 +309,14 @@ impl BlockCursor {
         self.value_len = entry.value_len;
         self.trailer = entry.trailer;
         self.same_key = same_key;
+        self.prefetch_value_after();
         Step::Moved
+    }
+
+    /// Asks the processor for the value after this one, or one as far ahead among short values.
+    #[inline(always)]
+    fn prefetch_value_after(&self) {
+        prefetch(self.bytes.as_ptr().wrapping_add(self.value + self.value_len.max(AHEAD)));
     }
 
     #[cold]
@@ -373,6 +399,7 @@ impl BlockCursor {
         self.value_len = entry.value_len;
         self.trailer = entry.trailer;
         self.same_key = false;
+        self.prefetch_value_after();
         self.valid = true;
         Ok(true)
     }

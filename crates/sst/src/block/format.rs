@@ -30,9 +30,9 @@ use std::cmp::Ordering;
 
 use mycelium_base::coding::get_varint;
 use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
 
-use crate::filter::{LINE as CACHE_LINE, prefetch};
 use crate::index::common_prefix;
 
 pub(crate) const HEADER_LEN: usize = 32;
@@ -41,8 +41,9 @@ pub(crate) const FLAG_UNIQUE_KEYS: u8 = 2;
 pub(crate) const OPERATION_SHIFT: u32 = 4;
 pub(crate) const RESTART_LEN: usize = 8;
 
-/// Bytes that the fast path of `decode` reads at once: three one-byte varints, operation and sequence number.
-const FAST_WINDOW: usize = 11;
+/// Bytes that the fast path of `decode` reads at once: varints of one, one and up to two bytes, operation and sequence
+/// number.
+const FAST_WINDOW: usize = 12;
 
 /// The checked header of a block, as positions in the bytes that hold the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -223,11 +224,19 @@ impl BlockShape {
     /// the hot path takes up the slow path apart, so that the entry stays in registers.
     #[inline(always)]
     pub(crate) fn decode_fast(&self, bytes: &[u8], at: usize) -> Option<RawEntry> {
-        let &[a, b, c, raw @ ..] = bytes.get(at..)?.first_chunk::<FAST_WINDOW>()?;
-        if (a | b | c) & 0x80 != 0 {
+        let &[a, b, c, d, raw @ ..] = bytes.get(at..)?.first_chunk::<FAST_WINDOW>()?;
+        if (a | b) & 0x80 != 0 {
             return None;
         }
-        self.complete((usize::from(a), usize::from(b), usize::from(c)), at + 3, u64::from_le_bytes(raw))
+        let raw = u64::from_le_bytes(raw);
+        if c & 0x80 == 0 {
+            let raw = raw << 8 | u64::from(d);
+            return self.complete((usize::from(a), usize::from(b), usize::from(c)), at + 3, raw);
+        }
+        // A second byte of 0 would be a longer form than needed, one above 0x7f announces a third.
+        let value_len = usize::from(c & 0x7f) | usize::from(d) << 7;
+        (1..0x80).contains(&d).then_some(())?;
+        self.complete((usize::from(a), usize::from(b), value_len), at + 4, raw)
     }
 
     #[inline(never)]

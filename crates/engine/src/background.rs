@@ -8,15 +8,15 @@
 //!    meanwhile writers that need it get the error. Any other failure latches the database read-only.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mycelium_base::{Error, ErrorKind, FileKind, Result};
-use parking_lot::{Condvar, Mutex};
 
 use crate::database::Inner;
 use crate::events::Event;
 use crate::options::Background;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex};
 
 /// Wakes threads that wait for work and threads that wait for its results.
 #[derive(Default)]
@@ -54,6 +54,25 @@ impl Inner {
     /// Runs the most urgent job, if there is one.
     pub(crate) fn step(&self) -> Result<bool> {
         self.run_job(Role::Everything)
+    }
+
+    /// Runs a job, or waits for one that another thread is at. `false` if there is neither.
+    pub(crate) fn step_or_wait(&self) -> Result<bool> {
+        let seen = *self.signals.changes.lock();
+        if self.step()? {
+            return Ok(true);
+        }
+        if !self.is_working() && *self.signals.changes.lock() == seen {
+            return Ok(false);
+        }
+        self.wait_for_progress(Duration::from_millis(100));
+        Ok(true)
+    }
+
+    /// Whether a thread is at a job.
+    fn is_working(&self) -> bool {
+        let core = self.core.lock();
+        core.flushing || core.busy.job_count() > 0 || self.removal.try_lock().is_none()
     }
 
     fn run_job(&self, role: Role) -> Result<bool> {
@@ -117,7 +136,7 @@ impl Inner {
             return Ok(());
         }
         if self.options.background == Background::Manual {
-            while self.step()? {}
+            while self.step_or_wait()? {}
             return Ok(());
         }
         loop {
@@ -131,13 +150,8 @@ impl Inner {
     }
 
     fn is_idle(&self) -> bool {
-        {
-            let core = self.core.lock();
-            if !core.generations.is_empty() || core.busy.job_count() > 0 {
-                return false;
-            }
-        }
-        self.graveyard.is_empty() && !self.has_compaction_work()
+        let nothing_waits = self.core.lock().generations.is_empty() && self.graveyard.is_empty();
+        nothing_waits && !self.is_working() && !self.has_compaction_work()
     }
 
     fn run_thread(inner: &Self, role: Role) {

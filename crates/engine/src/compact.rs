@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use mycelium_base::{
@@ -22,13 +21,14 @@ use mycelium_manifest::{FileMeta, KeyRange, Version, VersionEdit};
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{Compression, CursorOptions, LevelCursor};
 use mycelium_vfs::WritableFile;
-use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Background, Policy, TableOptions, for_level};
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
 use crate::tree::Tree;
 use crate::write::Throttle;

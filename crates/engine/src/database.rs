@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
@@ -10,7 +9,6 @@ use mycelium_encoding::Schema;
 use mycelium_manifest::{FileMeta, KeyRange, Manifest, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::background::{RateLimiter, Signals, Threads};
 use crate::batch::WriteBatch;
@@ -19,6 +17,8 @@ use crate::events::Event;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, TableOptions};
 use crate::snapshot::{Snapshot, SnapshotRegistry};
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::{Table, TableDefinition, TableShared};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::CommitQueue;
@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) commits: CommitQueue,
     /// `None` in a database opened read-only.
-    manifest: Mutex<Option<Manifest>>,
+    manifest: Option<Mutex<Manifest>>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
@@ -67,7 +67,7 @@ pub(crate) struct Recovered {
     pub(crate) lock: Option<Box<dyn FileLock>>,
 }
 
-static IDENTITIES: AtomicU64 = AtomicU64::new(1);
+static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 impl Inner {
     pub(crate) fn new(options: Options, parts: Recovered) -> Self {
@@ -79,7 +79,7 @@ impl Inner {
             options,
             cache: parts.cache,
             commits: parts.commits,
-            manifest: Mutex::new(parts.manifest),
+            manifest: parts.manifest.map(Mutex::new),
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -137,9 +137,9 @@ impl Inner {
     }
 
     /// The manifest, locked: whoever holds it is the only one to change versions.
-    pub(crate) fn manifest(&self) -> Result<MappedMutexGuard<'_, Manifest>> {
-        MutexGuard::try_map(self.manifest.lock(), Option::as_mut)
-            .map_err(|_| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))
+    pub(crate) fn manifest(&self) -> Result<MutexGuard<'_, Manifest>> {
+        let manifest = self.manifest.as_ref();
+        Ok(manifest.ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))?.lock())
     }
 
     #[inline]

@@ -8,7 +8,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use mycelium_base::{FileKind, FileNumber, Result, TableId};
@@ -18,12 +17,13 @@ use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
 use mycelium_vfs::WritableFile;
-use parking_lot::MutexGuard;
 
 use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::options::{TableOptions, for_level};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
 use crate::tree::OpenFile;
 use crate::write::Writer;

@@ -15,7 +15,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
 use mycelium_base::{Error, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer};
@@ -24,11 +23,12 @@ use mycelium_encoding::BatchRows;
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
-use parking_lot::MutexGuard;
 
 use crate::database::Inner;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Policy, TableOptions};
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
 use crate::write::Writer;
 

@@ -1,14 +1,13 @@
 //! Metrics: counters kept while the engine works, and a snapshot of them together with the state of the tree.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_cache::CacheStats;
 use mycelium_compaction::job::StageTimes;
 use mycelium_merge::StreamCounters;
-use parking_lot::Mutex;
 
 use crate::database::{Database, Inner};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since the database was opened.
 #[derive(Default)]

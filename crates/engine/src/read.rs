@@ -31,7 +31,7 @@ impl Inner {
     #[inline]
     pub(crate) fn read_sequence(&self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
         match snapshot {
-            None => Ok(self.visible.load(std::sync::atomic::Ordering::Acquire)),
+            None => Ok(self.visible.load(crate::sync::atomic::Ordering::Acquire)),
             Some(snapshot) if snapshot.belongs_to(&self.snapshots) => Ok(snapshot.sequence()),
             Some(_) => Err(Error::invalid("the snapshot belongs to another database")),
         }

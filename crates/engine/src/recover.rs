@@ -13,7 +13,6 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result, TableId};
 use mycelium_cache::BlockCache;
@@ -26,6 +25,7 @@ use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
 use crate::options::Options;
+use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::{CommitQueue, Writer, insert_entry};

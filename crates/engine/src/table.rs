@@ -1,7 +1,6 @@
 //! Tables: what a user holds, and the state that reads take without a lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
@@ -15,6 +14,7 @@ use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::iterator::TableIterator;
 use crate::options::{Durability, ReadOptions, TableOptions};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tree::Tree;
 
 /// What the manifest keeps of a table, in bytes: `version 1 | has schema u8 | schema | options`.

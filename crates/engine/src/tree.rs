@@ -5,12 +5,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mycelium_base::FileNumber;
 use mycelium_manifest::{FileMeta, Version};
 use mycelium_sst::SstFile;
-use parking_lot::Mutex;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Files to remove, filled when the last reader of an obsolete file goes.
 #[derive(Debug, Default)]

@@ -16,7 +16,6 @@
 //! generation flushed, so that no later write can survive a crash that they do not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mycelium_base::{
@@ -24,12 +23,13 @@ use mycelium_base::{
 };
 use mycelium_memtable::MemtableWriter;
 use mycelium_wal::{SegmentHeader, SegmentWriter};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::batch::{Operations, WriteBatch, encode_head};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
 use crate::options::{Background, Durability};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::Table;
 
 /// Everything that only the holder of the commit lock touches.
@@ -429,7 +429,7 @@ impl Inner {
             }
             self.check_writable()?;
             if self.options.background == Background::Manual {
-                if !self.step()? && !ready(self) {
+                if !self.step_or_wait()? && !ready(self) {
                     return Err(Error::new(ErrorKind::NoSpace, "no background work can make room for the write"));
                 }
             } else {

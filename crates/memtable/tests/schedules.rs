@@ -93,11 +93,11 @@ fn walk(memtable: &Arc<Memtable>, snapshot: u64, forwards: bool) {
 #[test]
 fn published_entries_are_found_under_random_schedules() {
     shuttle::check_random(scenario, SCHEDULES / 2);
-    println!("{} random schedules", SCHEDULES / 2);
+    println!("schedules: {}, failures: 0", SCHEDULES / 2);
 }
 
 #[test]
 fn published_entries_are_found_under_schedules_of_few_preemptions() {
     shuttle::check_pct(scenario, SCHEDULES / 2, 3);
-    println!("{} schedules of at most 3 preemptions", SCHEDULES / 2);
+    println!("schedules: {}, failures: 0", SCHEDULES / 2);
 }

@@ -11,7 +11,6 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use lz4_flex::block::CompressTable;
 use mycelium_base::{Error, Result};
 
 use crate::checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN};
@@ -54,7 +53,7 @@ pub(crate) struct Compressor {
 
 enum Kind {
     Stored,
-    Lz4(CompressTable),
+    Lz4,
     Zstd(zstd::bulk::Compressor<'static>),
 }
 
@@ -62,7 +61,7 @@ impl Compressor {
     pub(crate) fn new(compression: Compression) -> Result<Self> {
         let kind = match compression {
             Compression::None => Kind::Stored,
-            Compression::Lz4 => Kind::Lz4(CompressTable::small()),
+            Compression::Lz4 => Kind::Lz4,
             Compression::Zstd(level) => {
                 if !(1..=22).contains(&level) {
                     return Err(Error::invalid(format!("Zstandard has levels 1 to 22, not {level}")));
@@ -81,7 +80,7 @@ impl Compressor {
     pub(crate) fn compress<'a>(&'a mut self, block: &'a [u8]) -> Result<(u8, &'a [u8])> {
         let (kind, bound) = match &self.kind {
             Kind::Stored => return Ok((STORED, block)),
-            Kind::Lz4(_) => (LZ4, lz4_flex::block::get_maximum_output_size(block.len())),
+            Kind::Lz4 => (LZ4, lz4::block::compress_bound(block.len()).map_err(failed)?),
             Kind::Zstd(_) => (ZSTD, zstd::zstd_safe::compress_bound(block.len())),
         };
         let Ok(block_len) = u32::try_from(block.len()) else {
@@ -94,7 +93,7 @@ impl Compressor {
         let output = &mut self.buffer[4..];
         let len = match &mut self.kind {
             Kind::Stored => return Ok((STORED, block)),
-            Kind::Lz4(table) => lz4_flex::block::compress_into_with_table(block, output, table).map_err(failed)?,
+            Kind::Lz4 => lz4::block::compress_to_buffer(block, None, false, output).map_err(failed)?,
             Kind::Zstd(context) => context.compress_to_buffer(block, output).map_err(failed)?,
         };
         if 4 + len > block.len() - block.len() / 8 {
@@ -130,7 +129,8 @@ impl Decompressor {
             // LZ4 cannot shrink a block by more than 255, so that this bounds the allocation by the bytes there.
             LZ4 if len / 255 <= compressed.len() => {
                 let mut out = zeroed(len + BLOCK_TRAILER_LEN);
-                let found = lz4_flex::block::decompress_into(compressed, &mut exclusive(&mut out)[..len]);
+                let size = i32::try_from(len).map_err(malformed)?;
+                let found = lz4::block::decompress_to_buffer(compressed, Some(size), &mut exclusive(&mut out)[..len]);
                 expect_len(len, found.map_err(malformed)?)?;
                 Ok(out)
             }

@@ -35,18 +35,18 @@ mod validate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_merge::Lookup;
-use parking_lot::Mutex;
 
 use crate::batch::{Operations, WriteBatch};
 use crate::database::{Database, Inner};
 use crate::options::{Durability, ReadOptions};
 use crate::snapshot::Snapshot;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 use crate::table::Table;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
@@ -86,7 +86,7 @@ const OPERATION_OVERHEAD: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Savepoint(u64);
 
-static SAVEPOINTS: AtomicU64 = AtomicU64::new(1);
+static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// What a transaction wrote to one table.
 struct TableWrites {

@@ -1,8 +1,8 @@
 //! Chains: a cached block knows the block after it.
 //!
 //! A scan over cached blocks would look each up: a hash bucket, an entry and the block's reference count, each a cache
-//! miss that waits for the one before. So a reader that went from one block to the next links them, and later readers
-//! follow the link, fetching the block after the next into the processor's cache meanwhile.
+//! miss that waits for the one before. So a reader that went from one cached block to the next links them, and later
+//! readers follow the link, fetching the block after the next into the processor's cache meanwhile.
 //!
 //! A link does not keep the block behind it alive: it ends where that block was evicted.
 
@@ -24,8 +24,11 @@ const COUNTS_LEN: usize = 2 * size_of::<usize>();
 /// use mycelium_cache::{BlockCache, BlockKind, CacheKey};
 ///
 /// let cache = BlockCache::new(1 << 20);
-/// let insert = |offset| cache.insert(CacheKey { file: 1, offset }, vec![7; 100].into(), BlockKind::Data);
-/// let (first, second) = (insert(0), insert(100));
+/// for offset in [0, 100] {
+///     cache.insert(CacheKey { file: 1, offset }, vec![7; 100].into(), BlockKind::Data);
+/// }
+/// let chained = |offset| cache.get_chained(CacheKey { file: 1, offset });
+/// let (first, second) = (chained(0).expect("cached"), chained(100).expect("cached"));
 /// assert!(first.next().is_none());
 /// first.set_next(&second);
 /// assert_eq!(first.next().map(|block| block.bytes().len()), Some(100));

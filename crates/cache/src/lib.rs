@@ -30,7 +30,9 @@ pub use stats::CacheStats;
 use stats::Counters;
 
 /// What one cached block costs beyond its bytes: the key, the links and the reference counts.
-const ENTRY_OVERHEAD: u64 = 152;
+const ENTRY_OVERHEAD: u64 = 104;
+/// What a block's link costs, once it has one.
+const LINK_OVERHEAD: u64 = 64;
 /// Shards smaller than this could not hold the index or filter block of a large file.
 const MIN_SHARD_BYTES: u64 = 4 << 20;
 const MAX_SHARDS: u64 = 64;
@@ -68,7 +70,8 @@ pub enum BlockKind {
 #[derive(Clone, Debug)]
 struct CachedBlock {
     bytes: Arc<[u8]>,
-    chained: ChainedBlock,
+    /// Made when a reader wants to go on from the block: most blocks are never scanned twice.
+    chained: Option<ChainedBlock>,
     kind: BlockKind,
 }
 
@@ -130,7 +133,20 @@ impl BlockCache {
     pub fn get_chained(&self, key: CacheKey) -> Option<ChainedBlock> {
         let found = self.blocks.get(&key);
         self.counters.count_lookup(key, found.is_some());
-        found.map(|block| block.chained)
+        let block = found?;
+        Some(block.chained.clone().unwrap_or_else(|| self.chain(key, block)))
+    }
+
+    /// Gives a cached block a link.
+    fn chain(&self, key: CacheKey, block: CachedBlock) -> ChainedBlock {
+        let chained = ChainedBlock::new(Arc::clone(&block.bytes));
+        let block = CachedBlock { chained: Some(chained.clone()), ..block };
+        self.counters.count_insert(&block);
+        if let Err((_, block)) = self.blocks.replace(key, block, true) {
+            // It was evicted meanwhile.
+            self.counters.count_eviction(&block);
+        }
+        chained
     }
 
     /// Counts a block that was found by a link.
@@ -141,12 +157,10 @@ impl BlockCache {
 
     /// Caches a block, evicting others as needed; takes the place of one that is there already. A block larger than a
     /// shard (capacity / 64, at least 4 MiB or the capacity) is not cached.
-    pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) -> ChainedBlock {
-        let chained = ChainedBlock::new(Arc::clone(&bytes));
-        let block = CachedBlock { bytes, chained: chained.clone(), kind };
+    pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) {
+        let block = CachedBlock { bytes, chained: None, kind };
         self.counters.count_insert(&block);
         self.blocks.insert(key, block);
-        chained
     }
 
     /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would
@@ -176,21 +190,30 @@ struct ByBytes;
 impl Weighter<CacheKey, CachedBlock> for ByBytes {
     #[inline]
     fn weight(&self, _key: &CacheKey, block: &CachedBlock) -> u64 {
-        block.bytes.len() as u64 + ENTRY_OVERHEAD
+        block.bytes.len() as u64 + ENTRY_OVERHEAD + if block.chained.is_some() { LINK_OVERHEAD } else { 0 }
     }
 }
 
 #[derive(Clone, Debug)]
 struct CountEvictions(Arc<Counters>);
 
+/// Blocks evicted by one call, mostly one; freed after the shard's lock is.
+#[derive(Default)]
+struct Evicted {
+    first: Option<CachedBlock>,
+    others: Vec<CachedBlock>,
+}
+
 impl Lifecycle<CacheKey, CachedBlock> for CountEvictions {
-    /// Evicted blocks are freed after the shard's lock is.
-    type RequestState = Vec<CachedBlock>;
+    type RequestState = Evicted;
 
     #[inline]
     fn on_evict(&self, state: &mut Self::RequestState, _key: CacheKey, block: CachedBlock) {
         self.0.count_eviction(&block);
-        state.push(block);
+        match &mut state.first {
+            Some(_) => state.others.push(block),
+            none => *none = Some(block),
+        }
     }
 }
 

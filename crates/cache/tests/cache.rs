@@ -59,9 +59,14 @@ fn bytes_are_counted_by_kind_and_once() {
 fn a_link_keeps_no_block_in_memory() {
     let cache = BlockCache::new(64 << 10);
     let key = |offset| CacheKey { file: 1, offset };
-    let first = cache.insert(key(0), block(1, 0, 1000), BlockKind::Data);
-    first.set_next(&cache.insert(key(1), block(1, 1, 1000), BlockKind::Data));
+    for offset in [0, 1] {
+        cache.insert(key(offset), block(1, offset, 1000), BlockKind::Data);
+    }
+    let first = cache.get_chained(key(0)).unwrap();
+    first.set_next(&cache.get_chained(key(1)).unwrap());
     assert_eq!(first.next().map(|next| next.bytes().clone()), Some(block(1, 1, 1000)));
+    assert_eq!(cache.get_chained(key(0)).unwrap().next().map(|next| next.bytes().len()), Some(1000));
+    assert_eq!(cache.stats().data_bytes, 2000);
     cache.insert(key(1), block(1, 1, 1000), BlockKind::Data);
     assert!(first.next().is_none());
 }
@@ -112,7 +117,7 @@ fn threads_share_it() {
                     let key = CacheKey { file: 1, offset: random.random_range(0..2000) };
                     match cache.get(key) {
                         Some(bytes) => assert_eq!(bytes, block(1, key.offset, 1000)),
-                        None => drop(cache.insert(key, block(1, key.offset, 1000), BlockKind::Data)),
+                        None => cache.insert(key, block(1, key.offset, 1000), BlockKind::Data),
                     }
                     if random.random_range(0..100) == 0 {
                         assert!(cache.reserve(1000).is_some());

@@ -225,7 +225,7 @@ impl SstCursor {
         self.block.release();
         let entry = self.index().entry(i);
         if self.window.find(entry.offset, entry.len).is_some() {
-            return self.load_from_window(entry, went_on);
+            return self.load_from_window(entry);
         }
         if let Some(cached) = self.cached(entry.offset, went_on) {
             self.counters.block_cache_hits += 1;
@@ -235,12 +235,12 @@ impl SstCursor {
             0 if went_on => AUTOMATIC_WINDOW,
             0 => {
                 let bytes = self.file.read_block(entry, &mut self.decompressor, &mut self.counters)?;
-                return self.take_up_read(bytes, entry.offset, went_on);
+                return self.take_up_read(bytes, entry.offset);
             }
             most => most.min(MAX_WINDOW),
         };
         self.read_window(i, direction, most)?;
-        self.load_from_window(entry, went_on)
+        self.load_from_window(entry)
     }
 
     /// The block at `offset`, if it is cached.
@@ -259,14 +259,13 @@ impl SstCursor {
         self.take_up(bytes, offset)
     }
 
-    /// Takes up a block that was read and is to be cached, if the options say so.
-    fn take_up_read(&mut self, bytes: Arc<[u8]>, offset: u64, went_on: bool) -> Result<()> {
-        if !self.options.fill_cache {
-            self.chain.leave();
-            return self.take_up(bytes, offset);
+    /// Takes up a block that was read, and caches it if the options say so.
+    fn take_up_read(&mut self, bytes: Arc<[u8]>, offset: u64) -> Result<()> {
+        self.chain.leave();
+        if self.options.fill_cache {
+            self.file.cache.insert(self.file.cache_key(offset), Arc::clone(&bytes), BlockKind::Data);
         }
-        let block = self.file.cache.insert(self.file.cache_key(offset), bytes, BlockKind::Data);
-        self.take_up_cached(block, offset, went_on)
+        self.take_up(bytes, offset)
     }
 
     /// Takes up a block that fills `bytes` but for the frame.
@@ -321,16 +320,16 @@ impl SstCursor {
         Ok(())
     }
 
-    fn load_from_window(&mut self, entry: IndexEntry, went_on: bool) -> Result<()> {
+    fn load_from_window(&mut self, entry: IndexEntry) -> Result<()> {
         let started = self.current.is_multiple_of(DECODE_SAMPLE).then(Instant::now);
-        self.decode_from_window(entry.offset, entry.len, went_on)?;
+        self.decode_from_window(entry.offset, entry.len)?;
         if let Some(started) = started {
             self.counters.decode_nanoseconds += nanoseconds_since(started) * DECODE_SAMPLE as u64;
         }
         Ok(())
     }
 
-    fn decode_from_window(&mut self, offset: u64, len: u64, went_on: bool) -> Result<()> {
+    fn decode_from_window(&mut self, offset: u64, len: u64) -> Result<()> {
         let cut_short = || Error::corruption("read-ahead fell short").at(offset).in_file(&self.file.path);
         let start = self.window.find(offset, len).ok_or_else(cut_short)?;
         let window = self.window.bytes.as_ref().ok_or_else(cut_short)?;
@@ -348,7 +347,7 @@ impl SstCursor {
             let decompressed = self.decompressor.decompress(kind, payload);
             decompressed.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))?
         };
-        self.take_up_read(bytes, offset, went_on)
+        self.take_up_read(bytes, offset)
     }
 
     /// To the first entry of the first visible block from `i` on.

@@ -84,6 +84,16 @@ impl Stepped {
         Ok(())
     }
 
+    fn level0_runs(&self) -> usize {
+        let metrics = self.database.metrics();
+        metrics
+            .tables
+            .iter()
+            .flat_map(|table| &table.levels)
+            .find(|level| level.level == 0)
+            .map_or(0, |level| level.runs)
+    }
+
     fn run_all(&self) -> Result<()> {
         while self.database.step()? {}
         Ok(())

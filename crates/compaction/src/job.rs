@@ -202,11 +202,14 @@ impl Outputs {
         self.elapsed + self.writer.as_ref().map_or(0, |(_, writer)| writer.timings().total())
     }
 
-    /// The stages of a job that took `total`.
+    /// The stages of a job that took `total`. Estimates share at most what the measured stages leave of it: a sample that
+    /// another process interrupted counts many times over.
     fn stages_of(&self, total: u64) -> StageTimes {
         let s = self.stages;
-        let known = s.read + s.decode + s.encode + s.compress + s.filter + s.write + self.waiting;
-        StageTimes { merge: total.saturating_sub(known), total, ..s }
+        let left = total.saturating_sub(s.read + s.compress + s.filter + s.write + self.waiting);
+        let shrink = (left as f64 / (s.decode + s.encode).max(1) as f64).min(1.0);
+        let [decode, encode] = [s.decode, s.encode].map(|estimate| (estimate as f64 * shrink) as u64);
+        StageTimes { decode, encode, merge: left.saturating_sub(decode + encode), total, ..s }
     }
 
     /// Tells the context of bytes written.

@@ -32,7 +32,7 @@ fn threads_agree_under_every_drawn_schedule() {
     let mut all = 0;
     for (package, target, least) in [
         ("mycelium-memtable", &["--test", "schedules"][..], 10_000),
-        ("mycelium-engine", &["--lib"], 10_000),
+        ("mycelium-engine", &["--lib", "schedules"], 10_000),
         ("mycelium-engine", &["--test", "schedules"], 100_000),
     ] {
         let ran = schedules(&run(package, target));

@@ -131,7 +131,8 @@ impl CompactionPlan {
         self.inputs.first().map_or(self.output_level, |input| input.level)
     }
 
-    /// Whether no older data lie below any key of the plan, so that every delete that no snapshot needs can go.
+    /// Whether no older data lie below any key of the plan, so that every delete that no snapshot needs can go, and rows
+    /// need no sequence numbers any more.
     pub fn are_oldest(&self) -> bool {
         self.older.is_empty()
     }

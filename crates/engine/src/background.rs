@@ -62,17 +62,20 @@ impl Inner {
         if self.step()? {
             return Ok(true);
         }
-        if !self.is_working() && *self.signals.changes.lock() == seen {
-            return Ok(false);
+        let is_working = self.core.lock().is_working() || self.is_removing();
+        let mut changes = self.signals.changes.lock();
+        if *changes != seen {
+            return Ok(true);
         }
-        self.wait_for_progress(Duration::from_millis(100));
-        Ok(true)
+        if is_working {
+            self.signals.changed.wait_for(&mut changes, Duration::from_millis(100));
+        }
+        Ok(is_working)
     }
 
-    /// Whether a thread is at a job.
-    fn is_working(&self) -> bool {
-        let core = self.core.lock();
-        core.flushing || core.busy.job_count() > 0 || self.removal.try_lock().is_none()
+    /// Whether a thread is removing files, which have left the graveyard then.
+    fn is_removing(&self) -> bool {
+        self.removal.try_lock().is_none()
     }
 
     fn run_job(&self, role: Role) -> Result<bool> {
@@ -150,8 +153,14 @@ impl Inner {
     }
 
     fn is_idle(&self) -> bool {
-        let nothing_waits = self.core.lock().generations.is_empty() && self.graveyard.is_empty();
-        nothing_waits && !self.is_working() && !self.has_compaction_work()
+        {
+            let core = self.core.lock();
+            if !core.generations.is_empty() || core.is_working() {
+                return false;
+            }
+        }
+        // In this order: a job lets its inputs go before it counts as done, and a removal begins before it takes them.
+        self.graveyard.is_empty() && !self.is_removing() && !self.has_compaction_work()
     }
 
     fn run_thread(inner: &Self, role: Role) {

@@ -47,6 +47,11 @@ impl Core {
         }
     }
 
+    /// Whether a thread is at a flush or a compaction.
+    pub(crate) fn is_working(&self) -> bool {
+        self.flushing || self.busy.job_count() > 0
+    }
+
     /// A new memtable; the more tables there are, the smaller its filter.
     pub(crate) fn new_memtable(&self) -> (MemtableWriter, Arc<Memtable>) {
         Memtable::new(MemtableOptions { filter_bytes: self.filter_bytes / self.tables.len().max(1) })

@@ -53,7 +53,7 @@ impl SstFile {
                 counters.blocks_skipped_by_snapshot += 1;
             } else {
                 let entry = index.entry(i);
-                let block = self.block(entry, true, &mut scratch.decompressor, counters)?;
+                let block = self.block(entry, &mut scratch.decompressor, counters)?;
                 let done = self
                     .visit_block(&block, key, snapshot, visit)
                     .map_err(|e| malformed_part(&self.path, "data block", entry.offset, e))?;

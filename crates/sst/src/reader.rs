@@ -354,7 +354,6 @@ impl SstFile {
     pub(crate) fn block(
         &self,
         entry: IndexEntry,
-        fill_cache: bool,
         decompressor: &mut Decompressor,
         counters: &mut ReadCounters,
     ) -> Result<Arc<[u8]>> {
@@ -363,9 +362,7 @@ impl SstFile {
             return Ok(bytes);
         }
         let bytes = self.read_block(entry, decompressor, counters)?;
-        if fill_cache {
-            self.cache.insert(self.cache_key(entry.offset), bytes.clone(), BlockKind::Data);
-        }
+        self.cache.insert(self.cache_key(entry.offset), bytes.clone(), BlockKind::Data);
         Ok(bytes)
     }
 

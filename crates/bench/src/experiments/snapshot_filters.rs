@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use mycelium_engine::{Durability, ReadCounters, ReadOptions, Snapshot, TableOptions};
+use mycelium_engine::{Durability, Options, ReadCounters, ReadOptions, Snapshot, TableOptions};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,6 @@ const VALUE_LEN: usize = 1024;
 const TURNS: u64 = 8;
 const AGES: [f64; 3] = [0.5, 1.0, 4.0];
 const HEADLINE_AGE: f64 = 1.0;
-/// Level-0 runs at which writers are slowed: the engine's default, and RocksDB's.
-const SLOWDOWN_LEVEL0_RUNS: usize = 20;
 /// The table's bytes over the cache's. The paper has RocksDB's default cache of 8 MiB beside 100 GB, which is next to none,
 /// and indexes and filters outside it; ours must hold these, which are a hundredth of the table, and no more than that.
 const CACHE_SHARE: u64 = 40;
@@ -235,7 +233,7 @@ impl<'a> Pair<'a> {
                 let (key, value) = draw(version);
                 tree.put(&key, &value)?;
             }
-            while tree.level0_runs() + 1 < SLOWDOWN_LEVEL0_RUNS {
+            while tree.level0_runs() + 1 < Options::default().slowdown_level0_runs {
                 for version in 0..per_flush {
                     let (key, value) = draw(puts + version);
                     tree.table.put(&key, &value, Durability::Buffered)?;

@@ -136,47 +136,26 @@ impl Bump {
     }
 
     /// Cuts a piece of `before + after` bytes and returns the pointer between the two parts, which is aligned to 8.
-    /// If the `near` bytes from `line_from` bytes before that pointer fit into one cache line, they lie in one.
-    ///
-    /// `before`, `line_from` and `near` must be multiples of 8, and `line_from <= before`.
+    /// `before` must be a multiple of 8.
     #[inline]
-    pub(crate) fn cut(
-        &mut self,
-        chunks: &Chunks,
-        before: usize,
-        after: usize,
-        line_from: usize,
-        near: usize,
-    ) -> NonNull<u8> {
+    pub(crate) fn cut(&mut self, chunks: &Chunks, before: usize, after: usize) -> NonNull<u8> {
         let needed = before + after.next_multiple_of(8);
-        loop {
-            let skip = padding(self.next.addr() + before - line_from, near);
-            if skip + needed <= self.left {
-                // SAFETY: the piece lies within what is left of the chunk.
-                let middle = unsafe { self.next.add(skip + before) };
-                // SAFETY: as above; the end of the chunk at most.
-                self.next = unsafe { self.next.add(skip + needed) };
-                self.left -= skip + needed;
-                // SAFETY: a pointer into an allocation is not null.
-                return unsafe { NonNull::new_unchecked(middle) };
-            }
+        while needed > self.left {
             if needed > OWN_CHUNK {
-                let chunk = chunks.add(needed + CACHE_LINE);
-                let skip = padding(chunk.as_ptr().addr() + before - line_from, near);
-                // SAFETY: `skip` is less than the cache line that the chunk has beyond `needed`.
-                return unsafe { chunk.add(skip + before) };
+                // SAFETY: the chunk has `needed` bytes.
+                return unsafe { chunks.add(needed).add(before) };
             }
-            let size = self.next_chunk.max((needed + CACHE_LINE).next_power_of_two());
+            let size = self.next_chunk.max(needed.next_power_of_two());
             self.next = chunks.add(size).as_ptr();
             self.left = size;
             self.next_chunk = (self.next_chunk * 2).min(LARGEST_CHUNK);
         }
+        // SAFETY: the piece lies within what is left of the chunk.
+        let middle = unsafe { self.next.add(before) };
+        // SAFETY: as above; the end of the chunk at most.
+        self.next = unsafe { self.next.add(needed) };
+        self.left -= needed;
+        // SAFETY: a pointer into an allocation is not null.
+        unsafe { NonNull::new_unchecked(middle) }
     }
-}
-
-/// Bytes to skip so that the `near` bytes from `address` do not straddle a border between cache lines.
-#[inline]
-fn padding(address: usize, near: usize) -> usize {
-    let in_line = address % CACHE_LINE;
-    if near <= CACHE_LINE && in_line + near > CACHE_LINE { CACHE_LINE - in_line } else { 0 }
 }

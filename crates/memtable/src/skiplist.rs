@@ -78,7 +78,7 @@ impl Skiplist {
         (node != self.head()).then_some(node)
     }
 
-    /// A node (maybe the head) about `2^level` nodes before (`key`, `trailer`), from which one can walk to it.
+    /// A node (maybe the head) about `4^level` nodes before (`key`, `trailer`), from which one can walk to it.
     pub(crate) fn some_way_before(&self, key: &[u8], trailer: Trailer, level: usize) -> NodeRef<'_> {
         self.descend(key, trailer, level).0
     }
@@ -191,13 +191,13 @@ impl Inserter {
         }
     }
 
-    /// 1 plus the number of heads in a row; xorshift, from a fixed seed.
+    /// 1 plus the number of double heads in a row; xorshift, from a fixed seed.
     #[inline]
     fn random_height(&mut self) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        1 + ((self.random >> 32) | 1 << (MAX_HEIGHT - 1)).trailing_zeros() as usize
+        1 + ((self.random >> 32) | 1 << (2 * (MAX_HEIGHT - 1))).trailing_zeros() as usize / 2
     }
 }
 

@@ -4,8 +4,8 @@
 //! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
 //! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or with
 //!    read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when it is
-//!    entered. Where nobody asked for read-ahead the window starts small after a seek and grows by half each time, so
-//!    that short scans read little. From one cached block to the next there may be a link, which saves looking it up
+//!    entered. Where nobody asked for read-ahead the window is small after a seek and grows by half each time only after
+//!    a while, so that short scans read little; what comes next is announced to the disk farther ahead. From one cached block to the next there may be a link, which saves looking it up
 //!    ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both directions
@@ -42,8 +42,11 @@ impl Default for CursorOptions {
     }
 }
 
-/// The first read from one block to the next after a seek, in bytes.
+/// The reads from one block to the next after a seek, in bytes, until [`STEADY`] bytes are read: what is read beyond the
+/// end of a range costs as much as what is read within it.
 const FIRST_WINDOW: usize = 16 << 10;
+/// The bytes read since a seek from which on windows grow.
+const STEADY: usize = 128 << 10;
 /// Of the blocks read ahead one in so many is timed.
 const DECODE_SAMPLE: usize = 8;
 const MAX_WINDOW: usize = 64 << 20;
@@ -120,9 +123,38 @@ struct Window {
     len: usize,
     /// How much to read next time.
     wanted: usize,
+    /// How much was read since the last seek.
+    travelled: usize,
+    /// Where what the disk was told to fetch ends, or 0.
+    announced: u64,
 }
 
 impl Window {
+    /// Forgets the way travelled; the next read is of `wanted` bytes.
+    fn begin(&mut self, wanted: usize) {
+        (self.wanted, self.travelled, self.announced) = (wanted, 0, 0);
+    }
+
+    /// After a read of `len` bytes: the next is half again as long once the way is long enough, and of `most` bytes at
+    /// most.
+    fn travel(&mut self, len: usize, most: usize) {
+        self.travelled = self.travelled.saturating_add(len);
+        if self.travelled >= STEADY {
+            self.wanted = (self.wanted + self.wanted / 2).min(most);
+        }
+    }
+
+    /// The bytes after `end` that the disk should fetch by now, if it was not told of them: twice the way so far, for
+    /// who has come far goes on.
+    fn announce(&mut self, end: u64) -> Option<u64> {
+        let len = self.wanted.max(2 * self.travelled.min(AUTOMATIC_WINDOW)) as u64;
+        let due = end >= self.announced;
+        if due {
+            self.announced = end + len;
+        }
+        due.then_some(len)
+    }
+
     /// Where the block at `offset` starts in `bytes`, if it is there.
     #[inline]
     fn find(&self, offset: u64, len: u64) -> Option<usize> {
@@ -189,7 +221,7 @@ impl SstCursor {
     /// Ready for a seek: the index is there, the next window is small.
     fn begin_seek(&mut self) -> Result<()> {
         self.block.invalidate();
-        self.window.wanted = if self.options.read_ahead == 0 { FIRST_WINDOW } else { self.options.read_ahead };
+        self.window.begin(if self.options.read_ahead == 0 { FIRST_WINDOW } else { self.options.read_ahead });
         self.ensure_index()
     }
 
@@ -282,7 +314,6 @@ impl SstCursor {
     /// Reads blocks around block `i` into the window.
     fn read_window(&mut self, i: usize, direction: Direction, most: usize) -> Result<()> {
         let wanted = self.window.wanted.min(most) as u64;
-        self.window.wanted = (self.window.wanted + self.window.wanted / 2).min(most);
         let index = self.file.index_of(self.index.as_deref().unwrap_or_default());
         let (mut first, mut last) = (i, i);
         // A block that the snapshot filter will skip ends the window.
@@ -314,8 +345,13 @@ impl SstCursor {
         window.len = len;
         self.counters.blocks_read += (last + 1 - first) as u64;
         self.counters.bytes_read += len as u64;
-        if direction == Direction::Forward && last + 1 < index.block_count() {
-            self.file.file.will_need(offset + len as u64, window.wanted as u64);
+        window.travel(len, most);
+        let end = offset + len as u64;
+        if direction == Direction::Forward
+            && last + 1 < index.block_count()
+            && let Some(len) = window.announce(end)
+        {
+            self.file.file.will_need(end, len);
         }
         Ok(())
     }

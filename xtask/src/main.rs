@@ -52,9 +52,10 @@ enum Command {
     },
 }
 
-/// The workspace's root.
+/// The workspace's root: as cargo says now, for clones that share a target directory share this binary too.
 fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let manifest = Path::new(&manifest);
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 

@@ -46,7 +46,7 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse all writes and run no background work. Default: false.
     pub read_only: bool,
-    /// Bytes that all memtables together may take; three quarters of it make a generation that is flushed. Default: 128 MiB.
+    /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. Default: 128 MiB.
     pub memory_budget: usize,
     /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
     pub cache_bytes: u64,

@@ -6,7 +6,7 @@
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
-//! 4. Making room: if the active generation of memtables has three quarters of the memory budget, it is sealed and a new log
+//! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new log
 //!    segment begins; a writer waits while active and sealed generations together exceed the budget, or a table has too
 //!    many level-0 runs or too much compaction debt.
 //!
@@ -480,10 +480,10 @@ impl Inner {
     }
 }
 
-/// Bytes at which the active generation is sealed: three quarters of the budget. The rest takes what is written during its
+/// Bytes at which the active generation is sealed: four fifths of the budget. The rest takes what is written during its
 /// flush, which is much faster than the writing; so memory is used for large level-0 files, not held in reserve.
 fn generation_limit(memory_budget: usize) -> usize {
-    memory_budget / 4 * 3
+    memory_budget / 5 * 4
 }
 
 /// The pause of one slowed write: 1 ms, as long as a page of compaction takes.

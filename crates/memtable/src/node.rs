@@ -3,9 +3,10 @@
 //! ```text
 //!            tower, top level first                 the pointer to a node points here
 //!   +-----------------+-----------------+          v
-//!   | link of level 1 | link of level 0 | trailer u64 | key length u32 | value length u32 | key, at least 8 bytes | value
+//!   | link of level 1 | link of level 0 | trailer u64 | key length u16 | value length u16 | key, at least 8 bytes | value
 //!   +-----------------+-----------------+
 //!   a link: pointer to the next node of the level, prefix of that node's key
+//!   a value length of 65,535: the length follows the key as a u32, and the value follows that
 //! ```
 //!
 //! The prefix of a key are its first eight bytes, filled up with zeroes, as a big-endian integer: if two prefixes
@@ -19,6 +20,7 @@
 use std::ptr::{self, NonNull};
 
 use mycelium_base::Trailer;
+use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
 use crate::arena::{Bump, Chunks};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -27,12 +29,16 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 pub(crate) const MAX_HEIGHT: usize = 12;
 
 /// The part of a node that has a fixed size.
-#[repr(C)]
+#[repr(C, packed(4))]
+#[derive(Clone, Copy)]
 pub(crate) struct Node {
     trailer: Trailer,
-    key_len: u32,
-    value_len: u32,
+    key_len: u16,
+    value_len: u16,
 }
+
+/// The `value_len` of a value whose length stands before it.
+const LONG: u16 = u16::MAX;
 
 /// A link of a tower.
 #[repr(C)]
@@ -81,6 +87,7 @@ pub(crate) fn key_prefix(key: &[u8]) -> u64 {
 
 const LINK: usize = size_of::<Link>();
 const FIXED: usize = size_of::<Node>();
+const LONG_LEN: usize = size_of::<u32>();
 
 /// Writes a node of `height` levels into the arena. Its links are set to null.
 ///
@@ -95,21 +102,27 @@ pub(crate) fn write_node(
     value: &[u8],
 ) -> NonNull<Node> {
     const { assert!(LINK.is_multiple_of(8) && align_of::<Link>() <= 8 && align_of::<Node>() <= 8) };
+    const { assert!(MAX_KEY_LEN <= u16::MAX as usize && MAX_VALUE_LEN <= u32::MAX as usize) };
     let key_room = key.len().max(8);
-    let node = bump.cut(chunks, height * LINK, FIXED + key_room + value.len()).cast::<Node>();
-    // SAFETY: the arena gave `height * LINK` bytes before and `FIXED + key_room + value.len()` bytes after the pointer,
+    let short_len = u16::try_from(value.len()).ok().filter(|&len| len != LONG);
+    let value_at = key_room + if short_len.is_some() { 0 } else { LONG_LEN };
+    let node = bump.cut(chunks, height * LINK, FIXED + value_at + value.len()).cast::<Node>();
+    // SAFETY: the arena gave `height * LINK` bytes before and `FIXED + value_at + value.len()` bytes after the pointer,
     // aligned to 8, to nobody else. Lengths fit: the caller checked them.
     unsafe {
         for level in 0..height {
             node.as_ptr().cast::<Link>().sub(level + 1).write(Link::new(ptr::null_mut(), 0));
         }
-        node.write(Node { trailer, key_len: key.len() as u32, value_len: value.len() as u32 });
+        node.write(Node { trailer, key_len: key.len() as u16, value_len: short_len.unwrap_or(LONG) });
         let bytes = node.as_ptr().cast::<u8>().add(FIXED);
         if key.len() < 8 {
             bytes.cast::<[u8; 8]>().write([0; 8]);
         }
         ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
-        ptr::copy_nonoverlapping(value.as_ptr(), bytes.add(key_room), value.len());
+        if short_len.is_none() {
+            bytes.add(key_room).cast::<[u8; LONG_LEN]>().write((value.len() as u32).to_le_bytes());
+        }
+        ptr::copy_nonoverlapping(value.as_ptr(), bytes.add(value_at), value.len());
     }
     node
 }
@@ -159,9 +172,9 @@ impl<'a> NodeRef<'a> {
     }
 
     #[inline(always)]
-    fn fixed(self) -> &'a Node {
+    fn fixed(self) -> Node {
         // SAFETY: written before the node could be reached, and never again.
-        unsafe { self.0.as_ref() }
+        unsafe { self.0.read() }
     }
 
     #[inline(always)]
@@ -187,8 +200,12 @@ impl<'a> NodeRef<'a> {
         let fixed = self.fixed();
         // SAFETY: as for the key.
         unsafe {
-            let start = self.bytes().add((fixed.key_len as usize).max(8));
-            std::slice::from_raw_parts(start, fixed.value_len as usize)
+            let after_key = self.bytes().add((fixed.key_len as usize).max(8));
+            if fixed.value_len != LONG {
+                return std::slice::from_raw_parts(after_key, fixed.value_len as usize);
+            }
+            let len = u32::from_le_bytes(after_key.cast::<[u8; LONG_LEN]>().read());
+            std::slice::from_raw_parts(after_key.add(LONG_LEN), len as usize)
         }
     }
 
@@ -210,7 +227,7 @@ impl<'a> NodeRef<'a> {
     #[inline(never)]
     fn is_before_slow(self, key: &[u8], trailer: Trailer) -> bool {
         match self.key().cmp(key) {
-            std::cmp::Ordering::Equal => self.fixed().trailer > trailer,
+            std::cmp::Ordering::Equal => self.trailer() > trailer,
             ordering => ordering.is_lt(),
         }
     }

@@ -4,6 +4,7 @@
 //! The words are those of the glossary in `ARCHITECTURE.md`, one meaning each.
 
 pub mod coding;
+pub mod column_set;
 pub mod combine;
 pub mod counters;
 pub mod cursor;
@@ -15,6 +16,7 @@ pub mod limits;
 pub mod prefetch;
 pub mod range_delete;
 
+pub use column_set::ColumnSet;
 pub use combine::Combiner;
 pub use counters::ReadCounters;
 pub use cursor::Cursor;

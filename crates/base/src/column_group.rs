@@ -63,7 +63,8 @@ impl Group {
         let format = match reader.u8()? {
             COLUMNAR => GroupFormat::Columnar,
             tag => GroupFormat::Row(RowFormatKind::from_tag(tag).ok_or_else(|| {
-                Error::new(ErrorKind::Unsupported, format!("a row format this version does not know (tag {tag})")).at(at)
+                Error::new(ErrorKind::Unsupported, format!("a row format this version does not know (tag {tag})"))
+                    .at(at)
             })?),
         };
         let mut columns = ColumnSet::new();

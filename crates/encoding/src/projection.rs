@@ -50,9 +50,11 @@ impl Projection {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if a column of `to` is not in `from`.
     pub fn new(from: Arc<PackedLayout>, to: Arc<PackedLayout>) -> Result<Self> {
-        let find = |index| from.held(to.column(index)).ok_or_else(|| {
-            Error::invalid(format!("column \"{}\" is not in the values to be projected", to.name(index)))
-        });
+        let find = |index| {
+            from.held(to.column(index)).ok_or_else(|| {
+                Error::invalid(format!("column \"{}\" is not in the values to be projected", to.name(index)))
+            })
+        };
         let source = (0..to.len()).map(find).collect::<Result<Vec<_>>>()?;
         let mut copies: Vec<Range<usize>> = Vec::new();
         for &index in &source[..to.fixed_len()] {

@@ -260,7 +260,10 @@ mod tests {
         assert_eq!(layout.levels().len(), 5);
         assert_eq!(layout.level(15), &layout.levels()[4]);
         let rows = Layout::rows(&ColumnSet::first(6), GroupFormat::default());
-        assert_eq!(rows, Layout::parse("L0 tiered: * packed\n\n// below\nL1 leveled: * packed", &ColumnSet::first(6)).unwrap());
+        assert_eq!(
+            rows,
+            Layout::parse("L0 tiered: * packed\n\n// below\nL1 leveled: * packed", &ColumnSet::first(6)).unwrap()
+        );
     }
 
     #[test]
@@ -272,7 +275,8 @@ mod tests {
 
     #[test]
     fn what_breaks_a_guarantee_is_named() {
-        let straddling = refused("L0 tiered: * packed\nL1 leveled: 0-2 packed | 3-5 packed\nL2 leveled: 0-1 packed | 2-5 packed");
+        let straddling =
+            refused("L0 tiered: * packed\nL1 leveled: 0-2 packed | 3-5 packed\nL2 leveled: 0-1 packed | 2-5 packed");
         assert!(straddling.contains("level 2, group 2-5") && straddling.contains("0-2 and 3-5"), "{straddling}");
         let missing = refused("L0 tiered: * packed\nL1 leveled: 0-2 packed | 4-5 packed");
         assert!(missing.contains("level 1") && missing.contains("columns 3 "), "{missing}");
@@ -287,7 +291,9 @@ mod tests {
 
     #[test]
     fn malformed_text_is_refused() {
-        for line in ["L1", "L1 leveled", "L1: * packed", "L1 level: * packed", "L16 leveled: * packed", "L2 leveled: * packed"] {
+        for line in
+            ["L1", "L1 leveled", "L1: * packed", "L1 level: * packed", "L16 leveled: * packed", "L2 leveled: * packed"]
+        {
             assert!(refused(&format!("L0 tiered: * packed\n{line}")).contains("malformed layout"), "{line}");
         }
         for group in ["*", "* parquet", "a-b packed", "0-5packed"] {

@@ -4,6 +4,7 @@
 //! The words are those of the glossary in `ARCHITECTURE.md`, one meaning each.
 
 pub mod coding;
+pub mod column_group;
 pub mod column_set;
 pub mod combine;
 pub mod counters;
@@ -15,7 +16,9 @@ pub mod hash;
 pub mod limits;
 pub mod prefetch;
 pub mod range_delete;
+pub mod row_format;
 
+pub use column_group::{Group, GroupFormat};
 pub use column_set::ColumnSet;
 pub use combine::Combiner;
 pub use counters::ReadCounters;
@@ -24,3 +27,4 @@ pub use entry::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, SequenceNumber, TableI
 pub use error::{Error, ErrorKind, Result};
 pub use file_name::{FileKind, FileNumber};
 pub use range_delete::{RangeDelete, RangeDeleteSet};
+pub use row_format::RowFormatKind;

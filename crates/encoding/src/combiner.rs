@@ -49,9 +49,10 @@ impl PatchCombiner {
     }
 }
 
-struct Fold<'a> {
-    layout: &'a PackedLayout,
-    columns: &'a [RawColumn<'a>],
+/// Columns to be written as one value of a layout, by physical index.
+pub(crate) struct Fold<'a> {
+    pub(crate) layout: &'a PackedLayout,
+    pub(crate) columns: &'a [RawColumn<'a>],
 }
 
 impl Source for Fold<'_> {

@@ -28,6 +28,7 @@ pub mod datum;
 mod datum_text;
 pub mod key;
 pub mod packed;
+pub mod projection;
 pub mod schema;
 mod schema_text;
 
@@ -35,4 +36,5 @@ pub use batch::{BatchRows, RecordBatchBuilder};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use packed::{ColumnState, PackedLayout, PackedRow};
+pub use projection::{Projection, join};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

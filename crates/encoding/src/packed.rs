@@ -26,7 +26,7 @@
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_VALUE_LEN;
-use mycelium_base::{Error, ErrorKind, Result};
+use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
 use crate::{ColumnType, DatumRef, Schema};
 
@@ -90,32 +90,39 @@ struct Place {
 }
 
 impl PackedLayout {
-    /// The layout of a schema. O(columns).
+    /// The layout of a schema's rows: all columns outside the primary key. O(columns).
     pub fn new(schema: Arc<Schema>) -> Self {
-        let packed = |&column: &usize| !schema.is_primary_key(column);
+        let all = ColumnSet::first(schema.columns().len());
+        Self::of(schema, &all)
+    }
+
+    /// The layout of the values of a column group: those of `columns` that are not in the primary key, as if the table
+    /// had no others. O(columns).
+    pub fn of(schema: Arc<Schema>, columns: &ColumnSet) -> Self {
+        let packed = |&column: &usize| !schema.is_primary_key(column) && columns.contains(column);
         let of_width = |width: Option<usize>| {
             let schema = &schema;
             (0..schema.columns().len())
                 .filter(packed)
                 .filter(move |&column| schema.columns()[column].ty.fixed_width() == width)
         };
-        let mut columns = Vec::new();
+        let mut places = Vec::new();
         let mut class_ends = [0; 5];
         let mut slots_len = 0;
         for (class, &width) in WIDTHS.iter().enumerate() {
             for column in of_width(Some(width)) {
-                columns.push(Place { column: column as u32, width: width as u32, slot: slots_len as u32 });
+                places.push(Place { column: column as u32, width: width as u32, slot: slots_len as u32 });
                 slots_len += width;
             }
-            class_ends[class] = columns.len();
+            class_ends[class] = places.len();
         }
-        columns.extend(of_width(None).map(|column| Place { column: column as u32, width: 0, slot: 0 }));
+        places.extend(of_width(None).map(|column| Place { column: column as u32, width: 0, slot: 0 }));
         let mut physical = vec![NOT_PACKED; schema.columns().len()];
-        for (index, place) in columns.iter().enumerate() {
+        for (index, place) in places.iter().enumerate() {
             physical[place.column as usize] = index as u32;
         }
-        let bitmap_len = columns.len().div_ceil(8);
-        Self { schema, columns, physical, class_ends, slots_len, bitmap_len }
+        let bitmap_len = places.len().div_ceil(8);
+        Self { schema, columns: places, physical, class_ends, slots_len, bitmap_len }
     }
 
     /// The schema.
@@ -492,6 +499,21 @@ impl<'a> PackedRow<'a> {
         Ok(RawColumn::Value(&self.bytes[start..start + place.width as usize]))
     }
 
+    /// The layout it was read with.
+    pub(crate) fn layout(&self) -> &'a PackedLayout {
+        self.layout
+    }
+
+    /// The slots of a whole row.
+    pub(crate) fn slots(&self) -> &'a [u8] {
+        &self.bytes[self.slots as usize..self.ends as usize]
+    }
+
+    /// The null bitmap; empty if no column is null.
+    pub(crate) fn nulls(&self) -> &'a [u8] {
+        self.nulls
+    }
+
     #[inline]
     fn variable(&self, index: usize) -> Result<RawColumn<'a>> {
         let fixed = self.layout.class_ends[4];
@@ -533,7 +555,7 @@ impl PackedLayout {
         match self.physical.get(column) {
             Some(&index) if index != NOT_PACKED => Ok(index as usize),
             Some(_) => Err(Error::invalid(format!(
-                "column \"{}\" is in the primary key, not in the value",
+                "column \"{}\" is in the primary key or another column group, not in the value",
                 self.schema.columns()[column].name
             ))),
             None => Err(Error::invalid(format!("there is no column {column}"))),
@@ -543,6 +565,36 @@ impl PackedLayout {
     /// The name of physical column `index`, for messages.
     pub(crate) fn name(&self, index: usize) -> &str {
         &self.schema.columns()[self.columns[index].column as usize].name
+    }
+
+    /// The physical index of a schema column, if values hold it.
+    pub(crate) fn held(&self, column: usize) -> Option<usize> {
+        self.physical.get(column).filter(|&&index| index != NOT_PACKED).map(|&index| index as usize)
+    }
+
+    /// The schema column at a physical index.
+    pub(crate) fn column(&self, index: usize) -> usize {
+        self.columns[index].column as usize
+    }
+
+    /// Where the slot of a column of fixed width lies among the slots of a whole row.
+    pub(crate) fn slot(&self, index: usize) -> std::ops::Range<usize> {
+        let place = self.columns[index];
+        place.slot as usize..(place.slot + place.width) as usize
+    }
+
+    /// Number of columns of fixed width, which come first.
+    pub(crate) fn fixed_len(&self) -> usize {
+        self.class_ends[4]
+    }
+
+    /// Starts a value: header, schema version, and `nulls` if some column is null.
+    pub(crate) fn begin_whole(&self, nulls: Option<&[u8]>, variable_len: usize, out: &mut Vec<u8>) -> usize {
+        let width_code = width_code(variable_len);
+        out.push(FORMAT_VERSION << 4 | if nulls.is_some() { HAS_NULLS } else { 0 } | width_code);
+        out.push(self.schema.version());
+        out.extend_from_slice(nulls.unwrap_or_default());
+        1 << width_code
     }
 
     /// Number of physical columns.

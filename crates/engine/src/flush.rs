@@ -43,6 +43,7 @@ pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
         delete_count: summary.delete_count,
         range_delete_count: summary.range_delete_count,
         sequence_override: None,
+        group: None,
         created_at_edit: 0,
     }
 }

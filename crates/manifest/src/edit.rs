@@ -19,7 +19,9 @@
 //! place = 0 newest | 1 sorted | 2 in place of, number
 //! file  = number | size | checksum u64 LE | smallest bytes | largest bytes | flags u8 | min sequence | max sequence
 //!       | entries | deletes | range deletes | created at edit | [sequence override if flags bit 1]
-//! flags = bit 0 largest is exclusive, bit 1 has a sequence override
+//!       | [group if flags bit 2]
+//! flags = bit 0 largest is exclusive, bit 1 has a sequence override, bit 2 holds one column group and not whole rows
+//! group = see `mycelium_base::column_group`
 //! ```
 //!
 //! Integers are varints unless said otherwise, bytes and text are length-prefixed. A reader that does not know a tag
@@ -29,7 +31,7 @@ use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_LEVELS};
-use mycelium_base::{Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 
 use crate::file_meta::FileMeta;
 
@@ -49,13 +51,13 @@ pub struct TableRecord {
 /// Where in its level an added file goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RunPlace {
-    /// A new run, newer than all others of the level. The files that one edit adds to a level so form one run; at
-    /// level 0 each is a run of its own, later ones newer.
+    /// A new run, newer than all others of the level. The files of one column group that one edit adds to a level so
+    /// form one run; at level 0 each file is a run of its own, later ones newer.
     Newest,
-    /// The level's only run (leveled levels), between its neighbours in key order.
+    /// The only run of the file's column group in the level (leveled levels), between its neighbours in key order.
     Sorted,
-    /// A new run where the run holding this file was (which the edit usually removes). The files that one edit adds at
-    /// one place form one run; at level 0 each is a run of its own, later ones newer.
+    /// A new run where the run holding this file was (which the edit usually removes). The files of one column group
+    /// that one edit adds at one place form one run; at level 0 each is a run of its own, later ones newer.
     InPlaceOf(FileNumber),
 }
 
@@ -125,6 +127,7 @@ const TAG_NEXT_TABLE_ID: u64 = 22;
 
 const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
 const FLAG_SEQUENCE_OVERRIDE: u8 = 2;
+const FLAG_GROUP: u8 = 4;
 
 impl VersionEdit {
     /// Adds a file to a level of a table.
@@ -296,7 +299,8 @@ fn encode_added(out: &mut Vec<u8>, added: &AddedFile) {
     put_bytes(out, &file.largest);
     let exclusive = if file.largest_exclusive { FLAG_LARGEST_EXCLUSIVE } else { 0 };
     let overridden = if file.sequence_override.is_some() { FLAG_SEQUENCE_OVERRIDE } else { 0 };
-    out.push(exclusive | overridden);
+    let grouped = if file.group.is_some() { FLAG_GROUP } else { 0 };
+    out.push(exclusive | overridden | grouped);
     for number in [
         file.min_sequence,
         file.max_sequence,
@@ -309,6 +313,9 @@ fn encode_added(out: &mut Vec<u8>, added: &AddedFile) {
     }
     if let Some(sequence) = file.sequence_override {
         put_varint(out, sequence);
+    }
+    if let Some(group) = &file.group {
+        group.encode(out);
     }
 }
 
@@ -329,8 +336,8 @@ fn decode_added(reader: &mut Reader<'_>) -> Result<AddedFile> {
     let largest = decode_key(reader)?;
     let at = reader.position() as u64;
     let flags = reader.u8()?;
-    if flags & !(FLAG_LARGEST_EXCLUSIVE | FLAG_SEQUENCE_OVERRIDE) != 0 {
-        return Err(Error::corruption("unknown flags of a file").at(at).expected("bits 0 and 1", flags));
+    if flags & !(FLAG_LARGEST_EXCLUSIVE | FLAG_SEQUENCE_OVERRIDE | FLAG_GROUP) != 0 {
+        return Err(Error::corruption("unknown flags of a file").at(at).expected("bits 0 to 2", flags));
     }
     let mut file = FileMeta {
         number,
@@ -346,9 +353,13 @@ fn decode_added(reader: &mut Reader<'_>) -> Result<AddedFile> {
         range_delete_count: reader.varint()?,
         created_at_edit: reader.varint()?,
         sequence_override: None,
+        group: None,
     };
     if flags & FLAG_SEQUENCE_OVERRIDE != 0 {
         file.sequence_override = Some(decode_sequence(reader)?);
+    }
+    if flags & FLAG_GROUP != 0 {
+        file.group = Some(Arc::new(Group::decode(reader)?));
     }
     Ok(AddedFile { table, level, place, file: Arc::new(file) })
 }

@@ -6,8 +6,9 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
-use mycelium_base::{FileNumber, SequenceNumber};
+use mycelium_base::{ColumnSet, FileNumber, Group, SequenceNumber};
 
 /// One SST of a table. Immutable, shared by the versions that hold it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -36,6 +37,8 @@ pub struct FileMeta {
     pub range_delete_count: u64,
     /// The sequence number that all entries take in place of the stored one (bulk-ingested files).
     pub sequence_override: Option<SequenceNumber>,
+    /// The column group that the file holds; `None` is whole rows in the table's own format. The files of a run agree.
+    pub group: Option<Arc<Group>>,
     /// The ordinal of the edit that added the file, for oldest-first picking. Leave it 0 in a new file: the manifest
     /// fills it in. A file that only moves to another level keeps it.
     pub created_at_edit: u64,
@@ -49,6 +52,16 @@ impl FileMeta {
             largest: self.largest.clone(),
             largest_exclusive: self.largest_exclusive,
         }
+    }
+
+    /// Whether the file holds some of `columns`, or whole rows.
+    pub fn overlaps_columns(&self, columns: &ColumnSet) -> bool {
+        self.group.as_ref().is_none_or(|group| group.columns.overlaps(columns))
+    }
+
+    /// Whether the two files hold a common column, so that entries of one may be versions of entries of the other.
+    pub fn shares_columns(&self, other: &FileMeta) -> bool {
+        self.group.as_ref().is_none_or(|group| other.overlaps_columns(&group.columns))
     }
 
     /// Whether the file's range holds `key`.

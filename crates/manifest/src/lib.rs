@@ -14,6 +14,7 @@
 
 pub mod edit;
 pub mod file_meta;
+pub mod layout;
 pub mod manifest;
 pub mod state;
 pub mod text;
@@ -21,6 +22,7 @@ pub mod version;
 
 pub use edit::{AddedFile, RemovedFile, RunPlace, TableRecord, VersionEdit};
 pub use file_meta::{FileMeta, KeyRange};
+pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, read_edits};
 pub use state::{ManifestState, TableState};
 pub use version::{Level, Run, Version, VersionError};

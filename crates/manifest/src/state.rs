@@ -10,7 +10,7 @@ use crate::edit::{AddedFile, RunPlace, TableRecord, VersionEdit};
 use crate::version::Version;
 
 /// The newest manifest format this code reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// A live table: its record and its files.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -10,7 +10,8 @@
 //!
 //! A file is `number:[smallest-largest]#min-max size`; `)` in place of `]` says that the largest key is exclusive, `#7`
 //! is short for `#7-7`. Sizes are decimal (kB, MB, GB, TB) or plain bytes (`512B`). After the size may come `entries=`,
-//! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0.
+//! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0. A file of one
+//! column group says which: `group=0-3/packed`.
 //! Bytes of keys other than printable ASCII, and the characters `-[]()\`, space and `#`, are written `\xNN`.
 //! Empty lines and lines that start with `//` are skipped.
 
@@ -99,6 +100,9 @@ impl fmt::Display for FileMeta {
         }
         if self.checksum != 0 {
             write!(f, " checksum={:x}", self.checksum)?;
+        }
+        if let Some(group) = &self.group {
+            write!(f, " group={group}")?;
         }
         Ok(())
     }
@@ -202,6 +206,7 @@ fn parse_files(text: &str) -> Result<Vec<Arc<FileMeta>>> {
             Some(("checksum", value)) => {
                 file.checksum = u64::from_str_radix(value, 16).map_err(|_| bad("a hexadecimal checksum", value))?;
             }
+            Some(("group", value)) => file.group = Some(Arc::new(value.parse()?)),
             Some(_) => return Err(bad("a known property of a file", token)),
         }
     }

@@ -1,14 +1,16 @@
 //! A table's files by level and run: lookup, editing and the invariants.
 //!
-//! Levels go from 0 (youngest) down. A level holds runs, newest first; a run is a list of files in key order that do
-//! not overlap. Level 0 has one file per run; a leveled level has at most one run; a tiered level several.
+//! Levels go from 0 (youngest) down. A level holds runs, newest first; a run is a list of files of one column group in
+//! key order that do not overlap. Level 0 has one file per run; a leveled level has at most one run per group; a tiered
+//! level several. Runs of groups that share no column have no order among them.
 //!
 //! Invariants, checked by [`Version::check`]:
 //! 1. A file's smallest key is not above its largest, and it holds some key; its sequence range is not inverted.
-//! 2. The files of a run are in key order and do not overlap; no run is empty; level 0 has one file per run.
+//! 2. The files of a run hold the same column group, are in key order and do not overlap; no run is empty; level 0 has
+//!    one file per run.
 //! 3. No file number occurs twice.
 //! 4. Age: of two versions of one key the newer lies in the younger run. What the manifest can prove of it: where two
-//!    files share a fence key, both hold an entry for it, so the file in the younger run must not lie wholly before
+//!    files of a common column share a fence key, both hold an entry for it, so the file in the younger run must not lie wholly before
 //!    the other in sequence numbers. (Files that merely overlap may have any sequence numbers.)
 
 use std::collections::{HashMap, HashSet};
@@ -16,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_LEVELS;
-use mycelium_base::{Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, TableId};
+use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, TableId};
 
 use crate::edit::{AddedFile, RunPlace, VersionEdit};
 use crate::file_meta::{FileMeta, KeyRange};
@@ -29,6 +31,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// The column group that all files hold; `None` is whole rows.
+    pub fn group(&self) -> Option<&Arc<Group>> {
+        self.files.first().and_then(|file| file.group.as_ref())
+    }
+
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|f| f.size).sum()
@@ -205,34 +212,48 @@ impl Version {
     /// Invariant 4: runs from the youngest to the oldest; per fence key the oldest sequence number a younger run can
     /// at best have for it.
     fn check_age(&self) -> std::result::Result<(), VersionError> {
-        let mut younger: HashMap<&[u8], &FileMeta> = HashMap::new();
+        let mut younger: HashMap<&[u8], Vec<&FileMeta>> = HashMap::new();
         for (level, l) in self.levels.iter().enumerate() {
             for run in &l.runs {
                 for file in &run.files {
-                    for key in fence_keys(file) {
-                        let Some(above) = younger.get(key) else { continue };
-                        if above.max_sequence < file.min_sequence {
-                            return Err(VersionError::OlderAbove {
-                                level,
-                                file: file.number,
-                                above: above.number,
-                                above_max_sequence: above.max_sequence,
-                                min_sequence: file.min_sequence,
-                            });
-                        }
-                    }
+                    check_younger(level, file, &younger)?;
                 }
                 for file in &run.files {
                     for key in fence_keys(file) {
-                        let entry = younger.entry(key).or_insert(file);
-                        if file.max_sequence < entry.max_sequence {
-                            *entry = file;
-                        }
+                        remember_younger(younger.entry(key).or_default(), file);
                     }
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// Fails if a file that lies above `file`, and shares a fence key and a column with it, is wholly older.
+fn check_younger(
+    level: usize,
+    file: &FileMeta,
+    younger: &HashMap<&[u8], Vec<&FileMeta>>,
+) -> std::result::Result<(), VersionError> {
+    let above = fence_keys(file).filter_map(|key| younger.get(key)).flatten();
+    match above.copied().find(|above| above.max_sequence < file.min_sequence && above.shares_columns(file)) {
+        None => Ok(()),
+        Some(above) => Err(VersionError::OlderAbove {
+            level,
+            file: file.number,
+            above: above.number,
+            above_max_sequence: above.max_sequence,
+            min_sequence: file.min_sequence,
+        }),
+    }
+}
+
+/// Keeps of the files above, for each column group, the one that is oldest.
+fn remember_younger<'a>(above: &mut Vec<&'a FileMeta>, file: &'a FileMeta) {
+    match above.iter_mut().find(|known| known.group == file.group) {
+        Some(known) if file.max_sequence < known.max_sequence => *known = file,
+        Some(_) => {}
+        None => above.push(file),
     }
 }
 
@@ -249,7 +270,7 @@ fn edit_level(
     added: &[&AddedFile],
     mut gone: HashSet<FileNumber>,
 ) -> std::result::Result<Level, VersionError> {
-    let places = new_runs(level, old, added)?;
+    let mut places = new_runs(level, old, added)?;
     let mut runs: Vec<Arc<Run>> = Vec::with_capacity(old.runs.len() + 1);
     runs.extend(places.newest.into_iter().rev());
     for (index, run) in old.runs.iter().enumerate() {
@@ -257,20 +278,17 @@ fn edit_level(
             runs.extend(before.1.iter().rev().cloned());
         }
         let mut kept: Vec<Arc<FileMeta>> = run.files.iter().filter(|f| !gone.remove(&f.number)).cloned().collect();
-        if index == 0 {
-            kept.extend(places.sorted.iter().cloned());
-            kept.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-        }
-        if kept.len() == run.files.len() && places.sorted.is_empty() {
+        let sorted = take_group(&mut places.sorted, run.group());
+        if kept.len() == run.files.len() && sorted.is_empty() {
             runs.push(run.clone());
-        } else if !kept.is_empty() {
-            runs.push(Arc::new(Run { files: kept }));
+            continue;
         }
+        kept.extend(sorted);
+        runs.extend(sorted_run(kept));
     }
-    if old.runs.is_empty() && !places.sorted.is_empty() {
-        let mut files = places.sorted;
-        files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-        runs.push(Arc::new(Run { files }));
+    while let Some(first) = places.sorted.first() {
+        let group = first.group.clone();
+        runs.extend(sorted_run(take_group(&mut places.sorted, group.as_ref())));
     }
     if let Some(&file) = gone.iter().min() {
         return Err(VersionError::MissingFile { level, file });
@@ -278,6 +296,17 @@ fn edit_level(
     let level_now = Level { runs };
     check_level(level, &level_now)?;
     Ok(level_now)
+}
+
+/// Takes the files of a column group out of `files`.
+fn take_group(files: &mut Vec<Arc<FileMeta>>, group: Option<&Arc<Group>>) -> Vec<Arc<FileMeta>> {
+    files.extract_if(.., |file| file.group.as_ref() == group).collect()
+}
+
+/// A run of these files in key order, if there are any.
+fn sorted_run(mut files: Vec<Arc<FileMeta>>) -> Option<Arc<Run>> {
+    files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+    (!files.is_empty()).then(|| Arc::new(Run { files }))
 }
 
 /// The files an edit adds to one level, by place.
@@ -295,8 +324,8 @@ fn new_runs(level: usize, old: &Level, added: &[&AddedFile]) -> std::result::Res
     for a in added.iter().filter(|a| a.level == level) {
         let runs = match a.place {
             RunPlace::Sorted if level == 0 => return Err(VersionError::SortedPlace { level, runs: old.runs.len() }),
-            RunPlace::Sorted if old.runs.len() > 1 => {
-                return Err(VersionError::SortedPlace { level, runs: old.runs.len() });
+            RunPlace::Sorted if runs_of(old, a.file.group.as_ref()) > 1 => {
+                return Err(VersionError::SortedPlace { level, runs: runs_of(old, a.file.group.as_ref()) });
             }
             RunPlace::Sorted => {
                 places.sorted.push(a.file.clone());
@@ -317,9 +346,9 @@ fn new_runs(level: usize, old: &Level, added: &[&AddedFile]) -> std::result::Res
                 &mut places.before[slot].1
             }
         };
-        match runs.last_mut() {
-            Some(run) if level > 0 => Arc::make_mut(run).files.push(a.file.clone()),
-            _ => runs.push(Arc::new(Run { files: vec![a.file.clone()] })),
+        match runs.iter_mut().find(|run| level > 0 && run.group() == a.file.group.as_ref()) {
+            Some(run) => Arc::make_mut(run).files.push(a.file.clone()),
+            None => runs.push(Arc::new(Run { files: vec![a.file.clone()] })),
         }
     }
     for run in places.newest.iter_mut().chain(places.before.iter_mut().flat_map(|(_, runs)| runs)) {
@@ -328,6 +357,11 @@ fn new_runs(level: usize, old: &Level, added: &[&AddedFile]) -> std::result::Res
         }
     }
     Ok(places)
+}
+
+/// The number of runs of a column group in a level.
+fn runs_of(level: &Level, group: Option<&Arc<Group>>) -> usize {
+    level.runs.iter().filter(|run| run.group() == group).count()
 }
 
 /// Invariants 1 and 2 of one level.
@@ -341,6 +375,9 @@ fn check_level(level: usize, l: &Level) -> std::result::Result<(), VersionError>
         }
         for file in &r.files {
             check_file(level, file)?;
+            if file.group.as_ref() != r.group() {
+                return Err(VersionError::MixedGroups { level, run, file: file.number });
+            }
         }
         for pair in r.files.windows(2) {
             if !pair[0].is_before(&pair[1]) {
@@ -402,12 +439,21 @@ pub enum VersionError {
         /// How many files it has.
         files: usize,
     },
-    /// A file was to be sorted into a level that has several runs, or into level 0.
+    /// A file was to be sorted into a level that has several runs of its column group, or into level 0.
     SortedPlace {
         /// The level.
         level: usize,
         /// How many runs it has.
         runs: usize,
+    },
+    /// A file of a run that holds another column group than the run's first file.
+    MixedGroups {
+        /// The level.
+        level: usize,
+        /// The run's index, 0 the newest.
+        run: usize,
+        /// The file.
+        file: FileNumber,
     },
     /// Two neighbours of a run overlap or are in the wrong order.
     Overlap {
@@ -462,6 +508,9 @@ impl fmt::Display for VersionError {
             Self::EmptyRun { level, run } => write!(f, "run {run} of level {level} has no files"),
             Self::Level0Run { run, files } => write!(f, "run {run} of level 0 has {files} files instead of one"),
             Self::SortedPlace { level, runs } => write!(f, "cannot sort a file into level {level} with {runs} runs"),
+            Self::MixedGroups { level, run, file } => {
+                write!(f, "file {file} of level {level}, run {run}, holds another column group than the run")
+            }
             Self::Overlap { level, run, left, right } => {
                 write!(f, "files {left} and {right} of level {level}, run {run}, overlap or are out of order")
             }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium_base::{ErrorKind, FileKind, Result, TableId};
+use mycelium_manifest::state::FORMAT_VERSION;
 use mycelium_manifest::{FileMeta, Manifest, ManifestOptions, ManifestState, RunPlace, TableRecord, VersionEdit};
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 use rand::rngs::SmallRng;
@@ -305,27 +306,44 @@ fn a_checkpoint_starts_with_the_state_given() {
     assert_eq!(comparable(&read), comparable(&state));
 }
 
-/// The bytes of format version 1, written once and never changed. `UPDATE_GOLDEN=1` writes them where there are none.
+/// The bytes of each format version, written once and never changed. `UPDATE_GOLDEN=1` writes those of the present one
+/// where there are none.
 #[test]
-fn the_golden_manifest_is_read() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/format-1");
-    let (disk, state, path) = sample(25);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() && !golden.exists() {
-        std::fs::create_dir_all(&golden).unwrap();
-        let current = directory().join("CURRENT");
-        for path in [&path, &current] {
-            std::fs::write(golden.join(path.file_name().unwrap()), disk.read_bytes(path).unwrap()).unwrap();
+fn the_golden_manifests_are_read() {
+    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let present = testdata.join(format!("format-{FORMAT_VERSION}"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && !present.exists() {
+        write_golden(&present);
+    }
+    for version in 1..=FORMAT_VERSION {
+        let golden = testdata.join(format!("format-{version}"));
+        let disk = new_disk();
+        for entry in std::fs::read_dir(&golden).unwrap() {
+            let entry = entry.unwrap();
+            let mut file = disk.create(&directory().join(entry.file_name())).unwrap();
+            file.append(&std::fs::read(entry.path()).unwrap()).unwrap();
         }
-        std::fs::write(golden.join("state.txt"), describe(&state)).unwrap();
+        let read = Manifest::read(&*disk, &directory()).unwrap();
+        assert_eq!(describe(&read), std::fs::read_to_string(golden.join("state.txt")).unwrap());
     }
-    let disk = new_disk();
-    for entry in std::fs::read_dir(&golden).unwrap() {
-        let entry = entry.unwrap();
-        let mut file = disk.create(&directory().join(entry.file_name())).unwrap();
-        file.append(&std::fs::read(entry.path()).unwrap()).unwrap();
+}
+
+fn write_golden(folder: &Path) {
+    let (disk, _, _) = sample(25);
+    let (mut manifest, state) = Manifest::recover(disk.clone(), &directory(), ManifestOptions::default()).unwrap();
+    let table = *state.tables.keys().next().unwrap();
+    let mut edit = VersionEdit::default();
+    for (number, group) in [(1_000, "0-3/packed"), (1_001, "4,6/columnar"), (1_002, "-/raw")] {
+        let file = FileMeta { number, size: 1, group: Some(Arc::new(group.parse().unwrap())), ..FileMeta::default() };
+        edit.add_file(table, 5, RunPlace::Newest, Arc::new(file));
     }
-    let read = Manifest::read(&*disk, &directory()).unwrap();
-    assert_eq!(describe(&read), std::fs::read_to_string(golden.join("state.txt")).unwrap());
+    manifest.apply(&edit).unwrap();
+    std::fs::create_dir_all(folder).unwrap();
+    let current = directory().join("CURRENT");
+    for path in [manifest.path(), &current] {
+        std::fs::write(folder.join(path.file_name().unwrap()), disk.read_bytes(path).unwrap()).unwrap();
+    }
+    std::fs::write(folder.join("state.txt"), describe(manifest.state())).unwrap();
 }
 
 fn describe(state: &ManifestState) -> String {
@@ -348,8 +366,8 @@ fn a_newer_format_is_refused() {
     let name = "MANIFEST-000077";
     let header = mycelium_wal::SegmentHeader { number: 77, previous: None };
     let mut writer = mycelium_wal::SegmentWriter::create(&*disk, &directory().join(name), header).unwrap();
-    // An edit whose format version (tag 2) is 2.
-    writer.append(&[&[1, 2, 1, 2]]).unwrap();
+    // An edit whose format version (tag 2) is one that does not exist yet.
+    writer.append(&[&[1, 2, 1, FORMAT_VERSION as u8 + 1]]).unwrap();
     writer.sync().unwrap();
     let mut current = disk.create(&directory().join("CURRENT")).unwrap();
     let hash = mycelium_base::hash::hash_key(name.as_bytes());

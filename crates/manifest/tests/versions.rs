@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use mycelium_base::{ErrorKind, TableId};
+use mycelium_base::{ErrorKind, Group, TableId};
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, TableRecord, Version, VersionEdit, VersionError};
 use rand::rngs::SmallRng;
@@ -108,6 +108,49 @@ fn runs_go_where_the_edit_says() {
 }
 
 #[test]
+fn a_run_holds_one_column_group() {
+    let v = apply(&Version::new(), |e| {
+        e.add_file(TABLE, 1, RunPlace::Sorted, file("1:[a-c]#1 1kB group=0-3/packed"));
+        e.add_file(TABLE, 1, RunPlace::Sorted, file("2:[a-c]#1 1kB group=4-5/columnar"));
+        e.add_file(TABLE, 1, RunPlace::Sorted, file("3:[d-e]#1 1kB group=0-3/packed"));
+        e.add_file(TABLE, 2, RunPlace::Newest, file("4:[d-e]#1 1kB group=0-3/packed"));
+        e.add_file(TABLE, 2, RunPlace::Newest, file("5:[d-e]#1 1kB group=4-5/packed"));
+    })
+    .unwrap();
+    let runs = [
+        "L1: 1:[a-c]#1 1kB group=0-3/packed 3:[d-e]#1 1kB group=0-3/packed\n",
+        "L1: 2:[a-c]#1 1kB group=4-5/columnar\n",
+        "L2: 5:[d-e]#1 1kB group=4-5/packed\n",
+        "L2: 4:[d-e]#1 1kB group=0-3/packed\n",
+    ];
+    assert_eq!(v.to_string(), runs.concat());
+    v.check().unwrap();
+    let v = apply(&v, |e| {
+        e.remove_file(TABLE, 1, 2);
+        e.add_file(TABLE, 1, RunPlace::Sorted, file("6:[a-b]#1 1kB group=4-5/columnar"));
+        e.add_file(TABLE, 2, RunPlace::InPlaceOf(4), file("7:[a-b]#1 1kB group=0-1/packed"));
+    })
+    .unwrap();
+    assert_eq!(v.level(1).runs[1].files[0].number, 6);
+    assert_eq!(v.level(2).runs.len(), 3);
+    let mixed = Version::parse("L1: 1:[a-c]#1 1kB group=0-3/packed 2:[d-e]#1 1kB").unwrap();
+    assert_eq!(mixed.check(), Err(VersionError::MixedGroups { level: 1, run: 0, file: 2 }));
+}
+
+#[test]
+fn age_is_compared_only_between_files_of_a_common_column() {
+    let apart = "L1: 1:[a-c]#1 1kB group=0-3/packed\nL2: 2:[a-c]#9 1kB group=4-5/packed";
+    Version::parse(apart).unwrap().check().unwrap();
+    for below in ["group=3-5/packed", ""] {
+        let text = format!(
+            "L1: 1:[a-c]#1 1kB group=0-3/packed\nL1: 3:[a-c]#9 1kB group=4-5/packed\nL2: 2:[a-c]#9 1kB {below}"
+        );
+        let refused = Version::parse(&text).unwrap().check().unwrap_err();
+        assert!(matches!(refused, VersionError::OlderAbove { file: 2, above: 1, .. }), "{refused}");
+    }
+}
+
+#[test]
 fn edits_that_do_not_fit_are_refused() {
     let v = "L0: 9:[a-z]#9 1kB\nL1: 1:[a-c]#1 1kB 2:[e-g]#1 1kB\nL2: 3:[a-b]#0 1kB\nL2: 4:[a-b]#0 1kB";
     let v = Version::parse(v).unwrap();
@@ -176,8 +219,15 @@ fn random_file(rng: &mut SmallRng, number: u64) -> FileMeta {
         delete_count: rng.random_range(0..3),
         range_delete_count: rng.random_range(0..3),
         sequence_override: rng.random_bool(0.3).then(|| rng.random_range(0..1 << 56)),
+        group: rng.random_bool(0.3).then(|| Arc::new(random_group(rng))),
         created_at_edit: rng.random_range(0..9),
     }
+}
+
+fn random_group(rng: &mut SmallRng) -> Group {
+    let columns = (0..rng.random_range(0..9)).map(|_| rng.random_range(0..200)).collect();
+    let formats = ["columnar", "packed", "json", "protobuf", "flatbuffers", "raw"];
+    Group { columns, format: formats[rng.random_range(0..formats.len())].parse().unwrap() }
 }
 
 fn random_table(rng: &mut SmallRng) -> TableRecord {

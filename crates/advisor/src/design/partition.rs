@@ -1,0 +1,456 @@
+//! The best groups of one level within one group of the level above (LASER §6.3); why this is enough says the header
+//! of [`super`].
+//!
+//! [`LevelCosts::best_groups`] is given *atoms*, sets of columns that stay together, and merges them into groups:
+//!
+//! 1. *Up to [`EXACT_PARTITIONS`] atoms*: dynamic programming over sets of atoms. The cost is a sum over groups, so the
+//!    cheapest partition of a set is the cheapest choice of a group that holds the set's first atom, and the cheapest
+//!    partition of the rest. No rest holds the first atom of all, so that of `n` atoms `(3^(n-1) + 2^n)/2` choices at
+//!    most are looked at; all `B(n)` set partitions are among what they make up. Exact.
+//! 2. *More atoms*: start with a group for each atom (beyond [`MAX_GROUPS`] atoms, each in turn joins the group that it
+//!    costs least to join, or opens one while there may be more). Then, at most [`MAX_ROUNDS`] times and while it helps:
+//!    - merge the pair of groups that saves most, over and over until one group is left, and keep the cheapest step of
+//!      that way;
+//!    - move each atom to where it costs least, a group of its own included.
+//!
+//!    One group for all atoms and a group for each are kept if they are cheaper still.
+//!
+//! The cost of a group follows from its number of columns and the set of accesses that touch it, 64 bits, in a constant
+//! number of additions: eight tables hold the sums over each byte of that set.
+
+use mycelium_base::ColumnSet;
+
+use crate::cost::laser::{Tree, cost_per_column, insert_share};
+use crate::trace::{Access, MAX_PROJECTIONS};
+
+/// The most primary partitions, within one group of the level above, for which the best groups are found exactly.
+pub const EXACT_PARTITIONS: usize = 13;
+
+/// The most groups that merging begins with.
+const MAX_GROUPS: usize = 256;
+
+/// The most rounds of merging and moving.
+const MAX_ROUNDS: usize = 8;
+
+// A set of accesses is a word.
+const _: () = assert!(MAX_PROJECTIONS <= 64);
+
+/// Splits `columns` by every projection until each subset is wholly inside or wholly outside each of them (§6.3, first
+/// step). In the order of their smallest columns.
+///
+/// ```
+/// use mycelium_advisor::design::primary_partitions;
+/// use mycelium_base::ColumnSet;
+///
+/// let projections = [ColumnSet::from_iter([2, 3, 4]), ColumnSet::from_iter([1, 2]), (1..=4).collect()];
+/// let partitions = primary_partitions(&(1..=4).collect(), &projections);
+/// assert_eq!(partitions, [ColumnSet::from_iter([1]), ColumnSet::from_iter([2]), ColumnSet::from_iter([3, 4])]);
+/// ```
+pub fn primary_partitions(columns: &ColumnSet, projections: &[ColumnSet]) -> Vec<ColumnSet> {
+    let mut partitions = vec![columns.clone()];
+    for projection in projections {
+        let split = |part: &ColumnSet| [part.intersection(projection), part.difference(projection)];
+        partitions = partitions.iter().flat_map(split).filter(|part| !part.is_empty()).collect();
+    }
+    partitions.retain(|part| !part.is_empty());
+    partitions.sort_by_key(|part| part.iter().next());
+    partitions
+}
+
+/// Equation 9 of one level, ready to be evaluated for many groups.
+pub(super) struct LevelCosts {
+    projections: Vec<ColumnSet>,
+    /// What a group costs for being there.
+    group: f64,
+    /// For each byte of a set of accesses and each value of it: the points, and the cost per column, of its accesses.
+    tables: Vec<[(f64, f64); 256]>,
+}
+
+/// The chosen groups and how they were found.
+pub(super) struct BestGroups {
+    pub(super) groups: Vec<ColumnSet>,
+    pub(super) is_exact: bool,
+    /// Groups whose cost was looked at.
+    pub(super) evaluated: u64,
+}
+
+/// Columns that stay together, or atoms merged into a group.
+#[derive(Clone)]
+struct Part {
+    /// Atoms, by index.
+    atoms: Vec<usize>,
+    /// Number of columns.
+    size: usize,
+    /// Bit `k`: access `k` touches one of the columns.
+    touched: u64,
+}
+
+impl Part {
+    fn join(&mut self, other: &Part) {
+        self.atoms.extend_from_slice(&other.atoms);
+        self.size += other.size;
+        self.touched |= other.touched;
+    }
+}
+
+impl LevelCosts {
+    /// The costs of a level that serves `accesses`, at most [`MAX_PROJECTIONS`] of them (as many as a trace has).
+    pub(super) fn new(tree: &Tree, inserts: u64, accesses: &[Access]) -> Self {
+        let weights: Vec<(f64, f64)> =
+            accesses.iter().map(|access| (access.points as f64, cost_per_column(tree, access))).collect();
+        let table = |weights: &[(f64, f64)]| {
+            let mut sums = [(0.0, 0.0); 256];
+            for value in 1..256usize {
+                let (points, per_column) = sums[value & (value - 1)];
+                let (p, c) = weights.get(value.trailing_zeros() as usize).copied().unwrap_or_default();
+                sums[value] = (points + p, per_column + c);
+            }
+            sums
+        };
+        Self {
+            projections: accesses.iter().map(|access| access.columns.clone()).collect(),
+            group: insert_share(tree, inserts),
+            tables: weights.chunks(8).map(table).collect(),
+        }
+    }
+
+    /// The primary partitions of `columns` at this level.
+    pub(super) fn primary_partitions(&self, columns: &ColumnSet) -> Vec<ColumnSet> {
+        primary_partitions(columns, &self.projections)
+    }
+
+    /// The groups that cost least, made of `atoms`, which share no column. See the module.
+    pub(super) fn best_groups(&self, atoms: &[ColumnSet]) -> BestGroups {
+        let parts: Vec<Part> = atoms.iter().enumerate().map(|(index, columns)| self.part(index, columns)).collect();
+        let mut evaluated = 0;
+        let is_exact = parts.len() <= EXACT_PARTITIONS;
+        let chosen = match is_exact {
+            true => self.merge_exactly(&parts, &mut evaluated),
+            false => self.merge_greedily(&parts, &mut evaluated),
+        };
+        let columns_of = |part: &Part| part.atoms.iter().fold(ColumnSet::new(), |set, &atom| set.union(&atoms[atom]));
+        let mut groups: Vec<ColumnSet> = chosen.iter().map(columns_of).collect();
+        groups.sort_by_key(|group| group.iter().next());
+        BestGroups { groups, is_exact, evaluated }
+    }
+
+    fn part(&self, index: usize, columns: &ColumnSet) -> Part {
+        let touching = self.projections.iter().enumerate().filter(|(_, projection)| projection.overlaps(columns));
+        let touched = touching.fold(0, |touched, (access, _)| touched | 1 << access);
+        Part { atoms: vec![index], size: columns.len(), touched }
+    }
+
+    /// `f(G)` of equation 9 ([`crate::cost::laser::group_cost`]).
+    #[inline]
+    fn cost(&self, touched: u64, size: usize) -> f64 {
+        let (mut points, mut per_column) = (0.0, 0.0);
+        for (table, byte) in self.tables.iter().zip(touched.to_le_bytes()) {
+            let (p, c) = table[byte as usize];
+            points += p;
+            per_column += c;
+        }
+        self.group + points + (1 + size) as f64 * per_column
+    }
+
+    fn cost_of(&self, parts: &[Part]) -> f64 {
+        parts.iter().map(|part| self.cost(part.touched, part.size)).sum()
+    }
+
+    fn merge_exactly(&self, parts: &[Part], evaluated: &mut u64) -> Vec<Part> {
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        let all = (1usize << parts.len()) - 1;
+        let mut merged = vec![(0u64, 0usize); all + 1];
+        let mut group_cost = vec![0.0; all + 1];
+        for set in 1..=all {
+            let (touched, size) = merged[set & (set - 1)];
+            let first = &parts[set.trailing_zeros() as usize];
+            merged[set] = (touched | first.touched, size + first.size);
+            group_cost[set] = self.cost(merged[set].0, merged[set].1);
+        }
+        // The cheapest partition of each set: its cost, and the group with the set's first atom.
+        let mut best = vec![(0.0, 0usize); all + 1];
+        for set in (2..all).step_by(2).chain([all]) {
+            let first = set & set.wrapping_neg();
+            let others = set ^ first;
+            let mut cheapest = (f64::INFINITY, set);
+            let mut companions = others;
+            loop {
+                let group = companions | first;
+                let cost = group_cost[group] + best[set ^ group].0;
+                if cost < cheapest.0 {
+                    cheapest = (cost, group);
+                }
+                if companions == 0 {
+                    break;
+                }
+                companions = (companions - 1) & others;
+            }
+            *evaluated += 1 << others.count_ones();
+            best[set] = cheapest;
+        }
+        let mut groups = Vec::new();
+        let mut rest = all;
+        while rest != 0 {
+            let group = best[rest].1;
+            groups.push(joined((0..parts.len()).filter(|atom| group >> atom & 1 == 1).map(|atom| &parts[atom])));
+            rest ^= group;
+        }
+        groups
+    }
+
+    fn merge_greedily(&self, parts: &[Part], evaluated: &mut u64) -> Vec<Part> {
+        let mut groups = self.starting_groups(parts, evaluated);
+        let mut cost = self.cost_of(&groups);
+        for _ in 0..MAX_ROUNDS {
+            let mut next = self.merge_down(&groups, evaluated);
+            self.move_atoms(parts, &mut next, evaluated);
+            let next_cost = self.cost_of(&next);
+            if next_cost >= cost {
+                break;
+            }
+            (groups, cost) = (next, next_cost);
+        }
+        for rival in [vec![joined(parts.iter())], parts.to_vec()] {
+            let rival_cost = self.cost_of(&rival);
+            if rival_cost < cost {
+                (groups, cost) = (rival, rival_cost);
+            }
+        }
+        groups
+    }
+
+    /// A group for each part, or [`MAX_GROUPS`] groups that each part joins as cheaply as it can.
+    fn starting_groups(&self, parts: &[Part], evaluated: &mut u64) -> Vec<Part> {
+        if parts.len() <= MAX_GROUPS {
+            return parts.to_vec();
+        }
+        let mut groups: Vec<Part> = Vec::new();
+        for part in parts {
+            let joining = groups.iter().map(|group| self.cost_of_joining(group, part)).enumerate();
+            let cheapest = joining.min_by(|a, b| a.1.total_cmp(&b.1));
+            *evaluated += groups.len() as u64;
+            let alone = self.cost(part.touched, part.size);
+            match cheapest {
+                Some((group, added)) if added <= alone || groups.len() == MAX_GROUPS => groups[group].join(part),
+                _ => groups.push(part.clone()),
+            }
+        }
+        groups
+    }
+
+    /// What a group costs more with a part than without.
+    fn cost_of_joining(&self, group: &Part, part: &Part) -> f64 {
+        self.cost(group.touched | part.touched, group.size + part.size) - self.cost(group.touched, group.size)
+    }
+
+    /// Merges the pair that saves most until one group is left; the cheapest state on the way.
+    fn merge_down(&self, start: &[Part], evaluated: &mut u64) -> Vec<Part> {
+        let mut groups: Vec<Option<Part>> = start.iter().cloned().map(Some).collect();
+        // What merging i and j > i saves, at `i * n + j`.
+        let n = groups.len();
+        let mut savings = vec![f64::NEG_INFINITY; n * n];
+        for i in 0..n {
+            self.refresh_savings(&groups, i, &mut savings, evaluated);
+        }
+        let (mut merges, mut saved) = (Vec::new(), 0.0);
+        let (mut best_saved, mut best_merges) = (0.0, 0);
+        for _ in 1..n {
+            let most = savings.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+            let Some((pair, &saving)) = most else { break };
+            let (i, j) = (pair / n, pair % n);
+            let Some(gone) = groups[j].take() else { break };
+            if let Some(group) = &mut groups[i] {
+                group.join(&gone);
+            }
+            (0..n).for_each(|k| savings[k.min(j) * n + k.max(j)] = f64::NEG_INFINITY);
+            self.refresh_savings(&groups, i, &mut savings, evaluated);
+            merges.push((i, j));
+            saved += saving;
+            if saved > best_saved {
+                (best_saved, best_merges) = (saved, merges.len());
+            }
+        }
+        let mut groups: Vec<Option<Part>> = start.iter().cloned().map(Some).collect();
+        for &(i, j) in &merges[..best_merges] {
+            if let (Some(gone), Some(group)) = (groups[j].take(), &mut groups[i]) {
+                group.join(&gone);
+            }
+        }
+        groups.into_iter().flatten().collect()
+    }
+
+    /// Writes what merging group `i` with each other one saves.
+    fn refresh_savings(&self, groups: &[Option<Part>], i: usize, savings: &mut [f64], evaluated: &mut u64) {
+        let Some(group) = &groups[i] else { return };
+        let n = groups.len();
+        for (j, other) in groups.iter().enumerate().filter(|(j, _)| *j != i) {
+            let Some(other) = other else { continue };
+            let apart = self.cost(other.touched, other.size);
+            savings[i.min(j) * n + i.max(j)] = apart - self.cost_of_joining(group, other);
+            *evaluated += 1;
+        }
+    }
+
+    /// Moves each atom once to the group, or into a new one, where the whole costs least.
+    fn move_atoms(&self, parts: &[Part], groups: &mut Vec<Part>, evaluated: &mut u64) {
+        for (atom, part) in parts.iter().enumerate() {
+            let Some(home) = groups.iter().position(|group| group.atoms.contains(&atom)) else { continue };
+            let stay = joined(groups[home].atoms.iter().filter(|other| **other != atom).map(|&other| &parts[other]));
+            let alone = self.cost(part.touched, part.size);
+            let left = if stay.atoms.is_empty() { 0.0 } else { self.cost(stay.touched, stay.size) };
+            let gained = self.cost(groups[home].touched, groups[home].size) - left;
+            let (mut target, mut least) = (None, alone);
+            for (index, group) in groups.iter().enumerate().filter(|(index, _)| *index != home) {
+                let added = self.cost_of_joining(group, part);
+                if added < least {
+                    (target, least) = (Some(index), added);
+                }
+            }
+            *evaluated += groups.len() as u64;
+            // Not for the last bits of a sum: that could go on for ever.
+            if gained - least <= 1e-12 * gained.abs() {
+                continue;
+            }
+            groups[home] = stay;
+            match target {
+                Some(target) => groups[target].join(part),
+                None => groups.push(part.clone()),
+            }
+            groups.retain(|group| !group.atoms.is_empty());
+        }
+    }
+}
+
+fn joined<'a>(parts: impl Iterator<Item = &'a Part>) -> Part {
+    let mut sum = Part { atoms: Vec::new(), size: 0, touched: 0 };
+    parts.for_each(|part| sum.join(part));
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::laser::{group_cost, level_cost};
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    const TREE: Tree = Tree { size_ratio: 4.0, entries_per_block: 20.0, columns: 60 };
+
+    fn random_accesses(rng: &mut SmallRng, columns: usize, count: usize) -> Vec<Access> {
+        (0..count)
+            .map(|_| {
+                let share = [0.1, 0.3, 0.7][rng.random_range(0..3)];
+                Access {
+                    points: rng.random_range(0..200),
+                    scanned_entries: rng.random_range(0..20_000),
+                    updates: rng.random_range(0..50),
+                    ..Access::of((0..columns).filter(|_| rng.random_bool(share)).collect())
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn tables_give_the_cost_of_a_group() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        for count in [0, 1, 8, 9, 40, 64] {
+            let accesses = random_accesses(&mut rng, 60, count);
+            let costs = LevelCosts::new(&TREE, 77, &accesses);
+            for _ in 0..20 {
+                let group: ColumnSet = (0..60).filter(|_| rng.random_bool(0.1)).collect();
+                let part = costs.part(0, &group);
+                let expected = group_cost(&TREE, 77, &accesses, &group);
+                assert!((costs.cost(part.touched, part.size) - expected).abs() <= 1e-9 * expected.max(1.0));
+            }
+        }
+    }
+
+    #[test]
+    fn primary_partitions_do_not_depend_on_the_order_of_projections() {
+        let mut rng = SmallRng::seed_from_u64(2);
+        for _ in 0..50 {
+            let count = rng.random_range(0..6);
+            let mut projections: Vec<ColumnSet> =
+                random_accesses(&mut rng, 20, count).into_iter().map(|access| access.columns).collect();
+            let partitions = primary_partitions(&ColumnSet::first(20), &projections);
+            projections.reverse();
+            assert_eq!(primary_partitions(&ColumnSet::first(20), &projections), partitions);
+            for projection in &projections {
+                assert!(partitions.iter().all(|part| part.is_subset(projection) || !part.overlaps(projection)));
+            }
+        }
+        assert!(primary_partitions(&ColumnSet::new(), &[ColumnSet::first(3)]).is_empty());
+    }
+
+    /// The greedy way is never better than the exact one, and not much worse, where both can be had.
+    #[test]
+    fn greedy_merging_is_near_the_optimum() {
+        let mut worst = 1.0f64;
+        let mut equal = 0;
+        for seed in 0..300 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let columns = rng.random_range(6..=EXACT_PARTITIONS);
+            let count = rng.random_range(1..12);
+            let accesses = random_accesses(&mut rng, columns, count);
+            let inserts = rng.random_range(0..5_000);
+            let costs = LevelCosts::new(&TREE, inserts, &accesses);
+            let atoms = costs.primary_partitions(&ColumnSet::first(columns));
+            let parts: Vec<Part> = atoms.iter().enumerate().map(|(index, atom)| costs.part(index, atom)).collect();
+            let exact = costs.cost_of(&costs.merge_exactly(&parts, &mut 0));
+            let greedy = costs.cost_of(&costs.merge_greedily(&parts, &mut 0));
+            assert!(greedy >= exact * (1.0 - 1e-9), "seed {seed}: {greedy} below {exact}");
+            worst = worst.max(greedy / exact);
+            equal += usize::from(greedy <= exact * (1.0 + 1e-9));
+        }
+        println!("greedy: {equal} of 300 at the optimum, at worst {worst:.4} of it");
+        assert!(worst < 1.1, "at worst {worst}");
+    }
+
+    #[test]
+    fn the_groups_cover_what_was_given_and_cost_what_the_model_says() {
+        for (seed, columns) in [(1, 5), (2, 13), (3, 30), (4, 60)] {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let accesses = random_accesses(&mut rng, columns, 20);
+            let costs = LevelCosts::new(&TREE, 100, &accesses);
+            let atoms = costs.primary_partitions(&ColumnSet::first(columns));
+            let best = costs.best_groups(&atoms);
+            assert_eq!(best.is_exact, atoms.len() <= EXACT_PARTITIONS);
+            assert_eq!(best.groups.iter().map(ColumnSet::len).sum::<usize>(), columns);
+            let cost = level_cost(&TREE, 100, &accesses, &best.groups);
+            assert!(cost <= level_cost(&TREE, 100, &accesses, &[ColumnSet::first(columns)]) * (1.0 + 1e-9));
+            assert!(cost <= level_cost(&TREE, 100, &accesses, &atoms) * (1.0 + 1e-9));
+        }
+    }
+
+    /// More atoms than merging begins with.
+    #[test]
+    fn thousands_of_atoms_stay_bounded() {
+        let tree = Tree { columns: 4_096, ..TREE };
+        let mut rng = SmallRng::seed_from_u64(5);
+        let accesses = random_accesses(&mut rng, 4_096, 20);
+        let costs = LevelCosts::new(&tree, 100, &accesses);
+        let atoms = costs.primary_partitions(&ColumnSet::first(4_096));
+        assert!(atoms.len() > 1_000, "{}", atoms.len());
+        let best = costs.best_groups(&atoms);
+        assert_eq!(best.groups.iter().map(ColumnSet::len).sum::<usize>(), 4_096);
+        // Starting, and in every round merging and moving.
+        let (n, m) = (MAX_GROUPS as u64, atoms.len() as u64);
+        assert!(best.evaluated <= m * n + MAX_ROUNDS as u64 * (2 * n * n + m * (n + m)), "{}", best.evaluated);
+        assert!(!best.is_exact);
+    }
+
+    #[test]
+    fn exact_merging_looks_at_no_more_than_it_says() {
+        let mut rng = SmallRng::seed_from_u64(6);
+        let accesses = random_accesses(&mut rng, EXACT_PARTITIONS, 30);
+        let costs = LevelCosts::new(&TREE, 100, &accesses);
+        let atoms: Vec<ColumnSet> = (0..EXACT_PARTITIONS).map(|column| ColumnSet::from_iter([column])).collect();
+        let best = costs.best_groups(&atoms);
+        let n = EXACT_PARTITIONS as u32;
+        assert!(best.is_exact);
+        assert!(best.evaluated <= (3u64.pow(n - 1) + 2u64.pow(n)) / 2, "{}", best.evaluated);
+        assert!(costs.best_groups(&[]).groups.is_empty());
+    }
+}

@@ -9,12 +9,19 @@
 //! ([`as_printed`]). With levels that hold 2^i/255 of the data each, the same distributions lie at levels 0 to 5
 //! ([`by_capacity`]). The advice must hold for both.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use mycelium_advisor::{Design, Trace, Tree, advise};
 use mycelium_base::ColumnSet;
 
 const LEVELS: usize = 8;
 const ENTRIES: f64 = 400e6;
 const TREE: Tree = Tree { size_ratio: 2.0, entries_per_block: 32.0, columns: 30 };
+
+/// How the point reads around a time since insertion spread over the levels.
+type LevelsOf = fn(f64) -> [f64; LEVELS];
+
+const MAPPINGS: [(&str, LevelsOf); 2] = [("as printed", as_printed), ("by capacity", by_capacity)];
 
 /// The share of the data that a level holds.
 fn share(level: usize) -> f64 {
@@ -44,7 +51,7 @@ fn by_capacity(mean: f64) -> [f64; LEVELS] {
     shares.map(|mass| mass / total)
 }
 
-fn hybrid_workload(levels_of: fn(f64) -> [f64; LEVELS], with_updates: bool) -> Trace {
+fn hybrid_workload(levels_of: LevelsOf, with_updates: bool) -> Trace {
     let mut trace = Trace::new(30, LEVELS).unwrap();
     trace.add_inserts(20_000_000);
     let [q2a, q2b, q3, q4] = ["0-29", "15-29", "27-29", "20-29"].map(|text| text.parse::<ColumnSet>().unwrap());
@@ -64,7 +71,7 @@ fn hybrid_workload(levels_of: fn(f64) -> [f64; LEVELS], with_updates: bool) -> T
 
 #[test]
 fn the_advice_is_at_least_as_good_as_the_five_fixed_designs() {
-    for (name, levels_of) in [("as printed", as_printed as fn(f64) -> _), ("by capacity", by_capacity)] {
+    for (name, levels_of) in MAPPINGS {
         let trace = hybrid_workload(levels_of, true);
         let advice = advise(&TREE, &trace, &[3, 6, 15]).unwrap();
         println!("HW, levels of point reads {name}; exact: {}\n{advice}", advice.is_exact);
@@ -83,13 +90,13 @@ fn the_advice_is_at_least_as_good_as_the_five_fixed_designs() {
 /// than the exact answer for the columns that reads tell apart.
 #[test]
 fn updates_of_single_columns_do_not_mislead() {
-    for levels_of in [as_printed as fn(f64) -> _, by_capacity] {
+    for (name, levels_of) in MAPPINGS {
         let reads = advise(&TREE, &hybrid_workload(levels_of, false), &[]).unwrap();
         assert!(reads.is_exact);
         let trace = hybrid_workload(levels_of, true);
         let found = advise(&TREE, &trace, &[]).unwrap();
         let by_reads = reads.design.cost(&TREE, &trace).unwrap();
-        assert!(found.cost.total <= by_reads.total * (1.0 + 1e-9), "{} above {}", found.cost.total, by_reads.total);
+        assert!(found.cost.total <= by_reads.total * (1.0 + 1e-9), "{name}: {} above {}", found.cost.total, by_reads.total);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Designs against all partitions of the columns (not only of the primary ones), and properties that optimal designs
 //! have.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod workloads;
 
 use mycelium_advisor::cost::laser::{level_cost, required_columns, required_groups};
@@ -175,5 +177,21 @@ fn costs_do_not_depend_on_the_numbering_of_columns() {
         let level1 = |trace: &Trace| level_by_level(&tree, trace).unwrap().cost.levels[1];
         let (a, b) = (level1(&trace), level1(&mirrored));
         assert!((a - b).abs() <= 1e-9 * a.max(1.0), "seed {seed}: {a} and {b}");
+    }
+}
+
+/// 100 columns at 8 levels, all columns told apart: what is looked at stays bounded, and with it the time (0.1 s in
+/// release; see the example `design_time`). The bound: five passes over seven levels (down, up, three of improvement);
+/// a level falls at most into 100/13 groups with 13 atoms each, `(3^12 + 2^13)/2` choices for each, which is more than
+/// one group with 100 atoms takes.
+#[test]
+fn wide_and_deep_tables_take_bounded_work() {
+    for (seed, mut rng) in seeds("bounded work", 3) {
+        let tree = random_tree(&mut rng, 100);
+        let trace = random_trace(&mut rng, 100, 8, 60);
+        let advice = advise(&tree, &trace, &[4, 10]).unwrap();
+        advice.design.check(100).unwrap();
+        println!("seed {seed}: {} looked at", advice.evaluated);
+        assert!(advice.evaluated <= 5 * 7 * 100u64.div_ceil(13) * (3u64.pow(12) + 2u64.pow(13)) / 2);
     }
 }

@@ -276,31 +276,17 @@ impl LevelCosts {
 
     /// Merges the pair that saves most until one group is left; the cheapest state on the way.
     fn merge_down(&self, start: &[Part], evaluated: &mut u64) -> Vec<Part> {
-        let mut groups: Vec<Option<Part>> = start.iter().cloned().map(Some).collect();
-        // What merging i and j > i saves, at `i * n + j`.
-        let n = groups.len();
-        let mut savings = vec![f64::NEG_INFINITY; n * n];
-        for i in 0..n {
-            self.refresh_savings(&groups, i, &mut savings, evaluated);
-        }
+        let mut pairs = Pairs::new(self, start);
         let (mut merges, mut saved) = (Vec::new(), 0.0);
         let (mut best_saved, mut best_merges) = (0.0, 0);
-        for _ in 1..n {
-            let most = savings.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
-            let Some((pair, &saving)) = most else { break };
-            let (i, j) = (pair / n, pair % n);
-            let Some(gone) = groups[j].take() else { break };
-            if let Some(group) = &mut groups[i] {
-                group.join(&gone);
-            }
-            (0..n).for_each(|k| savings[k.min(j) * n + k.max(j)] = f64::NEG_INFINITY);
-            self.refresh_savings(&groups, i, &mut savings, evaluated);
+        while let Some((i, j, saving)) = pairs.merge_best() {
             merges.push((i, j));
             saved += saving;
             if saved > best_saved {
                 (best_saved, best_merges) = (saved, merges.len());
             }
         }
+        *evaluated += pairs.evaluated;
         let mut groups: Vec<Option<Part>> = start.iter().cloned().map(Some).collect();
         for &(i, j) in &merges[..best_merges] {
             if let (Some(gone), Some(group)) = (groups[j].take(), &mut groups[i]) {
@@ -308,18 +294,6 @@ impl LevelCosts {
             }
         }
         groups.into_iter().flatten().collect()
-    }
-
-    /// Writes what merging group `i` with each other one saves.
-    fn refresh_savings(&self, groups: &[Option<Part>], i: usize, savings: &mut [f64], evaluated: &mut u64) {
-        let Some(group) = &groups[i] else { return };
-        let n = groups.len();
-        for (j, other) in groups.iter().enumerate().filter(|(j, _)| *j != i) {
-            let Some(other) = other else { continue };
-            let apart = self.cost(other.touched, other.size);
-            savings[i.min(j) * n + i.max(j)] = apart - self.cost_of_joining(group, other);
-            *evaluated += 1;
-        }
     }
 
     /// Moves each atom once to the group, or into a new one, where the whole costs least.
@@ -350,6 +324,79 @@ impl LevelCosts {
             }
             groups.retain(|group| !group.atoms.is_empty());
         }
+    }
+}
+
+/// Groups, and what merging any two of them saves.
+struct Pairs<'a> {
+    costs: &'a LevelCosts,
+    groups: Vec<Option<Part>>,
+    /// What merging `i` and `j > i` saves, at `i * n + j`; minus infinity where one is gone.
+    savings: Vec<f64>,
+    /// For each `i` the `j > i` that saves most.
+    partners: Vec<Option<usize>>,
+    evaluated: u64,
+}
+
+impl<'a> Pairs<'a> {
+    fn new(costs: &'a LevelCosts, start: &[Part]) -> Self {
+        let n = start.len();
+        let groups = start.iter().cloned().map(Some).collect();
+        let mut pairs =
+            Self { costs, groups, savings: vec![f64::NEG_INFINITY; n * n], partners: vec![None; n], evaluated: 0 };
+        for i in 0..n {
+            (i + 1..n).for_each(|j| pairs.refresh(i, j));
+            pairs.find_partner(i);
+        }
+        pairs
+    }
+
+    /// Merges the pair that saves most: what stays, what is gone, what it saved (less than nothing, perhaps).
+    fn merge_best(&mut self) -> Option<(usize, usize, f64)> {
+        let n = self.groups.len();
+        let saving_of = |i: usize, j: usize| self.savings[i * n + j];
+        let best = self.partners.iter().enumerate().filter_map(|(i, j)| j.map(|j| (i, j, saving_of(i, j))));
+        let (i, j, saving) = best.reduce(|best, pair| if pair.2 > best.2 { pair } else { best })?;
+        let gone = self.groups[j].take()?;
+        if let Some(group) = &mut self.groups[i] {
+            group.join(&gone);
+        }
+        for other in (0..n).filter(|other| *other != i) {
+            self.refresh(i.min(other), i.max(other));
+            self.savings[j.min(other) * n + j.max(other)] = f64::NEG_INFINITY;
+        }
+        self.partners[j] = None;
+        for row in 0..n {
+            let partner = self.partners[row];
+            if row == i || partner == Some(i) || partner == Some(j) {
+                self.find_partner(row);
+            } else if row < i && partner.is_some_and(|partner| self.savings[row * n + i] > self.savings[row * n + partner]) {
+                self.partners[row] = Some(i);
+            }
+        }
+        Some((i, j, saving))
+    }
+
+    fn refresh(&mut self, i: usize, j: usize) {
+        let saving = match (&self.groups[i], &self.groups[j]) {
+            (Some(a), Some(b)) => self.costs.cost(b.touched, b.size) - self.costs.cost_of_joining(a, b),
+            _ => f64::NEG_INFINITY,
+        };
+        self.evaluated += 1;
+        self.savings[i * self.groups.len() + j] = saving;
+    }
+
+    fn find_partner(&mut self, row: usize) {
+        let n = self.groups.len();
+        let mut best: Option<usize> = None;
+        for j in row + 1..n {
+            let saving = self.savings[row * n + j];
+            let is_better = best.is_none_or(|best| saving > self.savings[row * n + best]);
+            if saving > f64::NEG_INFINITY && is_better {
+                best = Some(j);
+            }
+        }
+        self.partners[row] = best;
     }
 }
 

@@ -110,7 +110,8 @@ pub fn advise(tree: &Tree, trace: &Trace, widths: &[usize]) -> Result<Advice> {
     }
     let cheapest = candidates.iter().min_by(|a, b| a.cost.total.total_cmp(&b.cost.total));
     let start = cheapest.map(|candidate| candidate.design.clone()).unwrap_or_default();
-    let mut best = search.candidate("advised", search.improved(start.clone()));
+    let improved = search.improved(start.clone());
+    let mut best = search.candidate("advised", improved);
     // Level costs fell one by one; their sum may still differ in the last bits.
     if let Some(cheapest) = cheapest.filter(|cheapest| cheapest.cost.total < best.cost.total) {
         best = Candidate { name: best.name, design: start, cost: cheapest.cost.clone() };

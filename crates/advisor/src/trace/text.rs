@@ -180,10 +180,11 @@ fn read_head(lines: &mut Reader<'_>) -> Result<Trace> {
     if version != u64::from(VERSION) {
         return Err(lines.wrong(format!("there is no version {version}")));
     }
-    let columns = lines.number_after("columns")?;
-    let levels = lines.number_after("levels")?;
     let bounded = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let trace = Trace::new(bounded(columns), bounded(levels)).map_err(|problem| lines.wrong(problem.to_string()))?;
+    let columns = bounded(lines.number_after("columns")?);
+    Trace::new(columns, 1).map_err(|problem| lines.wrong(problem.to_string()))?;
+    let levels = bounded(lines.number_after("levels")?);
+    let trace = Trace::new(columns, levels).map_err(|problem| lines.wrong(problem.to_string()))?;
     Ok(Trace { inserts: lines.number_after("inserts")?, overflowed: lines.number_after("overflowed")?, ..trace })
 }
 
@@ -252,8 +253,8 @@ mod tests {
         let cases = [
             ("mycelium-trace 1", "mycelium-trance 1", "line 1: expected `mycelium-trace`"),
             ("mycelium-trace 1", "mycelium-trace 0", "line 1: there is no version 0"),
-            ("columns 30", "columns 0", "line 3: a trace of 0 columns"),
-            ("columns 30", "columns 99999999999", "line 3: a trace of 99999999999 columns"),
+            ("columns 30", "columns 0", "line 2: a trace of 0 columns"),
+            ("columns 30", "columns 99999999999", "line 2: a trace of 99999999999 columns"),
             ("levels 8", "levels 17", "line 3: a trace of 17 levels"),
             ("inserts 20", "inserts -1", "line 4: expected `inserts`"),
             ("overflowed 3\n", "", "line 5: expected `overflowed`"),

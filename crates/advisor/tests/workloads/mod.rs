@@ -31,7 +31,6 @@ pub fn random_trace(rng: &mut SmallRng, columns: usize, levels: usize, projectio
 }
 
 /// Calls `visit` with every partition of `columns` columns into groups.
-#[allow(dead_code, reason = "not every test file needs all partitions")]
 pub fn every_partition(columns: usize, visit: &mut impl FnMut(&[ColumnSet])) {
     fn extend(column: usize, columns: usize, groups: &mut Vec<ColumnSet>, visit: &mut impl FnMut(&[ColumnSet])) {
         if column == columns {

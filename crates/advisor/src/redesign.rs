@@ -171,7 +171,8 @@ mod tests {
         }
         let rows = Design::rows(4, 2).unwrap();
         let (current, proposed) = (&rows, &rows);
-        let same = Proposal { current, proposed, current_cost: 9.0, proposed_cost: 1.0, rewrite_cost: 0.0, operations: 999 };
+        let same =
+            Proposal { current, proposed, current_cost: 9.0, proposed_cost: 1.0, rewrite_cost: 0.0, operations: 999 };
         assert_eq!(decide(&same, &CALM).reason, "the design is in force already");
     }
 

@@ -96,7 +96,12 @@ fn updates_of_single_columns_do_not_mislead() {
         let trace = hybrid_workload(levels_of, true);
         let found = advise(&TREE, &trace, &[]).unwrap();
         let by_reads = reads.design.cost(&TREE, &trace).unwrap();
-        assert!(found.cost.total <= by_reads.total * (1.0 + 1e-9), "{name}: {} above {}", found.cost.total, by_reads.total);
+        assert!(
+            found.cost.total <= by_reads.total * (1.0 + 1e-9),
+            "{name}: {} above {}",
+            found.cost.total,
+            by_reads.total
+        );
     }
 }
 

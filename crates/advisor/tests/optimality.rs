@@ -60,7 +60,8 @@ fn advice_is_near_the_joint_optimum() {
     for (seed, mut rng) in seeds("joint optimum", count) {
         let tree = random_tree(&mut rng, 5);
         let trace = random_trace(&mut rng, 5, 3, 6);
-        let cost = |level: usize, groups: &[ColumnSet]| level_cost(&tree, trace.inserts(), &trace.accesses(level), groups);
+        let cost =
+            |level: usize, groups: &[ColumnSet]| level_cost(&tree, trace.inserts(), &trace.accesses(level), groups);
         let costs: Vec<[f64; 2]> = partitions.iter().map(|groups| [cost(1, groups), cost(2, groups)]).collect();
         let mut joint = f64::INFINITY;
         for (above, upper) in partitions.iter().zip(&costs) {

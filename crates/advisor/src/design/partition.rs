@@ -370,7 +370,9 @@ impl<'a> Pairs<'a> {
             let partner = self.partners[row];
             if row == i || partner == Some(i) || partner == Some(j) {
                 self.find_partner(row);
-            } else if row < i && partner.is_some_and(|partner| self.savings[row * n + i] > self.savings[row * n + partner]) {
+            } else if row < i
+                && partner.is_some_and(|partner| self.savings[row * n + i] > self.savings[row * n + partner])
+            {
                 self.partners[row] = Some(i);
             }
         }

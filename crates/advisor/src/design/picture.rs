@@ -59,7 +59,8 @@ impl Design {
             let mut groups = groups.clone();
             groups.sort_by_key(|group| group.iter().next());
             let above = ordered.last();
-            let position = |group: &ColumnSet| above.and_then(|above| above.iter().position(|wider| group.overlaps(wider)));
+            let position =
+                |group: &ColumnSet| above.and_then(|above| above.iter().position(|wider| group.overlaps(wider)));
             groups.sort_by_key(position);
             ordered.push(groups);
         }

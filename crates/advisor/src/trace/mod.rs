@@ -236,7 +236,8 @@ impl Trace {
     /// Counts the projection with the fewest operations (then the smallest set) as a wider one.
     fn fold_rarest(&mut self) {
         let all = self.all_columns();
-        let operations = |levels: &[Counts]| levels.iter().fold(0u64, |sum, counts| sum.saturating_add(counts.operations()));
+        let operations =
+            |levels: &[Counts]| levels.iter().fold(0u64, |sum, counts| sum.saturating_add(counts.operations()));
         let narrower = self.projections.iter().filter(|(columns, _)| **columns != all);
         let Some((rarest, _)) = narrower.min_by_key(|(columns, levels)| (operations(levels), *columns)) else { return };
         let rarest = rarest.clone();
@@ -250,10 +251,7 @@ impl Trace {
 }
 
 /// The narrowest of `projections` that contains `columns`; of equally narrow ones the smallest set.
-fn narrowest_above<'a>(
-    projections: impl Iterator<Item = &'a ColumnSet>,
-    columns: &ColumnSet,
-) -> Option<&'a ColumnSet> {
+fn narrowest_above<'a>(projections: impl Iterator<Item = &'a ColumnSet>, columns: &ColumnSet) -> Option<&'a ColumnSet> {
     projections.filter(|wider| columns.is_subset(wider)).min_by_key(|wider| (wider.len(), *wider))
 }
 

@@ -6,11 +6,11 @@
 //! levels 8
 //! inserts 20000000
 //! overflowed 0
-//! projection 0-29
-//! L1: points=490000 updates=12
 //! projection 27-29
 //! L6: scans=12 entries=600000000
 //! L7: scans=12 entries=1200000000
+//! projection 0-29
+//! L1: points=490000 updates=12
 //! end
 //! ```
 //!
@@ -62,7 +62,9 @@ impl Trace {
                 (projection, next_level) = (Some(columns), 0);
             } else {
                 let (level, counts) = read_level(line).map_err(|problem| lines.wrong(problem))?;
-                let Some(columns) = &projection else { return Err(lines.wrong("a level before any projection".into())) };
+                let Some(columns) = &projection else {
+                    return Err(lines.wrong("a level before any projection".into()));
+                };
                 if level < next_level {
                     return Err(lines.wrong(format!("level {level} after level {}", next_level - 1)));
                 }
@@ -72,7 +74,9 @@ impl Trace {
         }
         match lines.lines.next() {
             None => Ok(trace),
-            Some(line) => Err(Reader { number: lines.number + 1, ..lines }.wrong(format!("`{}` after `end`", cut(line)))),
+            Some(line) => {
+                Err(Reader { number: lines.number + 1, ..lines }.wrong(format!("`{}` after `end`", cut(line))))
+            }
         }
     }
 
@@ -166,7 +170,8 @@ impl<'a> Reader<'a> {
     /// The number of a line `name number`.
     fn number_after(&mut self, name: &str) -> Result<u64> {
         let line = self.next(&format!("`{name} ...`"))?;
-        let value = line.strip_prefix(name).and_then(|rest| rest.strip_prefix(' ')).and_then(|value| value.parse().ok());
+        let value =
+            line.strip_prefix(name).and_then(|rest| rest.strip_prefix(' ')).and_then(|value| value.parse().ok());
         value.ok_or_else(|| self.wrong(format!("expected `{name}` and a number, found `{}`", cut(line))))
     }
 }
@@ -236,8 +241,8 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "mycelium-trace 1\ncolumns 30\nlevels 8\ninserts 20\noverflowed 3\nprojection 0-29\n\
-                        L1: points=49 updates=12\nprojection 27-29\nL6: scans=12 entries=60\nL7: scans=1 entries=4\nend\n";
+    const TEXT: &str = "mycelium-trace 1\ncolumns 30\nlevels 8\ninserts 20\noverflowed 3\nprojection 27-29\n\
+                        L6: scans=12 entries=60\nL7: scans=1 entries=4\nprojection 0-29\nL1: points=49 updates=12\nend\n";
 
     #[test]
     fn text_is_read_back() {
@@ -258,15 +263,15 @@ mod tests {
             ("levels 8", "levels 17", "line 3: a trace of 17 levels"),
             ("inserts 20", "inserts -1", "line 4: expected `inserts`"),
             ("overflowed 3\n", "", "line 5: expected `overflowed`"),
-            ("projection 0-29\n", "", "line 6: a level before any projection"),
-            ("27-29", "27-30", "line 8: `27-30` is not a column"),
-            ("27-29", "7,6", "line 8: columns 6 are not ascending"),
-            ("27-29", "-", "line 8: `-` is not a column"),
-            ("27-29", "0-29", "line 8: projection 0-29 comes twice"),
-            ("L7", "L6", "line 10: level 6 after level 6"),
-            ("L7", "L8", "line 10: level 8"),
-            ("scans=1 ", "scans=1x ", "line 10: `scans=1x` is not a counter"),
-            ("points", "pints", "line 7: `pints=49` is not a counter"),
+            ("projection 27-29\n", "", "line 6: a level before any projection"),
+            ("27-29", "27-30", "line 6: `27-30` is not a column"),
+            ("27-29", "7,6", "line 6: columns 6 are not ascending"),
+            ("27-29", "-", "line 6: `-` is not a column"),
+            ("0-29", "27-29", "line 9: projection 27-29 comes twice"),
+            ("L7", "L6", "line 8: level 6 after level 6"),
+            ("L7", "L8", "line 8: level 8"),
+            ("scans=1 ", "scans=1x ", "line 8: `scans=1x` is not a counter"),
+            ("points", "pints", "line 10: `pints=49` is not a counter"),
             ("end\n", "", "line 11: `end` is missing"),
             ("end\n", "end\nend\n", "line 12: `end` after `end`"),
         ];
@@ -303,7 +308,8 @@ mod tests {
         assert!(Trace::read_from(endless).unwrap_err().to_string().contains("more than"));
         // Many wide ranges in one line: refused at the second, before any set is made.
         let wide = vec!["0-4095"; 100_000].join(",");
-        let text = format!("mycelium-trace 1\ncolumns 4096\nlevels 1\ninserts 0\noverflowed 0\nprojection {wide}\nend\n");
+        let text =
+            format!("mycelium-trace 1\ncolumns 4096\nlevels 1\ninserts 0\noverflowed 0\nprojection {wide}\nend\n");
         assert!(Trace::parse(&text).unwrap_err().to_string().contains("line 6: columns 0-4095 are not ascending"));
     }
 }

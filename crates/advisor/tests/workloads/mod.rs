@@ -6,14 +6,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// `count` generators from one base seed; `MYCELIUM_TEST_SEED` replaces the base. Printed.
-pub fn seeds(name: &str, count: u64) -> impl Iterator<Item = (u64, SmallRng)> {
+pub(crate) fn seeds(name: &str, count: u64) -> impl Iterator<Item = (u64, SmallRng)> {
     let base: u64 = std::env::var("MYCELIUM_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     println!("{name}: {count} workloads from seed {base}");
     (base..base + count).map(|seed| (seed, SmallRng::seed_from_u64(seed)))
 }
 
 /// A few operations of every kind on projections of every width.
-pub fn random_trace(rng: &mut SmallRng, columns: usize, levels: usize, projections: usize) -> Trace {
+pub(crate) fn random_trace(rng: &mut SmallRng, columns: usize, levels: usize, projections: usize) -> Trace {
     let mut trace = Trace::new(columns, levels).unwrap();
     trace.add_inserts(rng.random_range(0..3_000));
     for level in 1..levels {
@@ -31,7 +31,7 @@ pub fn random_trace(rng: &mut SmallRng, columns: usize, levels: usize, projectio
 }
 
 /// Calls `visit` with every partition of `columns` columns into groups.
-pub fn every_partition(columns: usize, visit: &mut impl FnMut(&[ColumnSet])) {
+pub(crate) fn every_partition(columns: usize, visit: &mut impl FnMut(&[ColumnSet])) {
     fn extend(column: usize, columns: usize, groups: &mut Vec<ColumnSet>, visit: &mut impl FnMut(&[ColumnSet])) {
         if column == columns {
             return visit(groups);

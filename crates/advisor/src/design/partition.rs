@@ -52,12 +52,15 @@ const _: () = assert!(MAX_PROJECTIONS <= 64);
 /// assert_eq!(partitions, [ColumnSet::from_iter([1]), ColumnSet::from_iter([2]), ColumnSet::from_iter([3, 4])]);
 /// ```
 pub fn primary_partitions(columns: &ColumnSet, projections: &[ColumnSet]) -> Vec<ColumnSet> {
-    let mut partitions = vec![columns.clone()];
+    let mut partitions: Vec<ColumnSet> = std::iter::once(columns.clone()).filter(|part| !part.is_empty()).collect();
     for projection in projections {
-        let split = |part: &ColumnSet| [part.intersection(projection), part.difference(projection)];
-        partitions = partitions.iter().flat_map(split).filter(|part| !part.is_empty()).collect();
+        let mut outside = Vec::new();
+        for part in partitions.iter_mut().filter(|part| part.overlaps(projection) && !part.is_subset(projection)) {
+            outside.push(part.difference(projection));
+            *part = part.intersection(projection);
+        }
+        partitions.append(&mut outside);
     }
-    partitions.retain(|part| !part.is_empty());
     partitions.sort_by_key(|part| part.iter().next());
     partitions
 }
@@ -88,14 +91,8 @@ struct Part {
     size: usize,
     /// Bit `k`: access `k` touches one of the columns.
     touched: u64,
-}
-
-impl Part {
-    fn join(&mut self, other: &Part) {
-        self.atoms.extend_from_slice(&other.atoms);
-        self.size += other.size;
-        self.touched |= other.touched;
-    }
+    /// `f` of equation 9 for these columns as a group; 0 for none.
+    cost: f64,
 }
 
 impl LevelCosts {
@@ -142,7 +139,27 @@ impl LevelCosts {
     fn part(&self, index: usize, columns: &ColumnSet) -> Part {
         let touching = self.projections.iter().enumerate().filter(|(_, projection)| projection.overlaps(columns));
         let touched = touching.fold(0, |touched, (access, _)| touched | 1 << access);
-        Part { atoms: vec![index], size: columns.len(), touched }
+        Part { atoms: vec![index], size: columns.len(), touched, cost: self.cost(touched, columns.len()) }
+    }
+
+    fn join(&self, part: &mut Part, other: &Part) {
+        part.atoms.extend_from_slice(&other.atoms);
+        part.size += other.size;
+        part.touched |= other.touched;
+        part.cost = self.cost(part.touched, part.size);
+    }
+
+    fn joined<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> Part {
+        let mut sum = Part { atoms: Vec::new(), size: 0, touched: 0, cost: 0.0 };
+        for part in parts {
+            sum.atoms.extend_from_slice(&part.atoms);
+            sum.size += part.size;
+            sum.touched |= part.touched;
+        }
+        if !sum.atoms.is_empty() {
+            sum.cost = self.cost(sum.touched, sum.size);
+        }
+        sum
     }
 
     /// `f(G)` of equation 9 ([`crate::cost::laser::group_cost`]).
@@ -155,10 +172,6 @@ impl LevelCosts {
             per_column += c;
         }
         self.group + points + (1 + size) as f64 * per_column
-    }
-
-    fn cost_of(&self, parts: &[Part]) -> f64 {
-        parts.iter().map(|part| self.cost(part.touched, part.size)).sum()
     }
 
     fn merge_exactly(&self, parts: &[Part], evaluated: &mut u64) -> Vec<Part> {
@@ -199,7 +212,7 @@ impl LevelCosts {
         let mut rest = all;
         while rest != 0 {
             let group = best[rest].1;
-            groups.push(joined((0..parts.len()).filter(|atom| group >> atom & 1 == 1).map(|atom| &parts[atom])));
+            groups.push(self.joined((0..parts.len()).filter(|atom| group >> atom & 1 == 1).map(|atom| &parts[atom])));
             rest ^= group;
         }
         groups
@@ -208,18 +221,18 @@ impl LevelCosts {
     fn merge_greedily(&self, parts: &[Part], evaluated: &mut u64) -> Vec<Part> {
         let starts = [self.starting_groups(parts, evaluated), self.merge_exactly(&self.classes(parts), evaluated)];
         let [first, second] = starts.map(|start| self.descend(parts, start, evaluated));
-        let rivals = [first, second, vec![joined(parts.iter())], parts.to_vec()];
-        let cheapest = rivals.into_iter().min_by(|a, b| self.cost_of(a).total_cmp(&self.cost_of(b)));
+        let rivals = [first, second, vec![self.joined(parts.iter())], parts.to_vec()];
+        let cheapest = rivals.into_iter().min_by(|a, b| cost_of(a).total_cmp(&cost_of(b)));
         cheapest.unwrap_or_default()
     }
 
     /// Rounds of merging and moving, while they help.
     fn descend(&self, parts: &[Part], mut groups: Vec<Part>, evaluated: &mut u64) -> Vec<Part> {
-        let mut cost = self.cost_of(&groups);
+        let mut cost = cost_of(&groups);
         for _ in 0..MAX_ROUNDS {
             let mut next = self.merge_down(&groups, evaluated);
             self.move_atoms(parts, &mut next, evaluated);
-            let next_cost = self.cost_of(&next);
+            let next_cost = cost_of(&next);
             // Not for the last bits of a sum.
             if next_cost >= cost * (1.0 - 1e-12) {
                 break;
@@ -234,17 +247,17 @@ impl LevelCosts {
         let mut heaviest: Vec<usize> = (0..self.projections.len()).collect();
         let weight = |access: usize| self.cost(1 << access, self.projections[access].len());
         heaviest.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)));
-        let mut classes = vec![joined(parts.iter())];
+        let mut classes = vec![self.joined(parts.iter())];
         let mut told_apart = 0u64;
         for access in heaviest {
-            let mut finer: BTreeMap<u64, Part> = BTreeMap::new();
+            let mut finer: BTreeMap<u64, Vec<&Part>> = BTreeMap::new();
             for part in parts {
                 let class = part.touched & (told_apart | 1 << access);
-                finer.entry(class).or_insert_with(|| joined([].into_iter())).join(part);
+                finer.entry(class).or_default().push(part);
             }
             if finer.len() <= EXACT_PARTITIONS {
                 told_apart |= 1 << access;
-                classes = finer.into_values().collect();
+                classes = finer.into_values().map(|class| self.joined(class.into_iter())).collect();
             }
         }
         classes
@@ -260,9 +273,10 @@ impl LevelCosts {
             let joining = groups.iter().map(|group| self.cost_of_joining(group, part)).enumerate();
             let cheapest = joining.min_by(|a, b| a.1.total_cmp(&b.1));
             *evaluated += groups.len() as u64;
-            let alone = self.cost(part.touched, part.size);
             match cheapest {
-                Some((group, added)) if added <= alone || groups.len() == MAX_GROUPS => groups[group].join(part),
+                Some((group, added)) if added <= part.cost || groups.len() == MAX_GROUPS => {
+                    self.join(&mut groups[group], part);
+                }
                 _ => groups.push(part.clone()),
             }
         }
@@ -271,7 +285,7 @@ impl LevelCosts {
 
     /// What a group costs more with a part than without.
     fn cost_of_joining(&self, group: &Part, part: &Part) -> f64 {
-        self.cost(group.touched | part.touched, group.size + part.size) - self.cost(group.touched, group.size)
+        self.cost(group.touched | part.touched, group.size + part.size) - group.cost
     }
 
     /// Merges the pair that saves most until one group is left; the cheapest state on the way.
@@ -290,7 +304,7 @@ impl LevelCosts {
         let mut groups: Vec<Option<Part>> = start.iter().cloned().map(Some).collect();
         for &(i, j) in &merges[..best_merges] {
             if let (Some(gone), Some(group)) = (groups[j].take(), &mut groups[i]) {
-                group.join(&gone);
+                self.join(group, &gone);
             }
         }
         groups.into_iter().flatten().collect()
@@ -298,18 +312,24 @@ impl LevelCosts {
 
     /// Moves each atom once to the group, or into a new one, where the whole costs least.
     fn move_atoms(&self, parts: &[Part], groups: &mut Vec<Part>, evaluated: &mut u64) {
+        let mut homes = vec![0; parts.len()];
+        for (index, group) in groups.iter().enumerate() {
+            group.atoms.iter().for_each(|&atom| homes[atom] = index);
+        }
         for (atom, part) in parts.iter().enumerate() {
-            let Some(home) = groups.iter().position(|group| group.atoms.contains(&atom)) else { continue };
-            let stay = joined(groups[home].atoms.iter().filter(|other| **other != atom).map(|&other| &parts[other]));
-            let may_open = groups.len() < MAX_GROUPS;
-            let alone = if may_open { self.cost(part.touched, part.size) } else { f64::INFINITY };
-            let left = if stay.atoms.is_empty() { 0.0 } else { self.cost(stay.touched, stay.size) };
-            let gained = self.cost(groups[home].touched, groups[home].size) - left;
-            let (mut target, mut least) = (None, alone);
-            for (index, group) in groups.iter().enumerate().filter(|(index, _)| *index != home) {
+            let home = homes[atom];
+            let others = groups[home].atoms.iter().filter(|other| **other != atom);
+            let stay = self.joined(others.map(|&other| &parts[other]));
+            let gained = groups[home].cost - stay.cost;
+            // A new group, if there may be one more.
+            let (mut target, mut least) = (groups.len(), part.cost);
+            if groups.len() >= MAX_GROUPS {
+                least = f64::INFINITY;
+            }
+            for (index, group) in groups.iter().enumerate().filter(|(index, group)| *index != home && group.size > 0) {
                 let added = self.cost_of_joining(group, part);
                 if added < least {
-                    (target, least) = (Some(index), added);
+                    (target, least) = (index, added);
                 }
             }
             *evaluated += groups.len() as u64;
@@ -318,13 +338,18 @@ impl LevelCosts {
                 continue;
             }
             groups[home] = stay;
-            match target {
-                Some(target) => groups[target].join(part),
+            homes[atom] = target;
+            match groups.get_mut(target) {
+                Some(group) => self.join(group, part),
                 None => groups.push(part.clone()),
             }
-            groups.retain(|group| !group.atoms.is_empty());
         }
+        groups.retain(|group| group.size > 0);
     }
+}
+
+fn cost_of(parts: &[Part]) -> f64 {
+    parts.iter().map(|part| part.cost).sum()
 }
 
 /// Groups, and what merging any two of them saves.
@@ -359,7 +384,7 @@ impl<'a> Pairs<'a> {
         let (i, j, saving) = best.reduce(|best, pair| if pair.2 > best.2 { pair } else { best })?;
         let gone = self.groups[j].take()?;
         if let Some(group) = &mut self.groups[i] {
-            group.join(&gone);
+            self.costs.join(group, &gone);
         }
         for other in (0..n).filter(|other| *other != i) {
             self.refresh(i.min(other), i.max(other));
@@ -381,7 +406,7 @@ impl<'a> Pairs<'a> {
 
     fn refresh(&mut self, i: usize, j: usize) {
         let saving = match (&self.groups[i], &self.groups[j]) {
-            (Some(a), Some(b)) => self.costs.cost(b.touched, b.size) - self.costs.cost_of_joining(a, b),
+            (Some(a), Some(b)) => b.cost - self.costs.cost_of_joining(a, b),
             _ => f64::NEG_INFINITY,
         };
         self.evaluated += 1;
@@ -400,12 +425,6 @@ impl<'a> Pairs<'a> {
         }
         self.partners[row] = best;
     }
-}
-
-fn joined<'a>(parts: impl Iterator<Item = &'a Part>) -> Part {
-    let mut sum = Part { atoms: Vec::new(), size: 0, touched: 0 };
-    parts.for_each(|part| sum.join(part));
-    sum
 }
 
 #[cfg(test)]
@@ -482,8 +501,8 @@ mod tests {
             let costs = LevelCosts::new(&TREE, inserts, &accesses);
             let atoms = costs.primary_partitions(&ColumnSet::first(columns));
             let parts: Vec<Part> = atoms.iter().enumerate().map(|(index, atom)| costs.part(index, atom)).collect();
-            let exact = costs.cost_of(&costs.merge_exactly(&parts, &mut 0));
-            let greedy = costs.cost_of(&costs.merge_greedily(&parts, &mut 0));
+            let exact = cost_of(&costs.merge_exactly(&parts, &mut 0));
+            let greedy = cost_of(&costs.merge_greedily(&parts, &mut 0));
             assert!(greedy >= exact * (1.0 - 1e-9), "seed {seed}: {greedy} below {exact}");
             worst = worst.max(greedy / exact);
             equal += usize::from(greedy <= exact * (1.0 + 1e-9));

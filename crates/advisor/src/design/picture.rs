@@ -11,8 +11,6 @@
 //! 2. The groups of the last level take the width of their names; those above the width of what lies below them.
 //! 3. Where that is wider than asked for, boxes carry no names: a dot stands for each column.
 
-use std::fmt::Write as _;
-
 use mycelium_base::ColumnSet;
 
 use super::Design;
@@ -39,13 +37,13 @@ impl Design {
         let leaf_width = |leaf: &ColumnSet| if names { leaf.to_string().len() } else { leaf.len() };
         let mut picture = String::new();
         for (level, groups) in ordered.iter().enumerate() {
-            let _ = write!(picture, "L{level:<2}|");
+            picture.push_str(&format!("L{level:<2}|"));
             for group in groups {
                 let below: Vec<usize> = leaves.iter().filter(|leaf| leaf.overlaps(group)).map(leaf_width).collect();
                 // The bars between the boxes below are width too.
                 let inner = below.iter().sum::<usize>() + below.len().saturating_sub(1);
                 let name = if names { group.to_string() } else { ".".repeat(inner) };
-                let _ = write!(picture, "{name:<inner$}|");
+                picture.push_str(&format!("{name:<inner$}|"));
             }
             picture.push('\n');
         }

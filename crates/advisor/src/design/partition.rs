@@ -313,19 +313,18 @@ impl LevelCosts {
     /// Moves each atom once to the group, or into a new one, where the whole costs least.
     fn move_atoms(&self, parts: &[Part], groups: &mut Vec<Part>, evaluated: &mut u64) {
         let mut homes = vec![0; parts.len()];
+        let mut touching = Vec::new();
         for (index, group) in groups.iter().enumerate() {
             group.atoms.iter().for_each(|&atom| homes[atom] = index);
+            touching.push(touch_counts(group.atoms.iter().map(|&atom| &parts[atom])));
         }
         for (atom, part) in parts.iter().enumerate() {
             let home = homes[atom];
-            let others = groups[home].atoms.iter().filter(|other| **other != atom);
-            let stay = self.joined(others.map(|&other| &parts[other]));
+            let stay = self.without(&groups[home], part, &touching[home]);
             let gained = groups[home].cost - stay.cost;
             // A new group, if there may be one more.
-            let (mut target, mut least) = (groups.len(), part.cost);
-            if groups.len() >= MAX_GROUPS {
-                least = f64::INFINITY;
-            }
+            let may_open = groups.len() < MAX_GROUPS;
+            let (mut target, mut least) = (groups.len(), if may_open { part.cost } else { f64::INFINITY });
             for (index, group) in groups.iter().enumerate().filter(|(index, group)| *index != home && group.size > 0) {
                 let added = self.cost_of_joining(group, part);
                 if added < least {
@@ -337,15 +336,48 @@ impl LevelCosts {
             if gained - least <= 1e-12 * gained.abs() {
                 continue;
             }
+            if target == groups.len() {
+                groups.push(self.joined(std::iter::empty()));
+                touching.push([0; 64]);
+            }
             groups[home] = stay;
+            self.join(&mut groups[target], part);
             homes[atom] = target;
-            match groups.get_mut(target) {
-                Some(group) => self.join(group, part),
-                None => groups.push(part.clone()),
+            for access in bits(part.touched) {
+                touching[home][access] -= 1;
+                touching[target][access] += 1;
             }
         }
+        let mut members: Vec<Vec<&Part>> = vec![Vec::new(); groups.len()];
+        parts.iter().zip(&homes).for_each(|(part, &home)| members[home].push(part));
+        *groups = members.into_iter().map(|members| self.joined(members.into_iter())).collect();
         groups.retain(|group| group.size > 0);
     }
+
+    /// A group without one of its parts, atoms aside; `touching` counts its parts that each access touches.
+    fn without(&self, group: &Part, part: &Part, touching: &[u32; 64]) -> Part {
+        let gone =
+            bits(part.touched).filter(|&access| touching[access] == 1).fold(0, |gone, access| gone | 1 << access);
+        let (touched, size) = (group.touched & !gone, group.size - part.size);
+        let cost = if size == 0 { 0.0 } else { self.cost(touched, size) };
+        Part { atoms: Vec::new(), size, touched, cost }
+    }
+}
+
+/// How many of the parts each access touches.
+fn touch_counts<'a>(parts: impl Iterator<Item = &'a Part>) -> [u32; 64] {
+    let mut counts = [0; 64];
+    parts.for_each(|part| bits(part.touched).for_each(|access| counts[access] += 1));
+    counts
+}
+
+/// The positions of the bits that are set.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
 }
 
 fn cost_of(parts: &[Part]) -> f64 {
@@ -487,27 +519,27 @@ mod tests {
         assert!(primary_partitions(&ColumnSet::new(), &[ColumnSet::first(3)]).is_empty());
     }
 
-    /// The greedy way is never better than the exact one, and not much worse, where both can be had.
+    /// Beyond [`EXACT_PARTITIONS`], against the exact answer, which is merely slow there: never below it, and near.
+    /// Also what the first start alone comes to, since the second is itself exact for few heavy accesses.
     #[test]
     fn greedy_merging_is_near_the_optimum() {
-        let mut worst = 1.0f64;
-        let mut equal = 0;
-        for seed in 0..300 {
+        let (mut worst, mut worst_alone, mut equal, count) = (1.0f64, 1.0f64, 0, 60);
+        for seed in 0..count {
             let mut rng = SmallRng::seed_from_u64(seed);
-            let columns = rng.random_range(6..=EXACT_PARTITIONS);
-            let count = rng.random_range(1..12);
-            let accesses = random_accesses(&mut rng, columns, count);
-            let inserts = rng.random_range(0..5_000);
-            let costs = LevelCosts::new(&TREE, inserts, &accesses);
-            let atoms = costs.primary_partitions(&ColumnSet::first(columns));
-            let parts: Vec<Part> = atoms.iter().enumerate().map(|(index, atom)| costs.part(index, atom)).collect();
+            let columns = rng.random_range(14..=15);
+            let accesses = random_accesses(&mut rng, columns, 4 + seed as usize % 20);
+            let costs = LevelCosts::new(&TREE, rng.random_range(0..20_000), &accesses);
+            let parts: Vec<Part> =
+                (0..columns).map(|column| costs.part(column, &ColumnSet::from_iter([column]))).collect();
             let exact = cost_of(&costs.merge_exactly(&parts, &mut 0));
+            let alone = cost_of(&costs.descend(&parts, costs.starting_groups(&parts, &mut 0), &mut 0));
             let greedy = cost_of(&costs.merge_greedily(&parts, &mut 0));
-            assert!(greedy >= exact * (1.0 - 1e-9), "seed {seed}: {greedy} below {exact}");
+            assert!(greedy >= exact * (1.0 - 1e-9) && alone >= greedy * (1.0 - 1e-9), "seed {seed}");
             worst = worst.max(greedy / exact);
+            worst_alone = worst_alone.max(alone / exact);
             equal += usize::from(greedy <= exact * (1.0 + 1e-9));
         }
-        println!("greedy: {equal} of 300 at the optimum, at worst {worst:.4} of it");
+        println!("greedy: {equal} of {count} at the optimum, at worst {worst:.4}; one start alone {worst_alone:.4}");
         assert!(worst < 1.1, "at worst {worst}");
     }
 

@@ -3,7 +3,8 @@
 //! LASER leaves a tree that configures itself to later work (§7.3). A new design costs: what lies under the old one is
 //! rewritten. And traces fluctuate: without inertia a tree would swing between two designs of nearly equal cost. With
 //! the costs `c` (current) and `p` (proposed) of the same trace by equation 9, the cost `r` of rewriting
-//! ([`rewrite_cost`]), and the [`Hysteresis`] `g` (gain), `h` (horizon), `s` (safety), [`decide`] switches if and only if
+//! ([`rewrite_cost`]), and the [`Hysteresis`] `g` (gain), `h` (horizon), `s` (safety), [`decide`] switches if and only
+//! if
 //!
 //! ```text
 //! the trace has at least `min_operations` operations,

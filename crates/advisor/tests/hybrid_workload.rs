@@ -1,11 +1,12 @@
 //! The workload HW of LASER (§7.2, Table 3) and the five fixed designs that the paper compares with.
 //!
 //! The narrow table: 30 columns of 4 bytes and a key of 8, so that a block of 4 KiB holds 32 rows; 400 million entries;
-//! T = 2; 8 levels. While 20 million rows are inserted (at 10,000 a second, so in 2,000 seconds), 200,000 updates of one
-//! column each arrive, and 500,000 Q2a, 500,000 Q2b, 12 Q3 and 12 Q4. Columns 1 to 30 of the paper are 0 to 29 here.
+//! T = 2; 8 levels. While 20 million rows are inserted (at 10,000 a second, so in 2,000 seconds), 200,000 updates of
+//! one column each arrive, and 500,000 Q2a, 500,000 Q2b, 12 Q3 and 12 Q4. Columns 1 to 30 of the paper are 0 to 29
+//! here.
 //!
-//! At which level a point read finds its key follows from when the key was inserted. The paper says that Q2a (mean 0.98,
-//! deviation 0.02) typically finds it in memory or at levels 0 and 1, and Q2b (0.85, 0.02) at levels 2 and 3
+//! At which level a point read finds its key follows from when the key was inserted. The paper says that Q2a (mean
+//! 0.98, deviation 0.02) typically finds it in memory or at levels 0 and 1, and Q2b (0.85, 0.02) at levels 2 and 3
 //! ([`as_printed`]). With levels that hold 2^i/255 of the data each, the same distributions lie at levels 0 to 5
 //! ([`by_capacity`]). The advice must hold for both.
 

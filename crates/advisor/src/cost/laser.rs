@@ -262,9 +262,9 @@ mod tests {
         assert_eq!(level_capacity(&TREE, level0 / page, 0), level0 / record);
     }
 
-    /// Equation 1 for the two tables of §7.1, whose rows have an 8-byte key and columns of 4 bytes, with blocks of 4 KiB
-    /// and RocksDB's level 0 of 64 MiB. The paper says 8 levels (L = 7) for the narrow table, for which the equation
-    /// gives L = 9; and 5 levels (L = 4) for the wide one, which the equation gives too.
+    /// Equation 1 for the two tables of §7.1, whose rows have an 8-byte key and columns of 4 bytes, with blocks of 4
+    /// KiB and RocksDB's level 0 of 64 MiB. The paper says 8 levels (L = 7) for the narrow table, for which the
+    /// equation gives L = 9; and 5 levels (L = 4) for the wide one, which the equation gives too.
     #[test]
     fn levels_of_the_evaluation() {
         let blocks = 64.0 * 1024.0 / 4.0;

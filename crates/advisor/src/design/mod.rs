@@ -1,7 +1,7 @@
 //! Designs: the column groups of every level, and their selection from a trace (LASER §6).
 //!
-//! Modules: this one is what a design is, `partition` the best groups for one level within one group of the level above,
-//! `search` goes through the levels and compares designs, `picture` draws.
+//! Modules: this one is what a design is, `partition` the best groups for one level within one group of the level
+//! above, `search` goes through the levels and compares designs, `picture` draws.
 //!
 //! **What is optimal.** [`level_by_level`] solves equation 10 as the paper does (§6.3): from level 1 down, for every
 //! group of the level above by itself,
@@ -20,10 +20,10 @@
 //! `y·(r(G) - r(H))`. One of the two is not above 0, and fewer groups share `C`. Repeat.
 //!
 //! This holds exactly while a group of the level above has at most [`EXACT_PARTITIONS`] primary partitions: the best
-//! merge is found by dynamic programming over their subsets, which is equal to trying all set partitions. Beyond, groups
-//! are merged greedily and improved by moves ([`Advice::is_exact`] says whether that happened): containment holds all
-//! the same, and the level is never worse than one group for all columns or a group for each primary partition, within
-//! each group of the level above.
+//! merge is found by dynamic programming over their subsets, which is equal to trying all set partitions. Beyond,
+//! groups are merged greedily and improved by moves ([`Advice::is_exact`] says whether that happened): containment
+//! holds all the same, and the level is never worse than one group for all columns or a group for each primary
+//! partition, within each group of the level above.
 //!
 //! Level by level is not jointly optimal: what is best for level 1 may force level 5 into small groups. [`advise`]
 //! therefore compares the paper's design with one made from the last level up and with the usual fixed designs, takes

@@ -1,7 +1,7 @@
 //! Counting from many threads.
 //!
 //! A reader asks [`Recorder::projection`] once for its projection (a lock that is shared but for the first time) and
-//! then counts with single relaxed additions; counters of a projection share no cache line with those of another.
+//! then counts with single relaxed additions; counters of different projections or levels share no cache line.
 //! Counts are statistics: [`Recorder::take`] may miss what is being counted while it runs, and operations that began
 //! before it are lost if they count through a handle that they took before.
 
@@ -48,12 +48,13 @@ struct Window {
 
 /// The counters of one projection, one for each level.
 #[derive(Debug)]
-#[repr(align(64))]
 struct Counters {
     levels: Vec<LevelCounters>,
 }
 
+/// Aligned, so that neither two levels nor two projections share a cache line.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct LevelCounters {
     points: AtomicU64,
     scans: AtomicU64,

@@ -242,7 +242,8 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "mycelium-trace 1\ncolumns 30\nlevels 8\ninserts 20\noverflowed 3\nprojection 27-29\n\
-                        L6: scans=12 entries=60\nL7: scans=1 entries=4\nprojection 0-29\nL1: points=49 updates=12\nend\n";
+                        L6: scans=12 entries=60\nL7: scans=1 entries=4\n\
+                        projection 0-29\nL1: points=49 updates=12\nend\n";
 
     #[test]
     fn text_is_read_back() {

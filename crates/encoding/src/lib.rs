@@ -1,7 +1,7 @@
-//! Row formats: schemas, typed values, order-preserving keys and the packed row format.
+//! Row formats: schemas, typed values, order-preserving keys, the packed row format and the formats of users.
 //!
 //! A typed table maps a row to one entry: the primary key columns become the key ([`key`]), all other columns become
-//! the value ([`packed`]). Nothing here performs I/O, and nothing panics on malformed bytes.
+//! the value ([`packed`], or another [`row_format`]). Nothing here performs I/O, and nothing panics on malformed bytes.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,6 +28,7 @@ pub mod datum;
 mod datum_text;
 pub mod key;
 pub mod packed;
+pub mod row_format;
 pub mod schema;
 mod schema_text;
 
@@ -35,4 +36,5 @@ pub use batch::{BatchRows, RecordBatchBuilder};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use packed::{ColumnState, PackedLayout, PackedRow};
+pub use row_format::{RowFormat, RowFormatKind};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

@@ -134,7 +134,9 @@ impl Codec for Json {
                 if spans[column] != Span::Absent {
                     return Err(Fault::new(name_at, "appears twice").in_column(&self.members[column].name));
                 }
-                spans[column] = if &payload[start..end] == b"null" { Span::Null } else { Span::at(start, end) };
+                // A strict scan leaves a null where it stands, so that a refusal can say where.
+                let is_null = !scan.is_strict() && &payload[start..end] == b"null";
+                spans[column] = if is_null { Span::Null } else { Span::at(start, end) };
                 missing -= 1;
             }
             guess = self.next_column(column);

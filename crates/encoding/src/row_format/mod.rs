@@ -94,7 +94,8 @@ pub enum Covers<'a> {
     Row,
     /// Exactly these: the payload is a patch. One that the payload leaves out is its default or null, as in a whole row.
     Columns(&'a ColumnSet),
-    /// Those that the payload has, and those said to be null: the payload is a patch.
+    /// Those that the payload has, and those said to be null: the payload is a patch. A field that Protobuf or FlatBuffers
+    /// left out because it has its default is absent then; name it in [`Covers::Columns`] to set the default.
     Said,
 }
 
@@ -635,7 +636,6 @@ impl RowFormat {
         }
         let mut frame = Vec::new();
         self.frame().write(&pieces, &mut frame);
-        // JSON's frame says that something may be absent; a patch of all columns is written with its frame of a row.
         match frame.iter().zip(value).position(|(a, b)| a != b) {
             None if frame.len() == payload_at => Ok(()),
             at => Err(Error::new(ErrorKind::Corruption, "the frame of a row is not canonical")

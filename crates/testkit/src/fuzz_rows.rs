@@ -55,8 +55,7 @@ fn seeds(format: &RowFormat) -> Vec<Vec<u8>> {
     for line in GOLDEN.lines().filter(|line| line.starts_with(&format.kind().to_string())) {
         let digits = line.rsplit(' ').next().unwrap_or_default().as_bytes();
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or_default() as u8;
-        let value: Vec<u8> =
-            digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
+        let value: Vec<u8> = digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect();
         let mut payload = Vec::new();
         if format.to_user(&value, &mut RowScratch::default(), &mut payload).is_ok() {
             seeds.push(payload);
@@ -133,7 +132,9 @@ pub(crate) fn definition(bytes: &[u8]) {
 
 pub(crate) fn json_seeds() -> Vec<Vec<u8>> {
     let mut all = seeds(&FORMATS.json);
-    all.push(br#" { "i" : -1, "s":"\ud83d\ude00", "f" : 1e-3, "b":"\u005cx00", "t":null , "d":1.5, "o" : false} "#.to_vec());
+    all.push(
+        br#" { "i" : -1, "s":"\ud83d\ude00", "f" : 1e-3, "b":"\u005cx00", "t":null , "d":1.5, "o" : false} "#.to_vec(),
+    );
     all
 }
 

@@ -167,9 +167,10 @@ impl FlatBuffers {
             if schema.is_primary_key(position) {
                 continue;
             }
-            let found = object.fields().iter().find(|field| field.name() == column.name).ok_or_else(|| {
-                Error::invalid(format!("table {table} has no field for column \"{}\"", column.name))
-            })?;
+            let found =
+                object.fields().iter().find(|field| field.name() == column.name).ok_or_else(|| {
+                    Error::invalid(format!("table {table} has no field for column \"{}\"", column.name))
+                })?;
             let field = Field::new(column, &found)?;
             let entry = field.slot / 2;
             if is_column.len() <= entry {
@@ -197,9 +198,8 @@ impl FlatBuffers {
 
 impl Field {
     fn new(column: &Column, found: &reflection::Field<'_>) -> Result<Self> {
-        let refuse = |why: String| {
-            Error::invalid(format!("column \"{}\" cannot be the field of that name: {why}", column.name))
-        };
+        let refuse =
+            |why: String| Error::invalid(format!("column \"{}\" cannot be the field of that name: {why}", column.name));
         if found.deprecated() {
             return Err(refuse("the field is deprecated".into()));
         }

@@ -135,7 +135,5 @@ impl FrameShape<'_> {
 
 #[cold]
 fn cut_short(expected: usize, found: usize) -> Error {
-    Error::corruption("a row is cut short")
-        .at(found as u64)
-        .expected(format_args!("at least {expected} bytes"), found)
+    Error::corruption("a row is cut short").at(found as u64).expected(format_args!("at least {expected} bytes"), found)
 }

@@ -150,12 +150,7 @@ impl Codec for Json {
         Ok(())
     }
 
-    fn decode<'a>(
-        &self,
-        column: usize,
-        piece: &'a [u8],
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<DatumRef<'a>, Fault> {
+    fn decode<'a>(&self, column: usize, piece: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {
         let ty = &self.members[column].ty;
         let misfit = || Fault::new(0, format!("not a value of type {ty}"));
         match (piece.first(), ty) {
@@ -170,9 +165,9 @@ impl Codec for Json {
             }
             (Some(b'-' | b'0'..=b'9'), _) => {
                 let text = std::str::from_utf8(piece).map_err(|_| misfit())?;
-                number(text, ty).ok_or_else(misfit)?.ok_or_else(|| {
-                    Fault::new(0, format!("{text} cannot be kept in a value of type {ty} without loss"))
-                })
+                number(text, ty)
+                    .ok_or_else(misfit)?
+                    .ok_or_else(|| Fault::new(0, format!("{text} cannot be kept in a value of type {ty} without loss")))
             }
             _ => Err(misfit()),
         }

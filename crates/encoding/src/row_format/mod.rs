@@ -318,12 +318,7 @@ impl RowFormat {
     }
 
     /// What a piece says.
-    fn state<'a>(
-        &'a self,
-        column: usize,
-        piece: Piece<'a>,
-        text: &'a mut Vec<u8>,
-    ) -> Result<ColumnState<'a>, Fault> {
+    fn state<'a>(&'a self, column: usize, piece: Piece<'a>, text: &'a mut Vec<u8>) -> Result<ColumnState<'a>, Fault> {
         let bytes = match (piece, &self.0.codec) {
             (Piece::Absent, _) => return Ok(ColumnState::Absent),
             (Piece::Null, _) => return Ok(ColumnState::Null),
@@ -407,13 +402,7 @@ impl RowFormat {
     /// 1. The whole payload is read.
     /// 2. Every value is decoded.
     /// 3. Per column, what the payload and what the caller say are made one.
-    fn accept(
-        &self,
-        payload: &[u8],
-        covers: Covers<'_>,
-        nulls: &ColumnSet,
-        scratch: &mut RowScratch,
-    ) -> Result<bool> {
+    fn accept(&self, payload: &[u8], covers: Covers<'_>, nulls: &ColumnSet, scratch: &mut RowScratch) -> Result<bool> {
         let header_bound = 16 + self.0.columns.len() / 4;
         if payload.len() + header_bound > MAX_VALUE_LEN {
             let message = format!("the row has {} bytes; at most {MAX_VALUE_LEN} are possible", payload.len());
@@ -439,7 +428,8 @@ impl RowFormat {
             let piece = Pieces::one(&scratch.spans, payload).get(column);
             if let (Span::At { start, .. }, Piece::Bytes(_)) = (settled, piece) {
                 scratch.text.clear();
-                self.state(column, piece, &mut scratch.text).map_err(|fault| fault.shifted(start as usize).refused())?;
+                self.state(column, piece, &mut scratch.text)
+                    .map_err(|fault| fault.shifted(start as usize).refused())?;
             }
         }
         Ok(nulls_filled_in)
@@ -627,8 +617,7 @@ impl RowFormat {
         let pieces = Pieces::one(&scratch.spans, payload);
         for &column in &self.0.columns {
             let at = payload_at + start_of(scratch.spans[column]);
-            let state =
-                self.state(column, pieces.get(column), &mut scratch.text).map_err(|fault| fault.corrupt(at))?;
+            let state = self.state(column, pieces.get(column), &mut scratch.text).map_err(|fault| fault.corrupt(at))?;
             if state == ColumnState::Null && !self.schema().columns()[column].nullable {
                 let message = format!("column \"{}\" may not be null", self.name(column));
                 return Err(Error::corruption(message).at(at as u64));

@@ -270,8 +270,8 @@ impl Codec for Protobuf {
         let (mut at, mut guess) = (0, 0);
         while at < payload.len() && missing > 0 {
             let (tag, piece) = varint(payload, at)?;
-            let tag = u32::try_from(tag)
-                .map_err(|_| Fault::new(at, "malformed Protobuf: a field number is over 29 bits"))?;
+            let tag =
+                u32::try_from(tag).map_err(|_| Fault::new(at, "malformed Protobuf: a field number is over 29 bits"))?;
             let Some((column, place)) = self.column_of(tag >> 3, guess) else {
                 return Err(Fault::new(at, format!("field {} is no column outside the primary key", tag >> 3)));
             };

@@ -34,7 +34,8 @@ fn column_type(rng: &mut SmallRng) -> ColumnType {
             Decimal128(precision, rng.random_range(-38..=precision as i8))
         }
         _ => [
-            Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64, Utf8, Utf8, Binary, Date32,
+            Bool, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64, Utf8, Utf8, Binary,
+            Date32,
         ]
         .choose(rng)
         .unwrap()
@@ -71,8 +72,17 @@ pub(crate) fn value(rng: &mut SmallRng, ty: &ColumnType) -> Datum {
     macro_rules! float {
         ($ty:ident, $kind:ident, $bits:ty) => {{
             let special = [
-                0.0, -0.0, 7.0, $ty::NAN, $ty::INFINITY, $ty::NEG_INFINITY, $ty::MAX, $ty::MIN_POSITIVE,
-                $ty::from_bits(1), 1e16, 0.1,
+                0.0,
+                -0.0,
+                7.0,
+                $ty::NAN,
+                $ty::INFINITY,
+                $ty::NEG_INFINITY,
+                $ty::MAX,
+                $ty::MIN_POSITIVE,
+                $ty::from_bits(1),
+                1e16,
+                0.1,
             ];
             let drawn = $ty::from_bits(rng.random::<$bits>());
             // All NaNs are one value, and JSON writes them so.

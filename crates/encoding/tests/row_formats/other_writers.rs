@@ -12,7 +12,6 @@ use prost_reflect::prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, Value};
 use rand::Rng;
 
-
 use crate::definitions::{binary_schema, descriptor_set, drawn, usual};
 use crate::drawing::{assert_same, cells, for_seeds, read, schema, stored};
 

@@ -9,8 +9,6 @@ use super::span::Fault;
 pub(super) struct StringToken {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Whether there are escapes in it.
-    pub(super) has_escapes: bool,
 }
 
 /// Walks over the tokens of a text.
@@ -75,20 +73,16 @@ impl<'a> JsonReader<'a> {
     pub(super) fn string(&mut self) -> Result<StringToken, Fault> {
         self.expect(b'"')?;
         let start = self.at;
-        let mut has_escapes = false;
         loop {
             match self.peek() {
                 Some(b'"') => break,
-                Some(b'\\') => {
-                    has_escapes = true;
-                    self.escape()?;
-                }
+                Some(b'\\') => self.escape()?,
                 None | Some(0..0x20) => return Err(self.unexpected("a character or `\"`")),
                 Some(_) => self.at += 1,
             }
         }
         self.at += 1;
-        Ok(StringToken { start, end: self.at - 1, has_escapes })
+        Ok(StringToken { start, end: self.at - 1 })
     }
 
     fn escape(&mut self) -> Result<(), Fault> {

@@ -38,7 +38,8 @@
 //! - *Absent, null, default*: the field's default is what a field without presence (proto3 without `optional`) has where it
 //!   is not on the wire. Where a field with presence is not on the wire, the column is null in a whole row, absent in
 //!   a patch. What is null or absent though its field has no presence is said beside the payload, by the caller
-//!   ([`super::Covers`]) and by the frame ([`super::frame`]). A proto2 default is no value: it is never filled in.
+//!   ([`super::Covers`]) and by the frame ([`super::frame`]). A proto2 default is no value: it is never filled in. Neither
+//!   is the empty string that a decimal without presence would have, for it is no decimal: it is null, or refused.
 //!
 //! A user's bytes are kept as written. Splitting and merging rows writes fields by number, and each field's bytes as
 //! they were; converting from another format writes the shortest varints and leaves out defaults without presence.
@@ -345,7 +346,9 @@ impl Codec for Protobuf {
     }
 
     fn default_piece(&self, column: usize) -> Option<&[u8]> {
-        self.field(column).filter(|field| !field.has_presence).map(|field| field.wire.zero())
+        let field = self.field(column)?;
+        // The empty string is no decimal: a decimal that is left out has no value.
+        (!field.has_presence && field.wire != Wire::DecimalText).then(|| field.wire.zero())
     }
 
     fn emit(&self, pieces: &Pieces<'_>, out: &mut Vec<u8>) {

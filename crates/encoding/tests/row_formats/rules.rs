@@ -12,7 +12,7 @@ use prost_reflect::prost_types::{DescriptorProto, FieldDescriptorProto, OneofDes
 use crate::definitions::{Declared, binary_schema, descriptor_set, descriptor_set_of, usual};
 use crate::drawing::{read, text};
 
-fn schema(text: &str) -> Arc<Schema> {
+fn schema_of(text: &str) -> Arc<Schema> {
     Arc::new(Schema::parse(text).unwrap())
 }
 
@@ -47,7 +47,7 @@ fn refused(format: &RowFormat, whole: bool, payloads: &[(&[u8], u64)]) {
 
 #[test]
 fn absent_null_and_default_are_three_things_in_json() {
-    let schema = schema("k int8 not null, n int32, s utf8, primary key (k)");
+    let schema = schema_of("k int8 not null, n int32, s utf8, primary key (k)");
     let format = RowFormat::json(schema).unwrap();
     let patch = |payload: &[u8]| read(&format, &store(&format, payload, Covers::Said, &[]).unwrap()).unwrap();
     assert_eq!(patch(b"{}"), [None, None, None]);
@@ -63,7 +63,7 @@ fn absent_null_and_default_are_three_things_in_json() {
 
 #[test]
 fn absent_null_and_default_are_three_things_in_protobuf() {
-    let schema = schema("k int8 not null, n int32, s utf8, primary key (k)");
+    let schema = schema_of("k int8 not null, n int32, s utf8, primary key (k)");
     let mut declared = usual(&schema);
     declared[0].has_presence = false;
     let format = protobuf(&schema, &declared);
@@ -82,7 +82,7 @@ fn absent_null_and_default_are_three_things_in_protobuf() {
 
 #[test]
 fn absent_null_and_default_are_three_things_in_flatbuffers() {
-    let schema = schema("k int8 not null, n int32, m int32, s utf8, primary key (k)");
+    let schema = schema_of("k int8 not null, n int32, m int32, s utf8, primary key (k)");
     let mut declared = usual(&schema);
     (declared[0].optional, declared[0].default) = (false, 7);
     let format = flatbuffers(&schema, &declared);
@@ -103,7 +103,7 @@ fn absent_null_and_default_are_three_things_in_flatbuffers() {
 
 #[test]
 fn raw_rows_tell_null_from_empty_and_take_no_patch() {
-    let format = RowFormat::raw(schema("k int8 not null, v binary, primary key (k)")).unwrap();
+    let format = RowFormat::raw(schema_of("k int8 not null, v binary, primary key (k)")).unwrap();
     let empty = store(&format, b"", Covers::Row, &[]).unwrap();
     assert_eq!(read(&format, &empty).unwrap(), [None, Some(Datum::Binary(Vec::new()))]);
     let null = store(&format, b"", Covers::Row, &[1]).unwrap();
@@ -112,13 +112,13 @@ fn raw_rows_tell_null_from_empty_and_take_no_patch() {
     assert!(store(&format, b"x", Covers::Said, &[]).is_err());
     assert!(format.check(b"x", false).is_err() && format.check(b"\0\xff", true).is_ok());
     for bad in ["v utf8", "v binary, w binary", "v int8"] {
-        assert!(RowFormat::raw(schema(&format!("k int8 not null, {bad}, primary key (k)"))).is_err(), "{bad}");
+        assert!(RowFormat::raw(schema_of(&format!("k int8 not null, {bad}, primary key (k)"))).is_err(), "{bad}");
     }
 }
 
 #[test]
 fn json_that_would_lose_something_is_refused_where_it_stands() {
-    let format = RowFormat::json(schema(
+    let format = RowFormat::json(schema_of(
         "k int8 not null, n int8, u uint64, f float64, g float32, s utf8, b binary, d decimal(4, 2), t date32, \
          o bool, primary key (k)",
     ))
@@ -173,7 +173,7 @@ fn json_that_would_lose_something_is_refused_where_it_stands() {
         ],
     );
     refused(
-        &RowFormat::json(schema("k int8 not null, n int8 not null, primary key (k)")).unwrap(),
+        &RowFormat::json(schema_of("k int8 not null, n int8 not null, primary key (k)")).unwrap(),
         true,
         &[(b"{}", 2), (br#"{"n":null}"#, 5), (br#"{"n": null }"#, 6)],
     );
@@ -191,7 +191,7 @@ fn json_that_would_lose_something_is_refused_where_it_stands() {
 
 #[test]
 fn protobuf_that_would_lose_something_is_refused_where_it_stands() {
-    let schema = schema("k int8 not null, n int8, u uint32, s utf8, o bool, z int32, f float32, primary key (k)");
+    let schema = schema_of("k int8 not null, n int8, u uint32, s utf8, o bool, z int32, f float32, primary key (k)");
     let mut declared = usual(&schema);
     declared[4].proto = Type::Sint32;
     let format = protobuf(&schema, &declared);
@@ -223,7 +223,13 @@ fn protobuf_that_would_lose_something_is_refused_where_it_stands() {
     // A varint that is longer than it must be is still its value.
     let value = store(&format, &[8, 0x81, 0x80, 0], Covers::Row, &[]).unwrap();
     assert_eq!(read(&format, &value).unwrap()[1], Some(Datum::Int8(1)));
-    let strict = Arc::new(Schema::parse("k int8 not null, n int8 not null, primary key (k)").unwrap());
+    let decimal = schema_of("k int8 not null, d decimal(4, 2), primary key (k)");
+    let mut declared = usual(&decimal);
+    declared[0].has_presence = false;
+    let format = protobuf(&decimal, &declared);
+    refused(&format, true, &[(&[10, 0], 2), (b"\x0a\x051.234", 2)]);
+    assert_eq!(read(&format, &store(&format, &[], Covers::Row, &[]).unwrap()).unwrap()[1], Some(Datum::Null));
+    let strict = schema_of("k int8 not null, n int8 not null, primary key (k)");
     let mut declared = usual(&strict);
     declared[0].has_presence = true;
     refused(&protobuf(&strict, &declared), true, &[(&[], 0)]);
@@ -232,7 +238,7 @@ fn protobuf_that_would_lose_something_is_refused_where_it_stands() {
 
 #[test]
 fn flatbuffers_that_would_lose_something_are_refused_where_they_stand() {
-    let schema = schema("k int8 not null, n int8, s utf8, primary key (k)");
+    let schema = schema_of("k int8 not null, n int8, s utf8, primary key (k)");
     let mut declared = usual(&schema);
     declared[0].flat = flatbuffers_reflection::reflection::BaseType::Int;
     let format = flatbuffers(&schema, &declared);
@@ -274,14 +280,14 @@ fn flatbuffers_that_would_lose_something_are_refused_where_they_stand() {
             (&not_text, text_at as u64 + 1),
             (&no_nul, text_at as u64 - 4),
             (&[&good[..], &[0, 1]].concat(), end + 1),
-            (&[&good[..], &[0; 40]].concat(), end + 15),
+            (&[&good[..], &[0; 40]].concat(), text_at as u64 + 3 + 15),
         ],
     );
 }
 
 #[test]
 fn definitions_that_do_not_fit_name_column_and_field() {
-    let schema = schema("k int8 not null, n int64, s utf8 not null, primary key (k)");
+    let schema = schema_of("k int8 not null, n int64, s utf8 not null, primary key (k)");
     let field = |name: &str, number, kind: Type, label: Label| FieldDescriptorProto {
         name: Some(name.into()),
         number: Some(number),

@@ -75,7 +75,7 @@ impl FrameShape<'_> {
             return Err(self.refuse(first, version));
         }
         if first & UNUSED != 0 || (self.says_presence_itself() && first & HAS_NULLS != 0) {
-            return Err(Error::corruption("malformed frame of a row").at(0).expected("known flags", first & 0xf));
+            return Err(Error::corruption("malformed frame at byte 0 of a row").expected("known flags", first & 0xf));
         }
         let mut payload_at = HEADER_LEN;
         let mut bitmap = |wanted: bool| -> Result<&'a [u8]> {
@@ -94,13 +94,12 @@ impl FrameShape<'_> {
 
     #[cold]
     fn refuse(&self, first: u8, version: u8) -> Error {
-        let (what, expected, found) = if first >> 4 == self.kind.tag() {
-            ("schema version", self.schema_version, version)
+        let (what, at, expected, found) = if first >> 4 == self.kind.tag() {
+            ("schema version", 1, self.schema_version, version)
         } else {
-            ("format", self.kind.tag(), first >> 4)
+            ("format", 0, self.kind.tag(), first >> 4)
         };
-        let at = if first >> 4 == self.kind.tag() { 1 } else { 0 };
-        Error::new(ErrorKind::Unsupported, format!("a row is not of this {what}")).at(at).expected(expected, found)
+        Error::new(ErrorKind::Unsupported, format!("another {what} at byte {at} of a row")).expected(expected, found)
     }
 
     /// Appends the frame of a value made of `pieces`.
@@ -135,5 +134,6 @@ impl FrameShape<'_> {
 
 #[cold]
 fn cut_short(expected: usize, found: usize) -> Error {
-    Error::corruption("a row is cut short").at(found as u64).expected(format_args!("at least {expected} bytes"), found)
+    Error::corruption(format!("a row is cut short at byte {found}"))
+        .expected(format_args!("at least {expected} bytes"), found)
 }

@@ -32,15 +32,16 @@
 //!   ([`Covers`], and a set of nulls), and the frame keeps it.
 //! - A whole row has every column. One that is missing from the payload is its field's default if the format leaves defaults
 //!   out, else null, else (the column may not be null) the payload is refused.
-//! - What is refused is an [`ErrorKind::InvalidArgument`] with the position of the byte where the fault was found (a packed
-//!   payload: as far as [`crate::packed`] knows it), and nothing else was done. What is malformed in storage is an
-//!   [`ErrorKind::Corruption`].
+//! - What is refused is an [`ErrorKind::InvalidArgument`] whose offset is the byte of the payload where the fault was found
+//!   (a packed payload is refused without one), and nothing else was done. What is malformed in storage is an
+//!   [`ErrorKind::Corruption`] that gives the byte in its message.
 //!
 //! Guarantees: no panic on any bytes; with a reused [`RowScratch`] and room in `out`, `project`, `overlay` and `convert`
 //! allocate nothing per row but for dates, timestamps and decimals that are read from text. `out` is appended to, and left
 //! as it was on an error.
 
 mod definition;
+mod descriptor;
 mod flat_buffers;
 mod frame;
 mod json;
@@ -175,7 +176,7 @@ impl RowFormat {
     /// definition.
     pub fn new(kind: RowFormatKind, schema: Arc<Schema>, definition: &[u8], root: &str) -> Result<Self> {
         let is_given = matches!(kind, RowFormatKind::Protobuf | RowFormatKind::FlatBuffers);
-        if !is_given && !(definition.is_empty() && root.is_empty()) {
+        if !is_given && (!definition.is_empty() || !root.is_empty()) {
             return Err(Error::invalid(format!("the row format {kind} takes no definition")));
         }
         let codec: Option<Box<dyn Codec>> = match kind {
@@ -295,8 +296,8 @@ impl RowFormat {
                 (false, false) if !left_out => spans[column],
                 (false, false) if codec.default_piece(column).is_some() => Span::Default,
                 _ => {
-                    let message = format!("the frame of a row and its column \"{}\" contradict", self.name(column));
-                    return Err(Error::corruption(message).at(0));
+                    let message = format!("its frame and its payload contradict in column \"{}\"", self.name(column));
+                    return Err(Fault::new(0, message).corrupt(0));
                 }
             };
         }
@@ -619,16 +620,14 @@ impl RowFormat {
             let at = payload_at + start_of(scratch.spans[column]);
             let state = self.state(column, pieces.get(column), &mut scratch.text).map_err(|fault| fault.corrupt(at))?;
             if state == ColumnState::Null && !self.schema().columns()[column].nullable {
-                let message = format!("column \"{}\" may not be null", self.name(column));
-                return Err(Error::corruption(message).at(at as u64));
+                return Err(Fault::new(0, "may not be null").in_column(self.name(column)).corrupt(at));
             }
         }
         let mut frame = Vec::new();
         self.frame().write(&pieces, &mut frame);
         match frame.iter().zip(value).position(|(a, b)| a != b) {
             None if frame.len() == payload_at => Ok(()),
-            at => Err(Error::new(ErrorKind::Corruption, "the frame of a row is not canonical")
-                .at(at.unwrap_or(payload_at) as u64)),
+            at => Err(Fault::new(at.unwrap_or(payload_at), "its frame is not canonical").corrupt(0)),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The row format `protobuf`: one message of a type that a descriptor set gives at run time.
+//! The row format `protobuf`: one message of a type that a descriptor set gives at run time ([`super::descriptor`]).
 //!
 //! A column outside the primary key is the singular field of its name. What kind of field it may be, by its type; an
 //! integer field may be wider than its column, never narrower:
@@ -46,12 +46,12 @@
 
 use mycelium_base::coding::{get_varint, put_varint};
 use mycelium_base::{Error, Result};
-use prost_reflect::{DescriptorPool, FieldDescriptor, Kind};
 
 use super::Codec;
+use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
 use super::number::{integer_shape, narrow, parse_fixed, print, widen};
 use super::span::{Fault, Piece, Pieces, Scan, Span};
-use crate::{ColumnType, DatumRef, Schema};
+use crate::{Column, ColumnType, DatumRef, Schema};
 
 /// How a field is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,25 +102,25 @@ impl Wire {
         }
     }
 
-    fn of(kind: &Kind, ty: &ColumnType) -> Option<Self> {
+    fn of(kind: FieldKind, ty: &ColumnType) -> Option<Self> {
         let wire = match kind {
-            Kind::Bool => Self::Bool,
-            Kind::Int32 => Self::Signed { width: 4 },
-            Kind::Int64 => Self::Signed { width: 8 },
-            Kind::Uint32 => Self::Unsigned { width: 4 },
-            Kind::Uint64 => Self::Unsigned { width: 8 },
-            Kind::Sint32 => Self::ZigZag { width: 4 },
-            Kind::Sint64 => Self::ZigZag { width: 8 },
-            Kind::Fixed32 => Self::Fixed { width: 4, signed: false },
-            Kind::Fixed64 => Self::Fixed { width: 8, signed: false },
-            Kind::Sfixed32 => Self::Fixed { width: 4, signed: true },
-            Kind::Sfixed64 => Self::Fixed { width: 8, signed: true },
-            Kind::Float => Self::Float,
-            Kind::Double => Self::Double,
-            Kind::String if matches!(ty, ColumnType::Decimal128(..)) => Self::DecimalText,
-            Kind::String => Self::Text,
-            Kind::Bytes => Self::Bytes,
-            Kind::Message(_) | Kind::Enum(_) => return None,
+            FieldKind::Bool => Self::Bool,
+            FieldKind::Int32 => Self::Signed { width: 4 },
+            FieldKind::Int64 => Self::Signed { width: 8 },
+            FieldKind::UInt32 => Self::Unsigned { width: 4 },
+            FieldKind::UInt64 => Self::Unsigned { width: 8 },
+            FieldKind::SInt32 => Self::ZigZag { width: 4 },
+            FieldKind::SInt64 => Self::ZigZag { width: 8 },
+            FieldKind::Fixed32 => Self::Fixed { width: 4, signed: false },
+            FieldKind::Fixed64 => Self::Fixed { width: 8, signed: false },
+            FieldKind::SFixed32 => Self::Fixed { width: 4, signed: true },
+            FieldKind::SFixed64 => Self::Fixed { width: 8, signed: true },
+            FieldKind::Float => Self::Float,
+            FieldKind::Double => Self::Double,
+            FieldKind::String if matches!(ty, ColumnType::Decimal128(..)) => Self::DecimalText,
+            FieldKind::String => Self::Text,
+            FieldKind::Bytes => Self::Bytes,
+            FieldKind::Other => return None,
         };
         wire.fits(ty).then_some(wire)
     }
@@ -162,10 +162,8 @@ struct Field {
 impl Protobuf {
     /// Reads the descriptor set and finds a field for each column of `schema`.
     pub(super) fn new(schema: &Schema, descriptor_set: &[u8], message: &str) -> Result<Self> {
-        let pool = DescriptorPool::decode(descriptor_set)
-            .map_err(|e| Error::invalid("the descriptor set is malformed").caused_by(e))?;
-        let message = pool
-            .get_message_by_name(message)
+        let declared = fields_of(descriptor_set, message)
+            .map_err(|fault| Error::invalid("the descriptor set is malformed").caused_by(fault.refused()))?
             .ok_or_else(|| Error::invalid(format!("the descriptor set has no message \"{message}\"")))?;
         let mut fields: Vec<Option<Field>> = (0..schema.columns().len()).map(|_| None).collect();
         let mut by_number = Vec::new();
@@ -173,16 +171,19 @@ impl Protobuf {
             if schema.is_primary_key(position) {
                 continue;
             }
-            let descriptor = message.get_field_by_name(&column.name).ok_or_else(|| {
-                Error::invalid(format!("message {} has no field for column \"{}\"", message.full_name(), column.name))
+            let descriptor = declared.iter().find(|field| field.name == column.name).ok_or_else(|| {
+                Error::invalid(format!("message {message} has no field for column \"{}\"", column.name))
             })?;
-            fields[position] = Some(Field::new(column, &descriptor)?);
-            by_number.push((descriptor.number(), position));
+            fields[position] = Some(Field::new(column, descriptor, message)?);
+            by_number.push((descriptor.number, position));
         }
         by_number.sort_unstable();
-        for descriptor in message.fields().filter(FieldDescriptor::is_required) {
-            if by_number.binary_search_by_key(&descriptor.number(), |entry| entry.0).is_err() {
-                return Err(Error::invalid(format!("the required field {} is no column", descriptor.full_name())));
+        if let Some(pair) = by_number.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(Error::invalid(format!("two fields of message {message} have number {}", pair[0].0)));
+        }
+        for field in declared.iter().filter(|field| field.is_required) {
+            if by_number.binary_search_by_key(&field.number, |entry| entry.0).is_err() {
+                return Err(Error::invalid(format!("the required field {message}.{} is no column", field.name)));
             }
         }
         Ok(Self { fields, by_number })
@@ -206,35 +207,35 @@ impl Protobuf {
 }
 
 impl Field {
-    fn new(column: &crate::Column, descriptor: &FieldDescriptor) -> Result<Self> {
+    fn new(column: &Column, descriptor: &FieldDescriptor, message: &str) -> Result<Self> {
         let refuse = |why: String| {
-            Error::invalid(format!("column \"{}\" cannot be field {}: {why}", column.name, descriptor.full_name()))
+            Error::invalid(format!("column \"{}\" cannot be field {message}.{}: {why}", column.name, descriptor.name))
         };
-        if descriptor.is_list() || descriptor.is_map() {
+        if descriptor.is_repeated {
             return Err(refuse("the field is repeated".into()));
         }
-        if descriptor.containing_oneof().is_some_and(|oneof| !oneof.is_synthetic()) {
+        if descriptor.in_oneof {
             return Err(refuse("the field belongs to a oneof".into()));
         }
-        if descriptor.is_required() && column.nullable {
+        if descriptor.is_required && column.nullable {
             return Err(refuse("the field is required, but the column may be null".into()));
         }
-        let kind = descriptor.kind();
-        let wire = Wire::of(&kind, &column.ty)
+        let kind = descriptor.kind;
+        let wire = Wire::of(kind, &column.ty)
             .ok_or_else(|| refuse(format!("a field of kind {kind:?} does not hold values of type {}", column.ty)))?;
         Ok(Self {
             name: column.name.as_str().into(),
             ty: column.ty.clone(),
             wire,
-            has_presence: descriptor.supports_presence(),
-            tag: descriptor.number() << 3 | wire.wire_type(),
+            has_presence: descriptor.has_presence,
+            tag: descriptor.number << 3 | wire.wire_type(),
         })
     }
 }
 
 /// The varint at `at` and where it ends.
 #[inline]
-fn varint(payload: &[u8], at: usize) -> Result<(u64, usize), Fault> {
+pub(super) fn varint(payload: &[u8], at: usize) -> Result<(u64, usize), Fault> {
     match get_varint(payload.get(at..).unwrap_or_default()) {
         Some((value, len)) => Ok((value, at + len)),
         None => Err(Fault::new(at, "malformed Protobuf: a varint is cut short or over 64 bits")),
@@ -243,7 +244,7 @@ fn varint(payload: &[u8], at: usize) -> Result<(u64, usize), Fault> {
 
 /// Where the piece of `wire_type` at `at` starts and ends.
 #[inline]
-fn piece_at(payload: &[u8], wire_type: u32, at: usize) -> Result<(usize, usize), Fault> {
+pub(super) fn piece_at(payload: &[u8], wire_type: u32, at: usize) -> Result<(usize, usize), Fault> {
     let (start, end) = match wire_type {
         0 => (at, varint(payload, at)?.1),
         1 => (at, at + 8),

@@ -38,7 +38,7 @@ fn survives(format: &RowFormat, packed: &RowFormat, value: &[u8], intact: &[u8],
     assert!(valid.is_err() || cells.is_ok());
     for error in [valid.err(), cells.err()].into_iter().flatten() {
         assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "{error}");
-        assert!(error.offset().is_some() || format.kind() == RowFormatKind::Packed, "{format:?}: {error}");
+        assert!(format.kind() == RowFormatKind::Packed || error.to_string().contains("at byte"), "{error}");
     }
     for attempt in 0..4 {
         out.truncate(1);

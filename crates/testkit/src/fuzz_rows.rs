@@ -35,8 +35,8 @@ impl Formats {
         let schema = Arc::new(Schema::parse(SCHEMA)?.with_version(3));
         let given = |kind, definition| RowFormat::new(kind, schema.clone(), definition, "test.Row");
         Ok(Self {
-            packed: RowFormat::packed(schema.clone())?,
-            json: RowFormat::json(schema.clone())?,
+            packed: RowFormat::packed(schema.clone()),
+            json: RowFormat::json(schema.clone()),
             protobuf: given(RowFormatKind::Protobuf, DESCRIPTOR_SET)?,
             flatbuffers: given(RowFormatKind::FlatBuffers, BINARY_SCHEMA)?,
             raw: RowFormat::raw(Arc::new(Schema::parse(RAW_SCHEMA)?.with_version(3)))?,

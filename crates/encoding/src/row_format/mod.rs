@@ -56,8 +56,10 @@ mod span;
 use std::fmt;
 use std::sync::Arc;
 
+#[cfg(doc)]
+use mycelium_base::ErrorKind;
 use mycelium_base::limits::MAX_VALUE_LEN;
-use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
+use mycelium_base::{ColumnSet, Error, Result};
 
 pub use kind::RowFormatKind;
 
@@ -130,7 +132,7 @@ pub struct RowScratch {
 /// use mycelium_encoding::{ColumnState, DatumRef, Schema};
 ///
 /// let schema = Arc::new(Schema::parse("id int64 not null, name utf8 not null, score float64, primary key (id)")?);
-/// let (json, packed) = (RowFormat::json(schema.clone())?, RowFormat::packed(schema));
+/// let (json, packed) = (RowFormat::json(schema.clone()), RowFormat::packed(schema));
 /// let (mut scratch, mut value) = (RowScratch::default(), Vec::new());
 ///
 /// let payload = br#"{"name": "spore", "score": 0.5}"#;
@@ -186,25 +188,30 @@ impl RowFormat {
             RowFormatKind::FlatBuffers => Some(Box::new(FlatBuffers::new(&schema, definition, root)?)),
             RowFormatKind::Raw => Some(Box::new(Raw::new(&schema)?)),
         };
+        Ok(Self::of(kind, schema, codec, definition, root))
+    }
+
+    fn of(
+        kind: RowFormatKind,
+        schema: Arc<Schema>,
+        codec: Option<Box<dyn Codec>>,
+        definition: &[u8],
+        root: &str,
+    ) -> Self {
         let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
         let layout = Arc::new(PackedLayout::new(schema));
-        Ok(Self(Arc::new(Inner { kind, layout, codec, columns, definition: definition.into(), root: root.into() })))
+        Self(Arc::new(Inner { kind, layout, codec, columns, definition: definition.into(), root: root.into() }))
     }
 
-    /// Packed rows. See [`RowFormat::new`].
-    ///
-    /// # Errors
-    /// None: every schema can be packed.
-    pub fn packed(schema: Arc<Schema>) -> Result<Self> {
-        Self::new(RowFormatKind::Packed, schema, &[], "")
+    /// Packed rows: every schema can be packed.
+    pub fn packed(schema: Arc<Schema>) -> Self {
+        Self::of(RowFormatKind::Packed, schema, None, &[], "")
     }
 
-    /// JSON objects. See [`RowFormat::new`].
-    ///
-    /// # Errors
-    /// None: every schema can be written as JSON.
-    pub fn json(schema: Arc<Schema>) -> Result<Self> {
-        Self::new(RowFormatKind::Json, schema, &[], "")
+    /// JSON objects: every schema can be written as JSON.
+    pub fn json(schema: Arc<Schema>) -> Self {
+        let codec: Box<dyn Codec> = Box::new(Json::new(&schema));
+        Self::of(RowFormatKind::Json, schema, Some(codec), &[], "")
     }
 
     /// Opaque bytes. See [`RowFormat::new`].

@@ -153,8 +153,8 @@ pub(crate) fn formats(rng: &mut SmallRng, schema: &Arc<Schema>) -> Vec<RowFormat
     let declared = drawn(schema, rng);
     let binary = binary_schema(&declared, rng.random::<bool>().then_some("ROWS"));
     let mut formats = vec![
-        RowFormat::packed(schema.clone()).unwrap(),
-        RowFormat::json(schema.clone()).unwrap(),
+        RowFormat::packed(schema.clone()),
+        RowFormat::json(schema.clone()),
         RowFormat::new(RowFormatKind::Protobuf, schema.clone(), &descriptor_set(&declared), "test.Row").unwrap(),
         RowFormat::new(RowFormatKind::FlatBuffers, schema.clone(), &binary, "test.Row").unwrap(),
     ];

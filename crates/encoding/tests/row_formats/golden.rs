@@ -55,8 +55,8 @@ fn stored_values_have_their_golden_bytes() {
     let raw_schema = Schema::parse("k int64 not null, v binary, primary key (k)").unwrap().with_version(3);
     let raw = RowFormat::raw(Arc::new(raw_schema)).unwrap();
     let formats = [
-        RowFormat::packed(schema.clone()).unwrap(),
-        RowFormat::json(schema.clone()).unwrap(),
+        RowFormat::packed(schema.clone()),
+        RowFormat::json(schema.clone()),
         RowFormat::new(RowFormatKind::Protobuf, schema.clone(), &set, "test.Row").unwrap(),
         RowFormat::new(RowFormatKind::FlatBuffers, schema.clone(), &binary, "test.Row").unwrap(),
     ];

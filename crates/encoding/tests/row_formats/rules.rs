@@ -48,7 +48,7 @@ fn refused(format: &RowFormat, whole: bool, payloads: &[(&[u8], u64)]) {
 #[test]
 fn absent_null_and_default_are_three_things_in_json() {
     let schema = schema_of("k int8 not null, n int32, s utf8, primary key (k)");
-    let format = RowFormat::json(schema).unwrap();
+    let format = RowFormat::json(schema);
     let patch = |payload: &[u8]| read(&format, &store(&format, payload, Covers::Said, &[]).unwrap()).unwrap();
     assert_eq!(patch(b"{}"), [None, None, None]);
     assert_eq!(patch(br#"{"n":null}"#), [None, Some(Datum::Null), None]);
@@ -121,8 +121,7 @@ fn json_that_would_lose_something_is_refused_where_it_stands() {
     let format = RowFormat::json(schema_of(
         "k int8 not null, n int8, u uint64, f float64, g float32, s utf8, b binary, d decimal(4, 2), t date32, \
          o bool, primary key (k)",
-    ))
-    .unwrap();
+    ));
     refused(
         &format,
         true,
@@ -173,7 +172,7 @@ fn json_that_would_lose_something_is_refused_where_it_stands() {
         ],
     );
     refused(
-        &RowFormat::json(schema_of("k int8 not null, n int8 not null, primary key (k)")).unwrap(),
+        &RowFormat::json(schema_of("k int8 not null, n int8 not null, primary key (k)")),
         true,
         &[(b"{}", 2), (br#"{"n":null}"#, 5), (br#"{"n": null }"#, 6)],
     );

@@ -552,6 +552,12 @@ impl PackedLayout {
         &self.schema.columns()[self.columns[index].column as usize].name
     }
 
+    /// The physical index of a schema column, `None` if the column is not in the value.
+    #[inline]
+    pub(crate) fn physical(&self, column: usize) -> Option<usize> {
+        self.physical.get(column).filter(|&&index| index != NOT_PACKED).map(|&index| index as usize)
+    }
+
     /// The schema column of physical column `index`.
     pub(crate) fn column(&self, index: usize) -> usize {
         self.columns[index].column as usize

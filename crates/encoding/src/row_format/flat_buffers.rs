@@ -422,8 +422,11 @@ impl Codec for FlatBuffers {
         };
         let start = out.len();
         let fields = || self.order.iter().filter_map(|&column| present(column));
-        let vtable_len = fields().map(|(field, _)| field.slot + 2).max().unwrap_or(VTABLE_HEADER_LEN);
-        let widest = fields().map(|(field, _)| field.shape.width()).max().unwrap_or(OFFSET_LEN);
+        let (mut vtable_len, mut widest) = (VTABLE_HEADER_LEN, OFFSET_LEN);
+        for (field, _) in fields() {
+            vtable_len = vtable_len.max(field.slot + 2);
+            widest = widest.max(field.shape.width());
+        }
         out.resize(start + OFFSET_LEN, 0);
         out.extend_from_slice(self.file_identifier.as_ref().map_or(&[], |identifier| &identifier[..]));
         let vtable = out.len();

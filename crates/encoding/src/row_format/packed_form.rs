@@ -9,12 +9,8 @@ use crate::packed::{RawColumn, Shape, Source};
 /// Finds the columns of a packed value.
 pub(super) fn locate(layout: &PackedLayout, value: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<()> {
     let row = layout.row(value)?;
-    for index in 0..layout.len() {
-        let column = layout.column(index);
-        if !scan.wants(column) {
-            continue;
-        }
-        spans[column] = match row.raw(index)? {
+    let mut find = |index: usize| -> Result<()> {
+        spans[layout.column(index)] = match row.raw(index)? {
             RawColumn::Absent => Span::Absent,
             RawColumn::Null => Span::Null,
             RawColumn::Value(bytes) => {
@@ -22,8 +18,13 @@ pub(super) fn locate(layout: &PackedLayout, value: &[u8], scan: Scan<'_>, spans:
                 Span::at(start, start + bytes.len())
             }
         };
+        Ok(())
+    };
+    match scan {
+        // Columns of the primary key, and such that do not exist, are not in the value.
+        Scan::Trusted(Some(wanted)) => wanted.iter().filter_map(|column| layout.physical(column)).try_for_each(find),
+        _ => (0..layout.len()).try_for_each(&mut find),
     }
-    Ok(())
 }
 
 /// Appends the packed value of `pieces`, slots and bytes as they are.

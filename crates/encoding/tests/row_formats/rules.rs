@@ -332,6 +332,29 @@ fn definitions_that_do_not_fit_name_column_and_field() {
 }
 
 #[test]
+fn a_users_text_is_kept_until_it_is_split_or_merged() {
+    let schema = schema_of("k int8 not null, n int32, s utf8, f float64, primary key (k)");
+    let format = RowFormat::json(schema);
+    let written = br#" { "f" : 1.50 , "s":"\u0061" } "#;
+    let value = store(&format, written, Covers::Row, &[]).unwrap();
+    let (mut scratch, mut out) = (RowScratch::default(), Vec::new());
+    let said = format.to_user(&value, &mut scratch, &mut out).unwrap();
+    assert_eq!(out, written);
+    assert_eq!((said.columns.to_string(), said.nulls.to_string()), ("1-3".to_owned(), "1".to_owned()));
+    out.clear();
+    // What was left out of a row is null in a part of it, and does not become absent.
+    format.project(&value, &ColumnSet::from_iter([1, 3]), &mut scratch, &mut out).unwrap();
+    assert_eq!(out, b"\x24\x00{\"n\":null,\"f\":1.50}");
+    out.clear();
+    let patch = store(&format, b"{\"n\": 1e0}", Covers::Said, &[]);
+    assert_eq!(patch.unwrap_err().offset(), Some(6));
+    let patch = store(&format, b"{\"n\": 7}", Covers::Said, &[]).unwrap();
+    format.overlay(&patch, &value, &mut scratch, &mut out).unwrap();
+    assert_eq!(out[..2], [0x20, 0]);
+    assert_eq!(&out[2..], br#"{"n":7,"s":"\u0061","f":1.50}"#);
+}
+
+#[test]
 fn names_of_formats_are_read_back() {
     for kind in RowFormatKind::ALL {
         assert_eq!(kind.to_string().parse::<RowFormatKind>().unwrap(), kind);

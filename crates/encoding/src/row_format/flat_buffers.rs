@@ -58,6 +58,8 @@ use crate::{Column, ColumnType, DatumRef, Schema};
 
 const OFFSET_LEN: usize = 4;
 const VTABLE_HEADER_LEN: usize = 4;
+/// The last entry of a vtable whose length fits its 16 bits.
+const MAX_SLOT: usize = 65_532;
 /// The most padding behind the last vector.
 const MAX_TAIL: usize = 15;
 
@@ -188,7 +190,21 @@ impl FlatBuffers {
         let mut order: Vec<usize> = (0..fields.len()).filter(|&column| fields[column].is_some()).collect();
         order.sort_by_key(|&column| fields[column].as_ref().map(|f| (usize::MAX - f.shape.width(), f.slot)));
         let file_identifier = definition.file_ident().and_then(|text| text.as_bytes().try_into().ok());
-        Ok(Self { fields, order, is_column, file_identifier })
+        let made = Self { fields, order, is_column, file_identifier };
+        made.check_defaults()?;
+        Ok(made)
+    }
+
+    /// A default must be a value of its column: a wider field may have one that is not.
+    fn check_defaults(&self) -> Result<()> {
+        for &column in &self.order {
+            let (Some(field), Some(default)) = (self.field(column), self.default_piece(column)) else { continue };
+            if self.decode(column, default, &mut Vec::new()).is_err() {
+                let message = format!("the default of field \"{}\" is not a value of type {}", field.name, field.ty);
+                return Err(Error::invalid(message));
+            }
+        }
+        Ok(())
     }
 
     fn field(&self, column: usize) -> Option<&Field> {
@@ -213,7 +229,7 @@ impl Field {
         let shape = Shape::of(base, found.type_().element(), &column.ty)
             .ok_or_else(|| refuse(format!("a field of type {base:?} does not hold values of type {}", column.ty)))?;
         let slot = usize::from(found.offset());
-        if slot < VTABLE_HEADER_LEN || !slot.is_multiple_of(2) {
+        if slot < VTABLE_HEADER_LEN || slot > MAX_SLOT || !slot.is_multiple_of(2) {
             return Err(refuse(format!("its place in the vtable cannot be {slot}")));
         }
         let default: Option<Box<[u8]>> = match shape {

@@ -5,7 +5,7 @@ use mycelium_encoding::row_format::{Covers, RowFormat, RowFormatKind, RowScratch
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use crate::drawing::{cells, for_seeds, formats, read, schema, stored};
+use crate::drawing::{assert_same, cells, for_seeds, formats, read, schema, stored};
 
 /// A payload that is refused says where; one that is taken can be read and converted.
 fn refused_or_read(format: &RowFormat, packed: &RowFormat, payload: &[u8], whole: bool) -> bool {
@@ -119,6 +119,23 @@ fn damaged_rows_are_refused_at_a_position_or_read() {
             let random: Vec<u8> = (0..rng.random_range(0..60)).map(|_| rng.random()).collect();
             refused_or_read(format, &formats[0], &random, whole);
             survives(format, &formats[0], &random, &value, &columns);
+        }
+    });
+}
+
+#[test]
+fn damaged_definitions_are_refused_or_used() {
+    for_seeds(1_500, |rng| {
+        let schema = schema(rng);
+        for format in formats(rng, &schema) {
+            let mut bytes = Vec::new();
+            format.encode_definition(&mut bytes);
+            for _ in 0..rng.random_range(1..4) {
+                damage(rng, &mut bytes);
+            }
+            let Ok(format) = RowFormat::decode_definition(schema.clone(), &bytes) else { continue };
+            let cells = cells(rng, &schema, true);
+            assert_same(&read(&format, &stored(&format, &cells)).unwrap(), &cells);
         }
     });
 }

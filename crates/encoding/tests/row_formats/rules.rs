@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flatbuffers::FlatBufferBuilder;
+use flatbuffers_reflection::reflection::BaseType;
 use mycelium_base::{ColumnSet, ErrorKind};
 use mycelium_encoding::row_format::{Covers, RowFormat, RowFormatKind, RowScratch};
 use mycelium_encoding::{ColumnState, Datum, DatumRef, Schema};
@@ -239,7 +240,7 @@ fn protobuf_that_would_lose_something_is_refused_where_it_stands() {
 fn flatbuffers_that_would_lose_something_are_refused_where_they_stand() {
     let schema = schema_of("k int8 not null, n int8, s utf8, primary key (k)");
     let mut declared = usual(&schema);
-    declared[0].flat = flatbuffers_reflection::reflection::BaseType::Int;
+    declared[0].flat = BaseType::Int;
     let format = flatbuffers(&schema, &declared);
     let make = |number: i32, extra: bool| {
         let mut builder = FlatBufferBuilder::new();
@@ -325,10 +326,16 @@ fn definitions_that_do_not_fit_name_column_and_field() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{kind}");
     }
     let mut declared = usual(&schema);
-    declared[0].flat = flatbuffers_reflection::reflection::BaseType::Int;
+    declared[0].flat = BaseType::Int;
     let binary = binary_schema(&declared, None);
     let error = RowFormat::new(RowFormatKind::FlatBuffers, schema, &binary, "test.Row").unwrap_err();
     assert!(error.to_string().contains("\"n\""), "{error}");
+    let narrow = schema_of("k int8 not null, n int8, primary key (k)");
+    let mut declared = usual(&narrow);
+    (declared[0].flat, declared[0].optional, declared[0].default) = (BaseType::Int, false, 300);
+    let binary = binary_schema(&declared, None);
+    let error = RowFormat::new(RowFormatKind::FlatBuffers, narrow, &binary, "test.Row").unwrap_err();
+    assert!(error.to_string().contains("default"), "{error}");
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Field {
         let shape = Shape::of(base, found.type_().element(), &column.ty)
             .ok_or_else(|| refuse(format!("a field of type {base:?} does not hold values of type {}", column.ty)))?;
         let slot = usize::from(found.offset());
-        if slot < VTABLE_HEADER_LEN || slot > MAX_SLOT || !slot.is_multiple_of(2) {
+        if !(VTABLE_HEADER_LEN..=MAX_SLOT).contains(&slot) || !slot.is_multiple_of(2) {
             return Err(refuse(format!("its place in the vtable cannot be {slot}")));
         }
         let default: Option<Box<[u8]>> = match shape {

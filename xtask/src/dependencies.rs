@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::Result;
 
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 18] = [
     "mycelium-base",
     "mycelium-vfs",
     "mycelium-encoding",
@@ -19,6 +19,7 @@ const ORDER: [&str; 17] = [
     "mycelium-manifest",
     "mycelium-merge",
     "mycelium-compaction",
+    "mycelium-advisor",
     "mycelium-engine",
     "mycelium",
     "mycelium-bench",

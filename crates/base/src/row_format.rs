@@ -55,7 +55,7 @@ impl RowFormatKind {
 
 impl fmt::Display for RowFormatKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.pad(self.name())
     }
 }
 

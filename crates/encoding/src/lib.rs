@@ -1,7 +1,7 @@
-//! Row formats: schemas, typed values, order-preserving keys and the packed row format.
+//! Row formats: schemas, typed values, order-preserving keys, the packed row format and the formats of users.
 //!
 //! A typed table maps a row to one entry: the primary key columns become the key ([`key`]), all other columns become
-//! the value ([`packed`]). Nothing here performs I/O, and nothing panics on malformed bytes.
+//! the value ([`packed`], or another [`row_format`]). Nothing here performs I/O, and nothing panics on malformed bytes.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,6 +29,7 @@ mod datum_text;
 pub mod key;
 pub mod packed;
 pub mod projection;
+pub mod row_format;
 pub mod schema;
 mod schema_text;
 
@@ -37,4 +38,5 @@ pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use packed::{ColumnState, PackedLayout, PackedRow};
 pub use projection::{Projection, join};
+pub use row_format::{RowFormat, RowFormatKind};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

@@ -408,24 +408,31 @@ impl<'d, F: Fn(usize) -> ColumnState<'d>> Source for Datums<'_, F> {
 
     #[inline]
     fn write(&self, index: usize, out: &mut Vec<u8>) {
-        let ColumnState::Value(datum) = self.state(index) else { return };
-        match datum {
-            DatumRef::Null => {}
-            DatumRef::Bool(v) => out.push(u8::from(v)),
-            DatumRef::Int8(v) => out.push(v as u8),
-            DatumRef::Int16(v) => out.extend_from_slice(&v.to_le_bytes()),
-            DatumRef::Int32(v) | DatumRef::Date32(v) => out.extend_from_slice(&v.to_le_bytes()),
-            DatumRef::Int64(v) | DatumRef::Timestamp(v) => out.extend_from_slice(&v.to_le_bytes()),
-            DatumRef::UInt8(v) => out.push(v),
-            DatumRef::UInt16(v) => out.extend_from_slice(&v.to_le_bytes()),
-            DatumRef::UInt32(v) => out.extend_from_slice(&v.to_le_bytes()),
-            DatumRef::UInt64(v) => out.extend_from_slice(&v.to_le_bytes()),
-            DatumRef::Float32(v) => out.extend_from_slice(&v.to_bits().to_le_bytes()),
-            DatumRef::Float64(v) => out.extend_from_slice(&v.to_bits().to_le_bytes()),
-            DatumRef::Utf8(v) => out.extend_from_slice(v.as_bytes()),
-            DatumRef::Binary(v) => out.extend_from_slice(v),
-            DatumRef::Decimal128(v) => out.extend_from_slice(&v.to_le_bytes()),
+        if let ColumnState::Value(datum) = self.state(index) {
+            put_datum(datum, out);
         }
+    }
+}
+
+/// Appends the slot or the bytes of a value.
+#[inline]
+pub(crate) fn put_datum(datum: DatumRef<'_>, out: &mut Vec<u8>) {
+    match datum {
+        DatumRef::Null => {}
+        DatumRef::Bool(v) => out.push(u8::from(v)),
+        DatumRef::Int8(v) => out.push(v as u8),
+        DatumRef::Int16(v) => out.extend_from_slice(&v.to_le_bytes()),
+        DatumRef::Int32(v) | DatumRef::Date32(v) => out.extend_from_slice(&v.to_le_bytes()),
+        DatumRef::Int64(v) | DatumRef::Timestamp(v) => out.extend_from_slice(&v.to_le_bytes()),
+        DatumRef::UInt8(v) => out.push(v),
+        DatumRef::UInt16(v) => out.extend_from_slice(&v.to_le_bytes()),
+        DatumRef::UInt32(v) => out.extend_from_slice(&v.to_le_bytes()),
+        DatumRef::UInt64(v) => out.extend_from_slice(&v.to_le_bytes()),
+        DatumRef::Float32(v) => out.extend_from_slice(&v.to_bits().to_le_bytes()),
+        DatumRef::Float64(v) => out.extend_from_slice(&v.to_bits().to_le_bytes()),
+        DatumRef::Utf8(v) => out.extend_from_slice(v.as_bytes()),
+        DatumRef::Binary(v) => out.extend_from_slice(v),
+        DatumRef::Decimal128(v) => out.extend_from_slice(&v.to_le_bytes()),
     }
 }
 
@@ -567,12 +574,13 @@ impl PackedLayout {
         &self.schema.columns()[self.columns[index].column as usize].name
     }
 
-    /// The physical index of a schema column, if values hold it.
-    pub(crate) fn held(&self, column: usize) -> Option<usize> {
+    /// The physical index of a schema column, `None` if the column is not in the value.
+    #[inline]
+    pub(crate) fn physical(&self, column: usize) -> Option<usize> {
         self.physical.get(column).filter(|&&index| index != NOT_PACKED).map(|&index| index as usize)
     }
 
-    /// The schema column at a physical index.
+    /// The schema column of physical column `index`.
     pub(crate) fn column(&self, index: usize) -> usize {
         self.columns[index].column as usize
     }
@@ -610,7 +618,7 @@ impl PackedLayout {
 
 /// The value of a slot or of variable bytes.
 #[inline]
-fn decode_datum<'a>(ty: &ColumnType, bytes: &'a [u8]) -> Result<DatumRef<'a>> {
+pub(crate) fn decode_datum<'a>(ty: &ColumnType, bytes: &'a [u8]) -> Result<DatumRef<'a>> {
     Ok(match ty {
         ColumnType::Bool => match array::<1>(bytes)?[0] {
             0 => DatumRef::Bool(false),

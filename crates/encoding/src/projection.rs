@@ -51,7 +51,7 @@ impl Projection {
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if a column of `to` is not in `from`.
     pub fn new(from: Arc<PackedLayout>, to: Arc<PackedLayout>) -> Result<Self> {
         let find = |index| {
-            from.held(to.column(index)).ok_or_else(|| {
+            from.physical(to.column(index)).ok_or_else(|| {
                 Error::invalid(format!("column \"{}\" is not in the values to be projected", to.name(index)))
             })
         };
@@ -144,7 +144,7 @@ pub fn join(layout: &PackedLayout, fragments: &[PackedRow<'_>], out: &mut Vec<u8
 
 fn newest_of<'a>(column: usize, fragments: &[PackedRow<'a>]) -> Result<RawColumn<'a>> {
     for fragment in fragments {
-        let Some(index) = fragment.layout().held(column) else { continue };
+        let Some(index) = fragment.layout().physical(column) else { continue };
         let found = fragment.raw(index)?;
         if found != RawColumn::Absent {
             return Ok(found);

@@ -20,6 +20,8 @@ use mycelium_sst::{
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentReader, SegmentWriter, replay};
 
+use crate::fuzz_rows;
+
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -51,6 +53,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "key", run: decode_key, seeds: || FILES.keys.clone() },
     Target { name: "schema", run: schema, seeds: || FILES.schemas.clone() },
     Target { name: "schema_text", run: schema_text, seeds: schema_texts },
+    Target { name: "row_json", run: fuzz_rows::json, seeds: fuzz_rows::json_seeds },
+    Target { name: "row_protobuf", run: fuzz_rows::protobuf, seeds: fuzz_rows::protobuf_seeds },
+    Target { name: "row_flatbuffers", run: fuzz_rows::flatbuffers, seeds: fuzz_rows::flatbuffers_seeds },
+    Target { name: "row_raw", run: fuzz_rows::raw, seeds: fuzz_rows::raw_seeds },
+    Target { name: "row_definition", run: fuzz_rows::definition, seeds: fuzz_rows::definition_seeds },
 ];
 
 /// Runs the target of that name on `data`.

@@ -17,6 +17,7 @@ pub mod crash;
 pub mod driver;
 pub mod engine_store;
 pub mod fuzz;
+mod fuzz_rows;
 pub mod kill_script;
 pub mod model;
 pub mod operations;

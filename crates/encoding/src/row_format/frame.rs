@@ -1,0 +1,139 @@
+//! The frame of a stored value that is not packed: what its format cannot say itself.
+//!
+//! n is the number of columns outside the primary key, B = ceil(n / 8); column i of a bitmap is the i-th of them in
+//! schema order.
+//!
+//! ```text
+//! 1 byte   bits 7-4  format: 2 json, 3 protobuf, 4 flatbuffers, 5 raw (1 is a packed value, which has no frame)
+//!          bit 3     a null bitmap follows (never for json)
+//!          bit 2     some column is absent: a presence bitmap follows (none for json)
+//!          bits 1-0  0
+//! 1 byte   schema version
+//! B bytes  presence bitmap, if bit 2: bit i (of byte i / 8, lowest first) is 1 if column i is in the value
+//! B bytes  null bitmap, if bit 3: bit i is 1 if column i is null
+//! ...      the payload, to the end of the value
+//! ```
+//!
+//! JSON needs no bitmaps: a member that is missing is absent if bit 2 is set and null if not, `null` is null. In the
+//! other formats a column that is in the value, not null and not in the payload has its field's default.
+//!
+//! A bitmap is there only if a bit of it says something, and padding bits are zero.
+
+use mycelium_base::{Error, ErrorKind, Result};
+
+use super::RowFormatKind;
+use super::span::{Piece, Pieces};
+
+const HAS_NULLS: u8 = 1 << 3;
+const HAS_ABSENT: u8 = 1 << 2;
+const UNUSED: u8 = 0b11;
+const HEADER_LEN: usize = 2;
+
+/// What frames of a table have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FrameShape<'a> {
+    pub(super) kind: RowFormatKind,
+    pub(super) schema_version: u8,
+    /// Schema positions of the columns outside the primary key, ascending.
+    pub(super) columns: &'a [usize],
+}
+
+/// A frame that was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) has_absent: bool,
+    presence: &'a [u8],
+    nulls: &'a [u8],
+    pub(super) payload_at: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// Whether the column of this ordinal is absent, by the presence bitmap.
+    pub(super) fn is_absent(&self, ordinal: usize) -> bool {
+        self.has_absent && !bit(self.presence, ordinal)
+    }
+
+    /// Whether the column of this ordinal is null, by the null bitmap.
+    pub(super) fn is_null(&self, ordinal: usize) -> bool {
+        bit(self.nulls, ordinal)
+    }
+}
+
+fn bit(bitmap: &[u8], index: usize) -> bool {
+    bitmap.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+}
+
+impl FrameShape<'_> {
+    fn says_presence_itself(&self) -> bool {
+        self.kind == RowFormatKind::Json
+    }
+
+    /// Reads the frame of a stored value. O(1).
+    pub(super) fn parse<'a>(&self, value: &'a [u8]) -> Result<Frame<'a>> {
+        let [first, version, ..] = *value else { return Err(cut_short(HEADER_LEN, value.len())) };
+        if first >> 4 != self.kind.tag() || version != self.schema_version {
+            return Err(self.refuse(first, version));
+        }
+        if first & UNUSED != 0 || (self.says_presence_itself() && first & HAS_NULLS != 0) {
+            return Err(Error::corruption("malformed frame at byte 0 of a row").expected("known flags", first & 0xf));
+        }
+        let mut payload_at = HEADER_LEN;
+        let mut bitmap = |wanted: bool| -> Result<&'a [u8]> {
+            if !wanted {
+                return Ok(&[]);
+            }
+            let start = payload_at;
+            payload_at += self.columns.len().div_ceil(8);
+            value.get(start..payload_at).ok_or_else(|| cut_short(payload_at, value.len()))
+        };
+        let has_absent = first & HAS_ABSENT != 0;
+        let presence = bitmap(has_absent && !self.says_presence_itself())?;
+        let nulls = bitmap(first & HAS_NULLS != 0)?;
+        Ok(Frame { has_absent, presence, nulls, payload_at })
+    }
+
+    #[cold]
+    fn refuse(&self, first: u8, version: u8) -> Error {
+        let (what, at, expected, found) = if first >> 4 == self.kind.tag() {
+            ("schema version", 1, self.schema_version, version)
+        } else {
+            ("format", 0, self.kind.tag(), first >> 4)
+        };
+        Error::new(ErrorKind::Unsupported, format!("another {what} at byte {at} of a row")).expected(expected, found)
+    }
+
+    /// Appends the frame of a value made of `pieces`.
+    pub(super) fn write(&self, pieces: &Pieces<'_>, out: &mut Vec<u8>) {
+        let (mut has_absent, mut has_nulls) = (false, false);
+        for &column in self.columns {
+            match pieces.get(column) {
+                Piece::Absent => has_absent = true,
+                Piece::Null => has_nulls = true,
+                Piece::Default | Piece::Bytes(_) => {}
+            }
+        }
+        has_nulls &= !self.says_presence_itself();
+        let flags = if has_absent { HAS_ABSENT } else { 0 } | if has_nulls { HAS_NULLS } else { 0 };
+        out.extend_from_slice(&[self.kind.tag() << 4 | flags, self.schema_version]);
+        if has_absent && !self.says_presence_itself() {
+            self.write_bitmap(out, |column| pieces.get(column) != Piece::Absent);
+        }
+        if has_nulls {
+            self.write_bitmap(out, |column| pieces.get(column) == Piece::Null);
+        }
+    }
+
+    fn write_bitmap(&self, out: &mut Vec<u8>, says: impl Fn(usize) -> bool) {
+        let start = out.len();
+        out.resize(start + self.columns.len().div_ceil(8), 0);
+        for (ordinal, &column) in self.columns.iter().enumerate() {
+            out[start + ordinal / 8] |= u8::from(says(column)) << (ordinal % 8);
+        }
+    }
+}
+
+#[cold]
+fn cut_short(expected: usize, found: usize) -> Error {
+    Error::corruption(format!("a row is cut short at byte {found}"))
+        .expected(format_args!("at least {expected} bytes"), found)
+}

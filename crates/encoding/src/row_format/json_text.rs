@@ -1,0 +1,281 @@
+//! The text of JSON (RFC 8259): tokens with their positions, strings both ways.
+//!
+//! Objects and arrays are never values here, so nothing recurses.
+
+use super::span::Fault;
+
+/// A string between its quotes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StringToken {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// Walks over the tokens of a text.
+#[derive(Debug)]
+pub(super) struct JsonReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> JsonReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    pub(super) fn position(&self) -> usize {
+        self.at
+    }
+
+    #[inline]
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    #[inline]
+    pub(super) fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    /// Steps over `byte` if it is next.
+    #[inline]
+    pub(super) fn accept(&mut self, byte: u8) -> bool {
+        let is_next = self.peek() == Some(byte);
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    #[inline]
+    pub(super) fn expect(&mut self, byte: u8) -> Result<(), Fault> {
+        if self.accept(byte) { Ok(()) } else { Err(self.unexpected(&format!("`{}`", char::from(byte)))) }
+    }
+
+    /// Fails unless only space is left.
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        self.skip_space();
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.unexpected("the end")) }
+    }
+
+    #[cold]
+    pub(super) fn unexpected(&self, wanted: &str) -> Fault {
+        let found = match self.peek() {
+            None => "the end".to_owned(),
+            Some(byte @ 0x20..0x7f) => format!("`{}`", char::from(byte)),
+            Some(byte) => format!("byte {byte:02X}"),
+        };
+        Fault::new(self.at, format!("malformed JSON: expected {wanted}, found {found}"))
+    }
+
+    /// A string: no control characters, known escapes, no surrogate without its other half.
+    #[inline]
+    pub(super) fn string(&mut self) -> Result<StringToken, Fault> {
+        self.expect(b'"')?;
+        let start = self.at;
+        loop {
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => self.escape()?,
+                None | Some(0..0x20) => return Err(self.unexpected("a character or `\"`")),
+                Some(_) => self.at += 1,
+            }
+        }
+        self.at += 1;
+        Ok(StringToken { start, end: self.at - 1 })
+    }
+
+    fn escape(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        self.at += 1;
+        match self.peek() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(b'u') => match unicode_escape(&self.bytes[start..]) {
+                Some((_, len)) => {
+                    self.at = start + len;
+                    Ok(())
+                }
+                None if hex4(&self.bytes[start..]).is_some() => {
+                    Err(Fault::new(start, "malformed JSON: a surrogate without its other half"))
+                }
+                None => Err(Fault::new(start, "malformed JSON: `\\u` needs four hexadecimal digits")),
+            },
+            _ => Err(self.unexpected("an escape")),
+        }
+    }
+
+    /// Steps over a value that is no object and no array.
+    #[inline]
+    pub(super) fn value(&mut self) -> Result<(), Fault> {
+        match self.peek() {
+            Some(b'"') => self.string().map(drop),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.word(b"true"),
+            Some(b'f') => self.word(b"false"),
+            Some(b'n') => self.word(b"null"),
+            Some(b'{' | b'[') => Err(Fault::new(self.at, "a column cannot hold an object or an array")),
+            _ => Err(self.unexpected("a value")),
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Fault> {
+        for &byte in word {
+            self.expect(byte)?;
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), Fault> {
+        self.accept(b'-');
+        if !self.accept(b'0') {
+            self.digits()?;
+        }
+        if self.accept(b'.') {
+            self.digits()?;
+        }
+        if self.accept(b'e') || self.accept(b'E') {
+            if !self.accept(b'+') {
+                self.accept(b'-');
+            }
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    /// One digit or more.
+    fn digits(&mut self) -> Result<(), Fault> {
+        let start = self.at;
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        if self.at > start { Ok(()) } else { Err(self.unexpected("a digit")) }
+    }
+}
+
+/// The four hexadecimal digits after the `\u` at the start of `text`.
+fn hex4(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(b"\\u")?.get(..4)?;
+    digits.iter().try_fold(0, |value, &byte| Some(value << 4 | char::from(byte).to_digit(16)?))
+}
+
+/// The character and the length of the `\u` escape, or pair of them, at the start of `text`.
+fn unicode_escape(text: &[u8]) -> Option<(char, usize)> {
+    let first = hex4(text)?;
+    if let Some(character) = char::from_u32(first) {
+        return Some((character, 6));
+    }
+    let second = hex4(text.get(6..)?)?;
+    if !(0xd800..0xdc00).contains(&first) || !(0xdc00..0xe000).contains(&second) {
+        return None;
+    }
+    Some((char::from_u32(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))?, 12))
+}
+
+/// The text of the string `token` (quotes included): borrowed if there are no escapes, else built in `scratch`.
+pub(super) fn unescape<'a>(token: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a str, Fault> {
+    let content = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
+    let text = if content.contains(&b'\\') {
+        scratch.clear();
+        append_unescaped(content, scratch)?;
+        &scratch[..]
+    } else {
+        content
+    };
+    std::str::from_utf8(text).map_err(|e| Fault::new(1 + e.valid_up_to(), "text is not UTF-8"))
+}
+
+fn append_unescaped(content: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    let mut rest = content;
+    while let Some(position) = rest.iter().position(|&byte| byte == b'\\') {
+        out.extend_from_slice(&rest[..position]);
+        rest = &rest[position..];
+        let simple = match rest.get(1) {
+            Some(b'b') => 0x08,
+            Some(b'f') => 0x0c,
+            Some(b'n') => b'\n',
+            Some(b'r') => b'\r',
+            Some(b't') => b'\t',
+            Some(&byte @ (b'"' | b'\\' | b'/')) => byte,
+            _ => {
+                let Some((character, len)) = unicode_escape(rest) else {
+                    return Err(Fault::new(1 + content.len() - rest.len(), "malformed escape"));
+                };
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = &rest[len..];
+                continue;
+            }
+        };
+        out.push(simple);
+        rest = &rest[2..];
+    }
+    out.extend_from_slice(rest);
+    Ok(())
+}
+
+/// Appends `text` as a string: only `"`, `\` and control characters are escaped.
+pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let mut rest = text.as_bytes();
+    while let Some(position) = rest.iter().position(|&byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+        out.extend_from_slice(&rest[..position]);
+        match rest[position] {
+            byte @ (b'"' | b'\\') => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            byte => super::number::print(out, format_args!("\\u{byte:04x}")),
+        }
+        rest = &rest[position + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_read_back() {
+        for text in ["", "a", "\0\u{1f}\"\\/\n\r\t\u{8}\u{c}", "é😀\u{ffff}\u{7f}"] {
+            let mut token = Vec::new();
+            put_string(&mut token, text);
+            assert_eq!(JsonReader::new(&token).string().unwrap().end, token.len() - 1);
+            assert_eq!(unescape(&token, &mut Vec::new()).unwrap(), text);
+        }
+        let token = br#""\u00e9\uD83D\ude00\/\b\f""#;
+        assert_eq!(unescape(token, &mut Vec::new()).unwrap(), "é😀/\u{8}\u{c}");
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        for text in [
+            "",
+            "tru",
+            "nul",
+            "-",
+            "+1",
+            ".5",
+            "1.",
+            "1e",
+            "1e+",
+            "\"",
+            "\"\\",
+            "\"\\x\"",
+            "\"\\u12\"",
+            "\"\n\"",
+            "{}",
+            "[1]",
+            "NaN",
+            "\"\\ud800\"",
+            "\"\\udc00\"",
+            "\"\\ud800\\u0041\"",
+            "'a'",
+        ] {
+            assert!(JsonReader::new(text.as_bytes()).value().is_err(), "{text}");
+        }
+    }
+}

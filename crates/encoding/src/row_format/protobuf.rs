@@ -1,0 +1,377 @@
+//! The row format `protobuf`: one message of a type that a descriptor set gives at run time ([`super::descriptor`]).
+//!
+//! A column outside the primary key is the singular field of its name. What kind of field it may be, by its type; an
+//! integer field may be wider than its column, never narrower:
+//!
+//! ```text
+//! bool                bool
+//! int8, int16, int32  int32 sint32 sfixed32, int64 sint64 sfixed64
+//! uint8 ... uint32    uint32 fixed32, uint64 fixed64
+//! int64 / uint64      int64 sint64 sfixed64 / uint64 fixed64
+//! float32 / float64   float / double
+//! utf8 / binary       string / bytes
+//! date32              as int32: days since 1970-01-01
+//! timestamp           as int64: ticks of the column's unit
+//! decimal             string: what `datum_text` prints and reads, 123.45
+//! ```
+//!
+//! Members of a `oneof` are refused when the table is made (setting one would unset a column of another patch), so are
+//! required fields of columns that may be null and required fields that are no columns.
+//!
+//! The wire, as far as it is used (<https://protobuf.dev/programming-guides/encoding>):
+//!
+//! ```text
+//! message := (tag piece)*
+//! tag     := varint of number << 3 | wire type
+//! piece   := varint (type 0) | 8 bytes (1) | length varint, that many bytes (2) | 4 bytes (5)
+//! ```
+//!
+//! Rules, so that nothing is lost silently:
+//!
+//! - *Unknown fields* are refused, fields of the message that are no columns among them (the key is given beside the row).
+//! - *Duplicate fields* are refused. Protobuf's readers let the last one win; that would lose the others.
+//! - *Numbers* must be in the range of their field and of their column: an `int32` on the wire is not cut to 32 bits, a
+//!   `bool` is 0 or 1. Varints may be longer than needed, up to ten bytes and 64 bits. Floats keep their bits.
+//! - *Decimals* must be exact in the column's precision and scale. *Text* must be UTF-8.
+//! - *Nesting*: no column holds a message or a group, so nothing recurses.
+//! - *Trailing bytes*: there are none, the message goes to the end of the payload.
+//! - *Absent, null, default*: the field's default is what a field without presence (proto3 without `optional`) has where it
+//!   is not on the wire. Where a field with presence is not on the wire, the column is null in a whole row, absent in
+//!   a patch. What is null or absent though its field has no presence is said beside the payload, by the caller
+//!   ([`super::Covers`]) and by the frame ([`super::frame`]). A proto2 default is no value: it is never filled in. Neither
+//!   is the empty string that a decimal without presence would have, for it is no decimal: it is null, or refused.
+//!
+//! A user's bytes are kept as written. Splitting and merging rows writes fields by number, and each field's bytes as
+//! they were; converting from another format writes the shortest varints and leaves out defaults without presence.
+
+use mycelium_base::coding::{get_varint, put_varint};
+use mycelium_base::{Error, Result};
+
+use super::Codec;
+use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
+use super::number::{integer_shape, narrow, parse_fixed, print, widen};
+use super::span::{Fault, Piece, Pieces, Scan, Span};
+use crate::{Column, ColumnType, DatumRef, Schema};
+
+/// How a field is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wire {
+    Bool,
+    /// `int32`, `int64`: a varint of the two's complement in 64 bits.
+    Signed {
+        width: usize,
+    },
+    /// `uint32`, `uint64`
+    Unsigned {
+        width: usize,
+    },
+    /// `sint32`, `sint64`
+    ZigZag {
+        width: usize,
+    },
+    /// `fixed32`, `fixed64`, `sfixed32`, `sfixed64`
+    Fixed {
+        width: usize,
+        signed: bool,
+    },
+    Float,
+    Double,
+    Text,
+    Bytes,
+    /// A decimal as text.
+    DecimalText,
+}
+
+impl Wire {
+    fn wire_type(self) -> u32 {
+        match self {
+            Self::Bool | Self::Signed { .. } | Self::Unsigned { .. } | Self::ZigZag { .. } => 0,
+            Self::Double | Self::Fixed { width: 8, .. } => 1,
+            Self::Text | Self::Bytes | Self::DecimalText => 2,
+            Self::Float | Self::Fixed { .. } => 5,
+        }
+    }
+
+    /// What a field without presence has where it is not on the wire.
+    fn zero(self) -> &'static [u8] {
+        match self.wire_type() {
+            0 => &[0],
+            1 => &[0; 8],
+            2 => &[],
+            _ => &[0; 4],
+        }
+    }
+
+    fn of(kind: FieldKind, ty: &ColumnType) -> Option<Self> {
+        let wire = match kind {
+            FieldKind::Bool => Self::Bool,
+            FieldKind::Int32 => Self::Signed { width: 4 },
+            FieldKind::Int64 => Self::Signed { width: 8 },
+            FieldKind::UInt32 => Self::Unsigned { width: 4 },
+            FieldKind::UInt64 => Self::Unsigned { width: 8 },
+            FieldKind::SInt32 => Self::ZigZag { width: 4 },
+            FieldKind::SInt64 => Self::ZigZag { width: 8 },
+            FieldKind::Fixed32 => Self::Fixed { width: 4, signed: false },
+            FieldKind::Fixed64 => Self::Fixed { width: 8, signed: false },
+            FieldKind::SFixed32 => Self::Fixed { width: 4, signed: true },
+            FieldKind::SFixed64 => Self::Fixed { width: 8, signed: true },
+            FieldKind::Float => Self::Float,
+            FieldKind::Double => Self::Double,
+            FieldKind::String if matches!(ty, ColumnType::Decimal128(..)) => Self::DecimalText,
+            FieldKind::String => Self::Text,
+            FieldKind::Bytes => Self::Bytes,
+            FieldKind::Other => return None,
+        };
+        wire.fits(ty).then_some(wire)
+    }
+
+    fn fits(self, ty: &ColumnType) -> bool {
+        let (width, signed) = match self {
+            Self::Bool => return *ty == ColumnType::Bool,
+            Self::Float => return *ty == ColumnType::Float32,
+            Self::Double => return *ty == ColumnType::Float64,
+            Self::Text => return *ty == ColumnType::Utf8,
+            Self::Bytes => return *ty == ColumnType::Binary,
+            Self::DecimalText => return true,
+            Self::Signed { width } | Self::ZigZag { width } => (width, true),
+            Self::Unsigned { width } => (width, false),
+            Self::Fixed { width, signed } => (width, signed),
+        };
+        integer_shape(ty).is_some_and(|(needed, of_column)| width >= needed && signed == of_column)
+    }
+}
+
+/// The message type of a table's rows.
+#[derive(Debug)]
+pub(super) struct Protobuf {
+    /// By schema position; `None` for the primary key.
+    fields: Vec<Option<Field>>,
+    /// Field number and column, ascending.
+    by_number: Vec<(u32, usize)>,
+}
+
+#[derive(Debug)]
+struct Field {
+    name: Box<str>,
+    ty: ColumnType,
+    wire: Wire,
+    has_presence: bool,
+    tag: u32,
+}
+
+impl Protobuf {
+    /// Reads the descriptor set and finds a field for each column of `schema`.
+    pub(super) fn new(schema: &Schema, descriptor_set: &[u8], message: &str) -> Result<Self> {
+        let declared = fields_of(descriptor_set, message)
+            .map_err(|fault| Error::invalid("the descriptor set is malformed").caused_by(fault.refused()))?
+            .ok_or_else(|| Error::invalid(format!("the descriptor set has no message \"{message}\"")))?;
+        let mut fields: Vec<Option<Field>> = (0..schema.columns().len()).map(|_| None).collect();
+        let mut by_number = Vec::new();
+        for (position, column) in schema.columns().iter().enumerate() {
+            if schema.is_primary_key(position) {
+                continue;
+            }
+            let descriptor = declared.iter().find(|field| field.name == column.name).ok_or_else(|| {
+                Error::invalid(format!("message {message} has no field for column \"{}\"", column.name))
+            })?;
+            fields[position] = Some(Field::new(column, descriptor, message)?);
+            by_number.push((descriptor.number, position));
+        }
+        by_number.sort_unstable();
+        if let Some(pair) = by_number.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(Error::invalid(format!("two fields of message {message} have number {}", pair[0].0)));
+        }
+        for field in declared.iter().filter(|field| field.is_required) {
+            if by_number.binary_search_by_key(&field.number, |entry| entry.0).is_err() {
+                return Err(Error::invalid(format!("the required field {message}.{} is no column", field.name)));
+            }
+        }
+        Ok(Self { fields, by_number })
+    }
+
+    fn field(&self, column: usize) -> Option<&Field> {
+        self.fields.get(column).and_then(Option::as_ref)
+    }
+
+    /// The column of a field number and its place in `by_number`. `guess` is tried first: fields mostly ascend.
+    #[inline]
+    fn column_of(&self, number: u32, guess: usize) -> Option<(usize, usize)> {
+        if let Some(&(expected, column)) = self.by_number.get(guess)
+            && expected == number
+        {
+            return Some((column, guess));
+        }
+        let place = self.by_number.binary_search_by_key(&number, |entry| entry.0).ok()?;
+        Some((self.by_number[place].1, place))
+    }
+}
+
+impl Field {
+    fn new(column: &Column, descriptor: &FieldDescriptor, message: &str) -> Result<Self> {
+        let refuse = |why: String| {
+            Error::invalid(format!("column \"{}\" cannot be field {message}.{}: {why}", column.name, descriptor.name))
+        };
+        if descriptor.is_repeated {
+            return Err(refuse("the field is repeated".into()));
+        }
+        if descriptor.in_oneof {
+            return Err(refuse("the field belongs to a oneof".into()));
+        }
+        if descriptor.is_required && column.nullable {
+            return Err(refuse("the field is required, but the column may be null".into()));
+        }
+        let kind = descriptor.kind;
+        let wire = Wire::of(kind, &column.ty)
+            .ok_or_else(|| refuse(format!("a field of kind {kind:?} does not hold values of type {}", column.ty)))?;
+        Ok(Self {
+            name: column.name.as_str().into(),
+            ty: column.ty.clone(),
+            wire,
+            has_presence: descriptor.has_presence,
+            tag: descriptor.number << 3 | wire.wire_type(),
+        })
+    }
+}
+
+/// The varint at `at` and where it ends.
+#[inline]
+pub(super) fn varint(payload: &[u8], at: usize) -> Result<(u64, usize), Fault> {
+    match get_varint(payload.get(at..).unwrap_or_default()) {
+        Some((value, len)) => Ok((value, at + len)),
+        None => Err(Fault::new(at, "malformed Protobuf: a varint is cut short or over 64 bits")),
+    }
+}
+
+/// Where the piece of `wire_type` at `at` starts and ends.
+#[inline]
+pub(super) fn piece_at(payload: &[u8], wire_type: u32, at: usize) -> Result<(usize, usize), Fault> {
+    let (start, end) = match wire_type {
+        0 => (at, varint(payload, at)?.1),
+        1 => (at, at + 8),
+        2 => {
+            let (len, start) = varint(payload, at)?;
+            let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len));
+            (start, end.unwrap_or(usize::MAX))
+        }
+        _ => (at, at + 4),
+    };
+    if end > payload.len() {
+        return Err(Fault::new(at, "malformed Protobuf: a field is cut short"));
+    }
+    Ok((start, end))
+}
+
+impl Codec for Protobuf {
+    /// Per field: read its tag, find its column, step over its piece. Ends with the payload, or with the last wanted
+    /// column if the payload is trusted.
+    fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault> {
+        let mut missing = match scan {
+            Scan::Trusted(Some(wanted)) => wanted.len(),
+            _ => usize::MAX,
+        };
+        let (mut at, mut guess) = (0, 0);
+        while at < payload.len() && missing > 0 {
+            let (tag, piece) = varint(payload, at)?;
+            let tag =
+                u32::try_from(tag).map_err(|_| Fault::new(at, "malformed Protobuf: a field number is over 29 bits"))?;
+            let Some((column, place)) = self.column_of(tag >> 3, guess) else {
+                return Err(Fault::new(at, format!("field {} is no column outside the primary key", tag >> 3)));
+            };
+            guess = place + 1;
+            let Some(field) = self.field(column) else { return Err(Fault::new(at, "no such field")) };
+            if tag != field.tag {
+                let message = format!("wire type {} instead of {}", tag & 7, field.tag & 7);
+                return Err(Fault::new(at, message).in_column(&field.name));
+            }
+            let (start, end) = piece_at(payload, tag & 7, piece).map_err(|fault| fault.in_column(&field.name))?;
+            if scan.wants(column) {
+                if spans[column] != Span::Absent {
+                    return Err(Fault::new(at, "the field appears twice").in_column(&field.name));
+                }
+                spans[column] = Span::at(start, end);
+                missing -= 1;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn decode<'a>(&self, column: usize, piece: &'a [u8], _: &'a mut Vec<u8>) -> Result<DatumRef<'a>, Fault> {
+        let Some(field) = self.field(column) else { return Err(Fault::new(0, "no such field")) };
+        let misfit = || Fault::new(0, format!("not a value of type {}", field.ty));
+        let text = || std::str::from_utf8(piece).map_err(|e| Fault::new(e.valid_up_to(), "text is not UTF-8"));
+        let value = match field.wire {
+            Wire::Text => return Ok(DatumRef::Utf8(text()?)),
+            Wire::Bytes => return Ok(DatumRef::Binary(piece)),
+            Wire::DecimalText => return parse_fixed(text()?, &field.ty).ok_or_else(misfit),
+            Wire::Float => return Ok(DatumRef::Float32(f32::from_le_bytes(array(piece)?))),
+            Wire::Double => return Ok(DatumRef::Float64(f64::from_le_bytes(array(piece)?))),
+            Wire::Fixed { width: 8, signed: true } => i64::from_le_bytes(array(piece)?).into(),
+            Wire::Fixed { width: 8, .. } => u64::from_le_bytes(array(piece)?).into(),
+            Wire::Fixed { signed: true, .. } => i32::from_le_bytes(array(piece)?).into(),
+            Wire::Fixed { .. } => u32::from_le_bytes(array(piece)?).into(),
+            Wire::Bool => match varint(piece, 0)?.0 {
+                bit @ (0 | 1) => return Ok(DatumRef::Bool(bit == 1)),
+                other => return Err(Fault::new(0, format!("{other} is no bool"))),
+            },
+            Wire::Signed { width } => within(width, i128::from(varint(piece, 0)?.0 as i64))?,
+            Wire::Unsigned { width: 4 } => u32::try_from(varint(piece, 0)?.0).map_err(|_| misfit())?.into(),
+            Wire::Unsigned { .. } => varint(piece, 0)?.0.into(),
+            Wire::ZigZag { width } => {
+                let coded = varint(piece, 0)?.0;
+                within(width, i128::from((coded >> 1) as i64 ^ -((coded & 1) as i64)))?
+            }
+        };
+        narrow(&field.ty, value).ok_or_else(|| Fault::new(0, format!("{value} is out of the range of {}", field.ty)))
+    }
+
+    fn encode(&self, column: usize, datum: DatumRef<'_>, out: &mut Vec<u8>) {
+        let Some(field) = self.field(column) else { return };
+        match datum {
+            DatumRef::Utf8(text) => out.extend_from_slice(text.as_bytes()),
+            DatumRef::Binary(bytes) => out.extend_from_slice(bytes),
+            DatumRef::Bool(v) => out.push(u8::from(v)),
+            DatumRef::Float32(v) => out.extend_from_slice(&v.to_le_bytes()),
+            DatumRef::Float64(v) => out.extend_from_slice(&v.to_le_bytes()),
+            DatumRef::Decimal128(_) => print(out, format_args!("{}", datum.display_as(&field.ty))),
+            integer => {
+                // The low 64 bits are the two's complement of a signed value and the value of an unsigned one.
+                let value = widen(integer).unwrap_or_default();
+                match field.wire {
+                    Wire::ZigZag { .. } => put_varint(out, (value << 1 ^ value >> 127) as u64),
+                    Wire::Fixed { width, .. } => out.extend_from_slice(&value.to_le_bytes()[..width]),
+                    _ => put_varint(out, value as u64),
+                }
+            }
+        }
+    }
+
+    fn default_piece(&self, column: usize) -> Option<&[u8]> {
+        let field = self.field(column)?;
+        // The empty string is no decimal: a decimal that is left out has no value.
+        (!field.has_presence && field.wire != Wire::DecimalText).then(|| field.wire.zero())
+    }
+
+    fn emit(&self, pieces: &Pieces<'_>, out: &mut Vec<u8>) {
+        for &(_, column) in &self.by_number {
+            let (Piece::Bytes(bytes), Some(field)) = (pieces.get(column), self.field(column)) else { continue };
+            put_varint(out, field.tag.into());
+            if field.tag & 7 == 2 {
+                put_varint(out, bytes.len() as u64);
+            }
+            out.extend_from_slice(bytes);
+        }
+    }
+}
+
+fn within(width: usize, value: i128) -> Result<i128, Fault> {
+    if width == 4 && i32::try_from(value).is_err() {
+        return Err(Fault::new(0, format!("{value} is out of the range of its field of 32 bits")));
+    }
+    Ok(value)
+}
+
+#[inline]
+fn array<const N: usize>(piece: &[u8]) -> Result<[u8; N], Fault> {
+    piece.try_into().map_err(|_| Fault::new(0, "a field is cut short"))
+}

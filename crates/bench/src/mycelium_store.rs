@@ -1,7 +1,7 @@
 //! Our own engine as a [`KeyValueStore`]: one key-value table in one database.
 //!
-//! The engine's memory budget is 11/8 of a write buffer, so that a generation of memtables, which takes four fifths of it,
-//! has about as many rows of 100 B as RocksDB's write buffer and both flush files of one size; RocksDB, with its
+//! The engine's memory budget is 21/16 of a write buffer, so that a generation of memtables, which takes four fifths of it,
+//! has as many rows of 100 B as RocksDB's write buffer (463,000) and both flush files of one size; RocksDB, with its
 //! `max_write_buffer_number` of 2, may take two. Level sizes, file sizes and triggers are the engine's defaults, which are
 //! RocksDB's. Index and filter blocks count against the cache.
 
@@ -40,7 +40,7 @@ impl StoreFactory for MyceliumFactory {
 
     fn open(&self, directory: &Path, settings: &StoreOptions) -> Result<Box<dyn KeyValueStore>> {
         let mut options = Options {
-            memory_budget: usize::try_from(settings.write_buffer_bytes)? / 8 * 11,
+            memory_budget: usize::try_from(settings.write_buffer_bytes)? / 16 * 21,
             cache_bytes: settings.cache_bytes,
             background: Background::Threads(settings.background_threads as usize),
             ..Options::default()

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
-    Combiner, Cursor, FileNumber, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+    Combiner, Cursor, FileNumber, Group, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
 use mycelium_merge::{CompactionStream, StreamCounters, retain_range_deletes};
-use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
+use mycelium_sst::{SstSummary, SstWriterOptions};
 use mycelium_vfs::WritableFile;
 
+use crate::outputs::{Outputs, nanoseconds_since};
 use crate::partitioner::Partitioner;
 
 /// What a job is told.
@@ -39,16 +40,19 @@ pub struct JobInput<C> {
     pub are_oldest: bool,
     /// How outputs are written; the file number is filled in for each.
     pub writer: SstWriterOptions,
+    /// The column group of inputs and outputs; `None` is whole rows.
+    pub group: Option<Arc<Group>>,
 }
 
 /// What a job asks of its surroundings.
 pub trait JobContext {
     /// Creates the next output file.
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)>;
-    /// Whether no place older than the inputs can hold `key`. Asked with ascending keys.
-    fn is_base(&mut self, key: &[u8]) -> bool;
-    /// Whether no place older than the inputs can hold a key of `[start, end)`.
-    fn is_base_range(&mut self, start: &[u8], end: &[u8]) -> bool;
+    /// Whether no place older than the inputs can hold `key` in a column of this output group (0 where a job has but one).
+    /// Asked with ascending keys, group by group.
+    fn is_base(&mut self, output: usize, key: &[u8]) -> bool;
+    /// Whether no place older than the inputs can hold a key of `[start, end)` in a column of this output group.
+    fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool;
     /// Told of about every 256 KiB written; may wait to limit the rate, or fail to cancel the job.
     fn wrote(&mut self, bytes: u64) -> Result<()>;
 }
@@ -100,7 +104,6 @@ pub struct JobOutput {
 }
 
 const SAMPLE: u32 = 64;
-const REPORT_BYTES: u64 = 256 << 10;
 
 /// Runs a job to its end. On an error the outputs made so far are the caller's to remove.
 pub fn run<C: Cursor>(
@@ -118,23 +121,13 @@ pub fn run<C: Cursor>(
         &input.snapshots,
         input.lower.as_deref(),
         input.upper.as_deref(),
-        |start, end| context.is_base_range(start, end),
+        |start, end| context.is_base_range(0, start, end),
     );
-    let mut outputs = Outputs {
-        options: input.writer,
-        range_deletes,
-        interval_start: input.lower,
-        writer: None,
-        reported: 0,
-        files: Vec::new(),
-        elapsed: 0,
-        waiting: 0,
-        stages: StageTimes::default(),
-    };
+    let mut outputs = Outputs::new(input.writer, input.group, range_deletes, input.lower);
     let entries = {
         // The stream asks about keys while the context also creates files: split by a cell, in one thread.
         let context = std::cell::RefCell::new(context);
-        let is_base = |key: &[u8]| context.borrow_mut().is_base(key);
+        let is_base = |key: &[u8]| context.borrow_mut().is_base(0, key);
         let JobInput { entries, snapshots, range_deletes, combiner, are_oldest, .. } = input;
         let mut stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
         copy(&mut stream, input.upper.as_deref(), partitioner, &mut outputs, &context)?;
@@ -165,141 +158,16 @@ fn copy<C: Cursor, B: FnMut(&[u8]) -> bool>(
             return Ok(());
         }
         let before = sampled.then(|| (Instant::now(), outputs.measured()));
-        outputs.add(stream.key(), stream.trailer(), stream.value(), partitioner, context)?;
+        if let Some(size) = outputs.size_before(stream.key())
+            && partitioner.should_cut(stream.key(), size)
+        {
+            outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
+        }
+        outputs.add(stream.key(), stream.trailer(), stream.value(), context)?;
         if let Some((before, measured)) = before {
             let entry = nanoseconds_since(before).saturating_sub(outputs.measured() - measured);
             outputs.stages.encode += entry * u64::from(SAMPLE);
             until_sample = SAMPLE;
         }
     }
-}
-
-/// The outputs of a job: at most one open at a time.
-struct Outputs {
-    options: SstWriterOptions,
-    /// Surviving range deletes within the job's bounds, in key order.
-    range_deletes: Vec<RangeDelete>,
-    /// Where the current output's key interval begins.
-    interval_start: Option<Vec<u8>>,
-    writer: Option<(FileNumber, SstWriter)>,
-    /// Bytes of the current output already reported.
-    reported: u64,
-    files: Vec<(FileNumber, SstSummary)>,
-    /// Nanoseconds of outputs already finished and of `waiting`.
-    elapsed: u64,
-    /// Nanoseconds spent in the context: creating files, waiting for the rate limit.
-    waiting: u64,
-    stages: StageTimes,
-}
-
-fn nanoseconds_since(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Outputs {
-    /// Nanoseconds measured so far of what is not done entry by entry. Never decreases.
-    fn measured(&self) -> u64 {
-        self.elapsed + self.writer.as_ref().map_or(0, |(_, writer)| writer.timings().total())
-    }
-
-    /// The stages of a job that took `total`. Estimates share at most what the measured stages leave of it: a sample that
-    /// another process interrupted counts many times over.
-    fn stages_of(&self, total: u64) -> StageTimes {
-        let s = self.stages;
-        let left = total.saturating_sub(s.read + s.compress + s.filter + s.write + self.waiting);
-        let shrink = (left as f64 / (s.decode + s.encode).max(1) as f64).min(1.0);
-        let [decode, encode] = [s.decode, s.encode].map(|estimate| (estimate as f64 * shrink) as u64);
-        StageTimes { decode, encode, merge: left.saturating_sub(decode + encode), total, ..s }
-    }
-
-    /// Tells the context of bytes written.
-    fn report(&mut self, bytes: u64, context: &mut dyn JobContext) -> Result<()> {
-        let started = Instant::now();
-        context.wrote(bytes)?;
-        self.wait(started);
-        Ok(())
-    }
-
-    fn wait(&mut self, since: Instant) {
-        let nanoseconds = nanoseconds_since(since);
-        self.elapsed += nanoseconds;
-        self.waiting += nanoseconds;
-    }
-
-    #[inline]
-    fn add(
-        &mut self,
-        key: &[u8],
-        trailer: Trailer,
-        value: &[u8],
-        partitioner: &mut dyn Partitioner,
-        context: &std::cell::RefCell<&mut dyn JobContext>,
-    ) -> Result<()> {
-        if let Some((_, writer)) = &self.writer {
-            let size = writer.estimated_size();
-            if writer.last_key() != Some(key) && partitioner.should_cut(key, size) {
-                self.finish_current(Some(key.to_vec()), *context.borrow_mut())?;
-            } else if size >= self.reported + REPORT_BYTES {
-                self.report(size - self.reported, *context.borrow_mut())?;
-                self.reported = size;
-            }
-        }
-        let writer = match &mut self.writer {
-            Some((_, writer)) => writer,
-            None => self.open(*context.borrow_mut())?,
-        };
-        writer.add(key, trailer, value)
-    }
-
-    fn open(&mut self, context: &mut dyn JobContext) -> Result<&mut SstWriter> {
-        let started = Instant::now();
-        let (number, file) = context.create_output()?;
-        self.wait(started);
-        let options = SstWriterOptions { file_number: number, ..self.options };
-        self.reported = 0;
-        Ok(&mut self.writer.insert((number, SstWriter::new(file, options)?)).1)
-    }
-
-    /// Ends the current output before `end`; the next one begins there.
-    fn finish_current(&mut self, end: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
-        let Some((number, mut writer)) = self.writer.take() else { return Ok(()) };
-        let (before, started) = (writer.timings().total(), Instant::now());
-        for delete in clip(&self.range_deletes, self.interval_start.as_deref(), end.as_deref()) {
-            writer.add_range_delete(&delete)?;
-        }
-        let summary = writer.finish()?;
-        self.elapsed += before + nanoseconds_since(started);
-        self.stages.encode += summary.timings.encode;
-        self.stages.compress += summary.timings.compress;
-        self.stages.filter += summary.timings.filter;
-        self.stages.write += summary.timings.write;
-        self.report(summary.size.saturating_sub(self.reported), context)?;
-        self.files.push((number, summary));
-        self.interval_start = end;
-        Ok(())
-    }
-
-    /// Ends the last output; range deletes without any entry get one of their own.
-    fn finish_last(&mut self, upper: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
-        let left = clip(&self.range_deletes, self.interval_start.as_deref(), upper.as_deref());
-        if self.writer.is_none() && left.is_empty() {
-            return Ok(());
-        }
-        if self.writer.is_none() {
-            self.open(context)?;
-        }
-        self.finish_current(upper, context)
-    }
-}
-
-/// The parts of `deletes` within `[start, end)`.
-fn clip(deletes: &[RangeDelete], start: Option<&[u8]>, end: Option<&[u8]>) -> Vec<RangeDelete> {
-    deletes
-        .iter()
-        .filter_map(|delete| {
-            let from = start.map_or(delete.start.as_slice(), |start| start.max(&delete.start));
-            let to = end.map_or(delete.end.as_slice(), |end| end.min(&delete.end));
-            (from < to).then(|| RangeDelete { start: from.to_vec(), end: to.to_vec(), sequence: delete.sequence })
-        })
-        .collect()
 }

@@ -339,7 +339,7 @@ impl Picker<'_> {
 }
 
 /// The size that orders files, larger where deletes outweigh other entries: such a file frees space below.
-fn compensated_size(file: &FileMeta) -> u64 {
+pub(crate) fn compensated_size(file: &FileMeta) -> u64 {
     let deletes = file.delete_count.saturating_add(file.range_delete_count);
     let entries = file.entry_count.saturating_add(file.range_delete_count).max(1);
     let surplus = deletes.saturating_mul(2).saturating_sub(entries);

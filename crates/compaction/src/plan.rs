@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use mycelium_base::{FileNumber, TableId};
+use mycelium_base::{FileNumber, Group, TableId};
 use mycelium_manifest::{FileMeta, KeyRange, Run, RunPlace, Version, VersionEdit};
 
 use crate::partitioner::{AlignedPartitioner, FixedPartitioner, Partitioner};
@@ -24,6 +24,8 @@ pub enum Reason {
     SpaceAmplification,
     /// A leveled level has several runs (the table used to be tiered).
     SeveralRuns,
+    /// A level's column groups are not those of the table's layout.
+    Layout,
     /// Somebody asked for it.
     Manual,
 }
@@ -38,6 +40,7 @@ impl Reason {
             Self::RunCount => "run count",
             Self::SpaceAmplification => "space amplification",
             Self::SeveralRuns => "several runs",
+            Self::Layout => "layout",
             Self::Manual => "manual",
         }
     }
@@ -65,6 +68,8 @@ pub struct CompactionPlan {
     pub output_level: usize,
     /// Where in that level.
     pub output_place: RunPlace,
+    /// The column groups to be written; `None` is whole rows. They share no column, and together have all of the inputs'.
+    pub outputs: Vec<Option<Arc<Group>>>,
     /// The smallest range that holds all inputs; the outputs lie within it.
     pub range: KeyRange,
     /// The files of one run of the level below the output level that overlap `range`, in key order: what the outputs
@@ -105,6 +110,7 @@ impl CompactionPlan {
             inputs,
             output_level: output.0,
             output_place: output.1,
+            outputs: vec![None],
             range,
             grandparents,
             older,
@@ -114,6 +120,21 @@ impl CompactionPlan {
             target_file_size: u64::MAX,
             max_grandparent_bytes: u64::MAX,
         })
+    }
+
+    /// Whether inputs and outputs are of one column group, so that entries stay as they are.
+    pub fn keeps_groups(&self) -> bool {
+        let [output] = self.outputs.as_slice() else { return false };
+        self.input_files().all(|file| file.group == *output)
+    }
+
+    /// The older files that hold a column of this output group.
+    pub fn older_of(&self, output: usize) -> Vec<Vec<Arc<FileMeta>>> {
+        let shares = |file: &&Arc<FileMeta>| {
+            self.outputs[output].as_ref().is_none_or(|group| file.overlaps_columns(&group.columns))
+        };
+        let runs = self.older.iter().map(|run| run.iter().filter(shares).cloned().collect::<Vec<_>>());
+        runs.filter(|run| !run.is_empty()).collect()
     }
 
     /// All input files, youngest run first.
@@ -173,11 +194,18 @@ impl CompactionPlan {
         self.install_edit(self.input_files().cloned())
     }
 
-    /// Whether no two inputs overlap, so that they can form one run as they are.
+    /// Whether no two inputs of one column group overlap, so that they can form one run as they are.
     pub(crate) fn inputs_are_disjoint(&self) -> bool {
-        let mut files: Vec<&Arc<FileMeta>> = self.input_files().collect();
-        files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
-        files.windows(2).all(|pair| pair[0].is_before(pair[1]))
+        self.outputs.iter().all(|group| {
+            let mut files: Vec<&Arc<FileMeta>> = self.input_files().filter(|file| file.group == *group).collect();
+            files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+            files.windows(2).all(|pair| pair[0].is_before(pair[1]))
+        })
+    }
+
+    /// Whether every input holds just one of the output groups.
+    pub(crate) fn has_the_outputs_groups(&self) -> bool {
+        self.input_files().all(|file| self.outputs.contains(&file.group))
     }
 
     /// Whether deletes make up half of the inputs or more, and rewriting them would get rid of them.
@@ -198,7 +226,7 @@ fn older_files(version: &Version, inputs: &[PlanInput], range: &KeyRange) -> Vec
             let lies_below = |file: &FileMeta| {
                 younger().any(|input| {
                     let first = input.files.partition_point(|f| f.is_before(file));
-                    input.files.get(first).is_some_and(|f| !file.is_before(f))
+                    input.files.get(first).is_some_and(|f| !file.is_before(f) && f.shares_columns(file))
                 })
             };
             let files = run.overlapping(range).iter().filter(|f| !taken.contains(&f.number) && lies_below(f));
@@ -281,6 +309,10 @@ impl fmt::Display for CompactionPlan {
             RunPlace::Newest => write!(f, " newest run")?,
             RunPlace::Sorted => {}
             RunPlace::InPlaceOf(file) => write!(f, " in place of {file}")?,
+        }
+        if self.outputs != [None] {
+            let groups = self.outputs.iter().map(|group| group.as_ref().map_or("*".into(), |group| group.to_string()));
+            write!(f, " as {}", groups.collect::<Vec<_>>().join(" | "))?;
         }
         write!(f, " {}, {} {:.2}", self.range, self.reason.name(), self.score)?;
         if !self.grandparents.is_empty() {

@@ -125,6 +125,11 @@ impl PackedLayout {
         Self { schema, columns: places, physical, class_ends, slots_len, bitmap_len }
     }
 
+    /// Whether both are layouts of the same columns of one schema.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.physical == other.physical
+    }
+
     /// The schema.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema

@@ -10,6 +10,8 @@
 //!
 //! A `Delete` has no value part. Operations get consecutive sequence numbers in the order they were added.
 
+use std::sync::Arc;
+
 use mycelium_base::coding::{MAX_VARINT_LEN, Reader, put_bytes, put_varint};
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
@@ -30,6 +32,8 @@ pub struct WriteBatch {
     error: Option<Box<(&'static str, usize)>>,
     foreign: bool,
     unmergeable: bool,
+    /// What is wrong with the first value that is no row of its table.
+    malformed: Option<Arc<Error>>,
 }
 
 impl WriteBatch {
@@ -38,9 +42,25 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Sets the row of `key`.
+    /// Sets the row of `key`. The value of a typed table's row must be one in the table's row format; it is checked when the
+    /// batch is written.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
+        if let Some(formats) = &table.shared.formats
+            && let Err(error) = formats.check_row(value)
+        {
+            self.malformed.get_or_insert(Arc::new(error));
+        }
         self.add(table, Operation::Put, key, value)
+    }
+
+    /// Sets a row that was encoded here.
+    pub(crate) fn put_encoded(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
+        self.add(table, Operation::Put, key, value)
+    }
+
+    /// Adds a patch that was encoded here.
+    pub(crate) fn patch_encoded(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
+        self.add(table, Operation::Patch, key, patch)
     }
 
     /// Removes the row of `key`.
@@ -62,9 +82,16 @@ impl WriteBatch {
         self.add(table, Operation::Merge, key, operand)
     }
 
-    /// Changes some columns: `patch` is a packed row in which the other columns are absent.
+    /// Changes some columns: `patch` is a value of the table's row format in which the other columns are absent.
     pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
-        self.unmergeable |= table.schema().is_none();
+        match &table.shared.formats {
+            Some(formats) => {
+                if let Err(error) = formats.check_patch(patch) {
+                    self.malformed.get_or_insert(Arc::new(error));
+                }
+            }
+            None => self.unmergeable = true,
+        }
         self.add(table, Operation::Patch, key, patch)
     }
 
@@ -125,6 +152,7 @@ impl WriteBatch {
         let fine = self.error.is_none()
             && !self.foreign
             && !self.unmergeable
+            && self.malformed.is_none()
             && self.body.len() <= MAX_BATCH_LEN - HEAD_LEN
             && (self.count == 0 || self.database == Some(database));
         if fine { Ok(()) } else { Err(self.refusal()) }
@@ -135,6 +163,9 @@ impl WriteBatch {
         if let Some((what, len)) = self.error.as_deref() {
             let limit = if *what == "key" { MAX_KEY_LEN } else { MAX_VALUE_LEN };
             return Error::invalid(format!("a {what} of {len} bytes exceeds the limit of {limit}"));
+        }
+        if let Some(error) = &self.malformed {
+            return Error::invalid("a value that is no row of its table").caused_by(error.to_string());
         }
         if self.unmergeable {
             return Error::invalid("merge needs a table with a merge operator, patch a table with a schema");

@@ -14,11 +14,11 @@ use mycelium_base::{
     Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
-use mycelium_compaction::{
-    CompactionPlan, CompactionPolicy, JobId, KeySample, LeveledPolicy, OlderFiles, TieredPolicy, subcompaction_cuts,
-};
+use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
+use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, subcompaction_cuts};
+use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, KeyRange, Version, VersionEdit};
-use mycelium_merge::MergingCursor;
+use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::{Compression, CursorOptions, LevelCursor};
 use mycelium_vfs::WritableFile;
 
@@ -26,7 +26,7 @@ use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
-use crate::options::{Background, Policy, TableOptions, for_level};
+use crate::options::{Background, TableOptions, for_level};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
@@ -35,14 +35,6 @@ use crate::write::Throttle;
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
 const READ_AHEAD: usize = 256 << 10;
-
-/// The policy that a table's options name.
-pub(crate) fn policy_of(options: &TableOptions) -> Box<dyn CompactionPolicy> {
-    match &options.policy {
-        Policy::Leveled(leveled) => Box::new(LeveledPolicy::new(*leveled)),
-        Policy::Tiered(tiered) => Box::new(TieredPolicy::new(*tiered)),
-    }
-}
 
 /// A plan that has been taken: its files are busy until it is released.
 struct Taken {
@@ -55,9 +47,10 @@ struct Taken {
 struct CompactionContext<'f, 'a, 'p> {
     files: &'f Mutex<OutputFiles<'a>>,
     inner: &'f Inner,
-    /// For keys, which come in ascending order.
-    older: OlderFiles<'p>,
-    plan: &'p CompactionPlan,
+    /// By output group: for keys, which come in ascending order.
+    older: Vec<OlderFiles<'p>>,
+    /// By output group: what the plan's older files hold of it.
+    older_files: &'p [Vec<Vec<Arc<FileMeta>>>],
 }
 
 impl JobContext for CompactionContext<'_, '_, '_> {
@@ -65,13 +58,13 @@ impl JobContext for CompactionContext<'_, '_, '_> {
         self.files.lock().create()
     }
 
-    fn is_base(&mut self, key: &[u8]) -> bool {
-        !self.older.may_hold(key)
+    fn is_base(&mut self, output: usize, key: &[u8]) -> bool {
+        !self.older[output].may_hold(key)
     }
 
-    fn is_base_range(&mut self, start: &[u8], end: &[u8]) -> bool {
+    fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool {
         let range = KeyRange::exclusive(start, end);
-        !self.plan.older.iter().flatten().any(|file| file.overlaps_range(&range))
+        !self.older_files[output].iter().flatten().any(|file| file.overlaps_range(&range))
     }
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
@@ -111,7 +104,8 @@ impl Inner {
             let taken = {
                 let mut core = self.core.lock();
                 let version = table.state.load().tree.version.clone();
-                let plan = table.policy.pick_range(table.id, &version, &core.busy, range, false);
+                let shape = table.shape.load();
+                let plan = shape.policy(&version).pick_range(table.id, &version, &core.busy, range, false);
                 match plan {
                     Some(plan) => Some(take(&mut core, plan, table.clone())),
                     None if core.busy.job_count() == 0 => return Ok(()),
@@ -260,20 +254,17 @@ impl Inner {
         lower: Option<Vec<u8>>,
         upper: Option<Vec<u8>>,
     ) -> Result<JobOutput> {
-        let (plan, table) = (&taken.plan, &taken.table);
-        let options = &table.definition.options;
-        let input = JobInput {
-            entries: MergingCursor::new(input_cursors(taken)),
-            range_deletes: Arc::new(input_range_deletes(taken)),
-            snapshots: snapshots.to_vec(),
-            combiner: table.combiner.clone(),
-            lower,
-            upper,
-            are_oldest: plan.output_level > 0 && plan.are_oldest(),
-            writer: writer_options(options, plan.output_level),
-        };
-        let mut context = CompactionContext { files, inner: self, older: plan.older_files(), plan };
-        job::run(input, &mut *plan.partitioner(options.aligned_compaction), &mut context)
+        let plan = &taken.plan;
+        let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
+        let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
+        let mut context = CompactionContext { files, inner: self, older, older_files: &older_files };
+        let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
+        if plan.keeps_groups() {
+            let input = plain_input(taken, snapshots, lower, upper);
+            return job::run(input, &mut *partitioner, &mut context);
+        }
+        let input = shaped_input(taken, &older_files, snapshots, lower, upper)?;
+        shaped_job::run(input, &mut *partitioner, &mut context)
     }
 
     /// Decides how writers are held back, from the state of all tables.
@@ -288,7 +279,7 @@ impl Inner {
 
     fn throttle_of(&self, table: &TableShared, version: &Version) -> Throttle {
         let runs = version.level(0).runs.len();
-        let debt = table.policy.debt_bytes(version);
+        let debt = table.shape.load().policy(version).debt_bytes(version);
         if runs >= self.options.stop_level0_runs {
             Throttle::StoppedByLevel0
         } else if debt >= self.options.slowdown_debt_bytes.saturating_mul(4) {
@@ -311,7 +302,9 @@ fn changes_format(options: &TableOptions, plan: &CompactionPlan) -> bool {
 }
 
 fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
-    table.policy.pick(table.id, &table.state.load().tree.version, &core.busy)
+    let state = table.state.load();
+    let version = &state.tree.version;
+    table.shape.load().policy(version).pick(table.id, version, &core.busy)
 }
 
 fn take(core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
@@ -335,9 +328,93 @@ fn input_cursors(taken: &Taken) -> Vec<LevelCursor> {
         .collect()
 }
 
-fn input_range_deletes(taken: &Taken) -> RangeDeleteSet {
+/// Inputs and output of one column group: entries stay as they are.
+fn plain_input(
+    taken: &Taken,
+    snapshots: &[SequenceNumber],
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+) -> JobInput<MergingCursor<LevelCursor>> {
+    let (plan, table) = (&taken.plan, &taken.table);
+    let group = plan.outputs.first().cloned().flatten();
+    let combiner = match (&group, &table.formats) {
+        (Some(group), Some(formats)) => formats.of(Some(group)).ok().map(|format| format.combiner()),
+        _ => table.combiner.clone(),
+    };
+    JobInput {
+        entries: MergingCursor::new(input_cursors(taken)),
+        range_deletes: Arc::new(input_range_deletes(taken, |_| true)),
+        snapshots: snapshots.to_vec(),
+        combiner,
+        lower,
+        upper,
+        are_oldest: plan.output_level > 0 && plan.are_oldest(),
+        writer: writer_options(&table.definition.options, plan.output_level),
+        group,
+    }
+}
+
+/// Inputs and outputs whose column groups differ.
+fn shaped_input(
+    taken: &Taken,
+    older: &[Vec<Vec<Arc<FileMeta>>>],
+    snapshots: &[SequenceNumber],
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+) -> Result<ShapedInput<LevelCursor>> {
+    let (plan, table) = (&taken.plan, &taken.table);
+    let formats = table.typed_formats()?;
+    let mut sources = Vec::with_capacity(plan.inputs.len());
+    for input in &plan.inputs {
+        sources.push(formats.of(input.files.first().and_then(|file| file.group.as_ref()))?);
+    }
+    let mut outputs = Vec::with_capacity(plan.outputs.len());
+    for (group, older) in plan.outputs.iter().zip(older) {
+        let format = formats.of(group.as_ref())?;
+        let feeds = |file: &FileMeta| file.overlaps_columns(format.columns()) || format.columns().is_empty();
+        outputs.push(OutputGroup {
+            group: group.clone(),
+            making: making(taken, &format, &sources)?,
+            range_deletes: Arc::new(input_range_deletes(taken, feeds)),
+            are_oldest: plan.output_level > 0 && older.is_empty(),
+            writer: writer_options(&table.definition.options, plan.output_level),
+        });
+    }
+    Ok(ShapedInput { sources: input_cursors(taken), outputs, snapshots: snapshots.to_vec(), lower, upper })
+}
+
+/// How the rows of an output group come from the inputs: reshaped where each holds all of its columns or none, else joined.
+fn making(taken: &Taken, output: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Making> {
+    let columns = output.columns();
+    let feeds = |source: &FragmentFormat| columns.is_empty() || source.columns().overlaps(columns);
+    if sources.iter().all(|source| !feeds(source) || columns.is_subset(source.columns())) {
+        let feed = |source: &FragmentFormat| feeds(source).then(|| source.reshape(output)).transpose();
+        let feeds = sources.iter().map(feed).collect::<Result<_>>()?;
+        return Ok(Making::Reshaped { feeds, combiner: output.combiner() });
+    }
+    let packed = FragmentFormat::packed(output.rows().schema().clone(), columns.clone());
+    Ok(Making::Joined {
+        kinds: sources.iter().enumerate().map(|(kind, source)| feeds(source).then_some(kind)).collect(),
+        merge: Box::new(ColumnMerge::new(Arc::new(MergePlan::new(&packed, sources)?))),
+        reshape: packed.reshape(output)?,
+        range_deletes: taken
+            .plan
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(kind, input)| (Arc::new(range_deletes_of(taken, input.files.iter())), kind))
+            .collect(),
+    })
+}
+
+/// The range deletes of the inputs that `feeds` says take part.
+fn input_range_deletes(taken: &Taken, feeds: impl Fn(&FileMeta) -> bool) -> RangeDeleteSet {
+    range_deletes_of(taken, taken.plan.input_files().filter(|meta| feeds(meta)))
+}
+
+fn range_deletes_of<'a>(taken: &Taken, files: impl Iterator<Item = &'a Arc<FileMeta>>) -> RangeDeleteSet {
     let mut all = Vec::new();
-    for meta in taken.plan.input_files().filter(|meta| meta.range_delete_count > 0) {
+    for meta in files.filter(|meta| meta.range_delete_count > 0) {
         let Some(file) = taken.tree.find(meta.number) else { continue };
         for (start, end, sequences) in file.sst.range_deletes().fragments() {
             all.extend(sequences.iter().map(|&sequence| RangeDelete {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
-use mycelium_manifest::{FileMeta, KeyRange, Manifest, TableRecord, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
@@ -15,7 +15,8 @@ use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
 use crate::metrics::Counters;
-use crate::options::{Durability, Options, TableOptions};
+use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
+use crate::shape::{PLAIN, Shape, TableFormats};
 use crate::snapshot::{Snapshot, SnapshotRegistry};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -189,16 +190,30 @@ impl Inner {
             return Err(Error::invalid("a table's name has 1 to 255 bytes and no slash, NUL or line feed"));
         }
         definition.options.check()?;
+        let layout = match &definition.schema {
+            Some(schema) => {
+                let formats = TableFormats::new(schema.clone(), &definition.options.row_format)?;
+                let layout = definition.options.layout.clone().unwrap_or_else(|| formats.plain_layout());
+                formats.check(&layout)?;
+                layout.to_string()
+            }
+            None if definition.options.layout.is_some()
+                || definition.options.row_format != RowFormatDefinition::default() =>
+            {
+                return Err(Error::invalid("layouts and row formats are for typed tables"));
+            }
+            None => PLAIN.into(),
+        };
         let mut writer = self.commits.writer.lock();
         let mut manifest = self.manifest()?;
         if self.core.lock().table_named(name).is_some() {
             return Err(Error::invalid(format!("table {name} exists")));
         }
         let id = TableId(manifest.state().next_table_id);
-        let record =
-            TableRecord { id, name: name.into(), definition: definition.encode(), layout: "row(packed)".into() };
+        let record = TableRecord { id, name: name.into(), definition: definition.encode(), layout };
         let (memtable_writer, active) = self.core.lock().new_memtable();
-        let shared = TableShared::new(&record, &self.options.merge_operators, active, Tree::empty())?;
+        let shared =
+            TableShared::new(&record, &self.options.merge_operators, active, |formats| Ok(Tree::empty(formats)))?;
         let mut edit = VersionEdit::default();
         edit.created_tables.push(record);
         let shared = Arc::new(shared);
@@ -207,6 +222,25 @@ impl Inner {
         })?;
         writer.memtables.push((id, memtable_writer));
         Ok(Table { shared, database: self.clone() })
+    }
+
+    fn set_layout(&self, table: &Arc<TableShared>, layout: Layout) -> Result<()> {
+        self.check_writable()?;
+        let formats = table.typed_formats()?;
+        formats.check(&layout)?;
+        let mut manifest = self.manifest()?;
+        table.check_alive()?;
+        let Some(state) = manifest.state().tables.get(&table.id) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", table.name)));
+        };
+        let record = TableRecord { layout: layout.to_string(), ..state.record.clone() };
+        let mut edit = VersionEdit::default();
+        edit.changed_tables.push(record);
+        let shape = Arc::new(Shape::new(layout, &table.definition.options));
+        self.apply_edit(&mut manifest, edit, &[], &[], |_| table.shape.store(shape))?;
+        drop(manifest);
+        self.wake_background();
+        Ok(())
     }
 
     fn drop_table(&self, name: &str) -> Result<()> {
@@ -267,7 +301,8 @@ fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
     let same = found.entry_count == meta.entry_count
         && (found.min_sequence, found.max_sequence) == sequences
         && (&found.smallest, &found.largest) == (&meta.smallest, &meta.largest)
-        && found.largest_exclusive == meta.largest_exclusive;
+        && found.largest_exclusive == meta.largest_exclusive
+        && found.group == meta.group;
     if same {
         return Ok(());
     }
@@ -361,6 +396,16 @@ impl Database {
     /// Drops a table and all its rows. Durable when it returns; iterators already open go on.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.inner.drop_table(name)
+    }
+
+    /// Changes a typed table's layout. Durable when it returns. Files stay as they are: compactions write what the new
+    /// layout says, run by run, and reads are the same all the while.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if level 0 is not the table's own rows, or the table is a key-value table;
+    /// [`ErrorKind::Unsupported`] for a format that the table's rows cannot be converted to.
+    pub fn set_layout(&self, table: &Table, layout: Layout) -> Result<()> {
+        self.inner.set_layout(&table.shared, layout)
     }
 
     /// Commits a batch: all of it or nothing, at consecutive sequence numbers, of which the last is returned.

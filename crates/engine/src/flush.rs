@@ -43,7 +43,7 @@ pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
         delete_count: summary.delete_count,
         range_delete_count: summary.range_delete_count,
         sequence_override: None,
-        group: None,
+        group: summary.group.clone(),
         created_at_edit: 0,
     }
 }
@@ -107,11 +107,11 @@ impl JobContext for FlushContext<'_, '_> {
         self.files.create()
     }
 
-    fn is_base(&mut self, _key: &[u8]) -> bool {
+    fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
         false
     }
 
-    fn is_base_range(&mut self, _start: &[u8], _end: &[u8]) -> bool {
+    fn is_base_range(&mut self, _output: usize, _start: &[u8], _end: &[u8]) -> bool {
         false
     }
 
@@ -205,6 +205,7 @@ impl Inner {
             upper: None,
             are_oldest: false,
             writer: writer_options(&table.definition.options, 0),
+            group: None,
         };
         // A flush makes one file, whatever its size: level-0 runs are single files.
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut FlushContext { files: outputs })

@@ -85,7 +85,8 @@ impl Table {
     /// As [`Table::ingest`], for a typed table: record batches whose rows ascend by primary key, within and across
     /// batches. Columns that a batch lacks are null.
     pub fn ingest_batches(&self, batches: impl IntoIterator<Item = Result<RecordBatch>>) -> Result<IngestSummary> {
-        let layout = self.layout()?.clone();
+        let formats = self.shared.typed_formats()?.clone();
+        let layout = formats.packed_layout().clone();
         let mut ingestion = Ingestion::start(self)?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
         for batch in batches {
@@ -95,7 +96,11 @@ impl Table {
                 key.clear();
                 value.clear();
                 rows.encode_row(row, &mut key, &mut value)?;
-                ingestion.add(&key, &value)?;
+                if formats.is_packed() {
+                    ingestion.add(&key, &value)?;
+                } else {
+                    ingestion.add(&key, &formats.stored(value.clone())?)?;
+                }
             }
         }
         ingestion.finish()
@@ -119,7 +124,7 @@ struct Ingestion<'a> {
 }
 
 /// The deepest level of a table and the size of its files.
-fn shape(options: &TableOptions) -> (usize, u64) {
+fn sizes(options: &TableOptions) -> (usize, u64) {
     match &options.policy {
         Policy::Leveled(leveled) => (leveled.level_count - 1, leveled.target_file_size),
         Policy::Tiered(tiered) => (tiered.level_count - 1, tiered.target_file_size),
@@ -132,7 +137,7 @@ impl<'a> Ingestion<'a> {
         inner.check_writable()?;
         table.shared.check_alive()?;
         let options = &table.shared.definition.options;
-        let (last_level, target_file_size) = shape(options);
+        let (last_level, target_file_size) = sizes(options);
         Ok(Self {
             inner,
             table: &table.shared,
@@ -270,9 +275,14 @@ impl Inner {
         let version = table.state.load().tree.version.clone();
         let mut core = self.core.lock();
         let mut edit = VersionEdit::default();
+        let is_plain = table.shape.load().is_plain() && !version.has_groups();
         let mut ranges: BTreeMap<usize, KeyRange> = BTreeMap::new();
         for meta in metas {
-            let (level, place) = place_of(options, table.id, &version, &core.busy, meta);
+            let (level, place) = match is_plain {
+                true => place_of(options, table.id, &version, &core.busy, meta),
+                // Deeper levels may hold other column groups: compaction brings the rows there.
+                false => (0, RunPlace::Newest),
+            };
             edit.add_file(table.id, level, place, meta.clone());
             if level > 0 {
                 ranges.entry(level).or_insert_with(|| meta.range()).include(meta);
@@ -302,7 +312,7 @@ fn place_of(
     busy: &BusyFiles,
     meta: &FileMeta,
 ) -> (usize, RunPlace) {
-    let (last, _) = shape(options);
+    let (last, _) = sizes(options);
     let is_tiered = matches!(options.policy, Policy::Tiered(_));
     // Levels above the first that has data stay empty: the policies size the levels from there.
     let base = (1..=last).find(|&level| !version.level(level).is_empty()).unwrap_or(last);
@@ -332,6 +342,7 @@ fn reserving_plan(table: TableId, level: usize, range: KeyRange) -> CompactionPl
         inputs: Vec::new(),
         output_level: level,
         output_place: RunPlace::Newest,
+        outputs: vec![None],
         range,
         grandparents: Vec::new(),
         older: Vec::new(),

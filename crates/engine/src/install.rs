@@ -49,7 +49,8 @@ impl Inner {
         change(&mut core);
         for id in touched {
             let Some(new) = manifest.state().tables.get(&id) else { continue };
-            let tree = Tree::new(new.version.clone(), |meta| find(&known, meta.number))?;
+            let formats = core.tables.get(&id).and_then(|table| table.formats.clone());
+            let tree = Tree::new(new.version.clone(), formats.as_deref(), |meta| find(&known, meta.number))?;
             let memtables: Vec<_> = flushed.iter().filter(|(table, _)| *table == id).map(|(_, m)| m.clone()).collect();
             core.install(id, Arc::new(tree), &memtables);
         }

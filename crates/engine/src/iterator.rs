@@ -1,20 +1,25 @@
 //! Iterators over the rows of a table.
 //!
 //! An iterator takes the table's state once: its memtables and files, which it pins, and a sequence number. It then is a
-//! [`VisibleCursor`] over a [`MergingCursor`] of one cursor per memtable, per level-0 run and per deeper run. Memtables
-//! and files that hold nothing the snapshot sees, or nothing within the bounds, take no part.
+//! [`VisibleCursor`] over a [`MergingCursor`] of one cursor per memtable, per level-0 run and per deeper run; where files
+//! hold column groups, a [`ColumnMergingCursor`] over those that share a column with what is read. Memtables and files that
+//! hold nothing the snapshot sees, or nothing within the bounds, take no part.
 
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, RangeDeleteSet, ReadCounters, Result, Trailer};
+use mycelium_base::{ColumnSet, Cursor, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_encoding::PackedLayout;
 use mycelium_memtable::MemtableCursor;
-use mycelium_merge::{MergingCursor, VisibleCursor};
+use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{CursorOptions, LevelCursor};
 
+use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
 use crate::options::ReadOptions;
+use crate::shape::TableFormats;
 use crate::snapshot::Snapshot;
 use crate::table::{TableShared, TableState};
+use crate::tree::OpenRun;
 
 /// One sorted source of a merge, without dynamic dispatch.
 #[expect(clippy::large_enum_variant, reason = "a handful of sources per iterator, each moved once")]
@@ -99,7 +104,7 @@ impl Cursor for Source {
 /// # Ok::<(), mycelium_engine::Error>(())
 /// ```
 pub struct TableIterator {
-    rows: VisibleCursor<MergingCursor<Source>>,
+    rows: Rows,
     counters: ReadCounters,
     /// Keeps the files from being removed.
     _state: Arc<TableState>,
@@ -107,52 +112,189 @@ pub struct TableIterator {
     _snapshot: Option<Snapshot>,
 }
 
-impl TableIterator {
-    pub(crate) fn new(database: &Inner, table: &TableShared, options: &ReadOptions) -> Result<Self> {
-        table.check_alive()?;
-        let state = table.state.load_full();
-        let snapshot = database.read_sequence(options.snapshot.as_ref())?;
-        let (lower, upper) = options.bounds();
-        let filter_snapshots = table.definition.options.snapshot_filter;
-        let mut counters = ReadCounters::default();
-        let mut sources = Vec::new();
-        let mut range_deletes: Vec<Arc<RangeDeleteSet>> = Vec::new();
-        for memtable in state.memtables() {
-            if memtable.is_empty() {
-                continue;
-            }
-            if filter_snapshots && memtable.sequence_range().is_some_and(|(oldest, _)| oldest > snapshot) {
-                counters.memtables_skipped_by_snapshot += 1;
-                continue;
-            }
-            counters.memtables_searched += 1;
-            range_deletes.push(memtable.range_deletes());
-            sources.push(Source::Memtable(memtable.cursor()));
+/// Where rows come from.
+#[expect(clippy::large_enum_variant, reason = "one per iterator")]
+enum Rows {
+    /// All sources hold whole rows.
+    Whole(VisibleCursor<MergingCursor<Source>>),
+    /// Put together from column groups, packed.
+    Columns(ColumnMergingCursor<Source>),
+    /// The same in the table's own format.
+    Stored(ColumnMergingCursor<Source>, Arc<TableFormats>, Vec<u8>),
+}
+
+macro_rules! each_rows {
+    ($self:expr, $rows:ident => $call:expr) => {
+        match $self {
+            Rows::Whole($rows) => $call,
+            Rows::Columns($rows) | Rows::Stored($rows, ..) => $call,
         }
+    };
+}
+
+impl Rows {
+    #[inline]
+    fn valid(&self) -> bool {
+        each_rows!(self, rows => rows.valid())
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        each_rows!(self, rows => rows.key())
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match self {
+            Self::Whole(rows) => rows.value(),
+            Self::Columns(rows) => rows.value(),
+            Self::Stored(.., row) => row,
+        }
+    }
+
+    /// After every move.
+    #[inline]
+    fn settle(&mut self) -> Result<()> {
+        if let Self::Stored(rows, formats, row) = self
+            && rows.valid()
+        {
+            *row = formats.stored(rows.value().to_vec())?;
+        }
+        Ok(())
+    }
+}
+
+/// The sources of an iteration and what it must know beside them.
+struct Sources {
+    /// Each with its format in the tree.
+    cursors: Vec<(Source, usize)>,
+    range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    counters: ReadCounters,
+    bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
+}
+
+impl Sources {
+    /// The memtables and the runs that share a column with `columns` (all runs if `None`).
+    fn new(
+        table: &TableShared,
+        state: &TableState,
+        snapshot: SequenceNumber,
+        options: &ReadOptions,
+        columns: Option<&ColumnSet>,
+    ) -> Self {
+        let bounds = options.bounds();
+        let mut sources =
+            Self { cursors: Vec::new(), range_deletes: Vec::new(), counters: ReadCounters::default(), bounds };
+        let filter_snapshots = table.definition.options.snapshot_filter;
+        sources.add_memtables(state, filter_snapshots.then_some(snapshot));
         let cursor_options = CursorOptions {
             snapshot: if filter_snapshots { snapshot } else { mycelium_base::MAX_SEQUENCE_NUMBER },
             fill_cache: options.fill_cache,
             read_ahead: options.read_ahead,
         };
         for run in state.tree.levels.iter().flatten() {
-            let part = run.within(lower.as_deref(), upper.as_deref());
-            let files = &run.files[part.clone()];
-            counters.files_considered += run.files.len() as u64;
-            counters.files_skipped_by_fence += (run.files.len() - files.len()) as u64;
-            if state.tree.has_range_deletes {
-                let with = files.iter().filter(|file| file.meta.range_delete_count > 0);
-                range_deletes.extend(with.map(|file| file.sst.range_deletes().clone()));
+            let shares =
+                |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
+            if columns.is_none_or(shares) {
+                sources.add_run(run, state.tree.has_range_deletes, cursor_options);
             }
-            let seen = !filter_snapshots || files.iter().any(|file| file.sst.min_sequence() <= snapshot);
-            if files.is_empty() || !seen {
-                counters.files_skipped_by_snapshot += files.len() as u64;
+        }
+        sources
+    }
+
+    /// All memtables but those that a snapshot filter at `filter` rules out.
+    fn add_memtables(&mut self, state: &TableState, filter: Option<SequenceNumber>) {
+        for memtable in state.memtables() {
+            if memtable.is_empty() {
                 continue;
             }
-            sources.push(Source::Run(LevelCursor::over_part(run.ssts.clone(), part, cursor_options)));
+            let oldest = memtable.sequence_range().map(|(oldest, _)| oldest);
+            if filter.zip(oldest).is_some_and(|(snapshot, oldest)| oldest > snapshot) {
+                self.counters.memtables_skipped_by_snapshot += 1;
+                continue;
+            }
+            self.counters.memtables_searched += 1;
+            self.range_deletes.push((memtable.range_deletes(), WHOLE));
+            self.cursors.push((Source::Memtable(memtable.cursor()), WHOLE));
         }
-        let merged = MergingCursor::new(sources);
-        let rows = VisibleCursor::new(merged, snapshot, range_deletes, table.combiner.clone(), lower, upper);
+    }
+
+    fn add_run(&mut self, run: &OpenRun, has_range_deletes: bool, options: CursorOptions) {
+        let part = run.within(self.bounds.0.as_deref(), self.bounds.1.as_deref());
+        let files = &run.files[part.clone()];
+        self.counters.files_considered += run.files.len() as u64;
+        self.counters.files_skipped_by_fence += (run.files.len() - files.len()) as u64;
+        if has_range_deletes {
+            let with = files.iter().filter(|file| file.meta.range_delete_count > 0);
+            self.range_deletes.extend(with.map(|file| (file.sst.range_deletes().clone(), run.format)));
+        }
+        let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);
+        if !seen {
+            self.counters.files_skipped_by_snapshot += files.len() as u64;
+            return;
+        }
+        let cursor = LevelCursor::over_part(run.ssts.clone(), part, options);
+        self.cursors.push((Source::Run(cursor), run.format));
+    }
+
+    /// The rows as all sources hold them.
+    fn whole(self, table: &TableShared, snapshot: SequenceNumber) -> Rows {
+        let (lower, upper) = self.bounds;
+        let merged = MergingCursor::new(self.cursors.into_iter().map(|(cursor, _)| cursor).collect());
+        let combiner = table.combiner.clone();
+        let range_deletes = self.range_deletes.into_iter().map(|(set, _)| set).collect();
+        Rows::Whole(VisibleCursor::new(merged, snapshot, range_deletes, combiner, lower, upper))
+    }
+
+    /// The rows put together.
+    fn columns(self, plan: Arc<MergePlan>, snapshot: SequenceNumber) -> ColumnMergingCursor<Source> {
+        let (lower, upper) = self.bounds;
+        let merge = ColumnMerge::new(plan);
+        ColumnMergingCursor::new(self.cursors, merge, snapshot, self.range_deletes, lower, upper)
+    }
+}
+
+impl TableIterator {
+    /// Rows in the table's own format.
+    pub(crate) fn new(database: &Inner, table: &TableShared, options: &ReadOptions) -> Result<Self> {
+        table.check_alive()?;
+        let state = table.state.load_full();
+        let snapshot = database.read_sequence(options.snapshot.as_ref())?;
+        let sources = Sources::new(table, &state, snapshot, options, None);
+        let counters = sources.counters;
+        let rows = match &table.formats {
+            Some(formats) if state.tree.has_groups => {
+                let rows = sources.columns(table.merge_plan(&state.tree, None)?, snapshot);
+                if formats.is_packed() { Rows::Columns(rows) } else { Rows::Stored(rows, formats.clone(), Vec::new()) }
+            }
+            _ => sources.whole(table, snapshot),
+        };
         Ok(Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() })
+    }
+
+    /// Packed rows that have at least the wanted columns of a typed table, and their layout. Runs that hold none of them
+    /// take no part.
+    pub(crate) fn packed(
+        database: &Inner,
+        table: &TableShared,
+        options: &ReadOptions,
+        wanted: &ColumnSet,
+    ) -> Result<(Self, Arc<PackedLayout>)> {
+        table.check_alive()?;
+        let formats = table.typed_formats()?;
+        let state = table.state.load_full();
+        let snapshot = database.read_sequence(options.snapshot.as_ref())?;
+        let has_whole_rows = formats.is_packed() && !state.tree.has_groups;
+        let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
+        let sources = Sources::new(table, &state, snapshot, options, to_merge.as_ref());
+        let counters = sources.counters;
+        let (rows, layout) = if has_whole_rows {
+            (sources.whole(table, snapshot), formats.packed_layout().clone())
+        } else {
+            let plan = table.merge_plan(&state.tree, Some(wanted))?;
+            (Rows::Columns(sources.columns(plan.clone(), snapshot)), plan.layout().clone())
+        };
+        Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
     }
 
     /// Whether the iterator stands on a row.
@@ -175,40 +317,50 @@ impl TableIterator {
 
     /// To the first row within the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.rows.seek_to_first()
+        each_rows!(&mut self.rows, rows => rows.seek_to_first())?;
+        self.rows.settle()
     }
 
     /// To the last row within the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.rows.seek_to_last()
+        each_rows!(&mut self.rows, rows => rows.seek_to_last())?;
+        self.rows.settle()
     }
 
     /// To the first row at or after `key`, within the bounds.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.rows.seek(key)
+        each_rows!(&mut self.rows, rows => rows.seek(key))?;
+        self.rows.settle()
     }
 
     /// To the last row at or before `key`, within the bounds.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        self.rows.seek_for_prev(key)
+        each_rows!(&mut self.rows, rows => rows.seek_for_prev(key))?;
+        self.rows.settle()
     }
 
     /// To the next row; does nothing on an invalid iterator.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "rows are lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<()> {
-        if self.rows.valid() { self.rows.next() } else { Ok(()) }
+        if self.rows.valid() {
+            each_rows!(&mut self.rows, rows => rows.next())?;
+        }
+        self.rows.settle()
     }
 
     /// To the previous row; does nothing on an invalid iterator.
     pub fn prev(&mut self) -> Result<()> {
-        if self.rows.valid() { self.rows.prev() } else { Ok(()) }
+        if self.rows.valid() {
+            each_rows!(&mut self.rows, rows => rows.prev())?;
+        }
+        self.rows.settle()
     }
 
     /// What this iterator has read and skipped so far.
     pub fn counters(&self) -> ReadCounters {
         let mut counters = self.counters;
-        self.rows.add_counters(&mut counters);
+        each_rows!(&self.rows, rows => rows.add_counters(&mut counters));
         counters
     }
 }

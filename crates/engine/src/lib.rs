@@ -7,6 +7,7 @@
 mod background;
 mod batch;
 mod checkpoint;
+mod columns;
 mod compact;
 mod core;
 mod database;
@@ -20,6 +21,7 @@ mod metrics;
 mod options;
 mod read;
 mod recover;
+mod shape;
 mod snapshot;
 mod sync;
 mod table;
@@ -42,8 +44,11 @@ pub use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, Sequen
 pub use mycelium_cache::CacheStats;
 pub use mycelium_compaction::job::StageTimes;
 pub use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+pub use mycelium_manifest::Layout;
 pub use mycelium_sst::Compression;
-pub use options::{Background, Durability, Options, Policy, ReadOptions, RecoveryMode, TableOptions, prefix_end};
+pub use options::{
+    Background, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition, TableOptions, prefix_end,
+};
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};
 pub use transaction::{IsolationLevel, Savepoint, Transaction, TransactionIterator, TransactionOptions};

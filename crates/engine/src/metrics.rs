@@ -242,7 +242,9 @@ impl Inner {
 fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
     let state = table.state.load();
     let version = &state.tree.version;
-    let scores = table.policy.scores(version);
+    let shape = table.shape.load();
+    let policy = shape.policy(version);
+    let scores = policy.scores(version);
     let deepest = version.last_level().map_or(0, |level| level + 1);
     let levels: Vec<LevelMetrics> = (0..deepest)
         .map(|level| LevelMetrics {
@@ -261,7 +263,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
         memtable_entries: state.memtables().map(|memtable| memtable.entry_count()).sum(),
         read_amplification: levels.iter().map(|level| level.runs).sum(),
         space_amplification: if last == 0 { 1.0 } else { version.total_bytes() as f64 / last as f64 },
-        debt_bytes: table.policy.debt_bytes(version),
+        debt_bytes: policy.debt_bytes(version),
         levels,
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
-use mycelium_base::{Combiner, Error, Result};
+use mycelium_base::{Combiner, Error, Result, RowFormatKind};
 use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
 use mycelium_vfs::{Disk, LocalDisk};
 pub use mycelium_wal::RecoveryMode;
@@ -115,6 +116,17 @@ pub enum Policy {
     Tiered(TieredOptions),
 }
 
+/// The row format that a typed table takes its rows in: that of its memtables and of level 0.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct RowFormatDefinition {
+    /// Which format. Default: packed.
+    pub kind: RowFormatKind,
+    /// For Protobuf an encoded `FileDescriptorSet` with all imports, for FlatBuffers the binary schema; else empty.
+    pub definition: Vec<u8>,
+    /// For these two the full name of the message or table; else empty.
+    pub root: String,
+}
+
 /// Options of a table, kept in the manifest; they decide how new files are written.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableOptions {
@@ -132,6 +144,12 @@ pub struct TableOptions {
     pub aligned_compaction: bool,
     /// Skip memtables, files and blocks that hold only entries newer than the snapshot (Kim §V). Default: true.
     pub snapshot_filter: bool,
+    /// The format of a typed table's rows. Default: packed.
+    pub row_format: RowFormatDefinition,
+    /// Column groups, formats and merging by level, for a typed table. Default: rows as they came at every level. This is
+    /// the layout that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells
+    /// the present one.
+    pub layout: Option<Layout>,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
     pub merge_operator: Option<String>,
 }
@@ -146,6 +164,8 @@ impl Default for TableOptions {
             filter_bits: vec![10],
             aligned_compaction: true,
             snapshot_filter: true,
+            row_format: RowFormatDefinition::default(),
+            layout: None,
             merge_operator: None,
         }
     }
@@ -284,6 +304,8 @@ impl TableOptions {
             filter_bits,
             aligned_compaction,
             snapshot_filter,
+            row_format: RowFormatDefinition::default(),
+            layout: None,
             merge_operator,
         };
         options.check().map_err(|e| Error::corruption("table options in the manifest").caused_by(e))?;

@@ -7,13 +7,16 @@
 //!    out (Kim §V: between fence and Bloom), and ask for all their Bloom filter lines at once, so that the cache misses
 //!    overlap; then test and search them in order.
 //! 4. Stop as soon as the row is settled. A file's range deletes are honoured even where its Bloom filter says no.
+//!
+//! Where files hold column groups the row is put together from fragments (columns.rs).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{Error, ErrorKind, ReadCounters, Result, SequenceNumber};
+use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, SequenceNumber};
+use mycelium_encoding::PackedLayout;
 use mycelium_merge::Lookup;
 use mycelium_sst::GetScratch;
 
@@ -50,6 +53,29 @@ impl Inner {
         PointRead { table, snapshot }.get(&state, key, counters)
     }
 
+    /// The wanted columns (all if `None`) of a typed table's row, packed, with their layout, which may have more columns.
+    pub(crate) fn get_packed(
+        &self,
+        table: &TableShared,
+        key: &[u8],
+        wanted: Option<&ColumnSet>,
+        options: &ReadOptions,
+        counters: &mut ReadCounters,
+    ) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
+        table.check_alive()?;
+        let formats = table.typed_formats()?;
+        let state = table.state.load();
+        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        let read = PointRead { table, snapshot };
+        if formats.is_packed() && !state.tree.has_groups {
+            let row = read.get(&state, key, counters)?;
+            return Ok(row.map(|row| (formats.packed_layout().clone(), row)));
+        }
+        let plan = table.merge_plan(&state.tree, wanted)?;
+        let row = read.get_columns(&state, key, plan.clone(), counters)?;
+        Ok(row.map(|row| (plan.layout().clone(), row)))
+    }
+
     pub(crate) fn multi_get(
         &self,
         table: &TableShared,
@@ -79,7 +105,13 @@ pub(crate) struct PointRead<'a> {
 }
 
 impl PointRead<'_> {
+    /// The row in the table's own format.
     pub(crate) fn get(&self, state: &TableState, key: &[u8], counters: &mut ReadCounters) -> Result<Option<Vec<u8>>> {
+        if state.tree.has_groups {
+            let plan = self.table.merge_plan(&state.tree, None)?;
+            let packed = self.get_columns(state, key, plan, counters)?;
+            return packed.map(|row| self.table.typed_formats()?.stored(row)).transpose();
+        }
         if key.len() > MAX_KEY_LEN {
             return Err(Error::new(ErrorKind::InvalidArgument, "the key is longer than a key can be"));
         }

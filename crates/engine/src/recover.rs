@@ -25,6 +25,7 @@ use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
 use crate::options::Options;
+use crate::shape::TableFormats;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
@@ -120,10 +121,12 @@ impl Parts<'_> {
     /// Opens all files of all tables.
     fn open_tables(&self, core: &mut Core, cache: &Arc<BlockCache>, graveyard: &Arc<Graveyard>) -> Result<()> {
         for (id, table) in &self.state.tables {
-            let tree = Tree::new(table.version.clone(), |meta| {
-                let sst = open_sst(self.disk, self.directory, cache, meta)?;
-                Ok(OpenFile::new(meta.clone(), sst, graveyard.clone()))
-            })?;
+            let tree = |formats: Option<&TableFormats>| {
+                Tree::new(table.version.clone(), formats, |meta| {
+                    let sst = open_sst(self.disk, self.directory, cache, meta)?;
+                    Ok(OpenFile::new(meta.clone(), sst, graveyard.clone()))
+                })
+            };
             let (_, active) = core.new_memtable();
             let shared = TableShared::new(&table.record, &self.options.merge_operators, active, tree)?;
             core.tables.insert(*id, Arc::new(shared));

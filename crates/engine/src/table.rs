@@ -4,20 +4,33 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
-use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, SequenceNumber, TableId};
-use mycelium_compaction::CompactionPolicy;
-use mycelium_encoding::{PackedLayout, PatchCombiner, Schema};
-use mycelium_manifest::TableRecord;
+use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, RowFormatKind, SequenceNumber, TableId};
+use mycelium_encoding::Schema;
+use mycelium_manifest::{Layout, TableRecord};
 use mycelium_memtable::Memtable;
 
 use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::iterator::TableIterator;
-use crate::options::{Durability, ReadOptions, TableOptions};
+use crate::options::{Durability, ReadOptions, RowFormatDefinition, TableOptions};
+use crate::shape::{Shape, TableFormats, recorded_layout};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::tree::Tree;
 
-/// What the manifest keeps of a table, in bytes: `version 1 | has schema u8 | schema | options`.
+/// What the manifest keeps of a table, in bytes:
+///
+/// ```text
+/// u8      version: 1
+/// u8      whether there is a schema
+/// bytes   the schema
+/// ...     the options (options.rs)
+/// varint  what follows: 0 nothing, 1 a row format other than packed
+/// u8      its tag
+/// bytes   its definition
+/// bytes   the name of its message or table
+/// ```
+///
+/// The layout, which may change, stands beside it in the table's record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableDefinition {
     /// The schema of a typed table; `None` for a key-value table.
@@ -38,7 +51,14 @@ impl TableDefinition {
             put_bytes(&mut out, &bytes);
         }
         self.options.encode(&mut out);
-        put_varint(&mut out, 0);
+        let format = &self.options.row_format;
+        let is_packed = format.kind == RowFormatKind::Packed;
+        put_varint(&mut out, u64::from(!is_packed));
+        if !is_packed {
+            out.push(format.kind.tag());
+            put_bytes(&mut out, &format.definition);
+            put_bytes(&mut out, format.root.as_bytes());
+        }
         out
     }
 
@@ -50,11 +70,25 @@ impl TableDefinition {
             return Err(Error::new(ErrorKind::Unsupported, format!("table definition of version {version}")));
         }
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
-        let options = TableOptions::decode(&mut reader)?;
-        reader.varint()?;
+        let mut options = TableOptions::decode(&mut reader)?;
+        match reader.varint()? {
+            0 => {}
+            1 => options.row_format = decode_row_format(&mut reader)?,
+            _ => {
+                return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
+            }
+        }
         reader.finish()?;
         Ok(Self { schema, options })
     }
+}
+
+fn decode_row_format(reader: &mut Reader<'_>) -> Result<RowFormatDefinition> {
+    let tag = reader.u8()?;
+    let kind = RowFormatKind::from_tag(tag).ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, format!("a row format this version does not know (tag {tag})"))
+    })?;
+    Ok(RowFormatDefinition { kind, definition: reader.bytes()?.to_vec(), root: reader.str()?.to_owned() })
 }
 
 /// What a read needs, replaced as a whole when memtables are sealed, flushed or compacted.
@@ -79,10 +113,12 @@ pub(crate) struct TableShared {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) definition: TableDefinition,
-    /// Column positions of packed rows, for typed tables.
-    pub(crate) layout: Option<Arc<PackedLayout>>,
+    /// Of typed tables.
+    pub(crate) formats: Option<Arc<TableFormats>>,
+    /// Folds patches and operands of values in the table's own format.
     pub(crate) combiner: Option<Arc<dyn Combiner>>,
-    pub(crate) policy: Box<dyn CompactionPolicy>,
+    /// The layout, and what compacts under it.
+    pub(crate) shape: ArcSwap<Shape>,
     pub(crate) state: ArcSwap<TableState>,
     pub(crate) dropped: AtomicBool,
 }
@@ -93,12 +129,17 @@ impl TableShared {
         record: &TableRecord,
         operators: &[Arc<dyn Combiner>],
         active: Arc<Memtable>,
-        tree: Tree,
+        tree: impl FnOnce(Option<&TableFormats>) -> Result<Tree>,
     ) -> Result<Self> {
         let definition = TableDefinition::decode(&record.definition)?;
-        let layout = definition.schema.clone().map(|schema| Arc::new(PackedLayout::new(Arc::new(schema))));
-        let combiner: Option<Arc<dyn Combiner>> = match (&layout, &definition.options.merge_operator) {
-            (Some(layout), _) => Some(Arc::new(PatchCombiner::new(layout.clone()))),
+        let formats = match &definition.schema {
+            Some(schema) => Some(Arc::new(TableFormats::new(schema.clone(), &definition.options.row_format)?)),
+            None => None,
+        };
+        let tree = tree(formats.as_deref())?;
+        let shape = Shape::new(recorded_layout(&record.layout, formats.as_deref())?, &definition.options);
+        let combiner: Option<Arc<dyn Combiner>> = match (&formats, &definition.options.merge_operator) {
+            (Some(formats), _) => Some(formats.whole.combiner()),
             (None, Some(name)) => Some(find_operator(operators, name, &record.name)?),
             (None, None) => None,
         };
@@ -106,13 +147,18 @@ impl TableShared {
         Ok(Self {
             id: record.id,
             name: record.name.clone(),
-            policy: crate::compact::policy_of(&definition.options),
             definition,
-            layout,
+            formats,
             combiner,
+            shape: ArcSwap::from_pointee(shape),
             state: ArcSwap::from_pointee(state),
             dropped: AtomicBool::new(false),
         })
+    }
+
+    /// The formats of a typed table; an error for a key-value table.
+    pub(crate) fn typed_formats(&self) -> Result<&Arc<TableFormats>> {
+        self.formats.as_ref().ok_or_else(|| Error::invalid(format!("table {} holds bytes, not typed rows", self.name)))
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {
@@ -169,7 +215,12 @@ impl Table {
 
     /// The schema of a typed table.
     pub fn schema(&self) -> Option<&Arc<Schema>> {
-        self.shared.layout.as_ref().map(|layout| layout.schema())
+        self.shared.formats.as_ref().map(|formats| formats.schema())
+    }
+
+    /// The layout under which new files are written. Files already there may have been written under others.
+    pub fn layout(&self) -> Arc<Layout> {
+        self.shared.shape.load().layout.clone()
     }
 
     /// The options it was created with.

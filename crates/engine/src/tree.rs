@@ -6,10 +6,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::FileNumber;
-use mycelium_manifest::{FileMeta, Version};
+use mycelium_base::{ColumnSet, Error, FileNumber, Result};
+use mycelium_encoding::FragmentFormat;
+use mycelium_manifest::{FileMeta, Run, Version};
+use mycelium_merge::MergePlan;
 use mycelium_sst::SstFile;
 
+use crate::shape::TableFormats;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -72,12 +75,14 @@ pub(crate) struct OpenRun {
     pub(crate) files: Vec<Arc<OpenFile>>,
     /// The same files, in the form that cursors share.
     pub(crate) ssts: Arc<[Arc<SstFile>]>,
+    /// Which of the tree's formats the files have.
+    pub(crate) format: usize,
 }
 
 impl OpenRun {
-    fn new(files: Vec<Arc<OpenFile>>) -> Self {
+    fn new(files: Vec<Arc<OpenFile>>, format: usize) -> Self {
         let ssts = files.iter().map(|file| file.sst.clone()).collect();
-        Self { files, ssts }
+        Self { files, ssts, format }
     }
 
     /// The files that may hold keys of `[lower, upper)`.
@@ -102,29 +107,66 @@ pub(crate) struct Tree {
     pub(crate) version: Arc<Version>,
     pub(crate) levels: Vec<Vec<OpenRun>>,
     pub(crate) has_range_deletes: bool,
+    /// The formats of runs and memtables, that of whole rows first; empty for a key-value table.
+    pub(crate) formats: Vec<FragmentFormat>,
+    /// Whether some run holds a column group instead of whole rows.
+    pub(crate) has_groups: bool,
+    /// How rows of columns that were asked for are put together.
+    merge_plans: Mutex<Vec<(ColumnSet, Arc<MergePlan>)>>,
 }
 
+/// Sets of columns whose merge plans a tree keeps.
+const MERGE_PLANS: usize = 64;
+
 impl Tree {
-    /// A tree over `version`; `open` gives the open file of each meta.
+    /// A tree over `version`; `formats` are those of a typed table; `open` gives the open file of each meta.
     pub(crate) fn new(
         version: Arc<Version>,
-        mut open: impl FnMut(&Arc<FileMeta>) -> mycelium_base::Result<Arc<OpenFile>>,
-    ) -> mycelium_base::Result<Self> {
+        table: Option<&TableFormats>,
+        mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
+    ) -> Result<Self> {
+        let mut formats: Vec<FragmentFormat> = table.iter().map(|table| table.whole.clone()).collect();
         let mut levels = Vec::with_capacity(version.levels.len());
         for level in &version.levels {
             let mut runs = Vec::with_capacity(level.runs.len());
             for run in &level.runs {
-                runs.push(OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_, _>>()?));
+                let format = format_of(run, table, &mut formats)?;
+                runs.push(OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_>>()?, format));
             }
             levels.push(runs);
         }
         let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
-        Ok(Self { version, levels, has_range_deletes })
+        let has_groups = version.has_groups();
+        Ok(Self { version, levels, has_range_deletes, formats, has_groups, merge_plans: Mutex::new(Vec::new()) })
     }
 
-    /// A tree without files.
-    pub(crate) fn empty() -> Self {
-        Self { version: Arc::new(Version::new()), levels: Vec::new(), has_range_deletes: false }
+    /// A tree without files, of a table with these formats.
+    pub(crate) fn empty(table: Option<&TableFormats>) -> Self {
+        Self {
+            version: Arc::new(Version::new()),
+            levels: Vec::new(),
+            has_range_deletes: false,
+            formats: table.iter().map(|table| table.whole.clone()).collect(),
+            has_groups: false,
+            merge_plans: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The plan for rows of `columns`, made by `make` when it is first asked for.
+    pub(crate) fn merge_plan(
+        &self,
+        columns: &ColumnSet,
+        make: impl FnOnce() -> Result<MergePlan>,
+    ) -> Result<Arc<MergePlan>> {
+        if let Some((_, plan)) = self.merge_plans.lock().iter().find(|(known, _)| known == columns) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(make()?);
+        let mut known = self.merge_plans.lock();
+        if known.len() < MERGE_PLANS {
+            known.push((columns.clone(), plan.clone()));
+        }
+        Ok(plan)
     }
 
     /// All files with their level.
@@ -139,4 +181,17 @@ impl Tree {
     pub(crate) fn find(&self, number: FileNumber) -> Option<&Arc<OpenFile>> {
         self.files().map(|(_, file)| file).find(|file| file.meta.number == number)
     }
+}
+
+/// The place of a run's format among `formats`, to which it is added if it is new.
+fn format_of(run: &Run, table: Option<&TableFormats>, formats: &mut Vec<FragmentFormat>) -> Result<usize> {
+    if run.group().is_none() {
+        return Ok(0);
+    }
+    let table = table.ok_or_else(|| Error::corruption("a key-value table has files of column groups"))?;
+    let format = table.of(run.group())?;
+    Ok(formats.iter().position(|known| known.is_same(&format)).unwrap_or_else(|| {
+        formats.push(format);
+        formats.len() - 1
+    }))
 }

@@ -1,12 +1,14 @@
 //! Typed tables: rows of datums over the key-value core.
 //!
-//! The primary key columns are encoded order-preservingly into the key, the others into a packed row; a patch is a packed
-//! row in which the columns it does not touch are absent. Scans hand out Arrow record batches filled column by column.
+//! The primary key columns are encoded order-preservingly into the key, the others into a value of the table's row format
+//! (packed, if none was chosen); a patch is a value in which the columns it does not touch are absent. Scans hand out Arrow
+//! record batches filled column by column, whatever format and column groups the rows are stored in.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use mycelium_base::{Error, ReadCounters, Result, SequenceNumber};
+use mycelium_base::{ColumnSet, Error, ReadCounters, Result, SequenceNumber};
+use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, key};
 
 use crate::batch::WriteBatch;
@@ -51,17 +53,14 @@ fn borrow(datums: &[Datum]) -> Vec<DatumRef<'_>> {
 
 impl Table {
     /// The positions of columns in packed rows; an error for a key-value table.
-    pub fn layout(&self) -> Result<&Arc<PackedLayout>> {
-        self.shared
-            .layout
-            .as_ref()
-            .ok_or_else(|| Error::invalid(format!("table {} holds bytes, not typed rows", self.name())))
+    pub fn packed_layout(&self) -> Result<&Arc<PackedLayout>> {
+        Ok(self.shared.typed_formats()?.packed_layout())
     }
 
     /// The key of a row with these primary key values, in the order of the key's columns.
     pub fn row_key(&self, key_values: &[DatumRef<'_>]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        key::encode_key(self.layout()?.schema(), key_values, &mut out)?;
+        key::encode_key(self.packed_layout()?.schema(), key_values, &mut out)?;
         Ok(out)
     }
 
@@ -97,60 +96,61 @@ impl Table {
         options: &ReadOptions,
     ) -> Result<Option<Vec<Datum>>> {
         let key = self.row_key(key_values)?;
-        match self.get_with(&key, options, &mut ReadCounters::default())? {
-            Some(value) => self.datums_of(&key, &value, projection).map(Some),
-            None => Ok(None),
-        }
+        let formats = self.shared.typed_formats()?;
+        let wanted: Option<ColumnSet> = projection.map(|columns| {
+            columns.iter().copied().filter(|column| formats.whole.columns().contains(*column)).collect()
+        });
+        let row =
+            self.database.get_packed(&self.shared, &key, wanted.as_ref(), options, &mut ReadCounters::default())?;
+        row.map(|(layout, value)| datums_of(&layout, &key, &value, projection)).transpose()
     }
 
     /// The columns of `projection` (all if `None`) of a stored row.
-    pub(crate) fn datums_of(&self, key: &[u8], value: &[u8], projection: Option<&[usize]>) -> Result<Vec<Datum>> {
-        let layout = self.layout()?;
-        let columns = layout.schema().columns().len();
-        let all: Vec<usize> = (0..columns).collect();
-        let wanted = projection.unwrap_or(&all);
-        if let Some(column) = wanted.iter().find(|&&column| column >= columns) {
-            return Err(Error::invalid(format!("column {column} does not exist")));
-        }
-        let row = layout.row(value)?;
-        let primary = layout.schema().primary_key();
-        let stored_key = key::decode_key(layout.schema(), key)?;
-        wanted
-            .iter()
-            .map(|&column| match primary.iter().position(|&p| p == column) {
-                Some(at) => Ok(stored_key[at].clone()),
-                None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
-            })
-            .collect()
+    pub(crate) fn datums_of(&self, key: &[u8], value: Vec<u8>, projection: Option<&[usize]>) -> Result<Vec<Datum>> {
+        let formats = self.shared.typed_formats()?;
+        datums_of(formats.packed_layout(), key, &formats.packed_row(value)?, projection)
     }
 
-    /// The key and packed value of a whole row.
+    /// The key and stored value of a whole row.
     pub(crate) fn encode_row(&self, row: &[DatumRef<'_>]) -> Result<(Vec<u8>, Vec<u8>)> {
-        let layout = self.layout()?;
+        let formats = self.shared.typed_formats()?;
         let (mut key, mut value) = (Vec::new(), Vec::new());
-        key::encode_row_key(layout.schema(), row, &mut key)?;
-        layout.encode_row(row, &mut value)?;
+        key::encode_row_key(formats.schema(), row, &mut key)?;
+        if formats.is_packed() {
+            formats.packed_layout().encode_row(row, &mut value)?;
+        } else {
+            let state = |column: usize| ColumnState::from(row[column]);
+            formats.rows().encode_with(state, &mut RowScratch::default(), &mut value)?;
+        }
         Ok((key, value))
     }
 
-    /// The key and packed patch of a change of some columns, by name.
+    /// The key and stored patch of a change of some columns, by name.
     pub(crate) fn encode_patch(
         &self,
         key_values: &[DatumRef<'_>],
         changes: &[(&str, DatumRef<'_>)],
     ) -> Result<(Vec<u8>, Vec<u8>)> {
-        let layout = self.layout()?;
-        let mut states = vec![ColumnState::Absent; layout.schema().columns().len()];
+        let formats = self.shared.typed_formats()?;
+        if !formats.rows().takes_patches() {
+            return Err(Error::invalid("a table of raw rows takes no patches"));
+        }
+        let schema = formats.schema();
+        let mut states = vec![ColumnState::Absent; schema.columns().len()];
         for (name, datum) in changes {
-            let column = layout.schema().index_of(name);
+            let column = schema.index_of(name);
             let column = column.ok_or_else(|| Error::invalid(format!("there is no column {name}")))?;
-            if layout.schema().is_primary_key(column) {
+            if schema.is_primary_key(column) {
                 return Err(Error::invalid(format!("column {name} is part of the primary key and cannot change")));
             }
             states[column] = ColumnState::from(*datum);
         }
         let mut patch = Vec::new();
-        layout.encode_patch(&states, &mut patch)?;
+        if formats.is_packed() {
+            formats.packed_layout().encode_patch(&states, &mut patch)?;
+        } else {
+            formats.rows().encode_with(|column| states[column], &mut RowScratch::default(), &mut patch)?;
+        }
         Ok((self.row_key(key_values)?, patch))
     }
 
@@ -171,9 +171,11 @@ impl Table {
     /// # Ok::<(), mycelium_engine::Error>(())
     /// ```
     pub fn scan_batches(&self, options: ScanOptions) -> Result<BatchScan> {
-        let layout = self.layout()?.clone();
-        let schema = layout.schema().clone();
+        let formats = self.shared.typed_formats()?;
+        let schema = formats.schema().clone();
         let projection = options.projection.unwrap_or_else(|| (0..schema.columns().len()).collect());
+        let wanted: ColumnSet =
+            projection.iter().copied().filter(|column| formats.whole.columns().contains(*column)).collect();
         let bound = |bound: &Bound<Vec<Datum>>, after: Bound<()>| -> Result<Option<Vec<u8>>> {
             let (values, past) = match bound {
                 Bound::Unbounded => return Ok(None),
@@ -193,11 +195,36 @@ impl Table {
             ..ReadOptions::default()
         };
         let batch_rows = options.batch_rows.max(1);
+        let (mut rows, layout) = TableIterator::packed(&self.database, &self.shared, &read, &wanted)?;
         let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
-        let mut rows = self.iter(&read)?;
         rows.seek_to_first()?;
         Ok(BatchScan { rows, builder, left: options.limit.unwrap_or(u64::MAX), done: false })
     }
+}
+
+/// The columns of `projection` (all if `None`) of a packed row.
+pub(crate) fn datums_of(
+    layout: &PackedLayout,
+    key: &[u8],
+    value: &[u8],
+    projection: Option<&[usize]>,
+) -> Result<Vec<Datum>> {
+    let columns = layout.schema().columns().len();
+    let all: Vec<usize> = (0..columns).collect();
+    let wanted = projection.unwrap_or(&all);
+    if let Some(column) = wanted.iter().find(|&&column| column >= columns) {
+        return Err(Error::invalid(format!("column {column} does not exist")));
+    }
+    let row = layout.row(value)?;
+    let primary = layout.schema().primary_key();
+    let stored_key = key::decode_key(layout.schema(), key)?;
+    wanted
+        .iter()
+        .map(|&column| match primary.iter().position(|&p| p == column) {
+            Some(at) => Ok(stored_key[at].clone()),
+            None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
+        })
+        .collect()
 }
 
 /// Record batches of a scan; ends after the first error.
@@ -244,7 +271,7 @@ impl WriteBatch {
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a value does not fit its column; the batch is as before.
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<&mut Self> {
         let (key, value) = table.encode_row(row)?;
-        Ok(self.put(table, &key, &value))
+        Ok(self.put_encoded(table, &key, &value))
     }
 
     /// Adds a change of some columns, by name. Errors as [`WriteBatch::insert_row`].
@@ -255,7 +282,7 @@ impl WriteBatch {
         changes: &[(&str, DatumRef<'_>)],
     ) -> Result<&mut Self> {
         let (key, patch) = table.encode_patch(key_values, changes)?;
-        Ok(self.patch(table, &key, &patch))
+        Ok(self.patch_encoded(table, &key, &patch))
     }
 
     /// Adds the removal of a row.

@@ -5,7 +5,7 @@
 //!    filter ([`mycelium_sst::SstFile::verify`]); what the file says of itself must be what the manifest says.
 //! 3. Age: of two versions of one key the newer must lie in the younger run, for otherwise reads would stop at the older.
 //!    The runs of a table are walked side by side; for every key the oldest version or covering range delete of a run must
-//!    be newer than everything that older runs have for it.
+//!    be newer than everything that older runs which hold a column of it have for it.
 //! 4. The log: every record of every segment still needed verifies and decodes, segments continue each other, and sequence
 //!    numbers ascend.
 //!
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Cursor, Error, FileKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
-use mycelium_manifest::{FileMeta, Manifest, ManifestState, Version};
+use mycelium_manifest::{FileMeta, Manifest, ManifestState, Run, Version};
 use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentReader, replay};
@@ -308,7 +308,7 @@ fn verify_table_age(
             Some(file) => Ok(file.sst.clone()),
             None => open_sst(disk, directory, &cache, meta),
         };
-        runs.push(AgedRun::new(run.files.iter().map(open).collect::<Result<Vec<_>>>()?)?);
+        runs.push(AgedRun::new(run, run.files.iter().map(open).collect::<Result<Vec<_>>>()?)?);
     }
     compare_runs(&mut runs, |older, key| {
         let error = Error::corruption(format!("a version of key {key:02x?} in this run is newer than one above it"));
@@ -318,18 +318,23 @@ fn verify_table_age(
 
 /// A run of a table and a position in it.
 struct AgedRun {
+    run: Arc<Run>,
     files: Vec<Arc<SstFile>>,
     cursor: LevelCursor,
     has_range_deletes: bool,
 }
 
 impl AgedRun {
-    fn new(files: Vec<Arc<SstFile>>) -> Result<Self> {
+    fn new(run: &Arc<Run>, files: Vec<Arc<SstFile>>) -> Result<Self> {
         let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
         let mut cursor = LevelCursor::new(files.clone(), options);
         cursor.seek_to_first()?;
         let has_range_deletes = files.iter().any(|file| !file.range_deletes().is_empty());
-        Ok(Self { files, cursor, has_range_deletes })
+        Ok(Self { run: run.clone(), files, cursor, has_range_deletes })
+    }
+
+    fn shares_columns(&self, other: &Run) -> bool {
+        self.run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b))
     }
 
     fn file_for(&self, key: &[u8]) -> Option<&Arc<SstFile>> {
@@ -369,15 +374,15 @@ fn compare_runs(runs: &mut [AgedRun], mut fault: impl FnMut(&Path, &[u8])) -> Re
         };
         key.clear();
         key.extend_from_slice(least);
-        // The oldest version in the runs passed so far: all that follow must be older.
-        let mut floor = MAX_SEQUENCE_NUMBER + 1;
+        // The oldest version of the runs passed so far that hold the key: those that follow must be older in every column.
+        let mut passed: Vec<(Arc<Run>, SequenceNumber)> = Vec::new();
         for run in &mut *runs {
             let Some((oldest, newest)) = run.take(&key)? else { continue };
-            if newest >= floor {
+            if passed.iter().any(|(above, floor)| newest >= *floor && run.shares_columns(above)) {
                 let path = run.file_for(&key).map(|file| file.path().to_path_buf()).unwrap_or_default();
                 fault(&path, &key);
             }
-            floor = floor.min(oldest);
+            passed.push((run.run.clone(), oldest));
         }
     }
 }

@@ -125,6 +125,11 @@ impl Version {
         self.levels.iter().map(Level::bytes).sum()
     }
 
+    /// Whether some file holds a column group instead of whole rows. O(runs).
+    pub fn has_groups(&self) -> bool {
+        self.levels.iter().flat_map(|level| &level.runs).any(|run| run.group().is_some())
+    }
+
     /// Number of files in all levels.
     pub fn file_count(&self) -> usize {
         self.levels.iter().map(Level::file_count).sum()

@@ -149,6 +149,18 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         self.counters
     }
 
+    /// The input, to be filled with the entries of another key once the stream is at its end; call
+    /// [`CompactionStream::restart`] before it goes on.
+    pub fn input_mut(&mut self) -> &mut C {
+        &mut self.input
+    }
+
+    /// Goes on where the input, refilled, now stands: the first entry of a key.
+    pub fn restart(&mut self) {
+        debug_assert!(!self.on_input && self.queue.is_empty());
+        self.decided = None;
+    }
+
     /// The inputs, for their counters.
     pub fn input(&self) -> &C {
         &self.input

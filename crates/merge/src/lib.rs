@@ -4,16 +4,23 @@
 //! - [`VisibleCursor`]: the rows that a snapshot sees, forwards and backwards.
 //! - [`CompactionStream`]: the entries that must survive a compaction.
 //! - [`Lookup`]: the row of one key, fed version by version.
+//! - [`ColumnMerge`] and [`ColumnMergingCursor`]: the same two for tables with several column groups.
 //!
-//! All four fold `Patch` and `Merge` entries through the table's [`mycelium_base::Combiner`] and treat an entry below a
+//! All fold `Patch` and `Merge` entries through the table's [`mycelium_base::Combiner`] and treat an entry below a
 //! range delete as below a `Delete`, so that they agree on every row at every snapshot.
 
+mod column_merge;
+mod column_merging;
 mod compaction_stream;
+mod history;
 mod lookup;
 mod merging;
 mod visible;
 
+pub use column_merge::{ColumnMerge, MergePlan};
+pub use column_merging::ColumnMergingCursor;
 pub use compaction_stream::{CompactionStream, StreamCounters, retain_range_deletes};
+pub use history::KeyHistory;
 pub use lookup::Lookup;
 pub use merging::MergingCursor;
 pub use visible::VisibleCursor;

@@ -9,7 +9,9 @@
 //! 5. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
 //!    knows; across sources it is whether the former entry's key equalled the runner-up's.
 //!
-//! Entries are unique by (key, trailer) across sources. O(log sources) per change of top, O(1) otherwise.
+//! Entries are unique by (key, trailer) across sources that share a column. Fragments of one row in sources of different
+//! column groups may be equal in both, and then come in any order; turning round in the middle of such a row is not for
+//! their readers. O(log sources) per change of top, O(1) otherwise.
 
 use std::cmp::Ordering;
 
@@ -56,6 +58,12 @@ impl<C: Cursor> MergingCursor<C> {
             same_key: false,
             forward: true,
         }
+    }
+
+    /// The index of the source whose entry is the current one. The cursor must be valid.
+    #[inline]
+    pub fn source(&self) -> usize {
+        self.top
     }
 
     /// Whether source `a` comes before source `b` in the current direction.

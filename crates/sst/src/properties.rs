@@ -4,14 +4,16 @@
 //! repeated, ascending by tag:
 //!   varint   tag
 //!   varint   length
-//!   bytes    varint number, or raw bytes for the two fences
+//!   bytes    varint number, raw bytes for the two fences, or a column group (tag 12, left out for whole rows)
 //! ```
 //!
 //! A reader skips unknown tags from 128 on and refuses a file with an unknown tag below.
 
+use std::sync::Arc;
+
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
+use mycelium_base::{Error, ErrorKind, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
 
 /// Counts, fences and settings of a file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -38,6 +40,8 @@ pub struct Properties {
     pub largest: Vec<u8>,
     /// Whether `largest` itself is outside: the (exclusive) end of a range delete is the fence.
     pub largest_exclusive: bool,
+    /// The column group that the file holds; `None` is whole rows.
+    pub group: Option<Arc<Group>>,
     /// Bloom filter bits per key (0: no filter).
     pub filter_bits_per_key: u64,
     /// The writer's block size, in bytes.
@@ -50,6 +54,7 @@ pub struct Properties {
 
 const SMALLEST: u64 = 9;
 const LARGEST: u64 = 10;
+const GROUP: u64 = 12;
 const COMPRESSION: u64 = 128;
 
 impl Properties {
@@ -84,6 +89,11 @@ impl Properties {
         fields.push((SMALLEST, self.smallest.clone()));
         fields.push((LARGEST, self.largest.clone()));
         fields.push((11, vec![u8::from(self.largest_exclusive)]));
+        if let Some(group) = &self.group {
+            let mut bytes = Vec::new();
+            group.encode(&mut bytes);
+            fields.push((GROUP, bytes));
+        }
         fields.push((COMPRESSION, self.compression.as_bytes().to_vec()));
         fields.sort_unstable();
         let mut out = Vec::new();
@@ -106,7 +116,7 @@ impl Properties {
                 return Err(Error::corruption("properties out of order").at(at).expected(last_tag + 1, tag));
             }
             last_tag = tag;
-            required += u32::from(tag < COMPRESSION);
+            required += u32::from(tag < COMPRESSION && tag != GROUP);
             let bytes = reader.bytes()?;
             properties.set(tag, bytes).map_err(|e| e.at(at))?;
         }
@@ -129,6 +139,11 @@ impl Properties {
                     );
                 }
             },
+            GROUP => {
+                let mut reader = Reader::new(bytes);
+                self.group = Some(Arc::new(Group::decode(&mut reader)?));
+                reader.finish()?;
+            }
             COMPRESSION => self.compression = String::from_utf8_lossy(bytes).into_owned(),
             _ => match self.numbers().into_iter().find(|(known, _)| *known == tag) {
                 Some((_, number)) => {

@@ -10,11 +10,12 @@
 //!
 //! No allocation per entry: all buffers are reused.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
+use mycelium_base::{Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
 use mycelium_vfs::WritableFile;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -99,6 +100,8 @@ pub struct SstSummary {
     pub delete_count: u64,
     /// Range deletes.
     pub range_delete_count: u64,
+    /// The column group that the file holds; `None` is whole rows.
+    pub group: Option<Arc<Group>>,
     /// Data blocks.
     pub block_count: u64,
     /// Bytes of keys, uncompressed.
@@ -185,6 +188,13 @@ impl SstWriter {
             sequences: None,
             timings: StageTimings::default(),
         })
+    }
+
+    /// The file holds a column group, which its properties then name. A new file holds whole rows.
+    #[must_use]
+    pub fn with_group(mut self, group: Option<Arc<Group>>) -> Self {
+        self.properties.group = group;
+        self
     }
 
     /// Appends an entry, which must come after all added before (key ascending, then newest first). Range deletes go to
@@ -437,6 +447,7 @@ impl SstWriter {
             entry_count: properties.entry_count,
             delete_count: properties.delete_count,
             range_delete_count: properties.range_delete_count,
+            group: properties.group,
             block_count: properties.block_count,
             raw_key_bytes: properties.raw_key_bytes,
             raw_value_bytes: properties.raw_value_bytes,

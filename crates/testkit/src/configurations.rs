@@ -2,6 +2,8 @@
 //!
 //! Sizes are tiny, so that short histories reach every level: a few dozen rows fill a memtable, a few files a level.
 
+use mycelium_base::RowFormatKind;
+
 /// How levels are kept.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum MergePolicy {
@@ -84,7 +86,28 @@ pub struct Configuration {
     pub read_ahead_bytes: usize,
     /// Whether scans leave blocks in the cache.
     pub fill_cache: bool,
+    /// The row format of typed tables.
+    pub row_format: RowFormatKind,
+    /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is asked
+    /// for, round and round. Empty: rows as they come at every level.
+    pub layouts: &'static [&'static str],
 }
+
+/// LASER's kind of layout: ever finer groups, all leveled.
+const FINER: &str =
+    "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4-6 packed\nL2 leveled: 1 packed | 2-3 packed | 4-6 packed
+    L3 leveled: 1 packed | 2 packed | 3 packed | 4-5 packed | 6 packed";
+/// Mycelium's kind: tiered where a split leaves or enters.
+const TIERED_SPLIT: &str =
+    "L0-1 tiered: * packed\nL2 tiered: 1,3,5 packed | 2,4,6 packed\nL3 leveled: 1,3,5 packed | 2,4,6 packed";
+/// Columns one by one at once.
+const COLUMNS: &str =
+    "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed | 3 packed | 4 packed | 5 packed | 6 packed";
+const ROWS: &str = "L0 tiered: * packed\nL1 leveled: * packed";
+/// Split in one format, then converted.
+const SPLIT_CONVERT: &str = "L0 tiered: * json\nL1 tiered: 1-2,6 json | 3-5 json\nL2 leveled: 1-2,6 packed | 3-5 json\nL3 leveled: 1-2,6 packed | 3 packed | 4-5 packed";
+const CONVERT: &str = "L0-1 tiered: * json\nL2 leveled: * packed";
+const JSON_ROWS: &str = "L0 tiered: * json\nL1 leveled: * json";
 
 /// Leveled with tiny sizes; the others differ from it.
 const BASE: Configuration = Configuration {
@@ -103,6 +126,8 @@ const BASE: Configuration = Configuration {
     snapshot_filter: true,
     read_ahead_bytes: 0,
     fill_cache: true,
+    row_format: RowFormatKind::Packed,
+    layouts: &[],
 };
 
 const fn leveled(levels: usize) -> MergePolicy {
@@ -158,6 +183,49 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "weak-filters", filter_bits: 1, ..BASE },
         Configuration { name: "no-snapshot-filter", snapshot_filter: false, ..BASE },
         Configuration { name: "read-ahead", read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
+        Configuration { name: "finer-groups", layouts: &[FINER], memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "finer-groups-oldest",
+            layouts: &[FINER],
+            policy: leveled_by(Priority::OldestFirst),
+            ..BASE
+        },
+        Configuration { name: "tiered-split", layouts: &[TIERED_SPLIT], memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "columns", layouts: &[COLUMNS], memtable_bytes: 2 << 10, file_bytes: 2 << 10, ..BASE },
+        Configuration {
+            name: "changing-layouts",
+            layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "changing-layouts-tiered",
+            layouts: &[ROWS, FINER, TIERED_SPLIT],
+            policy: tiered(4, 3, 200),
+            ..BASE
+        },
+        Configuration { name: "json", row_format: RowFormatKind::Json, ..BASE },
+        Configuration {
+            name: "convert",
+            row_format: RowFormatKind::Json,
+            layouts: &[CONVERT],
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "split-convert",
+            row_format: RowFormatKind::Json,
+            layouts: &[SPLIT_CONVERT],
+            memtable_bytes: 8 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "changing-formats",
+            row_format: RowFormatKind::Json,
+            layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
+            memtable_bytes: 8 << 10,
+            ..BASE
+        },
     ]
 }
 

@@ -8,10 +8,12 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, Result};
+use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
+use mycelium_encoding::row_format::{RowFormat, RowScratch};
+use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
-    Background, Database, LeveledOptions, Options, PickPriority, Policy, ReadOptions, Snapshot, Table, TableIterator,
-    TableOptions, TieredOptions, WriteBatch, verify_directory,
+    Background, Database, Layout, LeveledOptions, Options, PickPriority, Policy, ReadOptions, RowFormatDefinition,
+    ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, WriteBatch, verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
@@ -32,6 +34,8 @@ pub struct EngineStore {
     opened: Option<Opened>,
     /// Checkpoints made so far; each gets a directory of its own.
     checkpoints: u64,
+    /// Flushes asked for so far; each brings the next layout.
+    flushes: usize,
 }
 
 struct Opened {
@@ -55,8 +59,14 @@ impl EngineStore {
 
     /// Opens or creates the database in [`DIRECTORY`] as it is. A table that does not exist reads as empty.
     pub fn open(disk: Arc<dyn Disk>, configuration: &Configuration, kinds: &[TableKind]) -> Result<Self> {
-        let mut store =
-            Self { disk, configuration: configuration.clone(), kinds: kinds.to_vec(), opened: None, checkpoints: 0 };
+        let mut store = Self {
+            disk,
+            configuration: configuration.clone(),
+            kinds: kinds.to_vec(),
+            opened: None,
+            checkpoints: 0,
+            flushes: 0,
+        };
         store.open_again()?;
         Ok(store)
     }
@@ -169,8 +179,94 @@ fn table_name(index: usize) -> String {
     format!("table-{index}")
 }
 
-fn current_row(rows: &TableIterator) -> Option<Row> {
-    rows.valid().then(|| (rows.key().to_vec(), rows.value().to_vec()))
+fn current_row(table: &Table, rows: &TableIterator) -> Result<Option<Row>> {
+    if !rows.valid() {
+        return Ok(None);
+    }
+    Ok(Some((rows.key().to_vec(), packed(table, rows.value().to_vec())?)))
+}
+
+/// The format of a typed table's stored values, if it is not packed, and packed rows of its schema.
+fn formats(table: &Table) -> Result<Option<(RowFormat, RowFormat)>> {
+    let definition = &table.options().row_format;
+    match table.schema() {
+        Some(schema) if definition.kind != RowFormatKind::Packed => {
+            let own = RowFormat::new(definition.kind, schema.clone(), &definition.definition, &definition.root)?;
+            Ok(Some((own, RowFormat::packed(schema.clone()))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The model's packed value as the table stores it.
+fn stored(table: &Table, value: &[u8]) -> Result<Vec<u8>> {
+    let Some((own, packed)) = formats(table)? else { return Ok(value.to_vec()) };
+    let mut out = Vec::new();
+    packed.convert(&own, value, None, &mut RowScratch::default(), &mut out)?;
+    Ok(out)
+}
+
+/// The table's stored value as the model has it.
+fn packed(table: &Table, value: Vec<u8>) -> Result<Vec<u8>> {
+    let Some((own, packed)) = formats(table)? else { return Ok(value) };
+    let mut out = Vec::new();
+    own.convert(&packed, &value, None, &mut RowScratch::default(), &mut out)?;
+    Ok(out)
+}
+
+/// Reading some columns must give what the whole row has. Which ones follows from the key.
+fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &ReadOptions) -> Result<()> {
+    let Some(schema) = table.schema() else { return Ok(()) };
+    let columns = schema.columns().len();
+    let draw = key.iter().fold(7_usize, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let projection: Vec<usize> = (0..draw % 4).map(|i| (draw / 5 + i * 3) % columns).collect();
+    // Histories also ask for keys that no row can have.
+    let Ok(key_values) = mycelium_encoding::key::decode_key(schema, key) else { return Ok(()) };
+    let borrowed: Vec<DatumRef<'_>> = key_values.iter().map(Datum::borrowed).collect();
+    let found = table.get_row(&borrowed, Some(&projection), options)?;
+    let layout = table.packed_layout()?;
+    let expected = match row {
+        None => None,
+        Some(row) => {
+            let row = layout.row(row)?;
+            let value = |&column: &usize| match schema.primary_key().iter().position(|&key| key == column) {
+                Some(at) => Ok(key_values[at].clone()),
+                None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
+            };
+            Some(projection.iter().map(value).collect::<Result<Vec<_>>>()?)
+        }
+    };
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("columns {projection:?} read as {found:?}, but the row has {expected:?}")))
+}
+
+/// Scans of some columns must give what the rows have.
+fn check_batches(table: &Table) -> Result<()> {
+    if table.schema().is_none() {
+        return Ok(());
+    }
+    let rows = rows_of(table)?;
+    for projection in [vec![], vec![0], vec![3], vec![6, 0, 2], vec![1, 5], vec![0, 1, 2, 3, 4, 5, 6]] {
+        let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), &projection, usize::MAX)?;
+        for (key, row) in &rows {
+            expected.append(key, row)?;
+        }
+        let expected = expected.finish()?;
+        let options =
+            ScanOptions { projection: Some(projection.clone()), batch_rows: usize::MAX, ..ScanOptions::default() };
+        let found = table.scan_batches(options)?.collect::<Result<Vec<_>>>()?;
+        let same = match found.as_slice() {
+            [] => expected.num_rows() == 0,
+            [batch] => *batch == expected,
+            _ => false,
+        };
+        if !same {
+            return Err(Error::invalid(format!("a scan of columns {projection:?} differs from the rows")));
+        }
+    }
+    Ok(())
 }
 
 /// All rows of a table at its newest state.
@@ -178,7 +274,7 @@ fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut rows = table.iter(&ReadOptions::default())?;
     rows.seek_to_first()?;
     let mut all = BTreeMap::new();
-    while let Some((key, value)) = current_row(&rows) {
+    while let Some((key, value)) = current_row(table, &rows)? {
         all.insert(key, value);
         rows.next()?;
     }
@@ -222,6 +318,23 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         aligned_compaction: configuration.aligned_compaction,
         snapshot_filter: configuration.snapshot_filter,
         merge_operator: kind.merge_operator().map(|operator| operator.name().to_owned()),
+        row_format: match kind {
+            TableKind::Typed => {
+                RowFormatDefinition { kind: configuration.row_format, ..RowFormatDefinition::default() }
+            }
+            _ => RowFormatDefinition::default(),
+        },
+        layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
+    }
+}
+
+/// A layout of a typed table.
+fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
+    let schema = kind.schema()?;
+    let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+    match Layout::parse(text, &columns) {
+        Ok(layout) => Some(layout),
+        Err(error) => unreachable!("the layouts of configurations are constants: {error}"),
     }
 }
 
@@ -272,8 +385,8 @@ impl Store for EngineStore {
         for write in batch {
             let table = self.table(write.table)?;
             match &write.kind {
-                WriteKind::Put(key, value) => out.put(table, key, value),
-                WriteKind::Patch(key, patch) => out.patch(table, key, patch),
+                WriteKind::Put(key, value) => out.put(table, key, &stored(table, value)?),
+                WriteKind::Patch(key, patch) => out.patch(table, key, &stored(table, patch)?),
                 WriteKind::Delete(key) => out.delete(table, key),
                 WriteKind::Merge(key, operand) => out.merge(table, key, operand),
                 WriteKind::DeleteRange(start, end) => out.delete_range(table, start, end),
@@ -283,7 +396,12 @@ impl Store for EngineStore {
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {
-        self.table(table)?.get_with(key, &self.read_options(snapshot), &mut mycelium_base::ReadCounters::default())
+        let table = self.table(table)?;
+        let options = self.read_options(snapshot);
+        let row = table.get_with(key, &options, &mut mycelium_base::ReadCounters::default())?;
+        let row = row.map(|row| packed(table, row)).transpose()?;
+        check_projection(table, key, row.as_deref(), &options)?;
+        Ok(row)
     }
 
     fn multi_get(
@@ -293,7 +411,9 @@ impl Store for EngineStore {
         snapshot: Option<&Snapshot>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        self.table(table)?.multi_get(&keys, &self.read_options(snapshot))
+        let table = self.table(table)?;
+        let rows = table.multi_get(&keys, &self.read_options(snapshot))?;
+        rows.into_iter().map(|row| row.map(|row| packed(table, row)).transpose()).collect()
     }
 
     fn scan(
@@ -304,14 +424,15 @@ impl Store for EngineStore {
         limit: usize,
         snapshot: Option<&Snapshot>,
     ) -> Result<Vec<Row>> {
-        let mut rows = self.table(table)?.iter(&self.range_options(range, snapshot))?;
+        let table = self.table(table)?;
+        let mut rows = table.iter(&self.range_options(range, snapshot))?;
         match direction {
             Direction::Forward => rows.seek_to_first()?,
             Direction::Backward => rows.seek_to_last()?,
         }
         let mut found = Vec::new();
         while found.len() < limit {
-            let Some(row) = current_row(&rows) else { break };
+            let Some(row) = current_row(table, &rows)? else { break };
             found.push(row);
             match direction {
                 Direction::Forward => rows.next()?,
@@ -328,7 +449,8 @@ impl Store for EngineStore {
         moves: &[Move],
         snapshot: Option<&Snapshot>,
     ) -> Result<Vec<Option<Row>>> {
-        let mut rows = self.table(table)?.iter(&self.range_options(range, snapshot))?;
+        let table = self.table(table)?;
+        let mut rows = table.iter(&self.range_options(range, snapshot))?;
         let mut places = Vec::with_capacity(moves.len());
         for step in moves {
             match step {
@@ -339,7 +461,7 @@ impl Store for EngineStore {
                 Move::Next => rows.next()?,
                 Move::Prev => rows.prev()?,
             }
-            places.push(current_row(&rows));
+            places.push(current_row(table, &rows)?);
         }
         Ok(places)
     }
@@ -353,7 +475,18 @@ impl Store for EngineStore {
         }
     }
 
+    /// A flush brings the next of the configuration's layouts.
     fn flush(&mut self) -> Result<()> {
+        self.flushes += 1;
+        let layouts = self.configuration.layouts;
+        if layouts.len() > 1 {
+            let text = layouts[self.flushes % layouts.len()];
+            for (index, kind) in self.kinds.iter().enumerate() {
+                if let (Some(layout), Ok(table)) = (layout_of(*kind, text), self.table(index)) {
+                    self.database()?.set_layout(table, layout)?;
+                }
+            }
+        }
         self.database()?.flush()
     }
 
@@ -394,6 +527,8 @@ impl Store for EngineStore {
     }
 
     fn verify(&mut self) -> Result<()> {
+        let opened = self.opened.as_ref().ok_or_else(closed)?;
+        opened.tables.iter().flatten().try_for_each(check_batches)?;
         self.database()?.verify(|_, _| {})?.into_result().map(drop)
     }
 }

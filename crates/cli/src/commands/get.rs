@@ -24,7 +24,7 @@ pub(crate) fn run(args: &GetArgs, out: &mut Output) -> Result<(), Failure> {
     match (&found, columns) {
         (None, _) => {}
         (Some(value), Some(columns)) => {
-            let mut builder = RecordBatchBuilder::new(table.layout()?.clone(), &columns, 1)?;
+            let mut builder = RecordBatchBuilder::new(table.packed_layout()?.clone(), &columns, 1)?;
             builder.append(&key, value)?;
             out.record(&builder.finish()?)?;
         }

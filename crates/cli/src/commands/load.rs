@@ -78,7 +78,7 @@ fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>)
 }
 
 fn write(database: &Database, table: &Table, rows: Rows, durability: Durability) -> Result<u64, Failure> {
-    let layout = table.layout()?.clone();
+    let layout = table.packed_layout()?.clone();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut batch = WriteBatch::new();
     let mut loaded = 0;

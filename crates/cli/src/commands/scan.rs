@@ -77,7 +77,7 @@ fn count(rows: &mut Rows, out: &mut Output) -> Result<(), Failure> {
 }
 
 fn typed(table: &Table, rows: &mut Rows, args: &ScanArgs, out: &mut Output) -> Result<(), Failure> {
-    let layout = table.layout()?.clone();
+    let layout = table.packed_layout()?.clone();
     let columns = projection(layout.schema(), &args.columns)?;
     let mut builder = RecordBatchBuilder::new(layout, &columns, BATCH_ROWS)?;
     while rows.valid() {

@@ -206,6 +206,21 @@ impl RowFormat {
         Self::of(RowFormatKind::Packed, schema, None, &[], "")
     }
 
+    /// Packed values of some columns, as if the table had no others: [`PackedLayout::of`].
+    pub fn packed_columns(schema: Arc<Schema>, columns: &ColumnSet) -> Self {
+        let layout = Arc::new(PackedLayout::of(schema, columns));
+        let columns =
+            (0..layout.schema().columns().len()).filter(|&column| layout.physical(column).is_some()).collect();
+        Self(Arc::new(Inner {
+            kind: RowFormatKind::Packed,
+            layout,
+            codec: None,
+            columns,
+            definition: Box::default(),
+            root: Box::default(),
+        }))
+    }
+
     /// JSON objects: every schema can be written as JSON.
     pub fn json(schema: Arc<Schema>) -> Self {
         let codec: Box<dyn Codec> = Box::new(Json::new(&schema));
@@ -577,7 +592,7 @@ impl RowFormat {
     }
 
     /// Appends a stored value in the format `to` of these columns of a stored value (`None`: all of them). `to` must be
-    /// of the same schema.
+    /// of the same schema. Returns whether the value says anything of these columns: `false` for a patch of others.
     ///
     /// # Errors
     /// As [`RowFormat::read`]; [`ErrorKind::InvalidArgument`] if the schemas differ, or if the row is over
@@ -589,14 +604,15 @@ impl RowFormat {
         columns: Option<&ColumnSet>,
         scratch: &mut RowScratch,
         out: &mut Vec<u8>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if !Arc::ptr_eq(self.schema(), to.schema()) && self.schema() != to.schema() {
             return Err(Error::invalid("rows are converted between formats of one schema"));
         }
         let payload_at = self.locate(value, Scan::Trusted(columns), &mut scratch.spans)?;
         let located = Located { spans: &scratch.spans, bytes: &value[payload_at..] };
         if Arc::ptr_eq(&self.0, &to.0) {
-            return self.emit(&Pieces { newer: located, older: None }, out);
+            self.emit(&Pieces { newer: located, older: None }, out)?;
+            return Ok(scratch.spans.iter().any(|&span| span != Span::Absent));
         }
         to.reset(&mut scratch.piece_spans);
         scratch.pieces.clear();
@@ -606,7 +622,8 @@ impl RowFormat {
                 .map_err(|fault| fault.corrupt(payload_at + start_of(located.spans[column])))?;
             scratch.piece_spans[column] = to.put(column, state, &mut scratch.pieces);
         }
-        to.emit(&Pieces::one(&scratch.piece_spans, &scratch.pieces), out)
+        to.emit(&Pieces::one(&scratch.piece_spans, &scratch.pieces), out)?;
+        Ok(scratch.piece_spans.iter().any(|&span| span != Span::Absent))
     }
 
     /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`] takes.

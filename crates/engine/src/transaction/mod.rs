@@ -220,7 +220,7 @@ impl Transaction {
     ) -> Result<Option<Vec<Datum>>> {
         let key = table.row_key(key_values)?;
         match self.get(table, &key)? {
-            Some(value) => table.datums_of(&key, &value, projection).map(Some),
+            Some(value) => table.datums_of(&key, value, projection).map(Some),
             None => Ok(None),
         }
     }

@@ -1,0 +1,171 @@
+//! The output files of a job, of one column group.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mycelium_base::{FileNumber, Group, RangeDelete, Result, Trailer};
+use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
+
+use crate::job::{JobContext, StageTimes};
+
+/// Bytes written between two reports.
+const REPORT_BYTES: u64 = 256 << 10;
+
+/// The outputs of a job: at most one open at a time.
+pub(crate) struct Outputs {
+    options: SstWriterOptions,
+    group: Option<Arc<Group>>,
+    /// Surviving range deletes within the job's bounds, in key order.
+    range_deletes: Vec<RangeDelete>,
+    /// Where the current output's key interval begins.
+    interval_start: Option<Vec<u8>>,
+    writer: Option<(FileNumber, SstWriter)>,
+    /// Bytes of the current output already reported.
+    reported: u64,
+    pub(crate) files: Vec<(FileNumber, SstSummary)>,
+    /// Nanoseconds of outputs already finished and of `waiting`.
+    elapsed: u64,
+    /// Nanoseconds spent in the context: creating files, waiting for the rate limit.
+    waiting: u64,
+    pub(crate) stages: StageTimes,
+}
+
+pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Outputs {
+    /// No output yet: the first key interval begins at `lower`. `range_deletes` are those that survive.
+    pub(crate) fn new(
+        options: SstWriterOptions,
+        group: Option<Arc<Group>>,
+        range_deletes: Vec<RangeDelete>,
+        lower: Option<Vec<u8>>,
+    ) -> Self {
+        Self {
+            options,
+            group,
+            range_deletes,
+            interval_start: lower,
+            writer: None,
+            reported: 0,
+            files: Vec::new(),
+            elapsed: 0,
+            waiting: 0,
+            stages: StageTimes::default(),
+        }
+    }
+
+    /// Nanoseconds measured so far of what is not done entry by entry. Never decreases.
+    pub(crate) fn measured(&self) -> u64 {
+        self.elapsed + self.writer.as_ref().map_or(0, |(_, writer)| writer.timings().total())
+    }
+
+    /// The stages of a job that took `total`. Estimates share at most what the measured stages leave of it: a sample that
+    /// another process interrupted counts many times over.
+    pub(crate) fn stages_of(&self, total: u64) -> StageTimes {
+        let s = self.stages;
+        let left = total.saturating_sub(s.read + s.compress + s.filter + s.write + self.waiting);
+        let shrink = (left as f64 / (s.decode + s.encode).max(1) as f64).min(1.0);
+        let [decode, encode] = [s.decode, s.encode].map(|estimate| (estimate as f64 * shrink) as u64);
+        StageTimes { decode, encode, merge: left.saturating_sub(decode + encode), total, ..s }
+    }
+
+    /// Tells the context of bytes written.
+    fn report(&mut self, bytes: u64, context: &mut dyn JobContext) -> Result<()> {
+        let started = Instant::now();
+        context.wrote(bytes)?;
+        self.wait(started);
+        Ok(())
+    }
+
+    fn wait(&mut self, since: Instant) {
+        let nanoseconds = nanoseconds_since(since);
+        self.elapsed += nanoseconds;
+        self.waiting += nanoseconds;
+    }
+
+    /// Bytes of the output being written, if it may end before `key`.
+    #[inline]
+    pub(crate) fn size_before(&self, key: &[u8]) -> Option<u64> {
+        self.writer
+            .as_ref()
+            .filter(|(_, writer)| writer.last_key() != Some(key))
+            .map(|(_, writer)| writer.estimated_size())
+    }
+
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+        context: &RefCell<&mut dyn JobContext>,
+    ) -> Result<()> {
+        if let Some((_, writer)) = &self.writer {
+            let size = writer.estimated_size();
+            if size >= self.reported + REPORT_BYTES {
+                self.report(size - self.reported, *context.borrow_mut())?;
+                self.reported = size;
+            }
+        }
+        let writer = match &mut self.writer {
+            Some((_, writer)) => writer,
+            None => self.open(*context.borrow_mut())?,
+        };
+        writer.add(key, trailer, value)
+    }
+
+    fn open(&mut self, context: &mut dyn JobContext) -> Result<&mut SstWriter> {
+        let started = Instant::now();
+        let (number, file) = context.create_output()?;
+        self.wait(started);
+        let options = SstWriterOptions { file_number: number, ..self.options };
+        self.reported = 0;
+        Ok(&mut self.writer.insert((number, SstWriter::new(file, options)?.with_group(self.group.clone()))).1)
+    }
+
+    /// Ends the current output before `end`; the next one begins there.
+    pub(crate) fn finish_current(&mut self, end: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
+        let Some((number, mut writer)) = self.writer.take() else { return Ok(()) };
+        let (before, started) = (writer.timings().total(), Instant::now());
+        for delete in clip(&self.range_deletes, self.interval_start.as_deref(), end.as_deref()) {
+            writer.add_range_delete(&delete)?;
+        }
+        let summary = writer.finish()?;
+        self.elapsed += before + nanoseconds_since(started);
+        self.stages.encode += summary.timings.encode;
+        self.stages.compress += summary.timings.compress;
+        self.stages.filter += summary.timings.filter;
+        self.stages.write += summary.timings.write;
+        self.report(summary.size.saturating_sub(self.reported), context)?;
+        self.files.push((number, summary));
+        self.interval_start = end;
+        Ok(())
+    }
+
+    /// Ends the last output; range deletes without any entry get one of their own.
+    pub(crate) fn finish_last(&mut self, upper: Option<Vec<u8>>, context: &mut dyn JobContext) -> Result<()> {
+        let left = clip(&self.range_deletes, self.interval_start.as_deref(), upper.as_deref());
+        if self.writer.is_none() && left.is_empty() {
+            return Ok(());
+        }
+        if self.writer.is_none() {
+            self.open(context)?;
+        }
+        self.finish_current(upper, context)
+    }
+}
+
+/// The parts of `deletes` within `[start, end)`.
+fn clip(deletes: &[RangeDelete], start: Option<&[u8]>, end: Option<&[u8]>) -> Vec<RangeDelete> {
+    deletes
+        .iter()
+        .filter_map(|delete| {
+            let from = start.map_or(delete.start.as_slice(), |start| start.max(&delete.start));
+            let to = end.map_or(delete.end.as_slice(), |end| end.min(&delete.end));
+            (from < to).then(|| RangeDelete { start: from.to_vec(), end: to.to_vec(), sequence: delete.sequence })
+        })
+        .collect()
+}

@@ -1,0 +1,453 @@
+//! Compaction of tables with a layout: per level tiered or leveled, per level its own column groups (DESIGN §3).
+//!
+//! Leveled levels follow LASER §4.4, tiered ones Mycelium §3.3 ("tierveling": the levels that a transformation leaves or
+//! enters are tiered). The unit is not the level but the column group within it:
+//!
+//! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's target,
+//!    divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in level 0,
+//!    it is its free runs over `level0_trigger`.
+//! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most overflowing
+//!    level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs up to the first
+//!    that is not free, counted from the oldest.
+//! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the files
+//!    do not have (under another layout): then what overlaps these comes along too.
+//! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or none:
+//!    a compaction never makes a group wider than its sources, for the fragments of a row may lie at different depths. Only
+//!    where all older fragments are inputs, and all others that lie beside them are whole, rows are put together to a wider
+//!    group. That is how a level that was split becomes one of rows again.
+//! 5. Inputs that hold just the output groups and overlap nothing move without being read.
+//!
+//! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use mycelium_base::{ColumnSet, Group, TableId};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, RunPlace, Version};
+
+use crate::busy::BusyFiles;
+use crate::leveled::compensated_size;
+use crate::options::{LeveledOptions, PickPriority};
+use crate::plan::{CompactionPlan, PlanInput, Reason};
+use crate::policy::CompactionPolicy;
+use crate::targets::level_count;
+
+/// Compaction under a layout. See the module for the algorithm.
+#[derive(Clone, Debug)]
+pub struct ShapedPolicy {
+    layout: Arc<Layout>,
+    options: LeveledOptions,
+}
+
+/// A column group of a level; `None` is whole rows.
+type Unit = Option<Arc<Group>>;
+
+impl ShapedPolicy {
+    /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers mean
+    /// something in a layout, and level 1 is always the first.
+    pub fn new(layout: Arc<Layout>, options: LeveledOptions) -> Self {
+        Self { layout, options }
+    }
+
+    fn is_tiered(&self, level: usize) -> bool {
+        self.layout.level(level).merge == Merge::Tiered
+    }
+
+    fn last_level(&self, version: &Version) -> usize {
+        level_count(self.options.level_count, version) - 1
+    }
+
+    fn trigger(&self) -> f64 {
+        self.options.level0_trigger.max(2) as f64
+    }
+
+    /// Target bytes of a leveled level; none for the last.
+    fn target(&self, version: &Version, level: usize) -> Option<f64> {
+        let growth = self.options.fanout.max(1.1).powi(level as i32 - 1);
+        (level < self.last_level(version)).then(|| (self.options.base_level_bytes as f64 * growth).max(1.0))
+    }
+
+    /// (unit, score) of a level.
+    fn unit_scores(&self, version: &Version, busy: &BusyFiles, level: usize) -> Vec<(Unit, f64)> {
+        let units = units(version, level);
+        let runs = &version.level(level).runs;
+        let runs_of = |unit: &Unit| runs.iter().filter(|run| run.group() == unit.as_ref()).collect::<Vec<_>>();
+        if self.is_tiered(level) {
+            let free = |unit: &Unit| runs_of(unit).iter().filter(|run| !busy.any(&run.files)).count() as f64;
+            return units
+                .into_iter()
+                .map(|unit| {
+                    let score = free(&unit) / self.trigger();
+                    (unit, score)
+                })
+                .collect();
+        }
+        let Some(target) = self.target(version, level) else {
+            return units.into_iter().map(|unit| (unit, 0.0)).collect();
+        };
+        let widths: Vec<f64> =
+            units.iter().map(|unit| width(runs_of(unit).into_iter().flat_map(|run| &run.files))).collect();
+        let all: f64 = widths.iter().sum();
+        let free = |unit: &Unit| {
+            let files = runs_of(unit).into_iter().flat_map(|run| &run.files);
+            files.filter(|file| !busy.contains(file.number)).map(|file| file.size).sum::<u64>() as f64
+        };
+        let scored = units.into_iter().zip(widths).map(|(unit, width)| {
+            let score = free(&unit) / (target * width / all.max(1e-9)).max(1.0);
+            (unit, score)
+        });
+        scored.collect()
+    }
+
+    /// A leveled level has overlapping runs that share columns, as after it was tiered: they become one.
+    fn unite_runs(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<Option<CompactionPlan>> {
+        let level =
+            (1..version.levels.len()).find(|&level| !self.is_tiered(level) && overlaps_itself(version, level))?;
+        let inputs = all_runs(version, level, None);
+        let oldest = inputs.last()?.files.first()?.number;
+        let why = (Reason::SeveralRuns, version.level(level).runs.len() as f64);
+        Some(self.finish(table, version, busy, inputs, (level, RunPlace::InPlaceOf(oldest)), why))
+    }
+
+    fn pick_unit(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        level: usize,
+        unit: &Unit,
+        score: f64,
+    ) -> Option<CompactionPlan> {
+        if self.is_tiered(level) {
+            return self.pick_runs(table, version, busy, level, unit, score);
+        }
+        let run = version.level(level).runs.iter().position(|run| run.group() == unit.as_ref())?;
+        let mut candidates: Vec<&Arc<FileMeta>> = version.level(level).runs[run].files.iter().collect();
+        candidates.retain(|file| !busy.contains(file.number));
+        sort_candidates(&mut candidates, self.options.priority, version, level);
+        candidates.into_iter().find_map(|file| {
+            let inputs = vec![PlanInput { level, run, files: vec![file.clone()] }];
+            self.into_level(table, version, busy, inputs, level + 1, (Reason::LevelSize, score))
+        })
+    }
+
+    /// The runs of a tiered level that share a column with the unit, from the oldest up to the first that is not free.
+    fn pick_runs(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        level: usize,
+        unit: &Unit,
+        score: f64,
+    ) -> Option<CompactionPlan> {
+        let mut inputs = all_runs(version, level, unit.as_ref().map(|group| &group.columns));
+        if let Some(newest_busy) = inputs.iter().rposition(|input| busy.any(&input.files)) {
+            inputs.drain(..=newest_busy);
+        }
+        let enough = inputs.len() as f64 >= self.trigger();
+        let reason = if level == 0 { Reason::Level0Files } else { Reason::RunCount };
+        let last = self.last_level(version);
+        if !enough {
+            return None;
+        }
+        if level < last {
+            return self.into_level(table, version, busy, inputs, level + 1, (reason, score));
+        }
+        let oldest = inputs.last()?.files.first()?.number;
+        self.finish(table, version, busy, inputs, (level, RunPlace::InPlaceOf(oldest)), (reason, score))
+    }
+
+    /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
+    fn into_level(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        mut upper: Vec<PlanInput>,
+        output: usize,
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
+        if self.is_tiered(output) {
+            return self.finish(table, version, busy, upper, (output, RunPlace::Newest), why);
+        }
+        upper.extend(overlapping(version, output, &upper));
+        self.finish(table, version, busy, upper, (output, RunPlace::Sorted), why)
+    }
+
+    /// The plan of these inputs, unless they are busy or a job writes to their range.
+    fn finish(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        inputs: Vec<PlanInput>,
+        output: (usize, RunPlace),
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
+        let mut plan = CompactionPlan::new(table, version, inputs, output, why)?;
+        if busy.any(plan.input_files()) || busy.writes_to(table, output.0, &plan.range) {
+            return None;
+        }
+        plan.outputs = self.output_groups(version, &plan);
+        plan.grandparents = grandparents(version, &plan);
+        plan.target_file_size = self.options.target_file_size;
+        plan.max_grandparent_bytes = self.options.max_compaction_bytes;
+        let below: u64 = plan.grandparents.iter().map(|file| file.size).sum();
+        plan.is_trivial_move = plan.inputs.iter().all(|input| input.level != output.0)
+            && below <= self.options.max_compaction_bytes
+            && plan.has_the_outputs_groups()
+            && plan.inputs_are_disjoint()
+            && !plan.sheds_deletes();
+        Some(plan)
+    }
+
+    /// Step 4 of the module.
+    fn output_groups(&self, version: &Version, plan: &CompactionPlan) -> Vec<Unit> {
+        let whole = &self.layout.level(0).groups[0];
+        let mut held = ColumnSet::new();
+        let mut sources: Vec<&ColumnSet> = Vec::new();
+        for file in plan.input_files() {
+            let columns = file.group.as_ref().map_or(&whole.columns, |group| &group.columns);
+            if !sources.contains(&columns) {
+                held = held.union(columns);
+                sources.push(columns);
+            }
+        }
+        let mut outputs = Vec::new();
+        for group in &self.layout.level(plan.output_level).groups {
+            let columns = group.columns.intersection(&held);
+            if columns.is_empty() && !whole.columns.is_empty() {
+                continue;
+            }
+            let pieces = if can_join(version, plan, &columns) { vec![columns] } else { refine(columns, &sources) };
+            outputs.extend(pieces.into_iter().map(|columns| Group { columns, format: group.format }));
+        }
+        outputs.into_iter().map(|group| (group != *whole).then(|| Arc::new(group))).collect()
+    }
+}
+
+impl CompactionPolicy for ShapedPolicy {
+    fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
+        if let Some(plan) = self.unite_runs(table, version, busy) {
+            return plan;
+        }
+        let mut due: Vec<(usize, Unit, f64)> = Vec::new();
+        for level in 0..version.levels.len() {
+            let scores = self.unit_scores(version, busy, level).into_iter();
+            due.extend(scores.filter(|(_, score)| *score >= 1.0).map(|(unit, score)| (level, unit, score)));
+        }
+        due.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
+        due.iter().find_map(|(level, unit, score)| self.pick_unit(table, version, busy, *level, unit, *score))
+    }
+
+    fn scores(&self, version: &Version) -> Vec<f64> {
+        let nothing = BusyFiles::new();
+        let highest =
+            |level| self.unit_scores(version, &nothing, level).iter().map(|(_, score)| *score).fold(0.0, f64::max);
+        (0..=self.last_level(version)).map(highest).collect()
+    }
+
+    fn debt_bytes(&self, version: &Version) -> u64 {
+        let nothing = BusyFiles::new();
+        let mut debt = 0.0;
+        for level in 0..version.levels.len() {
+            for (unit, score) in self.unit_scores(version, &nothing, level) {
+                if score >= 1.0 {
+                    let runs = version.level(level).runs.iter().filter(|run| run.group() == unit.as_ref());
+                    let bytes: u64 = runs.map(|run| run.bytes()).sum();
+                    debt += if self.is_tiered(level) { bytes as f64 } else { bytes as f64 * (1.0 - 1.0 / score) };
+                }
+            }
+        }
+        // Float to integer casts saturate.
+        debt as u64
+    }
+
+    fn pick_range(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        range: Option<&KeyRange>,
+        force: bool,
+    ) -> Option<CompactionPlan> {
+        let output = version.last_level()?.max(1);
+        let inputs = crate::leveled::connected(version, 0..=output, range);
+        let place = match inputs.iter().rev().find(|input| input.level == output).and_then(|input| input.files.first())
+        {
+            Some(file) if self.is_tiered(output) || overlaps_itself(version, output) => {
+                RunPlace::InPlaceOf(file.number)
+            }
+            None if self.is_tiered(output) => RunPlace::Newest,
+            _ => RunPlace::Sorted,
+        };
+        let mut plan = self.finish(table, version, busy, inputs, (output, place), (Reason::Manual, 0.0))?;
+        let is_settled = plan.inputs.iter().all(|input| input.level == output)
+            && plan.has_the_outputs_groups()
+            && plan.inputs_are_disjoint()
+            && plan.input_files().all(|file| file.delete_count == 0 && file.range_delete_count == 0);
+        if is_settled && !force {
+            return None;
+        }
+        plan.is_trivial_move &= !force;
+        Some(plan)
+    }
+
+    fn pick_level(
+        &self,
+        table: TableId,
+        version: &Version,
+        busy: &BusyFiles,
+        level: usize,
+        range: Option<&KeyRange>,
+    ) -> Option<CompactionPlan> {
+        if level >= self.last_level(version) {
+            return None;
+        }
+        let inputs = crate::leveled::connected(version, level..=level, range);
+        self.into_level(table, version, busy, inputs, level + 1, (Reason::Manual, 0.0))
+    }
+}
+
+/// The column groups that a level's runs hold.
+fn units(version: &Version, level: usize) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::new();
+    for run in &version.level(level).runs {
+        if !units.iter().any(|unit| unit.as_ref() == run.group()) {
+            units.push(run.group().cloned());
+        }
+    }
+    units
+}
+
+/// Bytes of an entry on average.
+fn width<'a>(files: impl Iterator<Item = &'a Arc<FileMeta>>) -> f64 {
+    let (bytes, entries) = files.fold((0u64, 0u64), |(bytes, entries), file| {
+        (bytes + file.size, entries + file.entry_count + file.range_delete_count)
+    });
+    bytes as f64 / entries.max(1) as f64
+}
+
+fn sort_candidates(candidates: &mut [&Arc<FileMeta>], priority: PickPriority, version: &Version, level: usize) {
+    let age = |file: &FileMeta| (file.min_sequence, file.created_at_edit, file.number);
+    match priority {
+        PickPriority::OldestFirst => candidates.sort_by_key(|file| age(file)),
+        PickPriority::LargestFirst => candidates.sort_by_key(|file| (Reverse(compensated_size(file)), age(file))),
+        PickPriority::MinOverlap => {
+            let below = version.level(level + 1);
+            candidates.sort_by_cached_key(|file| {
+                let range = file.range();
+                let overlap: u64 = below.overlapping(&range).filter(|f| f.shares_columns(file)).map(|f| f.size).sum();
+                (u128::from(overlap) * 1024 / u128::from(compensated_size(file).max(1)), age(file))
+            });
+        }
+    }
+}
+
+/// All runs of a level, or those that share a column with `columns` or with another of them.
+fn all_runs(version: &Version, level: usize, columns: Option<&ColumnSet>) -> Vec<PlanInput> {
+    let runs = &version.level(level).runs;
+    let mut taken = columns.cloned();
+    loop {
+        let shares = |file: &FileMeta| taken.as_ref().is_none_or(|columns| file.overlaps_columns(columns));
+        let inputs = runs.iter().enumerate().filter(|(_, run)| run.files.first().is_some_and(|file| shares(file)));
+        let inputs: Vec<PlanInput> =
+            inputs.map(|(index, run)| PlanInput { level, run: index, files: run.files.clone() }).collect();
+        let grown = grow(taken.as_ref(), inputs.iter().flat_map(|input| &input.files));
+        if grown == taken {
+            return inputs;
+        }
+        taken = grown;
+    }
+}
+
+/// The columns, and those of the files; `None` is all.
+fn grow<'a>(columns: Option<&ColumnSet>, files: impl Iterator<Item = &'a Arc<FileMeta>>) -> Option<ColumnSet> {
+    let mut grown = columns?.clone();
+    for file in files {
+        grown = grown.union(&file.group.as_ref()?.columns);
+    }
+    Some(grown)
+}
+
+/// What `upper` overlaps in a leveled level, in keys and in columns, and what that overlaps there, and so on.
+fn overlapping(version: &Version, level: usize, upper: &[PlanInput]) -> Vec<PlanInput> {
+    let files = || upper.iter().flat_map(|input| &input.files);
+    let Some(mut range) = KeyRange::hull(files().map(|file| &**file)) else { return Vec::new() };
+    let mut columns = grow(Some(&ColumnSet::new()), files());
+    loop {
+        let shares = |file: &FileMeta| columns.as_ref().is_none_or(|columns| file.overlaps_columns(columns));
+        let mut inputs = Vec::new();
+        for (index, run) in version.level(level).runs.iter().enumerate() {
+            if run.files.first().is_some_and(|file| shares(file)) {
+                inputs.push(PlanInput { level, run: index, files: run.overlapping(&range).to_vec() });
+            }
+        }
+        inputs.retain(|input| !input.files.is_empty());
+        let mut grew = false;
+        for file in inputs.iter().flat_map(|input| &input.files) {
+            grew |= range.include(file);
+        }
+        let grown = grow(columns.as_ref(), inputs.iter().flat_map(|input| &input.files));
+        if !grew && grown == columns {
+            return inputs;
+        }
+        columns = grown;
+    }
+}
+
+/// Whether files of different runs of a level share a column and overlap in keys.
+fn overlaps_itself(version: &Version, level: usize) -> bool {
+    let runs = &version.level(level).runs;
+    runs.iter().enumerate().any(|(index, run)| {
+        let others = &runs[index + 1..];
+        others.iter().any(|other| {
+            let share = run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b));
+            share
+                && (run.group() == other.group()
+                    || run.files.iter().any(|file| !other.overlapping(&file.range()).is_empty()))
+        })
+    })
+}
+
+/// Cuts `columns` so that every source has all columns of a piece or none.
+fn refine(columns: ColumnSet, sources: &[&ColumnSet]) -> Vec<ColumnSet> {
+    let mut pieces = vec![columns];
+    for source in sources {
+        let cut = |piece: ColumnSet| [piece.intersection(source), piece.difference(source)];
+        let has_one = |piece: &ColumnSet| piece.is_empty() || piece.is_subset(source);
+        pieces = pieces
+            .into_iter()
+            .flat_map(|piece| if has_one(&piece) { vec![piece] } else { Vec::from(cut(piece)) })
+            .filter(|piece| !piece.is_empty())
+            .collect();
+    }
+    // A table of keys alone has one group, without columns.
+    if pieces.is_empty() { vec![ColumnSet::new()] } else { pieces }
+}
+
+/// Whether rows of `columns` can be put together from the inputs: nothing older of these columns lies outside, and what else
+/// lies in the plan's range holds all of them or none.
+fn can_join(version: &Version, plan: &CompactionPlan, columns: &ColumnSet) -> bool {
+    if plan.older.iter().flatten().any(|file| file.overlaps_columns(columns)) {
+        return false;
+    }
+    let is_input = |file: &FileMeta| plan.input_files().any(|input| input.number == file.number);
+    version.levels.iter().flat_map(|level| level.overlapping(&plan.range)).all(|file| {
+        let whole_or_none = file
+            .group
+            .as_ref()
+            .is_none_or(|group| columns.is_subset(&group.columns) || !columns.overlaps(&group.columns));
+        whole_or_none || is_input(file)
+    })
+}
+
+/// The files of the run below that shares a column with the inputs and is the largest: outputs are cut at their borders.
+fn grandparents(version: &Version, plan: &CompactionPlan) -> Vec<Arc<FileMeta>> {
+    let shares = |file: &FileMeta| plan.input_files().any(|input| input.shares_columns(file));
+    let below = version.level(plan.output_level + 1).runs.iter();
+    let below = below.filter(|run| run.files.first().is_some_and(|file| shares(file)));
+    let largest = below.max_by_key(|run| run.overlapping(&plan.range).iter().map(|file| file.size).sum::<u64>());
+    largest.map(|run| run.overlapping(&plan.range).to_vec()).unwrap_or_default()
+}

@@ -1,0 +1,356 @@
+//! The job where column groups change: several output groups, or inputs of other groups than the output's (LASER §4.4,
+//! Mycelium §3.4). One pass over the inputs, whatever the number of output groups.
+//!
+//! 1. The inputs' entries are merged. Each goes, reshaped, into the history of its key in every output group that its
+//!    source feeds; a patch only into those that it touches.
+//! 2. When the key changes, each output group decides over its own history with the rules of [`CompactionStream`]. A source
+//!    feeds a group only if it holds all of its columns, so that every history is one of whole fragments.
+//! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies outside
+//!    the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for each state
+//!    that the present or a live snapshot sees.
+//! 4. All output groups are cut at the same keys: where the largest of their files is to end. So siblings stay aligned.
+//!
+//! The entries of one key in one group are held in memory, nothing else.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mycelium_base::{
+    Combiner, Cursor, Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDeleteSet, ReadCounters, Result,
+    SequenceNumber, Trailer,
+};
+use mycelium_encoding::Reshape;
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_merge::{ColumnMerge, CompactionStream, KeyHistory, MergingCursor, StreamCounters, retain_range_deletes};
+use mycelium_sst::SstWriterOptions;
+
+use crate::job::{JobContext, JobOutput, StageTimes};
+use crate::outputs::{Outputs, nanoseconds_since};
+use crate::partitioner::Partitioner;
+
+/// What such a job is told.
+pub struct ShapedInput<C> {
+    /// The inputs, unpositioned.
+    pub sources: Vec<C>,
+    /// The column groups to be written.
+    pub outputs: Vec<OutputGroup>,
+    /// Live snapshots, ascending.
+    pub snapshots: Vec<SequenceNumber>,
+    /// The first key of this job's part; `None` is the first of the inputs.
+    pub lower: Option<Vec<u8>>,
+    /// The key before which this job's part ends.
+    pub upper: Option<Vec<u8>>,
+}
+
+/// A column group to be written.
+pub struct OutputGroup {
+    /// The group; `None` is whole rows.
+    pub group: Option<Arc<Group>>,
+    /// How its rows come from the sources' entries.
+    pub making: Making,
+    /// The range deletes of the sources that feed it.
+    pub range_deletes: Arc<RangeDeleteSet>,
+    /// Whether no place older than the inputs can hold a key of theirs in a column of the group.
+    pub are_oldest: bool,
+    /// How its files are written.
+    pub writer: SstWriterOptions,
+}
+
+/// How the rows of an output group come from the sources' entries.
+pub enum Making {
+    /// By source: how its values become those of the group; `None` if it does not feed it.
+    Reshaped {
+        /// By source.
+        feeds: Vec<Option<Reshape>>,
+        /// How the group folds patches.
+        combiner: Arc<dyn Combiner>,
+    },
+    /// By putting fragments together; the group must be packed or the table's own format, and the inputs its oldest data.
+    Joined {
+        /// By source: its kind as `merge` counts them; `None` if it does not feed the group.
+        kinds: Vec<Option<usize>>,
+        /// Puts the fragments together, packed.
+        merge: Box<ColumnMerge>,
+        /// From the packed row to the group's format.
+        reshape: Reshape,
+        /// The range deletes of the sources, by their kind.
+        range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    },
+}
+
+/// Runs a job to its end. On an error the outputs made so far are the caller's to remove. The files of all groups are in
+/// [`JobOutput::files`], each naming its group.
+pub fn run<C: Cursor>(
+    input: ShapedInput<C>,
+    partitioner: &mut dyn Partitioner,
+    context: &mut dyn JobContext,
+) -> Result<JobOutput> {
+    let started = Instant::now();
+    let context = RefCell::new(context);
+    let (lower, upper, snapshots) = (input.lower, input.upper, input.snapshots);
+    let mut siblings = Vec::with_capacity(input.outputs.len());
+    for (number, output) in input.outputs.into_iter().enumerate() {
+        siblings.push(Sibling::new(number, output, &snapshots, lower.as_deref(), upper.as_deref(), &context));
+    }
+    let mut entries = MergingCursor::new(input.sources);
+    match &lower {
+        Some(lower) => entries.seek(lower, Trailer::NEWEST)?,
+        None => entries.seek_to_first()?,
+    }
+    let mut scratch = RowScratch::default();
+    while entries.valid() && upper.as_deref().is_none_or(|upper| entries.key() < upper) {
+        cut(&mut siblings, entries.key(), partitioner, &context)?;
+        for sibling in &mut siblings {
+            sibling.begin(entries.key());
+        }
+        loop {
+            for sibling in &mut siblings {
+                sibling.take(entries.source(), entries.trailer(), entries.value(), &mut scratch)?;
+            }
+            entries.next()?;
+            if !entries.valid() || !entries.same_key_as_previous() {
+                break;
+            }
+        }
+        for sibling in &mut siblings {
+            sibling.settle(&context)?;
+        }
+    }
+    let mut reads = ReadCounters::default();
+    entries.add_counters(&mut reads);
+    finish(siblings, upper, started, reads, &context)
+}
+
+/// Ends all siblings' files before `key` if the largest is to end there.
+fn cut(
+    siblings: &mut [Sibling<'_>],
+    key: &[u8],
+    partitioner: &mut dyn Partitioner,
+    context: &RefCell<&mut dyn JobContext>,
+) -> Result<()> {
+    let largest = siblings.iter().filter_map(|sibling| sibling.outputs.size_before(key)).max();
+    if let Some(size) = largest
+        && partitioner.should_cut(key, size)
+    {
+        for sibling in siblings {
+            sibling.outputs.finish_current(Some(key.to_vec()), *context.borrow_mut())?;
+        }
+    }
+    Ok(())
+}
+
+fn finish(
+    siblings: Vec<Sibling<'_>>,
+    upper: Option<Vec<u8>>,
+    started: Instant,
+    reads: ReadCounters,
+    context: &RefCell<&mut dyn JobContext>,
+) -> Result<JobOutput> {
+    let mut result = JobOutput::default();
+    for mut sibling in siblings {
+        result.entries += sibling.counters();
+        sibling.outputs.finish_last(upper.clone(), *context.borrow_mut())?;
+        result.stages += sibling.outputs.stages;
+        result.files.append(&mut sibling.outputs.files);
+    }
+    let total = nanoseconds_since(started);
+    let (read, decode) = (reads.read_nanoseconds, reads.decode_nanoseconds);
+    let measured: u64 = [result.stages.compress, result.stages.filter, result.stages.write, result.stages.encode]
+        .into_iter()
+        .sum::<u64>();
+    let merge = total.saturating_sub(measured + read + decode);
+    result.stages = StageTimes { read, decode, merge, total, ..result.stages };
+    Ok(result)
+}
+
+/// One output group at work.
+struct Sibling<'c> {
+    outputs: Outputs,
+    deciding: Deciding<'c>,
+}
+
+type IsBase<'c> = Box<dyn FnMut(&[u8]) -> bool + 'c>;
+
+enum Deciding<'c> {
+    Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<KeyHistory, IsBase<'c>> },
+    Join(Box<Joiner>),
+}
+
+impl<'c> Sibling<'c> {
+    fn new<'j: 'c>(
+        number: usize,
+        output: OutputGroup,
+        snapshots: &[SequenceNumber],
+        lower: Option<&[u8]>,
+        upper: Option<&[u8]>,
+        context: &'c RefCell<&'j mut dyn JobContext>,
+    ) -> Self {
+        let range_deletes = retain_range_deletes(&output.range_deletes, snapshots, lower, upper, |start, end| {
+            context.borrow_mut().is_base_range(number, start, end)
+        });
+        let outputs = Outputs::new(output.writer, output.group, range_deletes, lower.map(<[u8]>::to_vec));
+        let deciding = match output.making {
+            Making::Reshaped { feeds, combiner } => {
+                let is_base: IsBase<'c> = Box::new(move |key| context.borrow_mut().is_base(number, key));
+                let stream = CompactionStream::new(
+                    KeyHistory::default(),
+                    snapshots.to_vec(),
+                    output.range_deletes,
+                    Some(combiner),
+                    is_base,
+                    output.are_oldest,
+                );
+                Deciding::Stream { feeds, stream }
+            }
+            Making::Joined { kinds, merge, reshape, range_deletes } => Deciding::Join(Box::new(Joiner {
+                kinds,
+                merge: *merge,
+                reshape,
+                snapshots: snapshots.to_vec(),
+                all_range_deletes: output.range_deletes,
+                range_deletes,
+                history: KeyHistory::default(),
+                entry_kinds: Vec::new(),
+                packed: Vec::new(),
+                row: Vec::new(),
+                scratch: RowScratch::default(),
+                counters: StreamCounters::default(),
+            })),
+        };
+        Self { outputs, deciding }
+    }
+
+    /// The entries of `key` follow.
+    fn begin(&mut self, key: &[u8]) {
+        match &mut self.deciding {
+            Deciding::Stream { stream, .. } => stream.input_mut().begin(key),
+            Deciding::Join(joiner) => {
+                joiner.history.begin(key);
+                joiner.entry_kinds.clear();
+            }
+        }
+    }
+
+    /// Takes the next older entry of the key.
+    #[inline]
+    fn take(&mut self, source: usize, trailer: Trailer, value: &[u8], scratch: &mut RowScratch) -> Result<()> {
+        match &mut self.deciding {
+            Deciding::Stream { feeds, stream } => match &feeds[source] {
+                Some(reshape) if has_columns(trailer) => {
+                    stream.input_mut().push(trailer, |out| reshape.apply(value, scratch, out))
+                }
+                Some(_) => stream.input_mut().push(trailer, |_| Ok(true)),
+                None => Ok(()),
+            },
+            Deciding::Join(joiner) => joiner.take(source, trailer, value),
+        }
+    }
+
+    /// The key's entries are complete: writes what survives of them.
+    fn settle(&mut self, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
+        match &mut self.deciding {
+            Deciding::Stream { stream, .. } => {
+                stream.restart();
+                while stream.advance()? {
+                    self.outputs.add(stream.key(), stream.trailer(), stream.value(), context)?;
+                }
+                Ok(())
+            }
+            Deciding::Join(joiner) => joiner.settle(&mut self.outputs, context),
+        }
+    }
+
+    fn counters(&self) -> StreamCounters {
+        match &self.deciding {
+            Deciding::Stream { stream, .. } => stream.counters(),
+            Deciding::Join(joiner) => joiner.counters,
+        }
+    }
+}
+
+fn has_columns(trailer: Trailer) -> bool {
+    matches!(trailer.operation(), Operation::Put | Operation::Patch)
+}
+
+/// Puts the rows of one group together from fragments of narrower ones; see step 3 of the module.
+struct Joiner {
+    kinds: Vec<Option<usize>>,
+    merge: ColumnMerge,
+    reshape: Reshape,
+    snapshots: Vec<SequenceNumber>,
+    /// Those of all sources, as they may be kept.
+    all_range_deletes: Arc<RangeDeleteSet>,
+    range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    history: KeyHistory,
+    /// Of the history's entries.
+    entry_kinds: Vec<usize>,
+    packed: Vec<u8>,
+    row: Vec<u8>,
+    scratch: RowScratch,
+    counters: StreamCounters,
+}
+
+impl Joiner {
+    fn take(&mut self, source: usize, trailer: Trailer, value: &[u8]) -> Result<()> {
+        let Some(kind) = self.kinds[source] else { return Ok(()) };
+        self.counters.entries_in += 1;
+        self.entry_kinds.push(kind);
+        self.history.push(trailer, |out| {
+            out.extend_from_slice(value);
+            Ok(true)
+        })
+    }
+
+    /// Writes the key's row for every state that differs from the one before: from the newest stripe to the oldest.
+    ///
+    /// 1. A stripe without entries of its own ends as the one below it.
+    /// 2. A row carries the newest sequence number of its stripe; in the oldest stripe, where no range delete is kept over
+    ///    the key, it needs none.
+    /// 3. Where a stripe ends without a row a `Delete` says so, but for the oldest stripe, below which nothing lies.
+    fn settle(&mut self, outputs: &mut Outputs, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
+        let mut decided = None;
+        let newest: Vec<SequenceNumber> = self.history.entries().map(|(trailer, _)| trailer.sequence()).collect();
+        for sequence in newest {
+            let stripe = self.snapshots.partition_point(|&snapshot| snapshot < sequence);
+            if decided.replace(stripe) == Some(stripe) {
+                continue;
+            }
+            let end = self.snapshots.get(stripe).copied().unwrap_or(MAX_SEQUENCE_NUMBER);
+            let trailer = if self.build(end)? {
+                let covered = self.all_range_deletes.covering(self.history.shared_key(), MAX_SEQUENCE_NUMBER).is_some();
+                Trailer::new(if stripe == 0 && !covered { 0 } else { sequence }, Operation::Put)
+            } else if stripe > 0 {
+                Trailer::new(sequence, Operation::Delete)
+            } else {
+                continue;
+            };
+            self.row.clear();
+            if trailer.operation() == Operation::Put
+                && !self.reshape.apply(&self.packed, &mut self.scratch, &mut self.row)?
+            {
+                return Err(Error::corruption("a row without columns was put together"));
+            }
+            self.counters.entries_out += 1;
+            outputs.add(self.history.shared_key(), trailer, &self.row, context)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the row as a snapshot at `end` sees it into `packed`; `false` if there is none.
+    fn build(&mut self, end: SequenceNumber) -> Result<bool> {
+        self.packed.clear();
+        self.merge.reset();
+        for (set, kind) in &self.range_deletes {
+            if let Some(sequence) = set.covering(self.history.shared_key(), end) {
+                self.merge.cover(*kind, sequence);
+            }
+        }
+        for ((trailer, value), &kind) in self.history.entries().zip(&self.entry_kinds) {
+            if trailer.sequence() <= end {
+                let _ = self.merge.visit(kind, trailer, value)?;
+            }
+        }
+        self.merge.finish(&mut self.packed)
+    }
+}

@@ -1,0 +1,190 @@
+//! The values of column groups: how a group's values are written, and how values of one group become those of another.
+//!
+//! A *fragment* is what one entry says of one column group. [`Reshape`] is what a compaction does to every fragment that
+//! moves to a level of another layout: the map functions of Mycelium's split and convert (§4.2.2, §4.2.3) in one step.
+//!
+//! 1. Of the same columns in the same format it is copied.
+//! 2. From packed to packed, the wanted slots and bytes are copied ([`Projection`]).
+//! 3. Otherwise the wanted columns are located, and their pieces copied or converted ([`RowFormat::convert`]).
+//!
+//! Packed fragments hold the group's columns as if the table had no others; the other formats write a value of the whole
+//! schema in which all other columns are absent.
+
+use std::sync::Arc;
+
+use mycelium_base::{ColumnSet, Combiner, Error, Result};
+
+use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
+use crate::{PackedLayout, PatchCombiner, Projection, Schema};
+
+/// How the fragments of one column group are written. Cheap to clone; thread-safe.
+#[derive(Clone, Debug)]
+pub struct FragmentFormat {
+    columns: ColumnSet,
+    rows: RowFormat,
+}
+
+impl FragmentFormat {
+    /// Fragments of `columns` in the table's format of this kind, which `rows` is.
+    pub fn new(columns: ColumnSet, rows: &RowFormat) -> Self {
+        let rows = match rows.kind() {
+            RowFormatKind::Packed => RowFormat::packed_columns(rows.schema().clone(), &columns),
+            _ => rows.clone(),
+        };
+        Self { columns, rows }
+    }
+
+    /// Packed fragments of `columns`.
+    pub fn packed(schema: Arc<Schema>, columns: ColumnSet) -> Self {
+        let rows = RowFormat::packed_columns(schema, &columns);
+        Self { columns, rows }
+    }
+
+    /// The columns.
+    pub fn columns(&self) -> &ColumnSet {
+        &self.columns
+    }
+
+    /// Which row format it is.
+    pub fn kind(&self) -> RowFormatKind {
+        self.rows.kind()
+    }
+
+    /// The format of the values.
+    pub fn rows(&self) -> &RowFormat {
+        &self.rows
+    }
+
+    /// The layout of the fragments, if they are packed.
+    pub fn packed_layout(&self) -> Option<&Arc<PackedLayout>> {
+        (self.rows.kind() == RowFormatKind::Packed).then(|| self.rows.layout())
+    }
+
+    /// Whether both write the same columns in the same way.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.columns == other.columns && self.rows.kind() == other.rows.kind()
+    }
+
+    /// What folds the patches of such fragments.
+    pub fn combiner(&self) -> Arc<dyn Combiner> {
+        match self.packed_layout() {
+            Some(layout) => Arc::new(PatchCombiner::new(layout.clone())),
+            None => Arc::new(OverlayCombiner { rows: self.rows.clone() }),
+        }
+    }
+
+    /// The way from fragments of this format to those of `to`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if `to` has a column that these lack.
+    pub fn reshape(&self, to: &Self) -> Result<Reshape> {
+        if self.is_same(to) {
+            return Ok(Reshape(Step::Copy));
+        }
+        let lacking = to.columns.difference(&self.columns);
+        if !lacking.is_empty() {
+            return Err(Error::invalid(format!("fragments of {} have no columns {lacking}", self.columns)));
+        }
+        Ok(Reshape(match (self.packed_layout(), to.packed_layout()) {
+            (Some(from), Some(to)) => Step::Project(Projection::new(from.clone(), to.clone())?),
+            _ => Step::Convert { from: self.rows.clone(), to: to.rows.clone(), columns: to.columns.clone() },
+        }))
+    }
+}
+
+/// Makes fragments of one format into those of another. Thread-safe.
+///
+/// ```
+/// use std::sync::Arc;
+/// use mycelium_base::ColumnSet;
+/// use mycelium_encoding::row_format::{Covers, RowFormat, RowScratch};
+/// use mycelium_encoding::{DatumRef, FragmentFormat, Schema};
+///
+/// let schema = Arc::new(Schema::parse("id int64 not null, name utf8, score float64, primary key (id)")?);
+/// let json = RowFormat::json(schema.clone());
+/// let whole = FragmentFormat::new(ColumnSet::from_iter([1, 2]), &json);
+/// let score = FragmentFormat::packed(schema, ColumnSet::from_iter([2]));
+///
+/// let (mut scratch, mut row, mut fragment) = (RowScratch::default(), Vec::new(), Vec::new());
+/// json.store(br#"{"name": "spore", "score": 0.5}"#, Covers::Row, &ColumnSet::new(), &mut scratch, &mut row)?;
+/// assert!(whole.reshape(&score)?.apply(&row, &mut scratch, &mut fragment)?);
+/// assert_eq!(score.packed_layout().unwrap().row(&fragment)?.datum(2)?, Some(DatumRef::Float64(0.5)));
+/// # Ok::<(), mycelium_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reshape(Step);
+
+#[derive(Debug)]
+enum Step {
+    Copy,
+    Project(Projection),
+    Convert { from: RowFormat, to: RowFormat, columns: ColumnSet },
+}
+
+impl Reshape {
+    /// Whether fragments stay as they are.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.0, Step::Copy)
+    }
+
+    /// Appends the new fragment to `out`. `false` if `value` is a patch of other columns only: then there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value.
+    pub fn apply(&self, value: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<bool> {
+        match &self.0 {
+            Step::Copy => {
+                out.extend_from_slice(value);
+                Ok(true)
+            }
+            Step::Project(projection) => projection.project(value, out),
+            Step::Convert { from, to, columns } => {
+                let start = out.len();
+                let says_something = from.convert(to, value, Some(columns), scratch, out)? || columns.is_empty();
+                if !says_something {
+                    out.truncate(start);
+                }
+                Ok(says_something)
+            }
+        }
+    }
+}
+
+/// Folds patches in a row format with a frame.
+struct OverlayCombiner {
+    rows: RowFormat,
+}
+
+impl OverlayCombiner {
+    /// The values, oldest first, laid one over the other.
+    fn lay(&self, values: &mut dyn Iterator<Item = &[u8]>) -> Result<Vec<u8>> {
+        let mut scratch = RowScratch::default();
+        let mut folded: Option<Vec<u8>> = None;
+        for value in values {
+            folded = Some(match folded {
+                None => value.to_vec(),
+                Some(older) => {
+                    let mut out = Vec::with_capacity(older.len() + value.len());
+                    self.rows.overlay(value, &older, &mut scratch, &mut out)?;
+                    out
+                }
+            });
+        }
+        Ok(folded.unwrap_or_default())
+    }
+}
+
+impl Combiner for OverlayCombiner {
+    fn apply(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        let Some(base) = base else { return Ok(None) };
+        self.lay(&mut std::iter::once(base).chain(operands.iter().copied())).map(Some)
+    }
+
+    fn fuse(&self, _key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        self.lay(&mut operands.iter().copied()).map(Some)
+    }
+
+    fn name(&self) -> &str {
+        "mycelium.patch"
+    }
+}

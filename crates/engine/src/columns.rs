@@ -1,0 +1,166 @@
+//! Reads of tables whose files hold column groups: rows are put together from fragments (LASER §4.2).
+//!
+//! A point read visits memtables and runs youngest first, as any does, but only those that hold a column that is not settled
+//! yet, or any while it is unknown whether the row exists. A scan merges only the runs that share a column with its
+//! projection; where it asks for the key alone, those that hold one column, the one whose files are smallest.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, Trailer};
+use mycelium_encoding::FragmentFormat;
+use mycelium_merge::{ColumnMerge, MergePlan};
+use mycelium_sst::GetScratch;
+
+use crate::read::PointRead;
+use crate::table::{TableShared, TableState};
+use crate::tree::{OpenFile, Tree};
+
+/// The kind of memtables and of files of whole rows.
+pub(crate) const WHOLE: usize = 0;
+
+impl TableShared {
+    /// How rows of `columns` (all if `None`) are put together from the files of `tree`.
+    pub(crate) fn merge_plan(&self, tree: &Tree, columns: Option<&ColumnSet>) -> Result<Arc<MergePlan>> {
+        let formats = self.typed_formats()?;
+        let columns = columns.unwrap_or(formats.whole.columns());
+        tree.merge_plan(columns, || {
+            let wanted = FragmentFormat::packed(formats.schema().clone(), columns.clone());
+            if tree.formats.is_empty() {
+                return MergePlan::new(&wanted, std::slice::from_ref(&formats.whole));
+            }
+            MergePlan::new(&wanted, &tree.formats)
+        })
+    }
+}
+
+/// The columns whose runs a scan for `wanted` must merge: these, or one if there are none.
+pub(crate) fn columns_to_merge(tree: &Tree, wanted: &ColumnSet) -> Option<ColumnSet> {
+    if !wanted.is_empty() {
+        return Some(wanted.clone());
+    }
+    let groups = tree.version.levels.iter().rev().flat_map(|level| &level.runs);
+    let smallest =
+        groups.filter_map(|run| run.group().map(|group| (run.bytes(), group))).min_by_key(|(bytes, _)| *bytes);
+    smallest.and_then(|(_, group)| group.columns.iter().next()).map(|column| ColumnSet::from_iter([column]))
+}
+
+impl PointRead<'_> {
+    /// The columns of `plan` of the row of `key`, packed.
+    pub(crate) fn get_columns(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        plan: Arc<MergePlan>,
+        counters: &mut ReadCounters,
+    ) -> Result<Option<Vec<u8>>> {
+        if key.len() > MAX_KEY_LEN {
+            return Err(Error::new(ErrorKind::InvalidArgument, "the key is longer than a key can be"));
+        }
+        let hash = hash_key(key);
+        let mut merge = ColumnMerge::new(plan);
+        self.merge_memtables(state, key, hash, &mut merge, counters)?;
+        self.merge_tree(state, key, hash, &mut merge, counters)?;
+        let mut row = Vec::new();
+        Ok(merge.finish(&mut row)?.then_some(row))
+    }
+
+    fn merge_memtables(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        hash: u64,
+        merge: &mut ColumnMerge,
+        counters: &mut ReadCounters,
+    ) -> Result<()> {
+        for memtable in state.memtables() {
+            if memtable.is_empty() || merge.is_settled() || merge.is_covered() {
+                continue;
+            }
+            if self.skips(memtable.sequence_range().map(|(oldest, _)| oldest)) {
+                counters.memtables_skipped_by_snapshot += 1;
+                continue;
+            }
+            counters.memtables_searched += 1;
+            if let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot) {
+                merge.cover(WHOLE, sequence);
+            }
+            if memtable.may_contain(hash) {
+                for (trailer, value) in memtable.get(key, self.snapshot) {
+                    if merge.visit(WHOLE, trailer, value)?.is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_tree(
+        &self,
+        state: &TableState,
+        key: &[u8],
+        hash: u64,
+        merge: &mut ColumnMerge,
+        counters: &mut ReadCounters,
+    ) -> Result<()> {
+        let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
+        for run in state.tree.levels.iter().flatten() {
+            if merge.is_settled() || merge.is_covered() {
+                break;
+            }
+            if !merge.needs(run.format) {
+                continue;
+            }
+            counters.files_considered += 1;
+            let Some(file) = run.file_for(key) else {
+                counters.files_skipped_by_fence += 1;
+                continue;
+            };
+            if self.skips(Some(file.sst.min_sequence())) {
+                counters.files_skipped_by_snapshot += 1;
+                continue;
+            }
+            self.merge_file((file, run.format), key, hash, merge, &mut scratch, counters)?;
+        }
+        Ok(())
+    }
+
+    fn merge_file(
+        &self,
+        (file, format): (&OpenFile, usize),
+        key: &[u8],
+        hash: u64,
+        merge: &mut ColumnMerge,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+    ) -> Result<()> {
+        if file.meta.range_delete_count > 0
+            && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
+        {
+            merge.cover(format, sequence);
+        }
+        if !file.sst.may_contain(hash) {
+            counters.files_skipped_by_bloom += 1;
+            return Ok(());
+        }
+        counters.files_searched += 1;
+        let mut failure = None;
+        let mut visit = |trailer: Trailer, value: &[u8]| match merge.visit(format, trailer, value) {
+            Ok(flow) => flow,
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        file.sst.get(key, self.snapshot, scratch, counters, &mut visit)?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Whether the snapshot filter rules out a place whose oldest entry this is.
+    fn skips(&self, oldest: Option<u64>) -> bool {
+        self.table.definition.options.snapshot_filter && oldest.is_some_and(|oldest| oldest > self.snapshot)
+    }
+}

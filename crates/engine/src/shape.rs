@@ -1,0 +1,225 @@
+//! A table's shape: its layout, the policy that follows from it, and the formats of its column groups.
+//!
+//! The layout may change while the database runs ([`crate::Database::set_layout`]). Files say themselves which column group
+//! they hold and how, so that reads never ask the layout; compactions write what it says at the time.
+
+use std::sync::Arc;
+
+use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result, RowFormatKind};
+use mycelium_compaction::{CompactionPolicy, LeveledOptions, LeveledPolicy, ShapedPolicy, TieredPolicy};
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema};
+use mycelium_manifest::{Layout, Merge, Version};
+
+use crate::options::{Policy, RowFormatDefinition, TableOptions};
+use crate::sync::Mutex;
+
+/// What the manifest says of a key-value table, and said of every table before there were layouts.
+pub(crate) const PLAIN: &str = "row(packed)";
+
+/// A layout and what compacts under it.
+pub(crate) struct Shape {
+    pub(crate) layout: Arc<Layout>,
+    /// Where all levels hold whole rows as they came.
+    plain: Option<Box<dyn CompactionPolicy>>,
+    shaped: ShapedPolicy,
+}
+
+impl Shape {
+    pub(crate) fn new(layout: Layout, options: &TableOptions) -> Self {
+        let layout = Arc::new(layout);
+        let plain = is_plain(&layout).then(|| match &options.policy {
+            Policy::Leveled(leveled) => Box::new(LeveledPolicy::new(*leveled)) as Box<dyn CompactionPolicy>,
+            Policy::Tiered(tiered) => Box::new(TieredPolicy::new(*tiered)),
+        });
+        let shaped = ShapedPolicy::new(layout.clone(), sizes(options));
+        Self { layout, plain, shaped }
+    }
+
+    /// The policy for a version: while it holds column groups, one that knows them.
+    pub(crate) fn policy(&self, version: &Version) -> &dyn CompactionPolicy {
+        match &self.plain {
+            Some(plain) if !version.has_groups() => &**plain,
+            _ => &self.shaped,
+        }
+    }
+
+    /// Whether new files may go straight to deep levels.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain.is_some()
+    }
+}
+
+/// Whether every level holds whole rows as they came, merged as the table's options say.
+fn is_plain(layout: &Layout) -> bool {
+    let top = &layout.level(0).groups;
+    let mut below = layout.levels().iter().skip(1);
+    below.all(|level| level.groups == *top && level.merge == Merge::Leveled)
+}
+
+/// Sizes of levels and files, whichever policy the options name.
+fn sizes(options: &TableOptions) -> LeveledOptions {
+    match &options.policy {
+        Policy::Leveled(leveled) => *leveled,
+        Policy::Tiered(tiered) => LeveledOptions {
+            level0_trigger: tiered.runs_per_level,
+            level_count: tiered.level_count,
+            target_file_size: tiered.target_file_size,
+            ..LeveledOptions::default()
+        },
+    }
+}
+
+/// The formats of a typed table's rows and column groups.
+#[derive(Debug)]
+pub(crate) struct TableFormats {
+    /// The table's own: of memtables, and of files of whole rows.
+    pub(crate) whole: FragmentFormat,
+    /// Rows as they are put together for reads.
+    pub(crate) packed: FragmentFormat,
+    own: RowFormat,
+    /// From packed rows to the table's own format, and back.
+    to_own: Reshape,
+    to_packed: Reshape,
+    known: Mutex<Vec<(Arc<Group>, FragmentFormat)>>,
+}
+
+impl TableFormats {
+    pub(crate) fn new(schema: Schema, definition: &RowFormatDefinition) -> Result<Self> {
+        let schema = Arc::new(schema);
+        let columns = value_columns(&schema);
+        let own = RowFormat::new(definition.kind, schema.clone(), &definition.definition, &definition.root)?;
+        let whole = FragmentFormat::new(columns.clone(), &own);
+        let packed = FragmentFormat::packed(schema, columns);
+        let (to_own, to_packed) = (packed.reshape(&whole)?, whole.reshape(&packed)?);
+        Ok(Self { whole, packed, own, to_own, to_packed, known: Mutex::new(Vec::new()) })
+    }
+
+    /// The table's row format.
+    pub(crate) fn rows(&self) -> &RowFormat {
+        &self.own
+    }
+
+    /// A packed whole row in the table's own format.
+    pub(crate) fn stored(&self, packed: Vec<u8>) -> Result<Vec<u8>> {
+        convert(&self.to_own, packed)
+    }
+
+    /// A whole row of the table's own format, packed.
+    pub(crate) fn packed_row(&self, stored: Vec<u8>) -> Result<Vec<u8>> {
+        convert(&self.to_packed, stored)
+    }
+
+    /// Whether rows are stored packed.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.own.kind() == RowFormatKind::Packed
+    }
+
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        self.own.schema()
+    }
+
+    /// Positions of columns in packed whole rows.
+    pub(crate) fn packed_layout(&self) -> &Arc<PackedLayout> {
+        self.packed.rows().layout()
+    }
+
+    /// Refuses a value that is no whole row of the table.
+    pub(crate) fn check_row(&self, value: &[u8]) -> Result<()> {
+        self.check_value(value)?;
+        if !self.is_packed() || self.packed_layout().row(value)?.is_complete() {
+            return Ok(());
+        }
+        Err(Error::invalid("a whole row has all columns"))
+    }
+
+    /// Refuses a value that is no patch of the table's rows.
+    pub(crate) fn check_patch(&self, value: &[u8]) -> Result<()> {
+        if !self.own.takes_patches() {
+            return Err(Error::invalid("a table of raw rows takes no patches"));
+        }
+        self.check_value(value)
+    }
+
+    fn check_value(&self, value: &[u8]) -> Result<()> {
+        self.own.validate(value)
+    }
+
+    /// The format of a column group; `None` is whole rows.
+    pub(crate) fn of(&self, group: Option<&Arc<Group>>) -> Result<FragmentFormat> {
+        let Some(group) = group else { return Ok(self.whole.clone()) };
+        let mut known = self.known.lock();
+        if let Some((_, format)) = known.iter().find(|(known, _)| known == group) {
+            return Ok(format.clone());
+        }
+        let format = FragmentFormat::new(group.columns.clone(), &self.rows_of(group.format)?);
+        known.push((group.clone(), format.clone()));
+        Ok(format)
+    }
+
+    fn rows_of(&self, format: GroupFormat) -> Result<RowFormat> {
+        match format {
+            GroupFormat::Row(kind) if kind == self.own.kind() => Ok(self.own.clone()),
+            GroupFormat::Row(RowFormatKind::Packed) => Ok(RowFormat::packed(self.schema().clone())),
+            GroupFormat::Row(RowFormatKind::Json) => Ok(RowFormat::json(self.schema().clone())),
+            other => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a table of {} rows has no column groups in the format {other}", self.own.kind()),
+            )),
+        }
+    }
+
+    /// Refuses a layout that the table's files cannot have.
+    pub(crate) fn check(&self, layout: &Layout) -> Result<()> {
+        let top = &layout.level(0).groups[0];
+        if top.columns != *self.whole.columns() || top.format != GroupFormat::Row(self.own.kind()) {
+            return Err(Error::invalid(format!(
+                "level 0 of the layout must be the table's own rows: columns {}, {}",
+                self.whole.columns(),
+                self.own.kind()
+            )));
+        }
+        for level in layout.levels() {
+            if level.merge == Merge::TwoPhase {
+                return Err(Error::new(ErrorKind::Unsupported, "two-phase levels are not implemented yet"));
+            }
+            for group in &level.groups {
+                self.of(Some(&Arc::new(group.clone())))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The layout of a table that was given none.
+    pub(crate) fn plain_layout(&self) -> Layout {
+        Layout::rows(self.whole.columns(), GroupFormat::Row(self.own.kind()))
+    }
+}
+
+fn convert(reshape: &Reshape, row: Vec<u8>) -> Result<Vec<u8>> {
+    if reshape.is_copy() {
+        return Ok(row);
+    }
+    let mut out = Vec::with_capacity(row.len());
+    reshape.apply(&row, &mut RowScratch::default(), &mut out)?;
+    Ok(out)
+}
+
+/// The columns outside the primary key.
+fn value_columns(schema: &Schema) -> ColumnSet {
+    (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect()
+}
+
+/// The layout that a table's record in the manifest gives; `formats` of a typed table.
+pub(crate) fn recorded_layout(text: &str, formats: Option<&TableFormats>) -> Result<Layout> {
+    match formats {
+        None => Ok(Layout::rows(&ColumnSet::first(1), GroupFormat::Row(RowFormatKind::Raw))),
+        Some(formats) if text == PLAIN => Ok(formats.plain_layout()),
+        Some(formats) => {
+            let layout = Layout::parse(text, formats.whole.columns())
+                .map_err(|error| Error::corruption("a table's layout in the manifest").caused_by(error))?;
+            formats.check(&layout)?;
+            Ok(layout)
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Column merging: one row from the fragments of its column groups (LASER §4.2, the ColumnMergingIterator).
+//!
+//! Every group's runs are a complete history of the group's columns: a `Put`, `Delete` or range delete is in every group, a
+//! patch in those that it touches. With group-local compaction the fragments of one row lie at different depths, and their
+//! sequence numbers may differ where patches were folded. So:
+//!
+//! 1. Entries are visited newest first for every column, which is what visiting places youngest first does, and what
+//!    walking merged sources does.
+//! 2. A wanted column comes from the first fragment that has it: a `Put` has all columns of its group, a patch some.
+//! 3. Whether there is a row is what the first entry that is no patch says, in whichever group it lies.
+//! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
+//!    numbers any more, and its own copy of the range delete is gone.
+//! 5. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
+//!    column that is not settled, or if existence is not.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use mycelium_base::{ColumnSet, Error, Operation, Result, SequenceNumber, Trailer};
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join};
+
+/// How the fragments of one kind of source are read.
+#[derive(Debug)]
+struct Reading {
+    columns: ColumnSet,
+    /// To packed fragments of the wanted columns among them.
+    reshape: Reshape,
+    layout: Arc<PackedLayout>,
+}
+
+/// How rows of some columns are put together from sources of some formats: made once, shared by all reads. Thread-safe.
+#[derive(Debug)]
+pub struct MergePlan {
+    wanted: Arc<PackedLayout>,
+    columns: ColumnSet,
+    /// By kind of source.
+    readings: Vec<Reading>,
+}
+
+impl MergePlan {
+    /// For rows of the columns of `wanted`, a packed format, from sources of these formats. A source's *kind* is its format's
+    /// index here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if `wanted` is not packed.
+    pub fn new(wanted: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Self> {
+        let layout = wanted.packed_layout().ok_or_else(|| Error::invalid("rows are put together packed"))?;
+        let reading = |source: &FragmentFormat| {
+            let columns = source.columns().intersection(wanted.columns());
+            let part = FragmentFormat::packed(layout.schema().clone(), columns);
+            let layout = part.rows().layout().clone();
+            Ok(Reading { columns: source.columns().clone(), reshape: source.reshape(&part)?, layout })
+        };
+        let readings = sources.iter().map(reading).collect::<Result<_>>()?;
+        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), readings })
+    }
+
+    /// The columns wanted.
+    pub fn columns(&self) -> &ColumnSet {
+        &self.columns
+    }
+
+    /// The layout of the rows.
+    pub fn layout(&self) -> &Arc<PackedLayout> {
+        &self.wanted
+    }
+
+    /// Whether a `Put` from this kind of source, where it is the newest visible entry, is the row as it stands.
+    #[inline]
+    pub fn is_exact(&self, kind: usize) -> bool {
+        let reading = &self.readings[kind];
+        self.columns.is_empty() || (reading.reshape.is_copy() && reading.columns == self.columns)
+    }
+}
+
+/// Puts the wanted columns of one key's row together. Reused key by key; not shared between threads.
+#[derive(Debug)]
+pub struct ColumnMerge {
+    plan: Arc<MergePlan>,
+    /// Wanted columns without a value yet.
+    missing: ColumnSet,
+    exists: Option<bool>,
+    /// Range deletes that cover the key, by kind of source.
+    covers: Vec<(usize, SequenceNumber)>,
+    /// Kind of source and place in `bytes`, newest first.
+    fragments: Vec<(usize, Range<usize>)>,
+    bytes: Vec<u8>,
+    scratch: RowScratch,
+}
+
+impl ColumnMerge {
+    /// Nothing visited yet.
+    pub fn new(plan: Arc<MergePlan>) -> Self {
+        Self {
+            missing: plan.columns.clone(),
+            plan,
+            exists: None,
+            covers: Vec::new(),
+            fragments: Vec::new(),
+            bytes: Vec::new(),
+            scratch: RowScratch::default(),
+        }
+    }
+
+    /// How rows are put together.
+    pub fn plan(&self) -> &Arc<MergePlan> {
+        &self.plan
+    }
+
+    /// Forgets the row, for the next key.
+    pub fn reset(&mut self) {
+        self.missing.clone_from(&self.plan.columns);
+        self.exists = None;
+        self.covers.clear();
+        self.fragments.clear();
+        self.bytes.clear();
+    }
+
+    /// Whether entries from this kind of source can still matter.
+    pub fn needs(&self, source: usize) -> bool {
+        match self.exists {
+            Some(false) => false,
+            Some(true) => self.plan.readings[source].columns.overlaps(&self.missing),
+            None => true,
+        }
+    }
+
+    /// Whether nothing older can matter.
+    pub fn is_settled(&self) -> bool {
+        match self.exists {
+            Some(exists) => !exists || self.missing.is_empty(),
+            None => false,
+        }
+    }
+
+    /// Tells of a range delete in this kind of source, visible at the snapshot, that covers the key.
+    pub fn cover(&mut self, source: usize, sequence: SequenceNumber) {
+        self.covers.push((source, sequence));
+    }
+
+    /// Whether a range delete covers what this kind of source says at `sequence`.
+    #[inline]
+    fn is_dead(&self, source: usize, sequence: SequenceNumber) -> bool {
+        let columns = &self.plan.readings[source].columns;
+        self.covers.iter().any(|&(cover, newest)| {
+            sequence < newest && (cover == source || self.plan.readings[cover].columns.overlaps(columns))
+        })
+    }
+
+    /// Whether a range delete covers everything in older places, so that the search may end there.
+    pub fn is_covered(&self) -> bool {
+        !self.covers.is_empty() && self.exists.is_none()
+    }
+
+    /// Takes the next older visible entry from this kind of source. Breaks when nothing older from it can matter.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value.
+    pub fn visit(&mut self, source: usize, trailer: Trailer, value: &[u8]) -> Result<ControlFlow<()>> {
+        if !self.needs(source) {
+            return Ok(ControlFlow::Break(()));
+        }
+        if !self.covers.is_empty() && self.is_dead(source, trailer.sequence()) {
+            self.exists.get_or_insert(false);
+            return Ok(ControlFlow::Break(()));
+        }
+        match trailer.operation() {
+            Operation::Put => {
+                self.exists = Some(true);
+                if self.plan.readings[source].columns.overlaps(&self.missing) {
+                    self.take(source, value)?;
+                    self.missing = self.missing.difference(&self.plan.readings[source].columns);
+                }
+                Ok(ControlFlow::Break(()))
+            }
+            Operation::Delete | Operation::RangeDelete => {
+                self.exists.get_or_insert(false);
+                Ok(ControlFlow::Break(()))
+            }
+            Operation::Patch => {
+                if self.take(source, value)? {
+                    self.note_patched()?;
+                }
+                Ok(if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            }
+            Operation::Merge => Err(Error::corruption("a merge operand in a table with column groups")),
+        }
+    }
+
+    /// Keeps a fragment; `false` if it says nothing of the wanted columns.
+    fn take(&mut self, source: usize, value: &[u8]) -> Result<bool> {
+        let start = self.bytes.len();
+        let says_something = self.plan.readings[source].reshape.apply(value, &mut self.scratch, &mut self.bytes)?;
+        if says_something {
+            self.fragments.push((source, start..self.bytes.len()));
+        }
+        Ok(says_something)
+    }
+
+    /// The columns of the patch taken last are not missing any more.
+    fn note_patched(&mut self) -> Result<()> {
+        let Some((source, place)) = self.fragments.last() else { return Ok(()) };
+        let row = self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?;
+        let mut patched = ColumnSet::new();
+        for column in self.plan.readings[*source].columns.intersection(&self.missing).iter() {
+            if row.datum(column)?.is_some() {
+                patched.insert(column);
+            }
+        }
+        self.missing = self.missing.difference(&patched);
+        Ok(())
+    }
+
+    /// Appends the row's wanted columns, packed, to `out`; `false` if there is no row.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) if a column of a row was found nowhere.
+    pub fn finish(&self, out: &mut Vec<u8>) -> Result<bool> {
+        if self.exists != Some(true) {
+            return Ok(false);
+        }
+        if !self.missing.is_empty() {
+            return Err(Error::corruption(format!("the row lacks the columns {} in every column group", self.missing)));
+        }
+        if let [(source, place)] = self.fragments.as_slice()
+            && self.plan.readings[*source].layout.is_same(&self.plan.wanted)
+        {
+            out.extend_from_slice(&self.bytes[place.clone()]);
+            return Ok(true);
+        }
+        let mut rows: Vec<PackedRow<'_>> = Vec::with_capacity(self.fragments.len());
+        for (source, place) in &self.fragments {
+            rows.push(self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?);
+        }
+        join(&self.plan.wanted, &rows, out)?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,271 @@
+//! The rows that a snapshot sees, put together from the fragments of their column groups (LASER §4.2).
+//!
+//! Forwards, key by key:
+//! 1. Entries newer than the snapshot are passed over.
+//! 2. If the first visible entry is a `Put` of exactly the wanted columns, it is the row, and is handed out where it stands.
+//! 3. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled.
+//! 4. The key's other entries are passed over.
+//!
+//! Backwards the key is found first, and its entries then walked forwards: a seek or two per row.
+//!
+//! The merged sources must hold, of some column, the complete history: those of all column groups that overlap the wanted
+//! columns, or of the groups that hold any one column where no column is wanted.
+
+use std::sync::Arc;
+
+use mycelium_base::{Cursor, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+
+use crate::column_merge::ColumnMerge;
+use crate::merging::MergingCursor;
+
+/// Walks the rows of several column groups visible at a snapshot, within bounds; values are packed rows of the wanted
+/// columns.
+pub struct ColumnMergingCursor<C> {
+    input: MergingCursor<C>,
+    /// The kind of each source, as [`ColumnMerge`] counts them.
+    kinds: Vec<usize>,
+    merge: ColumnMerge,
+    snapshot: SequenceNumber,
+    /// With the kind of their source.
+    range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    /// Inclusive.
+    lower: Option<Vec<u8>>,
+    /// Exclusive.
+    upper: Option<Vec<u8>>,
+    standing: Standing,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Nowhere,
+    /// On a `Put` of the input.
+    OnInput,
+    /// On a row put together; the input has moved on to the next key or the end.
+    PastKey,
+    /// On a row put together; the input stands anywhere.
+    Elsewhere,
+}
+
+impl<C: Cursor> ColumnMergingCursor<C> {
+    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; `range_deletes` are those of all sources. Each is given
+    /// with its kind of source.
+    pub fn new(
+        sources: Vec<(C, usize)>,
+        merge: ColumnMerge,
+        snapshot: SequenceNumber,
+        mut range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+        lower: Option<Vec<u8>>,
+        upper: Option<Vec<u8>>,
+    ) -> Self {
+        range_deletes.retain(|(set, _)| !set.is_empty());
+        let (sources, kinds) = sources.into_iter().unzip();
+        Self {
+            input: MergingCursor::new(sources),
+            kinds,
+            merge,
+            snapshot,
+            range_deletes,
+            lower,
+            upper,
+            standing: Standing::Nowhere,
+            key: Vec::new(),
+            value: Vec::new(),
+        }
+    }
+
+    /// Whether the cursor stands on a row.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.standing != Standing::Nowhere
+    }
+
+    /// The row's key; the cursor must be valid.
+    #[inline]
+    pub fn key(&self) -> &[u8] {
+        if self.standing == Standing::OnInput { self.input.key() } else { &self.key }
+    }
+
+    /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted.
+    #[inline]
+    pub fn value(&self) -> &[u8] {
+        if self.standing == Standing::OnInput { self.input.value() } else { &self.value }
+    }
+
+    /// What the sources read and skipped.
+    pub fn add_counters(&self, counters: &mut ReadCounters) {
+        self.input.add_counters(counters);
+    }
+
+    /// To the first row.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        self.standing = Standing::Nowhere;
+        match &self.lower {
+            Some(lower) => self.input.seek(lower, Trailer::NEWEST)?,
+            None => self.input.seek_to_first()?,
+        }
+        self.settle_forward()
+    }
+
+    /// To the first row at or after `key`.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.standing = Standing::Nowhere;
+        let from = match &self.lower {
+            Some(lower) if key < lower.as_slice() => lower,
+            _ => key,
+        };
+        self.input.seek(from, Trailer::NEWEST)?;
+        self.settle_forward()
+    }
+
+    /// To the last row.
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.standing = Standing::Nowhere;
+        match &self.upper {
+            Some(upper) => self.input.seek_before(upper, Trailer::NEWEST)?,
+            None => self.input.seek_to_last()?,
+        }
+        self.settle_backward()
+    }
+
+    /// To the last row at or before `key`.
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.standing = Standing::Nowhere;
+        match &self.upper {
+            Some(upper) if upper.as_slice() <= key => self.input.seek_before(upper, Trailer::NEWEST)?,
+            _ => {
+                // The successor of `key` in byte order is `key` with a NUL appended.
+                let mut after = Vec::with_capacity(key.len() + 1);
+                after.extend_from_slice(key);
+                after.push(0);
+                self.input.seek_before(&after, Trailer::NEWEST)?;
+            }
+        }
+        self.settle_backward()
+    }
+
+    /// To the next row; must be valid.
+    #[inline]
+    #[expect(clippy::should_implement_trait, reason = "rows are lent, which `Iterator` cannot express")]
+    pub fn next(&mut self) -> Result<()> {
+        match std::mem::replace(&mut self.standing, Standing::Nowhere) {
+            Standing::OnInput => self.pass_key()?,
+            Standing::PastKey | Standing::Nowhere => {}
+            Standing::Elsewhere => {
+                self.input.seek(&self.key, Trailer::OLDEST)?;
+                while self.input.valid() && self.input.key() == self.key {
+                    self.input.next()?;
+                }
+            }
+        }
+        self.settle_forward()
+    }
+
+    /// To the previous row; must be valid.
+    pub fn prev(&mut self) -> Result<()> {
+        if self.standing == Standing::OnInput {
+            self.key.clear();
+            self.key.extend_from_slice(self.input.key());
+        }
+        self.standing = Standing::Nowhere;
+        self.input.seek_before(&self.key, Trailer::NEWEST)?;
+        self.settle_backward()
+    }
+
+    /// Tells the merge of the range deletes at the snapshot that cover the input's key.
+    #[inline]
+    fn cover(&mut self) {
+        for (set, kind) in &self.range_deletes {
+            if let Some(sequence) = set.covering(self.input.key(), self.snapshot) {
+                self.merge.cover(*kind, sequence);
+            }
+        }
+    }
+
+    /// Passes over the rest of the input's current key.
+    #[inline]
+    fn pass_key(&mut self) -> Result<()> {
+        loop {
+            self.input.next()?;
+            if !self.input.valid() || !self.input.same_key_as_previous() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The input stands on the first entry of a key (or the end): goes to the first row from there.
+    #[inline]
+    fn settle_forward(&mut self) -> Result<()> {
+        while self.input.valid() {
+            if let Some(upper) = &self.upper
+                && self.input.key() >= upper.as_slice()
+            {
+                return Ok(());
+            }
+            let trailer = self.input.trailer();
+            if trailer.sequence() > self.snapshot {
+                self.input.next()?;
+                continue;
+            }
+            if self.range_deletes.is_empty()
+                && trailer.operation() == Operation::Put
+                && self.merge.plan().is_exact(self.kinds[self.input.source()])
+            {
+                self.standing = Standing::OnInput;
+                return Ok(());
+            }
+            if self.build()? {
+                self.standing = Standing::PastKey;
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together and leaves
+    /// the input on the next key.
+    fn build(&mut self) -> Result<bool> {
+        self.key.clear();
+        self.key.extend_from_slice(self.input.key());
+        self.value.clear();
+        self.merge.reset();
+        self.cover();
+        loop {
+            let trailer = self.input.trailer();
+            if trailer.sequence() <= self.snapshot {
+                let kind = self.kinds[self.input.source()];
+                // Sources break one by one; the merge passes over what it does not need.
+                let _ = self.merge.visit(kind, trailer, self.input.value())?;
+                if self.merge.is_settled() {
+                    self.pass_key()?;
+                    break;
+                }
+            }
+            self.input.next()?;
+            if !self.input.valid() || !self.input.same_key_as_previous() {
+                break;
+            }
+        }
+        self.merge.finish(&mut self.value)
+    }
+
+    /// The input stands on the oldest entry of a key (or before the start): goes to the last row from there backwards.
+    fn settle_backward(&mut self) -> Result<()> {
+        while self.input.valid() {
+            if let Some(lower) = &self.lower
+                && self.input.key() < lower.as_slice()
+            {
+                return Ok(());
+            }
+            let key = self.input.key().to_vec();
+            self.input.seek(&key, Trailer::NEWEST)?;
+            if self.build()? {
+                self.standing = Standing::Elsewhere;
+                return Ok(());
+            }
+            self.input.seek_before(&key, Trailer::NEWEST)?;
+        }
+        Ok(())
+    }
+}

@@ -4,7 +4,8 @@
 //!    in the calling thread. In `Background::Manual` that is the only way they run.
 //! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
 //!    a single thread it does everything); the others compact.
-//! 3. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
+//! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
+//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
 //!    meanwhile writers that need it get the error. Any other failure latches the database read-only.
 
 use std::sync::Arc;
@@ -142,6 +143,7 @@ impl Inner {
             while self.step_or_wait()? {}
             return Ok(());
         }
+        let _impatience = self.be_impatient();
         loop {
             self.check_writable()?;
             self.check_background_space()?;
@@ -174,6 +176,8 @@ impl Inner {
                 Ok(false) => false,
                 Err(error) => error.kind() == ErrorKind::NoSpace,
             };
+            let pace = inner.core.lock().pace;
+            let patient_until = inner.patient_until(pace);
             let mut changes = inner.signals.changes.lock();
             if inner.signals.shutdown.load(Ordering::Acquire) {
                 return;
@@ -181,7 +185,10 @@ impl Inner {
             if full {
                 inner.signals.changed.wait_for(&mut changes, FULL_DISK_PAUSE);
             } else if *changes == seen {
-                inner.signals.changed.wait(&mut changes);
+                match patient_until {
+                    Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
+                    None => inner.signals.changed.wait(&mut changes),
+                }
             }
             seen = *changes;
         }

@@ -27,6 +27,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Background, Policy, TableOptions, for_level};
+use crate::patience::can_wait;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
@@ -88,14 +89,16 @@ impl Inner {
         core.tables.values().any(|table| pick(&core, table).is_some())
     }
 
-    /// Runs the most urgent compaction, if there is one.
+    /// Runs the most urgent compaction, if there is one that need not wait (patience.rs).
     pub(crate) fn compact_one(&self) -> Result<bool> {
         let taken = {
             let mut core = self.core.lock();
+            let is_patient = self.patient_until(core.pace).is_some();
             let best = core
                 .tables
                 .values()
                 .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
+                .filter(|(plan, _)| !(is_patient && can_wait(plan)))
                 .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score));
             let Some((plan, table)) = best else { return Ok(false) };
             take(&mut core, plan, table)

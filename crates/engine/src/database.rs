@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) removal: Mutex<()>,
     pub(crate) counters: Counters,
     pub(crate) signals: Signals,
+    /// Callers that wait for the background to come to rest.
+    pub(crate) impatient: AtomicUsize,
     pub(crate) limiter: RateLimiter,
     pub(crate) background_space: Mutex<Option<Error>>,
     failed: AtomicBool,
@@ -89,6 +91,7 @@ impl Inner {
             removal: Mutex::new(()),
             counters: Counters::default(),
             signals: Signals::default(),
+            impatient: AtomicUsize::new(0),
             background_space: Mutex::new(None),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),

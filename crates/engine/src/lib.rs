@@ -18,6 +18,7 @@ mod install;
 mod iterator;
 mod metrics;
 mod options;
+mod patience;
 mod read;
 mod recover;
 mod snapshot;

@@ -212,14 +212,3 @@ impl<'a> Operations<'a> {
         Ok(Some((TableId(table), EntryRef { key, trailer, value })))
     }
 }
-
-/// Decodes a log record to its end: the number of its operations and of the bytes of their keys and values. For fuzzing.
-#[doc(hidden)]
-pub fn decode_log_record(payload: &[u8]) -> Result<(u32, usize)> {
-    let (_, count, mut operations) = Operations::of_record(payload)?;
-    let mut bytes = 0;
-    while let Some((_, entry)) = operations.next()? {
-        bytes += entry.key.len() + entry.value.len();
-    }
-    Ok((count, bytes))
-}

@@ -30,8 +30,6 @@ mod verify;
 mod write;
 
 pub use batch::WriteBatch;
-#[doc(hidden)]
-pub use batch::decode_log_record;
 pub use checkpoint::CheckpointSummary;
 pub use database::Database;
 pub use ingest::IngestSummary;

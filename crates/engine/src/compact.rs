@@ -27,6 +27,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Background, Policy, TableOptions, for_level};
+use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
@@ -76,7 +77,7 @@ impl JobContext for CompactionContext<'_, '_, '_> {
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
         self.inner.check_writable()?;
-        self.inner.limit_rate(bytes);
+        self.inner.limit_rate(WritePriority::Compaction, bytes);
         Ok(())
     }
 }

@@ -10,12 +10,13 @@ use mycelium_manifest::{FileMeta, KeyRange, Manifest, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
-use crate::background::{RateLimiter, Signals, Threads};
+use crate::background::{Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, TableOptions};
+use crate::rate_limit::RateLimiter;
 use crate::snapshot::{Snapshot, SnapshotRegistry};
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};

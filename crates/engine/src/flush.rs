@@ -22,6 +22,7 @@ use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::options::{TableOptions, for_level};
+use crate::rate_limit::WritePriority;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
@@ -116,7 +117,7 @@ impl JobContext for FlushContext<'_, '_> {
     }
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
-        self.files.inner.limit_rate(bytes);
+        self.files.inner.limit_rate(WritePriority::Flush, bytes);
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ mod install;
 mod iterator;
 mod metrics;
 mod options;
+mod rate_limit;
 mod read;
 mod recover;
 mod snapshot;

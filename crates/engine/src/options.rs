@@ -54,7 +54,8 @@ pub struct Options {
     pub background: Background,
     /// What recovery does about a torn log. Default: tolerate a torn tail.
     pub recovery: RecoveryMode,
-    /// Bytes a second that flushes and compactions may write; `None` is unlimited. Default: `None`.
+    /// Bytes a second that flushes, compactions and bulk loads together may write, flushes first; `None` is unlimited.
+    /// Default: `None`.
     pub rate_limit_bytes_per_second: Option<u64>,
     /// Level-0 runs of a table at which writers are slowed. Default: 20.
     pub slowdown_level0_runs: usize,

@@ -18,7 +18,8 @@ use crate::metrics::Counters;
 use crate::options::{Durability, Options, TableOptions};
 use crate::rate_limit::RateLimiter;
 use crate::snapshot::{Snapshot, SnapshotRegistry};
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::stall::WriteStalls;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::{Table, TableDefinition, TableShared};
 use crate::tree::{Graveyard, OpenFile, Tree};
@@ -39,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
     pub(crate) visible: AtomicU64,
-    pub(crate) throttle: AtomicU8,
+    pub(crate) stalls: WriteStalls,
     /// Bytes of memory of generations waiting for their flush.
     pub(crate) sealed_bytes: AtomicUsize,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -77,6 +78,7 @@ impl Inner {
             directory: parts.directory,
             disk: options.disk.clone(),
             limiter: RateLimiter::new(options.rate_limit_bytes_per_second),
+            stalls: WriteStalls::new(&options),
             options,
             cache: parts.cache,
             commits: parts.commits,
@@ -84,7 +86,6 @@ impl Inner {
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
-            throttle: AtomicU8::new(0),
             sealed_bytes: AtomicUsize::new(0),
             graveyard: parts.graveyard,
             removal: Mutex::new(()),

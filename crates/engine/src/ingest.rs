@@ -222,7 +222,7 @@ impl Inner {
         let mut writer = self.commits.writer.lock();
         self.check_writable()?;
         table.check_alive()?;
-        self.make_room(&mut writer)?;
+        self.make_room(&mut writer, 0)?;
         self.clear_overlapping_memtables(table, files, &mut writer)?;
         self.sync_locked(&mut writer)?;
         if writer.last_sequence >= MAX_SEQUENCE_NUMBER {

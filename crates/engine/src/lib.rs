@@ -22,6 +22,7 @@ mod rate_limit;
 mod read;
 mod recover;
 mod snapshot;
+mod stall;
 mod sync;
 mod table;
 mod transaction;

@@ -7,8 +7,8 @@
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new log
-//!    segment begins; a writer waits while active and sealed generations together exceed the budget, or a table has too
-//!    many level-0 runs or too much compaction debt.
+//!    segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed or
+//!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
 //!
 //! Failures: a record that cannot be handed over is taken back and its writers get the error; nothing of it is visible.
 //! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
@@ -16,7 +16,7 @@
 //! generation flushed, so that no later write can survive a crash that they do not.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mycelium_base::{
     EntryRef, Error, ErrorKind, FileKind, FileNumber, Operation, RangeDelete, Result, SequenceNumber, TableId,
@@ -130,36 +130,6 @@ impl CommitQueue {
     }
 }
 
-/// How writers are held back, decided when versions change.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub(crate) enum Throttle {
-    None = 0,
-    SlowedByLevel0 = 1,
-    SlowedByDebt = 2,
-    StoppedByLevel0 = 3,
-    StoppedByDebt = 4,
-}
-
-impl Throttle {
-    fn from_u8(code: u8) -> Self {
-        match code {
-            1 => Self::SlowedByLevel0,
-            2 => Self::SlowedByDebt,
-            3 => Self::StoppedByLevel0,
-            4 => Self::StoppedByDebt,
-            _ => Self::None,
-        }
-    }
-
-    fn cause(self) -> StallCause {
-        match self {
-            Self::SlowedByDebt | Self::StoppedByDebt => StallCause::Debt,
-            _ => StallCause::Level0Runs,
-        }
-    }
-}
-
 impl Inner {
     /// Commits a batch. Its operations get consecutive sequence numbers, of which the last is returned.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
@@ -240,7 +210,7 @@ impl Inner {
         mut done: impl FnMut(usize, SequenceNumber),
     ) -> Result<()> {
         self.check_writable()?;
-        self.make_room(writer)?;
+        self.make_room(writer, group.iter().map(|pending| pending.body.len() as u64).sum())?;
         let total: u64 = group.iter().map(|pending| u64::from(pending.count)).sum();
         if total > mycelium_base::MAX_SEQUENCE_NUMBER - writer.last_sequence {
             return Err(Error::invalid("the sequence numbers of the database are used up"));
@@ -333,12 +303,11 @@ impl Inner {
         self.sync_logs(writer).inspect_err(|error| self.latch(error))
     }
 
-    /// Waits, seals and slows as the memory budget and the levels demand.
+    /// Waits, seals and slows as the memory budget and the levels demand, before `bytes` are written.
     #[inline]
-    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
-        let throttle = Throttle::from_u8(self.throttle.load(Ordering::Relaxed));
-        if throttle != Throttle::None {
-            self.hold_back(writer)?;
+    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, bytes: u64) -> Result<()> {
+        if self.stalls.hold_writers_back() {
+            self.hold_back(bytes)?;
         }
         let budget = self.options.memory_budget;
         let taken = writer.generation_bytes + self.sealed_bytes.load(Ordering::Relaxed);
@@ -370,55 +339,6 @@ impl Inner {
         let result = self.wait_until(|inner| inner.core.lock().generations.is_empty());
         self.end_stall(stall);
         result
-    }
-
-    /// Slows or stops the writer until compaction has caught up.
-    #[cold]
-    fn hold_back(&self, _writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
-        let throttle = Throttle::from_u8(self.throttle.load(Ordering::Acquire));
-        match throttle {
-            Throttle::None => Ok(()),
-            Throttle::SlowedByLevel0 | Throttle::SlowedByDebt => {
-                let stall = self.begin_stall(throttle.cause(), false);
-                if self.options.background == Background::Manual {
-                    self.step()?;
-                } else {
-                    self.wait_for_progress(SLOWDOWN_STEP);
-                }
-                self.end_stall(stall);
-                Ok(())
-            }
-            Throttle::StoppedByLevel0 | Throttle::StoppedByDebt => {
-                let stall = self.begin_stall(throttle.cause(), true);
-                let result = self.wait_until(|inner| {
-                    let now = Throttle::from_u8(inner.throttle.load(Ordering::Acquire));
-                    !matches!(now, Throttle::StoppedByLevel0 | Throttle::StoppedByDebt)
-                });
-                self.end_stall(stall);
-                result
-            }
-        }
-    }
-
-    fn begin_stall(&self, cause: StallCause, stopped: bool) -> (Instant, bool) {
-        if stopped {
-            self.emit(|| Event::StallBegin { cause, stopped });
-        }
-        (Instant::now(), stopped)
-    }
-
-    fn end_stall(&self, (since, stopped): (Instant, bool)) {
-        let elapsed = since.elapsed();
-        let (count, nanoseconds) = if stopped {
-            (&self.counters.stops, &self.counters.stop_nanoseconds)
-        } else {
-            (&self.counters.slowdowns, &self.counters.slowdown_nanoseconds)
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        nanoseconds.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
-        if stopped {
-            self.emit(|| Event::StallEnd { seconds: elapsed.as_secs_f64() });
-        }
     }
 
     /// Waits for background work until `ready`; in manual mode does that work.
@@ -485,6 +405,3 @@ impl Inner {
 fn generation_limit(memory_budget: usize) -> usize {
     memory_budget / 5 * 4
 }
-
-/// The pause of one slowed write: 1 ms, as long as a page of compaction takes.
-const SLOWDOWN_STEP: Duration = Duration::from_millis(1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
-use mycelium_manifest::{FileMeta, KeyRange, Manifest, TableRecord, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Manifest, ManifestState, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) commits: CommitQueue,
     /// `None` in a database opened read-only.
     manifest: Option<Mutex<Manifest>>,
+    /// What the manifest said when the database was opened read-only; `None` in any other.
+    pub(crate) opened_state: Option<ManifestState>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
@@ -63,6 +65,7 @@ pub(crate) struct Recovered {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) commits: CommitQueue,
     pub(crate) manifest: Option<Manifest>,
+    pub(crate) opened_state: Option<ManifestState>,
     pub(crate) core: Core,
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -83,6 +86,7 @@ impl Inner {
             cache: parts.cache,
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
+            opened_state: parts.opened_state,
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -121,6 +125,14 @@ impl Inner {
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) || self.options.read_only {
+            return Err(self.refusal());
+        }
+        Ok(())
+    }
+
+    /// Fails if the database was latched or closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) {
             return Err(self.refusal());
         }
         Ok(())

@@ -104,6 +104,10 @@ impl WriteBatch {
         &self.body
     }
 
+    pub(crate) fn into_body(self) -> Vec<u8> {
+        self.body
+    }
+
     #[inline]
     fn add(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> &mut Self {
         let database = table.database_identity();

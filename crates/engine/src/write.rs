@@ -2,7 +2,9 @@
 //!
 //! 1. A writer that finds the commit lock free commits its own batch.
 //! 2. One that does not leaves a copy of its batch in the queue and waits for the lock. Whoever gets it next, the leader,
-//!    commits all batches queued by then as one group; the others find theirs done.
+//!    commits all batches queued by then as one group; the others find theirs done. A transaction's batch brings its
+//!    [`Precondition`]: the leader checks it against everything committed and against the batches before it in the group.
+//!    A batch whose precondition does not hold is left out, and its writer told.
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
@@ -112,7 +114,59 @@ struct Waiting {
     body: Vec<u8>,
     count: u32,
     durability: Durability,
+    precondition: Option<Arc<dyn Precondition>>,
     outcome: Mutex<Option<Result<SequenceNumber>>>,
+}
+
+impl Waiting {
+    fn new(body: Vec<u8>, count: u32, durability: Durability, precondition: Option<Arc<dyn Precondition>>) -> Self {
+        Self { body, count, durability, precondition, outcome: Mutex::new(None) }
+    }
+}
+
+/// What must hold when a batch is committed, or it must not be: a transaction's validation. It is asked with the commit
+/// lock held, by any thread.
+pub(crate) trait Precondition: Send + Sync {
+    /// Whether all that was committed, up to this sequence number, leaves it standing.
+    fn check(&self, last: SequenceNumber) -> Result<()>;
+    /// Whether an operation that is about to be committed, before the batch and together with it, does.
+    fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()>;
+}
+
+/// A precondition is compared with at most about so many operations of its own group, one by one. Where more stand before
+/// it, they are committed as a group of their own, and looked up in the memtables then.
+const MOST_COMPARED: u32 = 4096;
+
+/// How many of the batches, from the first on, make the next group, and those of them whose precondition holds; the others
+/// are told.
+fn form_group(last: SequenceNumber, waiting: &[Arc<Waiting>]) -> (usize, Vec<&Waiting>) {
+    let (mut group, mut operations) = (Vec::new(), 0_u32);
+    for (i, next) in waiting.iter().enumerate() {
+        if let Some(precondition) = &next.precondition {
+            if operations > MOST_COMPARED {
+                return (i, group);
+            }
+            if let Err(error) = check_precondition(&**precondition, last, &group) {
+                *next.outcome.lock() = Some(Err(error));
+                continue;
+            }
+        }
+        operations = operations.saturating_add(next.count);
+        group.push(&**next);
+    }
+    (waiting.len(), group)
+}
+
+/// Checks a precondition after everything up to `last` and the batches of its group before it.
+fn check_precondition(precondition: &dyn Precondition, last: SequenceNumber, before: &[&Waiting]) -> Result<()> {
+    precondition.check(last)?;
+    for earlier in before {
+        let mut operations = Operations::new(&earlier.body, 0, earlier.count);
+        while let Some((table, entry)) = operations.next()? {
+            precondition.check_operation(table, entry)?;
+        }
+    }
+    Ok(())
 }
 
 /// A batch about to be committed.
@@ -128,6 +182,12 @@ impl CommitQueue {
     pub(crate) fn new(writer: Writer) -> Self {
         Self { writer: Mutex::new(writer), waiting: Mutex::new(Vec::new()) }
     }
+
+    /// The number of batches that wait for the commit lock.
+    #[cfg(test)]
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.lock().len()
+    }
 }
 
 impl Inner {
@@ -137,17 +197,19 @@ impl Inner {
         self.commit(batch.body(), batch.len() as u32, durability)
     }
 
-    /// Commits a batch that was checked; the commit lock is held already.
-    pub(crate) fn commit_locked(
+    /// Commits a batch that was checked, if the precondition holds when its turn comes.
+    pub(crate) fn write_if(
         &self,
-        writer: &mut MutexGuard<'_, Writer>,
-        batch: &WriteBatch,
+        precondition: Arc<dyn Precondition>,
+        batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        let mut last = 0;
-        let pending = Pending { body: batch.body(), count: batch.len() as u32, durability };
-        self.commit_group(writer, &[pending], |_, n| last = n)?;
-        Ok(last)
+        let count = batch.len() as u32;
+        let Some(mut writer) = self.commits.writer.try_lock() else {
+            return self.commit_in_group(Waiting::new(batch.into_body(), count, durability, Some(precondition)));
+        };
+        precondition.check(writer.last_sequence)?;
+        self.commit_alone(&mut writer, Pending { body: batch.body(), count, durability })
     }
 
     /// Commits one operation without building a batch.
@@ -169,35 +231,48 @@ impl Inner {
     }
 
     fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        if let Some(mut writer) = self.commits.writer.try_lock() {
-            let mut last = 0;
-            let result = self.commit_group(&mut writer, &[Pending { body, count, durability }], |_, n| last = n);
-            return result.map(|()| last);
+        match self.commits.writer.try_lock() {
+            Some(mut writer) => self.commit_alone(&mut writer, Pending { body, count, durability }),
+            None => self.commit_in_group(Waiting::new(body.to_vec(), count, durability, None)),
         }
-        self.commit_as_follower_or_leader(body, count, durability)
     }
 
-    fn commit_as_follower_or_leader(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        let own = Arc::new(Waiting { body: body.to_vec(), count, durability, outcome: Mutex::new(None) });
+    fn commit_alone(&self, writer: &mut MutexGuard<'_, Writer>, pending: Pending<'_>) -> Result<SequenceNumber> {
+        let mut last = 0;
+        self.commit_group(writer, &[pending], |_, n| last = n)?;
+        Ok(last)
+    }
+
+    /// Queues a batch, and commits all that are queued unless another thread does first.
+    fn commit_in_group(&self, own: Waiting) -> Result<SequenceNumber> {
+        let own = Arc::new(own);
         self.commits.waiting.lock().push(own.clone());
         let mut writer = self.commits.writer.lock();
         if let Some(outcome) = own.outcome.lock().take() {
             return outcome;
         }
-        let group = std::mem::take(&mut *self.commits.waiting.lock());
-        self.commit_waiting(&mut writer, &group);
+        let waiting = std::mem::take(&mut *self.commits.waiting.lock());
+        self.commit_waiting(&mut writer, &waiting);
         drop(writer);
         let outcome = own.outcome.lock().take();
         outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the write was not taken up")))
     }
 
-    fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, group: &[Arc<Waiting>]) {
-        let pending: Vec<Pending<'_>> =
-            group.iter().map(|w| Pending { body: &w.body, count: w.count, durability: w.durability }).collect();
-        let result = self.commit_group(writer, &pending, |i, last| *group[i].outcome.lock() = Some(Ok(last)));
-        if let Err(error) = result {
-            for waiting in group {
-                *waiting.outcome.lock() = Some(Err(error.duplicate()));
+    /// Commits all of them, as a rule as one group.
+    fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, mut waiting: &[Arc<Waiting>]) {
+        while !waiting.is_empty() {
+            let (taken, group) = form_group(writer.last_sequence, waiting);
+            waiting = &waiting[taken..];
+            if group.is_empty() {
+                continue;
+            }
+            let pending: Vec<Pending<'_>> =
+                group.iter().map(|w| Pending { body: &w.body, count: w.count, durability: w.durability }).collect();
+            let result = self.commit_group(writer, &pending, |i, last| *group[i].outcome.lock() = Some(Ok(last)));
+            if let Err(error) = result {
+                for member in group {
+                    *member.outcome.lock() = Some(Err(error.duplicate()));
+                }
             }
         }
     }

@@ -197,6 +197,8 @@ impl Inner {
         writer.log()?.sync()
     }
 
+    /// Durable at once, and so must be everything committed before it: a crash may not keep the later and lose the
+    /// earlier. The log is synced first.
     fn create_table(self: &Arc<Self>, name: &str, definition: TableDefinition) -> Result<Table> {
         self.check_writable()?;
         if name.is_empty() || name.len() > 255 || name.contains(['/', '\0', '\n']) {
@@ -204,10 +206,11 @@ impl Inner {
         }
         definition.options.check()?;
         let mut writer = self.commits.writer.lock();
-        let mut manifest = self.manifest()?;
         if self.core.lock().table_named(name).is_some() {
             return Err(Error::invalid(format!("table {name} exists")));
         }
+        self.sync_locked(&mut writer)?;
+        let mut manifest = self.manifest()?;
         let id = TableId(manifest.state().next_table_id);
         let record =
             TableRecord { id, name: name.into(), definition: definition.encode(), layout: "row(packed)".into() };
@@ -223,14 +226,16 @@ impl Inner {
         Ok(Table { shared, database: self.clone() })
     }
 
+    /// As [`Inner::create_table`]: rows that were copied to another table must not be lost in both.
     fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         let mut writer = self.commits.writer.lock();
-        let mut manifest = self.manifest()?;
         let table = self.core.lock().table_named(name).cloned();
         let Some(table) = table else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
         };
+        self.sync_locked(&mut writer)?;
+        let mut manifest = self.manifest()?;
         let mut edit = VersionEdit::default();
         edit.dropped_tables.push(table.id);
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
@@ -372,7 +377,8 @@ impl Database {
         self.inner.core.lock().tables.values().map(|table| table.name.clone()).collect()
     }
 
-    /// Drops a table and all its rows. Durable when it returns; iterators already open go on.
+    /// Drops a table and all its rows. Durable when it returns, as is everything committed before; iterators already open go
+    /// on.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.inner.drop_table(name)
     }

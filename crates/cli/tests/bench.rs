@@ -43,7 +43,8 @@ fn every_workload_runs_and_is_reported() {
     for scenario in scenarios {
         for run in scenario["runs"].as_array().unwrap() {
             assert_eq!(run["failure"], Value::Null);
-            for phase in run["groups"].as_array().unwrap().iter().flat_map(|group| group["phases"].as_array().unwrap()) {
+            for phase in run["groups"].as_array().unwrap().iter().flat_map(|group| group["phases"].as_array().unwrap())
+            {
                 let name = phase["phase"].as_str().unwrap().to_owned();
                 assert!(phase["operations"].as_u64().unwrap() > 0, "{name}");
                 let rate = &scenario["figures"]["mycelium"][format!("{name}.rate")]["median"];

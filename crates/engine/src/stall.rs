@@ -132,8 +132,7 @@ impl WriteStalls {
         let part = |load: u64, slowdown: u64, stop: u64| {
             (load as f64 - slowdown as f64) / stop.saturating_sub(slowdown).max(1) as f64
         };
-        let runs =
-            part(load.level0_runs as u64, self.slowdown_level0_runs as u64, self.stop_level0_runs as u64);
+        let runs = part(load.level0_runs as u64, self.slowdown_level0_runs as u64, self.stop_level0_runs as u64);
         runs.max(part(load.debt_bytes, self.slowdown_debt_bytes, self.stop_debt_bytes()))
     }
 

@@ -57,12 +57,8 @@ fn slowed_writers_run_jobs_by_hand_and_wait_for_nothing() {
 fn stopped_writers_are_told_and_go_on_after_a_compaction() {
     let disk = MemoryDisk::new();
     let stops = Arc::new(Stops::default());
-    let options = Options {
-        slowdown_level0_runs: 3,
-        stop_level0_runs: 3,
-        listener: Some(stops.clone()),
-        ..small_options(&disk)
-    };
+    let options =
+        Options { slowdown_level0_runs: 3, stop_level0_runs: 3, listener: Some(stops.clone()), ..small_options(&disk) };
     let database = Database::open("/db", options).unwrap();
     // Three runs are too many for writers, and too few for a compaction: nothing that a writer can do frees it.
     let policy = Policy::Leveled(LeveledOptions { level0_trigger: 4, ..LeveledOptions::default() });

@@ -311,7 +311,8 @@ impl Store for EngineStore {
                 }
             }
         }
-        let answers = keys.iter().map(|(table, key)| transaction.get(self.table(*table)?, key)).collect::<Result<_>>()?;
+        let answers =
+            keys.iter().map(|(table, key)| transaction.get(self.table(*table)?, key)).collect::<Result<_>>()?;
         match commit {
             Some(wanted) => drop(transaction.commit(durability(wanted))?),
             None => transaction.rollback(),

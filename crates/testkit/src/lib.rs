@@ -30,8 +30,8 @@ pub use configurations::{Configuration, configurations};
 pub use driver::{Mismatch, check_history};
 pub use engine_store::EngineStore;
 pub use model::{
-    CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionStep, Write, WriteKind,
-    surviving_writes,
+    CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionStep, Write,
+    WriteKind, surviving_writes,
 };
 pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
 pub use scale::{Scale, grouped};

@@ -400,7 +400,8 @@ impl Model {
 
     fn state_after(&self, commits: usize) -> State {
         let snapshot = commits.checked_sub(1).map_or(0, |last| self.commits[last].last_sequence);
-        let rows = |table: &Table| table.scan(table.life_after(commits), &ScanRange::ALL, snapshot).into_iter().collect();
+        let rows =
+            |table: &Table| table.scan(table.life_after(commits), &ScanRange::ALL, snapshot).into_iter().collect();
         self.tables.iter().map(rows).collect()
     }
 
@@ -439,7 +440,8 @@ impl Life {
 
     /// Undoes the last write.
     fn take_back(&mut self, kind: &WriteKind) {
-        let (WriteKind::Put(key, _) | WriteKind::Patch(key, _) | WriteKind::Merge(key, _) | WriteKind::Delete(key)) = kind
+        let (WriteKind::Put(key, _) | WriteKind::Patch(key, _) | WriteKind::Merge(key, _) | WriteKind::Delete(key)) =
+            kind
         else {
             self.range_deletes.pop();
             return;
@@ -717,7 +719,10 @@ mod tests {
     #[test]
     fn a_dropped_table_is_empty_at_every_snapshot_and_whole_before_the_drop() {
         let mut model = model();
-        model.write(&[put("a", "1"), Write { table: 1, kind: WriteKind::Put(b"x".into(), b"1".into()) }], Durability::Os);
+        model.write(
+            &[put("a", "1"), Write { table: 1, kind: WriteKind::Put(b"x".into(), b"1".into()) }],
+            Durability::Os,
+        );
         let before = model.state_after(1);
         model.begin_drop(0);
         assert_eq!(model.state_after(1), before);

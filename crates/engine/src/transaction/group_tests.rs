@@ -279,8 +279,7 @@ fn prepare<'a>(setup: &'a Setup, script: &Script, tag: u8) -> Commit<'a> {
             Step::DeleteRange(from, to) => transaction.delete_range(table, &key(*from), &key(*to)).unwrap(),
             Step::Get(n) => drop(transaction.get(table, &key(*n)).unwrap()),
             Step::Scan(from, to) => {
-                let options =
-                    ReadOptions { lower: Some(key(*from)), upper: Some(key(*to)), ..ReadOptions::default() };
+                let options = ReadOptions { lower: Some(key(*from)), upper: Some(key(*to)), ..ReadOptions::default() };
                 let mut rows = transaction.iter(table, &options).unwrap();
                 rows.seek_to_first().unwrap();
                 while rows.valid() {

@@ -110,7 +110,10 @@ impl fmt::Display for Action {
             Self::Transact { steps, commit } => {
                 f.write_str("transact:")?;
                 steps.iter().try_for_each(|step| write!(f, " {step}"))?;
-                commit.map_or_else(|| f.write_str(" rollback"), |durability| write!(f, " commit {durability:?}"))
+                match commit {
+                    Some(durability) => write!(f, " commit {durability:?}"),
+                    None => f.write_str(" rollback"),
+                }
             }
             Self::Ingest { table, rows } => {
                 write!(f, "ingest table {table}:")?;

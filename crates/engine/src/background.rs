@@ -28,6 +28,19 @@ pub(crate) struct Signals {
     shutdown: AtomicBool,
 }
 
+impl Signals {
+    /// Waits until then, at most. After every change `is_over` is asked whether there is anything left to wait for.
+    pub(crate) fn pause(&self, until: Instant, is_over: impl Fn() -> bool) {
+        let mut changes = self.changes.lock();
+        while !is_over() && !self.changed.wait_until(&mut changes, until).timed_out() {}
+    }
+
+    /// Whether the background threads are to stop.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutdown.load(Ordering::Acquire)
+    }
+}
+
 /// What kinds of job a thread takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
@@ -168,7 +181,7 @@ impl Inner {
     fn run_thread(inner: &Self, role: Role) {
         let mut seen = 0;
         loop {
-            if inner.signals.shutdown.load(Ordering::Acquire) {
+            if inner.signals.is_shutting_down() {
                 return;
             }
             let full = match inner.run_job(role) {
@@ -179,7 +192,7 @@ impl Inner {
             let pace = inner.core.lock().pace;
             let patient_until = inner.patient_until(pace);
             let mut changes = inner.signals.changes.lock();
-            if inner.signals.shutdown.load(Ordering::Acquire) {
+            if inner.signals.is_shutting_down() {
                 return;
             }
             if full {
@@ -241,46 +254,5 @@ impl Drop for Threads {
         self.stop();
         // The error has nowhere to go: callers who care call `close`.
         drop(self.inner.close());
-    }
-}
-
-/// A token bucket over bytes: flushes and compactions together write at most so many a second.
-pub(crate) struct RateLimiter {
-    bytes_per_second: Option<u64>,
-    /// When the bytes admitted so far will have been paid for.
-    paid_until: Mutex<Option<Instant>>,
-}
-
-impl RateLimiter {
-    pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, paid_until: Mutex::new(None) }
-    }
-
-    /// How long to wait before `bytes` more may be written.
-    pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
-        let rate = self.bytes_per_second?;
-        let now = Instant::now();
-        let mut paid_until = self.paid_until.lock();
-        let start = paid_until.map_or(now, |until| until.max(now));
-        let end = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        *paid_until = Some(end);
-        (start > now).then(|| start - now)
-    }
-}
-
-impl Inner {
-    /// Waits as the rate limit demands before background work goes on; at once in manual mode.
-    pub(crate) fn limit_rate(&self, bytes: u64) {
-        let Some(pause) = self.limiter.admit(bytes) else { return };
-        if self.options.background == Background::Manual {
-            return;
-        }
-        let until = Instant::now() + pause;
-        let mut changes = self.signals.changes.lock();
-        while !self.signals.shutdown.load(Ordering::Acquire) {
-            if self.signals.changed.wait_until(&mut changes, until).timed_out() {
-                return;
-            }
-        }
     }
 }

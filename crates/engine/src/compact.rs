@@ -17,7 +17,7 @@ use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
 use mycelium_compaction::{
     CompactionPlan, CompactionPolicy, JobId, KeySample, LeveledPolicy, OlderFiles, TieredPolicy, subcompaction_cuts,
 };
-use mycelium_manifest::{FileMeta, KeyRange, Version, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, VersionEdit};
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{Compression, CursorOptions, LevelCursor};
 use mycelium_vfs::WritableFile;
@@ -28,11 +28,12 @@ use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Background, Policy, TableOptions, for_level};
 use crate::patience::can_wait;
+use crate::rate_limit::WritePriority;
+use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
 use crate::tree::Tree;
-use crate::write::Throttle;
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
 const READ_AHEAD: usize = 256 << 10;
@@ -77,7 +78,7 @@ impl JobContext for CompactionContext<'_, '_, '_> {
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
         self.inner.check_writable()?;
-        self.inner.limit_rate(bytes);
+        self.inner.limit_rate(WritePriority::Compaction, bytes);
         Ok(())
     }
 }
@@ -281,28 +282,11 @@ impl Inner {
 
     /// Decides how writers are held back, from the state of all tables.
     pub(crate) fn update_throttle(&self, core: &Core) {
-        let mut throttle = Throttle::None;
-        for table in core.tables.values() {
+        self.stalls.update(core.tables.values().map(|table| {
             let state = table.state.load();
-            throttle = throttle.max(self.throttle_of(table, &state.tree.version));
-        }
-        self.throttle.store(throttle as u8, Ordering::Release);
-    }
-
-    fn throttle_of(&self, table: &TableShared, version: &Version) -> Throttle {
-        let runs = version.level(0).runs.len();
-        let debt = table.policy.debt_bytes(version);
-        if runs >= self.options.stop_level0_runs {
-            Throttle::StoppedByLevel0
-        } else if debt >= self.options.slowdown_debt_bytes.saturating_mul(4) {
-            Throttle::StoppedByDebt
-        } else if runs >= self.options.slowdown_level0_runs {
-            Throttle::SlowedByLevel0
-        } else if debt >= self.options.slowdown_debt_bytes {
-            Throttle::SlowedByDebt
-        } else {
-            Throttle::None
-        }
+            let version = &state.tree.version;
+            Load { level0_runs: version.level(0).runs.len(), debt_bytes: table.policy.debt_bytes(version) }
+        }));
     }
 }
 

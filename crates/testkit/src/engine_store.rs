@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, Result};
 use mycelium_engine::{
-    Background, Database, LeveledOptions, Options, PickPriority, Policy, ReadOptions, Snapshot, Table, TableIterator,
-    TableOptions, TieredOptions, WriteBatch, verify_directory,
+    Background, Database, IsolationLevel, LeveledOptions, Options, PickPriority, Policy, ReadOptions, Snapshot, Table,
+    TableIterator, TableOptions, TieredOptions, Transaction, WriteBatch, verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
-use crate::model::{Direction, Durability, Move, ScanRange, State, Write, WriteKind};
+use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
 
@@ -64,17 +64,9 @@ impl EngineStore {
     /// Creates the tables that do not exist.
     pub fn create_tables(&mut self) -> Result<()> {
         for index in 0..self.kinds.len() {
-            let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
-            let opened = self.opened()?;
-            if opened.tables[index].is_some() {
-                continue;
+            if self.opened()?.tables[index].is_none() {
+                self.create_table(index)?;
             }
-            let name = table_name(index);
-            let table = match kind.schema() {
-                Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
-                None => opened.database.create_table(&name, options)?,
-            };
-            opened.tables[index] = Some(table);
         }
         Ok(())
     }
@@ -123,6 +115,17 @@ impl EngineStore {
         }
         self.opened = Some(Opened { database, tables });
         Ok(())
+    }
+
+    fn write_within(&self, transaction: &mut Transaction, write: &Write) -> Result<()> {
+        let table = self.table(write.table)?;
+        match &write.kind {
+            WriteKind::Put(key, value) => transaction.put(table, key, value),
+            WriteKind::Patch(key, patch) => transaction.patch(table, key, patch),
+            WriteKind::Delete(key) => transaction.delete(table, key),
+            WriteKind::Merge(key, operand) => transaction.merge(table, key, operand),
+            WriteKind::DeleteRange(start, end) => transaction.delete_range(table, start, end),
+        }
     }
 
     fn opened(&mut self) -> Result<&mut Opened> {
@@ -280,6 +283,63 @@ impl Store for EngineStore {
             };
         }
         self.database()?.write(&out, durability(wanted)).map(drop)
+    }
+
+    fn transact(
+        &mut self,
+        steps: &[TransactionStep],
+        keys: &[(usize, Vec<u8>)],
+        commit: Option<Durability>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut transaction = self.database()?.begin(IsolationLevel::Serializable);
+        let mut savepoints = Vec::new();
+        for step in steps {
+            match step {
+                TransactionStep::Write(write) => self.write_within(&mut transaction, write)?,
+                TransactionStep::Savepoint => savepoints.push(transaction.savepoint()),
+                TransactionStep::RollbackTo(index) => {
+                    if let Some(savepoint) = savepoints.get(*index) {
+                        transaction.rollback_to(*savepoint)?;
+                        savepoints.truncate(index + 1);
+                    }
+                }
+                TransactionStep::Release(index) => {
+                    if let Some(savepoint) = savepoints.get(*index) {
+                        transaction.release(*savepoint)?;
+                        savepoints.truncate(*index);
+                    }
+                }
+            }
+        }
+        let answers =
+            keys.iter().map(|(table, key)| transaction.get(self.table(*table)?, key)).collect::<Result<_>>()?;
+        match commit {
+            Some(wanted) => drop(transaction.commit(durability(wanted))?),
+            None => transaction.rollback(),
+        }
+        Ok(answers)
+    }
+
+    fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()> {
+        self.table(table)?.ingest(rows.iter().map(|(key, value)| Ok((key, value)))).map(drop)
+    }
+
+    fn drop_table(&mut self, table: usize) -> Result<()> {
+        let opened = self.opened()?;
+        opened.database.drop_table(&table_name(table))?;
+        opened.tables[table] = None;
+        Ok(())
+    }
+
+    fn create_table(&mut self, index: usize) -> Result<()> {
+        let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
+        let (opened, name) = (self.opened()?, table_name(index));
+        let table = match kind.schema() {
+            Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
+            None => opened.database.create_table(&name, options)?,
+        };
+        opened.tables[index] = Some(table);
+        Ok(())
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {

@@ -4,7 +4,8 @@
 //!    in the calling thread. In `Background::Manual` that is the only way they run.
 //! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
 //!    a single thread it does everything); the others compact.
-//! 3. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
+//! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
+//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
 //!    meanwhile writers that need it get the error. Any other failure latches the database read-only.
 
 use std::sync::Arc;
@@ -25,6 +26,19 @@ pub(crate) struct Signals {
     changes: Mutex<u64>,
     changed: Condvar,
     shutdown: AtomicBool,
+}
+
+impl Signals {
+    /// Waits until then, at most. After every change `is_over` is asked whether there is anything left to wait for.
+    pub(crate) fn pause(&self, until: Instant, is_over: impl Fn() -> bool) {
+        let mut changes = self.changes.lock();
+        while !is_over() && !self.changed.wait_until(&mut changes, until).timed_out() {}
+    }
+
+    /// Whether the background threads are to stop.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shutdown.load(Ordering::Acquire)
+    }
 }
 
 /// What kinds of job a thread takes.
@@ -142,6 +156,7 @@ impl Inner {
             while self.step_or_wait()? {}
             return Ok(());
         }
+        let _impatience = self.be_impatient();
         loop {
             self.check_writable()?;
             self.check_background_space()?;
@@ -166,7 +181,7 @@ impl Inner {
     fn run_thread(inner: &Self, role: Role) {
         let mut seen = 0;
         loop {
-            if inner.signals.shutdown.load(Ordering::Acquire) {
+            if inner.signals.is_shutting_down() {
                 return;
             }
             let full = match inner.run_job(role) {
@@ -174,14 +189,19 @@ impl Inner {
                 Ok(false) => false,
                 Err(error) => error.kind() == ErrorKind::NoSpace,
             };
+            let pace = inner.core.lock().pace;
+            let patient_until = inner.patient_until(pace);
             let mut changes = inner.signals.changes.lock();
-            if inner.signals.shutdown.load(Ordering::Acquire) {
+            if inner.signals.is_shutting_down() {
                 return;
             }
             if full {
                 inner.signals.changed.wait_for(&mut changes, FULL_DISK_PAUSE);
             } else if *changes == seen {
-                inner.signals.changed.wait(&mut changes);
+                match patient_until {
+                    Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
+                    None => inner.signals.changed.wait(&mut changes),
+                }
             }
             seen = *changes;
         }
@@ -234,46 +254,5 @@ impl Drop for Threads {
         self.stop();
         // The error has nowhere to go: callers who care call `close`.
         drop(self.inner.close());
-    }
-}
-
-/// A token bucket over bytes: flushes and compactions together write at most so many a second.
-pub(crate) struct RateLimiter {
-    bytes_per_second: Option<u64>,
-    /// When the bytes admitted so far will have been paid for.
-    paid_until: Mutex<Option<Instant>>,
-}
-
-impl RateLimiter {
-    pub(crate) fn new(bytes_per_second: Option<u64>) -> Self {
-        Self { bytes_per_second, paid_until: Mutex::new(None) }
-    }
-
-    /// How long to wait before `bytes` more may be written.
-    pub(crate) fn admit(&self, bytes: u64) -> Option<Duration> {
-        let rate = self.bytes_per_second?;
-        let now = Instant::now();
-        let mut paid_until = self.paid_until.lock();
-        let start = paid_until.map_or(now, |until| until.max(now));
-        let end = start + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        *paid_until = Some(end);
-        (start > now).then(|| start - now)
-    }
-}
-
-impl Inner {
-    /// Waits as the rate limit demands before background work goes on; at once in manual mode.
-    pub(crate) fn limit_rate(&self, bytes: u64) {
-        let Some(pause) = self.limiter.admit(bytes) else { return };
-        if self.options.background == Background::Manual {
-            return;
-        }
-        let until = Instant::now() + pause;
-        let mut changes = self.signals.changes.lock();
-        while !self.signals.shutdown.load(Ordering::Acquire) {
-            if self.signals.changed.wait_until(&mut changes, until).timed_out() {
-                return;
-            }
-        }
     }
 }

@@ -131,6 +131,10 @@ impl WriteBatch {
         &self.body
     }
 
+    pub(crate) fn into_body(self) -> Vec<u8> {
+        self.body
+    }
+
     #[inline]
     fn add(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> &mut Self {
         let database = table.database_identity();
@@ -242,15 +246,4 @@ impl<'a> Operations<'a> {
         self.left -= 1;
         Ok(Some((TableId(table), EntryRef { key, trailer, value })))
     }
-}
-
-/// Decodes a log record to its end: the number of its operations and of the bytes of their keys and values. For fuzzing.
-#[doc(hidden)]
-pub fn decode_log_record(payload: &[u8]) -> Result<(u32, usize)> {
-    let (_, count, mut operations) = Operations::of_record(payload)?;
-    let mut bytes = 0;
-    while let Some((_, entry)) = operations.next()? {
-        bytes += entry.key.len() + entry.value.len();
-    }
-    Ok((count, bytes))
 }

@@ -10,14 +10,24 @@
 //!
 //! There is no log in a checkpoint. Files pinned by step 1 are not removed from the source before the links are made, even
 //! if a compaction replaces them meanwhile; afterwards the links keep the bytes.
+//!
+//! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and the
+//! memtables that its log filled. Step 1 only notes them, and step 2 writes the memtables into the checkpoint's directory,
+//! as the level-0 files that a flush would have made of them. The source is not written to, and its log is not copied: a
+//! process that has the database open for writing may be appending to it. Nor can its files be pinned against such a
+//! process: one that it has removed since makes the checkpoint fail with [`mycelium_base::ErrorKind::NotFound`].
 
 use std::path::Path;
 use std::sync::Arc;
 
 use mycelium_base::{Error, FileKind, Result, SequenceNumber};
-use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
+use mycelium_manifest::{Manifest, ManifestOptions, ManifestState, RunPlace, VersionEdit};
+use mycelium_memtable::Memtable;
 
 use crate::database::{Database, Inner};
+use crate::flush::{OutputFiles, file_meta};
+use crate::sync::atomic::Ordering;
+use crate::table::TableShared;
 use crate::tree::Tree;
 
 /// What a checkpoint holds.
@@ -25,9 +35,9 @@ use crate::tree::Tree;
 pub struct CheckpointSummary {
     /// The newest sequence number in it: everything committed up to it is there, and nothing after.
     pub sequence: SequenceNumber,
-    /// SSTs linked.
+    /// SSTs.
     pub files: u64,
-    /// Their bytes, shared with the source until either side removes a file.
+    /// Their bytes. Those of linked files are shared with the source until either side removes a file.
     pub bytes: u64,
 }
 
@@ -35,11 +45,13 @@ impl Database {
     /// Makes a consistent copy of the database in `directory`, which can be opened like any other. It takes no space for
     /// SSTs at first: they are hard links, so `directory` must be on the same file system. Durable when it returns.
     ///
-    /// Writers wait for the flush of what was written since the call began; reads do not.
+    /// Writers wait for the flush of what was written since the call began; reads do not. A database opened read-only can
+    /// be copied too, as it was when it was opened; what its log held becomes files of the copy.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory. After any other
-    /// failure the files made so far are removed again.
+    /// failure the files made so far are removed again. Of a database opened read-only,
+    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Durability, Options, TableOptions};
@@ -63,18 +75,23 @@ impl Database {
 struct Moment {
     state: ManifestState,
     sequence: SequenceNumber,
+    /// What is in no file.
+    memtables: Vec<(Arc<TableShared>, Arc<Memtable>)>,
     _pins: Vec<Arc<Tree>>,
 }
 
 impl Inner {
     fn checkpoint(&self, directory: &Path) -> Result<CheckpointSummary> {
-        self.check_writable()?;
+        self.check_open()?;
         if self.disk.exists(directory)? && !self.disk.list(directory)?.is_empty() {
             return Err(
                 Error::invalid("a checkpoint needs a directory that does not exist or is empty").in_file(directory)
             );
         }
-        let moment = self.moment()?;
+        let moment = match &self.opened_state {
+            Some(state) => self.moment_as_opened(state),
+            None => self.moment()?,
+        };
         self.disk.create_directory(directory)?;
         let result = self.fill_checkpoint(directory, &moment);
         if result.is_err() {
@@ -94,7 +111,18 @@ impl Inner {
         let sequence = writer.last_sequence;
         let mut state = manifest.state().clone();
         state.last_sequence = state.last_sequence.max(sequence);
-        Ok(Moment { state, sequence, _pins: pins })
+        Ok(Moment { state, sequence, memtables: Vec::new(), _pins: pins })
+    }
+
+    /// The only state of a database opened read-only.
+    fn moment_as_opened(&self, state: &ManifestState) -> Moment {
+        let sequence = self.visible.load(Ordering::Acquire);
+        let tables: Vec<_> = self.core.lock().tables.values().cloned().collect();
+        let filled = tables.into_iter().map(|table| (table.clone(), table.state.load().active.clone()));
+        let memtables = filled.filter(|(_, memtable)| !memtable.is_empty()).collect();
+        let mut state = state.clone();
+        state.last_sequence = state.last_sequence.max(sequence);
+        Moment { state, sequence, memtables, _pins: Vec::new() }
     }
 
     fn fill_checkpoint(&self, directory: &Path, moment: &Moment) -> Result<CheckpointSummary> {
@@ -107,9 +135,19 @@ impl Inner {
                 summary.bytes += file.size;
             }
         }
+        let mut outputs = OutputFiles::within(self, directory);
+        let mut written = VersionEdit::default();
+        for (table, memtable) in &moment.memtables {
+            for (number, file) in &self.write_memtable(table, memtable, &mut outputs)?.files {
+                written.add_file(table.id, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
+                summary.files += 1;
+                summary.bytes += file.size;
+            }
+        }
         self.disk.sync_directory(directory)?;
-        let options = ManifestOptions::default();
-        Manifest::create_with(self.disk.clone(), directory, moment.state.clone(), options)?;
+        let state = moment.state.apply(&written)?;
+        Manifest::create_with(self.disk.clone(), directory, state, ManifestOptions::default())?;
+        outputs.keep();
         Ok(summary)
     }
 

@@ -17,7 +17,7 @@ use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, subcompaction_cuts};
 use mycelium_encoding::FragmentFormat;
-use mycelium_manifest::{FileMeta, KeyRange, Version, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::{Compression, CursorOptions, LevelCursor};
 use mycelium_vfs::WritableFile;
@@ -27,11 +27,13 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Background, TableOptions, for_level};
+use crate::patience::can_wait;
+use crate::rate_limit::WritePriority;
+use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
 use crate::tree::Tree;
-use crate::write::Throttle;
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
 const READ_AHEAD: usize = 256 << 10;
@@ -69,7 +71,7 @@ impl JobContext for CompactionContext<'_, '_, '_> {
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
         self.inner.check_writable()?;
-        self.inner.limit_rate(bytes);
+        self.inner.limit_rate(WritePriority::Compaction, bytes);
         Ok(())
     }
 }
@@ -81,14 +83,16 @@ impl Inner {
         core.tables.values().any(|table| pick(&core, table).is_some())
     }
 
-    /// Runs the most urgent compaction, if there is one.
+    /// Runs the most urgent compaction, if there is one that need not wait (patience.rs).
     pub(crate) fn compact_one(&self) -> Result<bool> {
         let taken = {
             let mut core = self.core.lock();
+            let is_patient = self.patient_until(core.pace).is_some();
             let best = core
                 .tables
                 .values()
                 .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
+                .filter(|(plan, _)| !(is_patient && can_wait(plan)))
                 .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score));
             let Some((plan, table)) = best else { return Ok(false) };
             take(&mut core, plan, table)
@@ -269,28 +273,12 @@ impl Inner {
 
     /// Decides how writers are held back, from the state of all tables.
     pub(crate) fn update_throttle(&self, core: &Core) {
-        let mut throttle = Throttle::None;
-        for table in core.tables.values() {
+        self.stalls.update(core.tables.values().map(|table| {
             let state = table.state.load();
-            throttle = throttle.max(self.throttle_of(table, &state.tree.version));
-        }
-        self.throttle.store(throttle as u8, Ordering::Release);
-    }
-
-    fn throttle_of(&self, table: &TableShared, version: &Version) -> Throttle {
-        let runs = version.level(0).runs.len();
-        let debt = table.shape.load().policy(version).debt_bytes(version);
-        if runs >= self.options.stop_level0_runs {
-            Throttle::StoppedByLevel0
-        } else if debt >= self.options.slowdown_debt_bytes.saturating_mul(4) {
-            Throttle::StoppedByDebt
-        } else if runs >= self.options.slowdown_level0_runs {
-            Throttle::SlowedByLevel0
-        } else if debt >= self.options.slowdown_debt_bytes {
-            Throttle::SlowedByDebt
-        } else {
-            Throttle::None
-        }
+            let version = &state.tree.version;
+            let debt_bytes = table.shape.load().policy(version).debt_bytes(version);
+            Load { level0_runs: version.level(0).runs.len(), debt_bytes }
+        }));
     }
 }
 

@@ -4,12 +4,14 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use mycelium_base::{FileNumber, TableId};
 use mycelium_compaction::BusyFiles;
 use mycelium_manifest::FileNumbers;
 use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
 
+use crate::patience::Pace;
 use crate::table::{TableShared, TableState};
 use crate::tree::Tree;
 use crate::write::{SealedLog, Writer};
@@ -31,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) flushing: bool,
     /// What running compactions hold.
     pub(crate) busy: BusyFiles,
+    pub(crate) pace: Pace,
     /// Bytes that the Bloom filters of all active memtables may take together.
     filter_bytes: usize,
 }
@@ -43,6 +46,7 @@ impl Core {
             generations: VecDeque::new(),
             flushing: false,
             busy: BusyFiles::new(),
+            pace: Pace::default(),
             filter_bytes,
         }
     }
@@ -83,6 +87,7 @@ impl Core {
             memtables.push((*id, state.active.clone()));
             table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone() }));
         }
+        self.pace.note_seal(Instant::now());
         self.generations.push_back(Arc::new(Generation { log, next_log, memtables }));
     }
 

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
-use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, TableRecord, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, ManifestState, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
-use crate::background::{RateLimiter, Signals, Threads};
+use crate::background::{Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
+use crate::rate_limit::RateLimiter;
 use crate::shape::{PLAIN, Shape, TableFormats};
 use crate::snapshot::{Snapshot, SnapshotRegistry};
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use crate::stall::WriteStalls;
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::{Table, TableDefinition, TableShared};
 use crate::tree::{Graveyard, OpenFile, Tree};
@@ -35,11 +37,13 @@ pub(crate) struct Inner {
     pub(crate) commits: CommitQueue,
     /// `None` in a database opened read-only.
     manifest: Option<Mutex<Manifest>>,
+    /// What the manifest said when the database was opened read-only; `None` in any other.
+    pub(crate) opened_state: Option<ManifestState>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
     pub(crate) visible: AtomicU64,
-    pub(crate) throttle: AtomicU8,
+    pub(crate) stalls: WriteStalls,
     /// Bytes of memory of generations waiting for their flush.
     pub(crate) sealed_bytes: AtomicUsize,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -47,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) removal: Mutex<()>,
     pub(crate) counters: Counters,
     pub(crate) signals: Signals,
+    /// Callers that wait for the background to come to rest.
+    pub(crate) impatient: AtomicUsize,
     pub(crate) limiter: RateLimiter,
     pub(crate) background_space: Mutex<Option<Error>>,
     failed: AtomicBool,
@@ -62,6 +68,7 @@ pub(crate) struct Recovered {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) commits: CommitQueue,
     pub(crate) manifest: Option<Manifest>,
+    pub(crate) opened_state: Option<ManifestState>,
     pub(crate) core: Core,
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -77,19 +84,21 @@ impl Inner {
             directory: parts.directory,
             disk: options.disk.clone(),
             limiter: RateLimiter::new(options.rate_limit_bytes_per_second),
+            stalls: WriteStalls::new(&options),
             options,
             cache: parts.cache,
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
+            opened_state: parts.opened_state,
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
-            throttle: AtomicU8::new(0),
             sealed_bytes: AtomicUsize::new(0),
             graveyard: parts.graveyard,
             removal: Mutex::new(()),
             counters: Counters::default(),
             signals: Signals::default(),
+            impatient: AtomicUsize::new(0),
             background_space: Mutex::new(None),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -120,6 +129,14 @@ impl Inner {
     #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) || self.options.read_only {
+            return Err(self.refusal());
+        }
+        Ok(())
+    }
+
+    /// Fails if the database was latched or closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) {
             return Err(self.refusal());
         }
         Ok(())
@@ -184,6 +201,8 @@ impl Inner {
         writer.log()?.sync()
     }
 
+    /// Durable at once, and so must be everything committed before it: a crash may not keep the later and lose the
+    /// earlier. The log is synced first.
     fn create_table(self: &Arc<Self>, name: &str, definition: TableDefinition) -> Result<Table> {
         self.check_writable()?;
         if name.is_empty() || name.len() > 255 || name.contains(['/', '\0', '\n']) {
@@ -205,10 +224,11 @@ impl Inner {
             None => PLAIN.into(),
         };
         let mut writer = self.commits.writer.lock();
-        let mut manifest = self.manifest()?;
         if self.core.lock().table_named(name).is_some() {
             return Err(Error::invalid(format!("table {name} exists")));
         }
+        self.sync_locked(&mut writer)?;
+        let mut manifest = self.manifest()?;
         let id = TableId(manifest.state().next_table_id);
         let record = TableRecord { id, name: name.into(), definition: definition.encode(), layout };
         let (memtable_writer, active) = self.core.lock().new_memtable();
@@ -243,14 +263,16 @@ impl Inner {
         Ok(())
     }
 
+    /// As [`Inner::create_table`]: rows that were copied to another table must not be lost in both.
     fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         let mut writer = self.commits.writer.lock();
-        let mut manifest = self.manifest()?;
         let table = self.core.lock().table_named(name).cloned();
         let Some(table) = table else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
         };
+        self.sync_locked(&mut writer)?;
+        let mut manifest = self.manifest()?;
         let mut edit = VersionEdit::default();
         edit.dropped_tables.push(table.id);
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
@@ -393,7 +415,8 @@ impl Database {
         self.inner.core.lock().tables.values().map(|table| table.name.clone()).collect()
     }
 
-    /// Drops a table and all its rows. Durable when it returns; iterators already open go on.
+    /// Drops a table and all its rows. Durable when it returns, as is everything committed before; iterators already open go
+    /// on.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.inner.drop_table(name)
     }

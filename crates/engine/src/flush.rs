@@ -6,7 +6,7 @@
 //!    tables is in the files of all its tables or in none.
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::options::{TableOptions, for_level};
+use crate::rate_limit::WritePriority;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
@@ -62,18 +63,24 @@ pub(crate) fn writer_options(options: &TableOptions, level: usize) -> SstWriterO
 /// Creates output files and removes them again if the job fails.
 pub(crate) struct OutputFiles<'a> {
     inner: &'a Inner,
+    directory: &'a Path,
     created: Vec<(FileNumber, PathBuf)>,
     kept: bool,
 }
 
 impl<'a> OutputFiles<'a> {
     pub(crate) fn new(inner: &'a Inner) -> Self {
-        Self { inner, created: Vec::new(), kept: false }
+        Self::within(inner, &inner.directory)
+    }
+
+    /// Files of another directory: a checkpoint's.
+    pub(crate) fn within(inner: &'a Inner, directory: &'a Path) -> Self {
+        Self { inner, directory, created: Vec::new(), kept: false }
     }
 
     pub(crate) fn create(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         let number = self.inner.core.lock().numbers.allocate();
-        let path = self.inner.directory.join(FileKind::Sst.name(number));
+        let path = self.directory.join(FileKind::Sst.name(number));
         let file = self.inner.disk.create(&path)?;
         self.created.push((number, path));
         Ok((number, file))
@@ -116,7 +123,7 @@ impl JobContext for FlushContext<'_, '_> {
     }
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
-        self.files.inner.limit_rate(bytes);
+        self.files.inner.limit_rate(WritePriority::Flush, bytes);
         Ok(())
     }
 }
@@ -190,7 +197,8 @@ impl Inner {
         Ok(())
     }
 
-    fn write_memtable(
+    /// Writes a memtable as a level-0 file.
+    pub(crate) fn write_memtable(
         &self,
         table: &TableShared,
         memtable: &Arc<Memtable>,

@@ -27,6 +27,7 @@ use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 use crate::database::Inner;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Policy, TableOptions};
+use crate::rate_limit::WritePriority;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
@@ -163,7 +164,7 @@ impl<'a> Ingestion<'a> {
                 self.finish_file()?;
             } else if size >= self.reported + REPORT_BYTES {
                 self.inner.check_writable()?;
-                self.inner.limit_rate(size - self.reported);
+                self.inner.limit_rate(WritePriority::Compaction, size - self.reported);
                 self.reported = size;
             }
         }
@@ -183,7 +184,7 @@ impl<'a> Ingestion<'a> {
     fn finish_file(&mut self) -> Result<()> {
         let Some((number, writer)) = self.writer.take() else { return Ok(()) };
         let summary = writer.finish()?;
-        self.inner.limit_rate(summary.size.saturating_sub(self.reported));
+        self.inner.limit_rate(WritePriority::Compaction, summary.size.saturating_sub(self.reported));
         self.last_key = Some(summary.largest.clone());
         self.files.push((number, summary));
         Ok(())
@@ -226,7 +227,7 @@ impl Inner {
         let mut writer = self.commits.writer.lock();
         self.check_writable()?;
         table.check_alive()?;
-        self.make_room(&mut writer)?;
+        self.make_room(&mut writer, 0)?;
         self.clear_overlapping_memtables(table, files, &mut writer)?;
         self.sync_locked(&mut writer)?;
         if writer.last_sequence >= MAX_SEQUENCE_NUMBER {

@@ -19,10 +19,13 @@ mod install;
 mod iterator;
 mod metrics;
 mod options;
+mod patience;
+mod rate_limit;
 mod read;
 mod recover;
 mod shape;
 mod snapshot;
+mod stall;
 mod sync;
 mod table;
 mod transaction;
@@ -32,8 +35,6 @@ mod verify;
 mod write;
 
 pub use batch::WriteBatch;
-#[doc(hidden)]
-pub use batch::decode_log_record;
 pub use checkpoint::CheckpointSummary;
 pub use database::Database;
 pub use ingest::IngestSummary;

@@ -141,10 +141,12 @@ pub struct Metrics {
     pub flush_stages: StageTimes,
     /// Time of compactions by stage, nanoseconds.
     pub compaction_stages: StageTimes,
-    /// Writes slowed.
+    /// Pauses of slowed writers.
     pub slowdowns: u64,
-    /// Seconds they were.
+    /// Seconds they took.
     pub slowdown_seconds: f64,
+    /// Bytes a second to which writers are held at present, 0 if they are stopped; `None` if they are free.
+    pub slowed_bytes_per_second: Option<u64>,
     /// Times writers were stopped.
     pub stops: u64,
     /// Seconds they were.
@@ -213,6 +215,7 @@ impl Inner {
             compaction_stages: stages.compaction,
             slowdowns: load(&c.slowdowns),
             slowdown_seconds: load(&c.slowdown_nanoseconds) as f64 / 1e9,
+            slowed_bytes_per_second: self.stalls.bytes_per_second(),
             stops: load(&c.stops),
             stop_seconds: load(&c.stop_nanoseconds) as f64 / 1e9,
             sealed_generations,

@@ -55,7 +55,8 @@ pub struct Options {
     pub background: Background,
     /// What recovery does about a torn log. Default: tolerate a torn tail.
     pub recovery: RecoveryMode,
-    /// Bytes a second that flushes and compactions may write; `None` is unlimited. Default: `None`.
+    /// Bytes a second that flushes, compactions and bulk loads together may write, flushes first; `None` is unlimited.
+    /// Default: `None`.
     pub rate_limit_bytes_per_second: Option<u64>,
     /// Level-0 runs of a table at which writers are slowed. Default: 20.
     pub slowdown_level0_runs: usize,
@@ -63,6 +64,9 @@ pub struct Options {
     pub stop_level0_runs: usize,
     /// Bytes awaiting compaction in a table at which writers are slowed; four times as much stops them. Default: 64 GiB.
     pub slowdown_debt_bytes: u64,
+    /// Bytes a second that all writers together may write when they begin to be slowed, and the most they may while they
+    /// are: the rate is adapted to what compaction sustains. Default: 16 MiB.
+    pub slowed_bytes_per_second: u64,
     /// Key ranges into which one large compaction is cut to run in parallel. Default: 1.
     pub subcompactions: usize,
     /// Is told of flushes, compactions, stalls and errors. Default: none.
@@ -85,6 +89,7 @@ impl Default for Options {
             slowdown_level0_runs: 20,
             stop_level0_runs: 36,
             slowdown_debt_bytes: 64 << 30,
+            slowed_bytes_per_second: 16 << 20,
             subcompactions: 1,
             listener: None,
             merge_operators: Vec::new(),
@@ -99,6 +104,9 @@ impl Options {
         }
         if self.slowdown_level0_runs == 0 || self.stop_level0_runs < self.slowdown_level0_runs {
             return Err(Error::invalid("level-0 limits must satisfy 0 < slowdown <= stop"));
+        }
+        if self.slowed_bytes_per_second == 0 {
+            return Err(Error::invalid("slowed writers must be allowed at least 1 byte a second"));
         }
         if self.background == Background::Threads(0) || self.subcompactions == 0 {
             return Err(Error::invalid("background threads and subcompactions must be at least 1"));

@@ -58,7 +58,9 @@ pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
     let last_sequence = writer.last_sequence;
     let commits = CommitQueue::new(writer);
     let directory = directory.to_path_buf();
-    let recovered = Recovered { directory, cache, commits, manifest, core, last_sequence, graveyard, lock };
+    let opened_state = options.read_only.then_some(state);
+    let recovered =
+        Recovered { directory, cache, commits, manifest, opened_state, core, last_sequence, graveyard, lock };
     let inner = Inner::new(options, recovered);
     inner.counters.recovered_records.store(replayed.records, Ordering::Relaxed);
     if !inner.options.read_only {

@@ -2,13 +2,15 @@
 //!
 //! 1. A writer that finds the commit lock free commits its own batch.
 //! 2. One that does not leaves a copy of its batch in the queue and waits for the lock. Whoever gets it next, the leader,
-//!    commits all batches queued by then as one group; the others find theirs done.
+//!    commits all batches queued by then as one group; the others find theirs done. A transaction's batch brings its
+//!    [`Precondition`]: the leader checks it against everything committed and against the batches before it in the group.
+//!    A batch whose precondition does not hold is left out, and its writer told.
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new log
-//!    segment begins; a writer waits while active and sealed generations together exceed the budget, or a table has too
-//!    many level-0 runs or too much compaction debt.
+//!    segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed or
+//!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
 //!
 //! Failures: a record that cannot be handed over is taken back and its writers get the error; nothing of it is visible.
 //! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
@@ -16,7 +18,7 @@
 //! generation flushed, so that no later write can survive a crash that they do not.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mycelium_base::{
     EntryRef, Error, ErrorKind, FileKind, FileNumber, Operation, RangeDelete, Result, SequenceNumber, TableId,
@@ -112,7 +114,59 @@ struct Waiting {
     body: Vec<u8>,
     count: u32,
     durability: Durability,
+    precondition: Option<Arc<dyn Precondition>>,
     outcome: Mutex<Option<Result<SequenceNumber>>>,
+}
+
+impl Waiting {
+    fn new(body: Vec<u8>, count: u32, durability: Durability, precondition: Option<Arc<dyn Precondition>>) -> Self {
+        Self { body, count, durability, precondition, outcome: Mutex::new(None) }
+    }
+}
+
+/// What must hold when a batch is committed, or it must not be: a transaction's validation. It is asked with the commit
+/// lock held, by any thread.
+pub(crate) trait Precondition: Send + Sync {
+    /// Whether all that was committed, up to this sequence number, leaves it standing.
+    fn check(&self, last: SequenceNumber) -> Result<()>;
+    /// Whether an operation that is about to be committed, before the batch and together with it, does.
+    fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()>;
+}
+
+/// A precondition is compared with at most about so many operations of its own group, one by one. Where more stand before
+/// it, they are committed as a group of their own, and looked up in the memtables then.
+const MOST_COMPARED: u32 = 4096;
+
+/// How many of the batches, from the first on, make the next group, and those of them whose precondition holds; the others
+/// are told.
+fn form_group(last: SequenceNumber, waiting: &[Arc<Waiting>]) -> (usize, Vec<&Waiting>) {
+    let (mut group, mut operations) = (Vec::new(), 0_u32);
+    for (i, next) in waiting.iter().enumerate() {
+        if let Some(precondition) = &next.precondition {
+            if operations > MOST_COMPARED {
+                return (i, group);
+            }
+            if let Err(error) = check_precondition(&**precondition, last, &group) {
+                *next.outcome.lock() = Some(Err(error));
+                continue;
+            }
+        }
+        operations = operations.saturating_add(next.count);
+        group.push(&**next);
+    }
+    (waiting.len(), group)
+}
+
+/// Checks a precondition after everything up to `last` and the batches of its group before it.
+fn check_precondition(precondition: &dyn Precondition, last: SequenceNumber, before: &[&Waiting]) -> Result<()> {
+    precondition.check(last)?;
+    for earlier in before {
+        let mut operations = Operations::new(&earlier.body, 0, earlier.count);
+        while let Some((table, entry)) = operations.next()? {
+            precondition.check_operation(table, entry)?;
+        }
+    }
+    Ok(())
 }
 
 /// A batch about to be committed.
@@ -128,35 +182,11 @@ impl CommitQueue {
     pub(crate) fn new(writer: Writer) -> Self {
         Self { writer: Mutex::new(writer), waiting: Mutex::new(Vec::new()) }
     }
-}
 
-/// How writers are held back, decided when versions change.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub(crate) enum Throttle {
-    None = 0,
-    SlowedByLevel0 = 1,
-    SlowedByDebt = 2,
-    StoppedByLevel0 = 3,
-    StoppedByDebt = 4,
-}
-
-impl Throttle {
-    fn from_u8(code: u8) -> Self {
-        match code {
-            1 => Self::SlowedByLevel0,
-            2 => Self::SlowedByDebt,
-            3 => Self::StoppedByLevel0,
-            4 => Self::StoppedByDebt,
-            _ => Self::None,
-        }
-    }
-
-    fn cause(self) -> StallCause {
-        match self {
-            Self::SlowedByDebt | Self::StoppedByDebt => StallCause::Debt,
-            _ => StallCause::Level0Runs,
-        }
+    /// The number of batches that wait for the commit lock.
+    #[cfg(test)]
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.waiting.lock().len()
     }
 }
 
@@ -167,17 +197,19 @@ impl Inner {
         self.commit(batch.body(), batch.len() as u32, durability)
     }
 
-    /// Commits a batch that was checked; the commit lock is held already.
-    pub(crate) fn commit_locked(
+    /// Commits a batch that was checked, if the precondition holds when its turn comes.
+    pub(crate) fn write_if(
         &self,
-        writer: &mut MutexGuard<'_, Writer>,
-        batch: &WriteBatch,
+        precondition: Arc<dyn Precondition>,
+        batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        let mut last = 0;
-        let pending = Pending { body: batch.body(), count: batch.len() as u32, durability };
-        self.commit_group(writer, &[pending], |_, n| last = n)?;
-        Ok(last)
+        let count = batch.len() as u32;
+        let Some(mut writer) = self.commits.writer.try_lock() else {
+            return self.commit_in_group(Waiting::new(batch.into_body(), count, durability, Some(precondition)));
+        };
+        precondition.check(writer.last_sequence)?;
+        self.commit_alone(&mut writer, Pending { body: batch.body(), count, durability })
     }
 
     /// Commits one operation without building a batch.
@@ -199,35 +231,48 @@ impl Inner {
     }
 
     fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        if let Some(mut writer) = self.commits.writer.try_lock() {
-            let mut last = 0;
-            let result = self.commit_group(&mut writer, &[Pending { body, count, durability }], |_, n| last = n);
-            return result.map(|()| last);
+        match self.commits.writer.try_lock() {
+            Some(mut writer) => self.commit_alone(&mut writer, Pending { body, count, durability }),
+            None => self.commit_in_group(Waiting::new(body.to_vec(), count, durability, None)),
         }
-        self.commit_as_follower_or_leader(body, count, durability)
     }
 
-    fn commit_as_follower_or_leader(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        let own = Arc::new(Waiting { body: body.to_vec(), count, durability, outcome: Mutex::new(None) });
+    fn commit_alone(&self, writer: &mut MutexGuard<'_, Writer>, pending: Pending<'_>) -> Result<SequenceNumber> {
+        let mut last = 0;
+        self.commit_group(writer, &[pending], |_, n| last = n)?;
+        Ok(last)
+    }
+
+    /// Queues a batch, and commits all that are queued unless another thread does first.
+    fn commit_in_group(&self, own: Waiting) -> Result<SequenceNumber> {
+        let own = Arc::new(own);
         self.commits.waiting.lock().push(own.clone());
         let mut writer = self.commits.writer.lock();
         if let Some(outcome) = own.outcome.lock().take() {
             return outcome;
         }
-        let group = std::mem::take(&mut *self.commits.waiting.lock());
-        self.commit_waiting(&mut writer, &group);
+        let waiting = std::mem::take(&mut *self.commits.waiting.lock());
+        self.commit_waiting(&mut writer, &waiting);
         drop(writer);
         let outcome = own.outcome.lock().take();
         outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the write was not taken up")))
     }
 
-    fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, group: &[Arc<Waiting>]) {
-        let pending: Vec<Pending<'_>> =
-            group.iter().map(|w| Pending { body: &w.body, count: w.count, durability: w.durability }).collect();
-        let result = self.commit_group(writer, &pending, |i, last| *group[i].outcome.lock() = Some(Ok(last)));
-        if let Err(error) = result {
-            for waiting in group {
-                *waiting.outcome.lock() = Some(Err(error.duplicate()));
+    /// Commits all of them, as a rule as one group.
+    fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, mut waiting: &[Arc<Waiting>]) {
+        while !waiting.is_empty() {
+            let (taken, group) = form_group(writer.last_sequence, waiting);
+            waiting = &waiting[taken..];
+            if group.is_empty() {
+                continue;
+            }
+            let pending: Vec<Pending<'_>> =
+                group.iter().map(|w| Pending { body: &w.body, count: w.count, durability: w.durability }).collect();
+            let result = self.commit_group(writer, &pending, |i, last| *group[i].outcome.lock() = Some(Ok(last)));
+            if let Err(error) = result {
+                for member in group {
+                    *member.outcome.lock() = Some(Err(error.duplicate()));
+                }
             }
         }
     }
@@ -240,7 +285,7 @@ impl Inner {
         mut done: impl FnMut(usize, SequenceNumber),
     ) -> Result<()> {
         self.check_writable()?;
-        self.make_room(writer)?;
+        self.make_room(writer, group.iter().map(|pending| pending.body.len() as u64).sum())?;
         let total: u64 = group.iter().map(|pending| u64::from(pending.count)).sum();
         if total > mycelium_base::MAX_SEQUENCE_NUMBER - writer.last_sequence {
             return Err(Error::invalid("the sequence numbers of the database are used up"));
@@ -333,12 +378,11 @@ impl Inner {
         self.sync_logs(writer).inspect_err(|error| self.latch(error))
     }
 
-    /// Waits, seals and slows as the memory budget and the levels demand.
+    /// Waits, seals and slows as the memory budget and the levels demand, before `bytes` are written.
     #[inline]
-    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
-        let throttle = Throttle::from_u8(self.throttle.load(Ordering::Relaxed));
-        if throttle != Throttle::None {
-            self.hold_back(writer)?;
+    pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, bytes: u64) -> Result<()> {
+        if self.stalls.hold_writers_back() {
+            self.hold_back(bytes)?;
         }
         let budget = self.options.memory_budget;
         let taken = writer.generation_bytes + self.sealed_bytes.load(Ordering::Relaxed);
@@ -370,55 +414,6 @@ impl Inner {
         let result = self.wait_until(|inner| inner.core.lock().generations.is_empty());
         self.end_stall(stall);
         result
-    }
-
-    /// Slows or stops the writer until compaction has caught up.
-    #[cold]
-    fn hold_back(&self, _writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
-        let throttle = Throttle::from_u8(self.throttle.load(Ordering::Acquire));
-        match throttle {
-            Throttle::None => Ok(()),
-            Throttle::SlowedByLevel0 | Throttle::SlowedByDebt => {
-                let stall = self.begin_stall(throttle.cause(), false);
-                if self.options.background == Background::Manual {
-                    self.step()?;
-                } else {
-                    self.wait_for_progress(SLOWDOWN_STEP);
-                }
-                self.end_stall(stall);
-                Ok(())
-            }
-            Throttle::StoppedByLevel0 | Throttle::StoppedByDebt => {
-                let stall = self.begin_stall(throttle.cause(), true);
-                let result = self.wait_until(|inner| {
-                    let now = Throttle::from_u8(inner.throttle.load(Ordering::Acquire));
-                    !matches!(now, Throttle::StoppedByLevel0 | Throttle::StoppedByDebt)
-                });
-                self.end_stall(stall);
-                result
-            }
-        }
-    }
-
-    fn begin_stall(&self, cause: StallCause, stopped: bool) -> (Instant, bool) {
-        if stopped {
-            self.emit(|| Event::StallBegin { cause, stopped });
-        }
-        (Instant::now(), stopped)
-    }
-
-    fn end_stall(&self, (since, stopped): (Instant, bool)) {
-        let elapsed = since.elapsed();
-        let (count, nanoseconds) = if stopped {
-            (&self.counters.stops, &self.counters.stop_nanoseconds)
-        } else {
-            (&self.counters.slowdowns, &self.counters.slowdown_nanoseconds)
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        nanoseconds.fetch_add(elapsed.as_nanos() as u64, Ordering::Relaxed);
-        if stopped {
-            self.emit(|| Event::StallEnd { seconds: elapsed.as_secs_f64() });
-        }
     }
 
     /// Waits for background work until `ready`; in manual mode does that work.
@@ -485,6 +480,3 @@ impl Inner {
 fn generation_limit(memory_budget: usize) -> usize {
     memory_budget / 5 * 4
 }
-
-/// The pause of one slowed write: 1 ms, as long as a page of compaction takes.
-const SLOWDOWN_STEP: Duration = Duration::from_millis(1);

@@ -9,7 +9,7 @@ use mycelium_engine::{
     Background, Compression, Database, Durability, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
     WriteBatch,
 };
-use mycelium_vfs::MemoryDisk;
+use mycelium_vfs::{CrashDraw, CrashMode, MemoryDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -128,4 +128,38 @@ fn the_time_of_a_job_is_told_by_stage() {
         assert!(known.iter().sum::<u64>() + stages.write <= stages.total);
     }
     assert!(metrics.compaction_stages.read > 0 && metrics.compaction_stages.decode > 0);
+}
+
+/// The drop was durable at once, the copy only handed over: a power loss took the rows from both tables.
+#[test]
+fn a_table_dropped_after_its_rows_were_copied_does_not_take_the_copy_along() {
+    for durability in [Durability::Buffered, Durability::Os] {
+        let disk = MemoryDisk::new();
+        let database = Database::open("/db", small_options(&disk)).unwrap();
+        let old = database.create_table("old", small_table()).unwrap();
+        let new = database.create_table("new", small_table()).unwrap();
+        old.put(b"key", b"value", Durability::Sync).unwrap();
+        new.put(b"key", b"value", durability).unwrap();
+        database.drop_table("old").unwrap();
+        let powerless = disk.crash_image(&CrashDraw { mode: CrashMode::SyncedOnly, seed: 0 });
+        for image in [powerless, disk.kill_image()] {
+            let database = Database::open("/db", small_options(&image)).unwrap();
+            assert_eq!(database.table_names(), ["new"]);
+            assert_eq!(database.table("new").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        }
+    }
+}
+
+/// As with a drop: a table that says "all is done" may not be there without what was done.
+#[test]
+fn a_created_table_is_not_found_without_what_was_written_before_it() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    table.put(b"key", b"value", Durability::Buffered).unwrap();
+    database.create_table("done", small_table()).unwrap();
+    let image = disk.crash_image(&CrashDraw { mode: CrashMode::SyncedOnly, seed: 0 });
+    let database = Database::open("/db", small_options(&image)).unwrap();
+    assert_eq!(database.table_names(), ["t", "done"]);
+    assert_eq!(database.table("t").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
 }

@@ -259,7 +259,7 @@ fn concurrent_increments_conflict_or_count() {
                         let mut transaction = database.begin(IsolationLevel::Snapshot);
                         let before = number(&transaction.get(&table, &[0]).unwrap().unwrap());
                         transaction.put(&table, &[0], &value(before + 1)).unwrap();
-                        match transaction.commit(Durability::Os) {
+                        match transaction.commit(Durability::Sync) {
                             Ok(_) => return,
                             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
                         }

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::configurations::{Configuration, configurations};
 use crate::engine_store::EngineStore;
-use crate::model::{CrashKind, Durability, Model, State, Write, WriteKind};
+use crate::model::{CrashKind, Durability, Model, State, Write, WriteKind, surviving_writes};
 use crate::operations::{Action, HistoryOptions, KeyShape, SnapshotId, Weights, generate};
 use crate::scale::grouped;
 use crate::store::Store;
@@ -76,7 +76,8 @@ impl fmt::Display for CrashPoint<'_> {
 
 impl Workload {
     /// A short workload of tiny tables: batches across tables with every durability, range deletes, patches, merge
-    /// operands, flushes, compactions, background jobs, snapshots and clean restarts. The configuration is drawn too.
+    /// operands, transactions, bulk loads, tables dropped and created again, flushes, compactions, background jobs,
+    /// snapshots and clean restarts. The configuration is drawn too.
     pub fn small(seed: u64, actions: usize) -> Self {
         let all = configurations();
         let drawn = all[seed as usize % all.len()].clone();
@@ -104,6 +105,9 @@ impl Workload {
             step: 60,
             reopen: 6,
             delete_range: 6,
+            transact: 100,
+            ingest: 12,
+            recreate: 6,
             ..Weights::default()
         };
         let actions = generate(&HistoryOptions {
@@ -163,6 +167,28 @@ fn apply<S: Store>(
             model.lock().begin(batch, *durability);
             store.write(batch, *durability)?;
             model.lock().acknowledge();
+        }
+        Action::Transact { steps, commit } => {
+            let writes = surviving_writes(steps);
+            let durability = commit.filter(|_| !writes.is_empty());
+            if let Some(durability) = durability {
+                model.lock().begin(&writes, durability);
+            }
+            store.transact(steps, &[], *commit)?;
+            if durability.is_some() {
+                model.lock().acknowledge();
+            }
+        }
+        Action::Ingest { table, rows } => {
+            model.lock().begin_ingest(*table, rows);
+            store.ingest(*table, rows)?;
+            model.lock().acknowledge();
+        }
+        Action::Recreate(table) => {
+            model.lock().begin_drop(*table);
+            store.drop_table(*table)?;
+            model.lock().acknowledge();
+            store.create_table(*table)?;
         }
         Action::Flush => {
             store.flush()?;

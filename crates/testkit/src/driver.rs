@@ -10,7 +10,7 @@ use std::fmt;
 
 use mycelium_base::{Error, SequenceNumber};
 
-use crate::model::{CrashKind, Direction, Model, ScanRange, show};
+use crate::model::{CrashKind, Direction, Durability, Model, ScanRange, TransactionStep, show, surviving_writes};
 use crate::operations::{Action, SnapshotId};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
@@ -73,6 +73,20 @@ impl<S: Store> Driver<'_, S> {
                 self.model.write(batch, *durability);
                 Ok(())
             }
+            Action::Transact { steps, commit } => self.transact(steps, *commit),
+            Action::Ingest { table, rows } => {
+                self.store.ingest(*table, rows).map_err(failed)?;
+                self.model.begin_ingest(*table, rows);
+                self.model.acknowledge();
+                Ok(())
+            }
+            Action::Recreate(table) => {
+                self.store.drop_table(*table).map_err(failed)?;
+                self.model.begin_drop(*table);
+                self.model.acknowledge();
+                self.store.create_table(*table).map_err(failed)?;
+                self.everything()
+            }
             Action::Get { table, keys, snapshot } => self.get(*table, keys, *snapshot),
             Action::Scan { table, range, direction, limit, snapshot } => {
                 let limit = limit.unwrap_or(usize::MAX);
@@ -121,6 +135,26 @@ impl<S: Store> Driver<'_, S> {
                 self.everything()
             }
         }
+    }
+
+    /// The transaction must see its own writes, those rolled back apart, over the newest state.
+    fn transact(&mut self, steps: &[TransactionStep], commit: Option<Durability>) -> Result<(), String> {
+        let written = steps.iter().filter_map(|step| match step {
+            TransactionStep::Write(write) => Some((write.table, write.kind.key().to_vec())),
+            _ => None,
+        });
+        let keys: Vec<(usize, Vec<u8>)> = written.collect();
+        let writes = surviving_writes(steps);
+        let row = |(key, value): (&(usize, Vec<u8>), Option<Vec<u8>>)| value.map(|value| (key.1.clone(), value));
+        let expected = self.model.read_within(&writes, &keys);
+        let expected: Vec<Option<Row>> = keys.iter().zip(expected).map(row).collect();
+        let found = self.store.transact(steps, &keys, commit).map_err(failed)?;
+        let found: Vec<Option<Row>> = keys.iter().zip(found).map(row).collect();
+        same_answers("transaction's get of key", &expected, &found)?;
+        if let Some(durability) = commit.filter(|_| !writes.is_empty()) {
+            self.model.write(&writes, durability);
+        }
+        Ok(())
     }
 
     fn get(&mut self, table: usize, keys: &[Vec<u8>], snapshot: Option<SnapshotId>) -> Result<(), String> {
@@ -218,8 +252,8 @@ fn same_rows(expected: &[Row], found: &[Row]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Durability, Move, State, Write, WriteKind};
-    use crate::operations::{HistoryOptions, generate};
+    use crate::model::{Move, State, Write, WriteKind};
+    use crate::operations::{HistoryOptions, Weights, generate};
     use crate::shrink::shrink;
     use crate::store::ModelStore;
     use mycelium_base::Result;
@@ -238,6 +272,9 @@ mod tests {
         IgnoresUpperBounds,
         LosesLastWriteOfLongBatches,
         PrevStandsStill,
+        CommitsWhatWasRolledBack,
+        LosesLastRowOfIngestions,
+        KeepsRowsOfDroppedTables,
     }
 
     impl Store for Faulty {
@@ -252,6 +289,30 @@ mod tests {
                 batch.pop();
             }
             self.inner.write(&batch, durability)
+        }
+        fn transact(
+            &mut self,
+            steps: &[TransactionStep],
+            keys: &[(usize, Vec<u8>)],
+            commit: Option<Durability>,
+        ) -> Result<Vec<Option<Vec<u8>>>> {
+            let answers = self.inner.transact(steps, keys, None)?;
+            let mut steps = steps.to_vec();
+            if self.fault == Fault::CommitsWhatWasRolledBack {
+                steps.retain(|step| !matches!(step, TransactionStep::RollbackTo(_)));
+            }
+            self.inner.transact(&steps, &[], commit)?;
+            Ok(answers)
+        }
+        fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()> {
+            let lost = usize::from(self.fault == Fault::LosesLastRowOfIngestions);
+            self.inner.ingest(table, &rows[..rows.len().saturating_sub(lost)])
+        }
+        fn drop_table(&mut self, table: usize) -> Result<()> {
+            if self.fault == Fault::KeepsRowsOfDroppedTables { Ok(()) } else { self.inner.drop_table(table) }
+        }
+        fn create_table(&mut self, table: usize) -> Result<()> {
+            self.inner.create_table(table)
         }
         fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&u64>) -> Result<Option<Vec<u8>>> {
             let snapshot = snapshot.filter(|_| self.fault != Fault::IgnoresSnapshots);
@@ -310,7 +371,8 @@ mod tests {
 
     #[test]
     fn faults_are_found_and_shrink_to_a_few_actions() {
-        let options = HistoryOptions { seed: 11, actions: 400, keys: 40, ..HistoryOptions::default() };
+        let weights = Weights { transact: 60, ingest: 20, recreate: 10, ..Weights::default() };
+        let options = HistoryOptions { seed: 11, actions: 400, keys: 40, weights, ..HistoryOptions::default() };
         let history = generate(&options);
         let run = |fault, history: &[Action]| {
             let mut store = Faulty { inner: ModelStore::new(&options.tables), fault };
@@ -323,6 +385,9 @@ mod tests {
             Fault::IgnoresUpperBounds,
             Fault::LosesLastWriteOfLongBatches,
             Fault::PrevStandsStill,
+            Fault::CommitsWhatWasRolledBack,
+            Fault::LosesLastRowOfIngestions,
+            Fault::KeepsRowsOfDroppedTables,
         ] {
             assert!(run(fault, &history).is_err(), "{fault:?} was not found");
             let short = shrink(&history, |part| run(fault, part).is_err());

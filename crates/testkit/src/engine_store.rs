@@ -12,13 +12,14 @@ use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
-    Background, Database, Layout, LeveledOptions, Options, PickPriority, Policy, ReadOptions, RowFormatDefinition,
-    ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, WriteBatch, verify_directory,
+    Background, Database, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy, ReadOptions,
+    RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, Transaction, WriteBatch,
+    verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
-use crate::model::{Direction, Durability, Move, ScanRange, State, Write, WriteKind};
+use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
 
@@ -74,17 +75,9 @@ impl EngineStore {
     /// Creates the tables that do not exist.
     pub fn create_tables(&mut self) -> Result<()> {
         for index in 0..self.kinds.len() {
-            let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
-            let opened = self.opened()?;
-            if opened.tables[index].is_some() {
-                continue;
+            if self.opened()?.tables[index].is_none() {
+                self.create_table(index)?;
             }
-            let name = table_name(index);
-            let table = match kind.schema() {
-                Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
-                None => opened.database.create_table(&name, options)?,
-            };
-            opened.tables[index] = Some(table);
         }
         Ok(())
     }
@@ -133,6 +126,17 @@ impl EngineStore {
         }
         self.opened = Some(Opened { database, tables });
         Ok(())
+    }
+
+    fn write_within(&self, transaction: &mut Transaction, write: &Write) -> Result<()> {
+        let table = self.table(write.table)?;
+        match &write.kind {
+            WriteKind::Put(key, value) => transaction.put(table, key, &stored(table, value)?),
+            WriteKind::Patch(key, patch) => transaction.patch(table, key, &stored(table, patch)?),
+            WriteKind::Delete(key) => transaction.delete(table, key),
+            WriteKind::Merge(key, operand) => transaction.merge(table, key, operand),
+            WriteKind::DeleteRange(start, end) => transaction.delete_range(table, start, end),
+        }
     }
 
     fn opened(&mut self) -> Result<&mut Opened> {
@@ -393,6 +397,67 @@ impl Store for EngineStore {
             };
         }
         self.database()?.write(&out, durability(wanted)).map(drop)
+    }
+
+    fn transact(
+        &mut self,
+        steps: &[TransactionStep],
+        keys: &[(usize, Vec<u8>)],
+        commit: Option<Durability>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let mut transaction = self.database()?.begin(IsolationLevel::Serializable);
+        let mut savepoints = Vec::new();
+        for step in steps {
+            match step {
+                TransactionStep::Write(write) => self.write_within(&mut transaction, write)?,
+                TransactionStep::Savepoint => savepoints.push(transaction.savepoint()),
+                TransactionStep::RollbackTo(index) => {
+                    if let Some(savepoint) = savepoints.get(*index) {
+                        transaction.rollback_to(*savepoint)?;
+                        savepoints.truncate(index + 1);
+                    }
+                }
+                TransactionStep::Release(index) => {
+                    if let Some(savepoint) = savepoints.get(*index) {
+                        transaction.release(*savepoint)?;
+                        savepoints.truncate(*index);
+                    }
+                }
+            }
+        }
+        let answers =
+            keys.iter().map(|(index, key)| {
+                let table = self.table(*index)?;
+                transaction.get(table, key)?.map(|row| packed(table, row)).transpose()
+            }).collect::<Result<_>>()?;
+        match commit {
+            Some(wanted) => drop(transaction.commit(durability(wanted))?),
+            None => transaction.rollback(),
+        }
+        Ok(answers)
+    }
+
+    fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()> {
+        let table = self.table(table)?;
+        table.ingest(rows.iter().map(|(key, value)| Ok((key, stored(table, value)?)))).map(drop)
+    }
+
+    fn drop_table(&mut self, table: usize) -> Result<()> {
+        let opened = self.opened()?;
+        opened.database.drop_table(&table_name(table))?;
+        opened.tables[table] = None;
+        Ok(())
+    }
+
+    fn create_table(&mut self, index: usize) -> Result<()> {
+        let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
+        let (opened, name) = (self.opened()?, table_name(index));
+        let table = match kind.schema() {
+            Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
+            None => opened.database.create_table(&name, options)?,
+        };
+        opened.tables[index] = Some(table);
+        Ok(())
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {

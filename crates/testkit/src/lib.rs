@@ -29,7 +29,10 @@ pub mod tables;
 pub use configurations::{Configuration, configurations};
 pub use driver::{Mismatch, check_history};
 pub use engine_store::EngineStore;
-pub use model::{CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, Write, WriteKind};
+pub use model::{
+    CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionStep, Write,
+    WriteKind, surviving_writes,
+};
 pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
 pub use scale::{Scale, grouped};
 pub use shrink::shrink;

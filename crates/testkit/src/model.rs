@@ -5,7 +5,10 @@
 //! 2. The row of a key at snapshot s: take its entries with sequence numbers at most s, newest first, and stop at the
 //!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
-//! 3. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as durable.
+//! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever the
+//!    snapshot, the table's rows are gone. Both are durable when they return, and so is everything before them.
+//! 4. A transaction that commits is a batch of the writes that were not rolled back.
+//! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as durable.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +43,49 @@ pub enum WriteKind {
     Merge(Vec<u8>, Vec<u8>),
     /// Removes every row of `[start, end)`.
     DeleteRange(Vec<u8>, Vec<u8>),
+}
+
+impl WriteKind {
+    /// The key; of a range delete, its start.
+    pub fn key(&self) -> &[u8] {
+        match self {
+            Self::Put(key, _) | Self::Patch(key, _) | Self::Delete(key) | Self::Merge(key, _) => key,
+            Self::DeleteRange(start, _) => start,
+        }
+    }
+}
+
+/// One step of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TransactionStep {
+    /// Writes.
+    Write(Write),
+    /// Marks the place.
+    Savepoint,
+    /// Undoes all writes since a savepoint, which stays; later ones are gone. Savepoints that stand are counted from 0,
+    /// oldest first; a step that names none is to be left out.
+    RollbackTo(usize),
+    /// Forgets a savepoint and those after it.
+    Release(usize),
+}
+
+/// The writes of a transaction that are left at its end.
+pub fn surviving_writes(steps: &[TransactionStep]) -> Vec<Write> {
+    let (mut writes, mut savepoints) = (Vec::new(), Vec::new());
+    for step in steps {
+        match step {
+            TransactionStep::Write(write) => writes.push(write.clone()),
+            TransactionStep::Savepoint => savepoints.push(writes.len()),
+            TransactionStep::RollbackTo(index) => {
+                if let Some(&len) = savepoints.get(*index) {
+                    writes.truncate(len);
+                    savepoints.truncate(index + 1);
+                }
+            }
+            TransactionStep::Release(index) => savepoints.truncate(*index),
+        }
+    }
+    writes
 }
 
 /// How durable a write asks to be before it is acknowledged.
@@ -143,6 +189,15 @@ struct RangeDelete {
 #[derive(Clone)]
 struct Table {
     rules: TableRules,
+    /// One for each time it was created, oldest first; never empty.
+    lives: Vec<Life>,
+}
+
+/// What was written to a table between its creation and its end.
+#[derive(Clone, Default)]
+struct Life {
+    /// Commits there were when it began, that which ended the life before included.
+    since: usize,
     /// Oldest first.
     versions: BTreeMap<Vec<u8>, Vec<Version>>,
     range_deletes: Vec<RangeDelete>,
@@ -169,7 +224,7 @@ pub struct Model {
 impl Model {
     /// Empty tables with these rules.
     pub fn new(rules: impl IntoIterator<Item = TableRules>) -> Self {
-        let table = |rules| Table { rules, versions: BTreeMap::new(), range_deletes: Vec::new() };
+        let table = |rules| Table { rules, lives: vec![Life::default()] };
         Self {
             tables: rules.into_iter().map(table).collect(),
             commits: Vec::new(),
@@ -190,10 +245,41 @@ impl Model {
         let mut sequence = self.last_sequence();
         for write in batch {
             sequence += 1;
-            self.tables[write.table].add(sequence, &write.kind);
+            self.tables[write.table].life_mut().add(sequence, &write.kind);
         }
         self.commits.push(Commit { last_sequence: sequence, durability, acknowledged: false });
         sequence
+    }
+
+    /// Loads rows of distinct keys in bulk; the outcome is not known yet. Of no rows, nothing is loaded.
+    pub fn begin_ingest(&mut self, table: usize, rows: &[(Vec<u8>, Vec<u8>)]) {
+        if rows.is_empty() {
+            return;
+        }
+        let sequence = self.last_sequence() + 1;
+        for (key, value) in rows {
+            self.tables[table].life_mut().add(sequence, &WriteKind::Put(key.clone(), value.clone()));
+        }
+        self.commits.push(Commit { last_sequence: sequence, durability: Durability::Sync, acknowledged: false });
+    }
+
+    /// Drops a table, which may be created again; the outcome is not known yet. Until it is created it reads as empty.
+    pub fn begin_drop(&mut self, table: usize) {
+        let last_sequence = self.last_sequence();
+        self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
+        let since = self.commits.len();
+        self.tables[table].lives.push(Life { since, ..Life::default() });
+    }
+
+    /// What a transaction begun now that has these writes reads of some keys, each with its table.
+    pub fn read_within(&mut self, writes: &[Write], keys: &[(usize, Vec<u8>)]) -> Vec<Option<Vec<u8>>> {
+        let sequence = self.begin(writes, Durability::Buffered);
+        let answers = keys.iter().map(|(table, key)| self.get(*table, key, sequence)).collect();
+        self.commits.pop();
+        for write in writes.iter().rev() {
+            self.tables[write.table].life_mut().take_back(&write.kind);
+        }
+        answers
     }
 
     /// The newest commit was acknowledged.
@@ -224,7 +310,7 @@ impl Model {
 
     /// The row of `key` at `snapshot`.
     pub fn get(&self, table: usize, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
-        self.tables[table].get(key, snapshot)
+        self.tables[table].get(self.tables[table].life(), key, snapshot)
     }
 
     /// The rows of a table in a range, at `snapshot`, in the direction's order.
@@ -236,12 +322,7 @@ impl Model {
         direction: Direction,
     ) -> Vec<(Vec<u8>, Vec<u8>)> {
         let table = &self.tables[table];
-        let mut rows = Vec::new();
-        for key in table.versions.keys().filter(|key| range.contains(key)) {
-            if let Some(value) = table.get(key, snapshot) {
-                rows.push((key.clone(), value));
-            }
-        }
+        let mut rows = table.scan(table.life(), range, snapshot);
         if direction == Direction::Backward {
             rows.reverse();
         }
@@ -318,7 +399,10 @@ impl Model {
     }
 
     fn state_after(&self, commits: usize) -> State {
-        self.state(commits.checked_sub(1).map_or(0, |last| self.commits[last].last_sequence))
+        let snapshot = commits.checked_sub(1).map_or(0, |last| self.commits[last].last_sequence);
+        let rows =
+            |table: &Table| table.scan(table.life_after(commits), &ScanRange::ALL, snapshot).into_iter().collect();
+        self.tables.iter().map(rows).collect()
     }
 
     /// Forgets all but the first `commits` commits, as recovery did; those left are durable now.
@@ -326,18 +410,20 @@ impl Model {
         self.commits.truncate(commits);
         let last = self.last_sequence();
         for table in &mut self.tables {
-            table.versions.retain(|_, versions| {
+            table.lives.retain(|life| life.since <= commits);
+            let life = table.life_mut();
+            life.versions.retain(|_, versions| {
                 versions.retain(|version| version.sequence <= last);
                 !versions.is_empty()
             });
-            table.range_deletes.retain(|delete| delete.sequence <= last);
+            life.range_deletes.retain(|delete| delete.sequence <= last);
         }
         self.durable_commits = self.commits.len();
         self.handed_over_commits = self.commits.len();
     }
 }
 
-impl Table {
+impl Life {
     fn add(&mut self, sequence: SequenceNumber, kind: &WriteKind) {
         let (key, kind) = match kind {
             WriteKind::Put(key, value) => (key, VersionKind::Put(value.clone())),
@@ -352,12 +438,50 @@ impl Table {
         self.versions.entry(key.clone()).or_default().push(Version { sequence, kind });
     }
 
-    fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
+    /// Undoes the last write.
+    fn take_back(&mut self, kind: &WriteKind) {
+        let (WriteKind::Put(key, _) | WriteKind::Patch(key, _) | WriteKind::Merge(key, _) | WriteKind::Delete(key)) =
+            kind
+        else {
+            self.range_deletes.pop();
+            return;
+        };
+        if let Some(versions) = self.versions.get_mut(key) {
+            versions.pop();
+            if versions.is_empty() {
+                self.versions.remove(key);
+            }
+        }
+    }
+}
+
+impl Table {
+    /// The present life.
+    fn life(&self) -> &Life {
+        &self.lives[self.lives.len() - 1]
+    }
+
+    fn life_mut(&mut self) -> &mut Life {
+        let last = self.lives.len() - 1;
+        &mut self.lives[last]
+    }
+
+    /// The life after so many commits.
+    fn life_after(&self, commits: usize) -> &Life {
+        &self.lives[self.lives.partition_point(|life| life.since <= commits) - 1]
+    }
+
+    fn scan(&self, life: &Life, range: &ScanRange, snapshot: SequenceNumber) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let keys = life.versions.keys().filter(|key| range.contains(key));
+        keys.filter_map(|key| Some((key.clone(), self.get(life, key, snapshot)?))).collect()
+    }
+
+    fn get(&self, life: &Life, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
         let covering = |delete: &&RangeDelete| {
             delete.sequence <= snapshot && delete.start.as_slice() <= key && key < delete.end.as_slice()
         };
-        let deleted = self.range_deletes.iter().filter(covering).map(|delete| delete.sequence).max().unwrap_or(0);
-        let versions = self.versions.get(key).map_or(&[][..], Vec::as_slice);
+        let deleted = life.range_deletes.iter().filter(covering).map(|delete| delete.sequence).max().unwrap_or(0);
+        let versions = life.versions.get(key).map_or(&[][..], Vec::as_slice);
         let (mut patches, mut operands) = (Vec::new(), Vec::new());
         let mut base = None;
         for version in versions.iter().rev().filter(|v| v.sequence <= snapshot && v.sequence > deleted) {
@@ -590,5 +714,69 @@ mod tests {
         model.mark_durable(CrashKind::ProcessKill);
         assert_eq!(model.durable_floor(CrashKind::ProcessKill), 3);
         assert_eq!(model.durable_floor(CrashKind::PowerLoss), 2);
+    }
+
+    #[test]
+    fn a_dropped_table_is_empty_at_every_snapshot_and_whole_before_the_drop() {
+        let mut model = model();
+        model.write(
+            &[put("a", "1"), Write { table: 1, kind: WriteKind::Put(b"x".into(), b"1".into()) }],
+            Durability::Os,
+        );
+        let before = model.state_after(1);
+        model.begin_drop(0);
+        assert_eq!(model.state_after(1), before);
+        assert_eq!((get(&model, "a", 1), get(&model, "a", 9)), (None, None));
+        let dropped = model.state_after(2);
+        assert!(dropped[0].is_empty() && dropped[1] == before[1]);
+        // In doubt it may be there or not; once acknowledged it must be, and all before it.
+        assert_eq!(model.check_prefix_rule(&before, CrashKind::PowerLoss).unwrap(), 1);
+        assert_eq!(model.check_prefix_rule(&dropped, CrashKind::PowerLoss).unwrap(), 2);
+        model.acknowledge();
+        assert_eq!(model.durable_floor(CrashKind::PowerLoss), 2);
+        model.check_prefix_rule(&before, CrashKind::PowerLoss).unwrap_err();
+        model.write(&[put("b", "2")], Durability::Buffered);
+        assert_eq!((get(&model, "a", 9), get(&model, "b", 9).as_deref()), (None, Some("2")));
+        model.truncate(1);
+        assert_eq!(model.state(9), before);
+    }
+
+    #[test]
+    fn an_ingestion_is_one_commit_of_one_sequence_number() {
+        let mut model = model();
+        model.write(&[put("a", "1"), put("b", "1")], Durability::Buffered);
+        model.begin_ingest(0, &[(b"b".to_vec(), b"2".to_vec()), (b"c".to_vec(), b"2".to_vec())]);
+        model.begin_ingest(0, &[]);
+        assert_eq!((model.last_sequence(), model.commit_count()), (3, 2));
+        assert_eq!((get(&model, "b", 2).as_deref(), get(&model, "b", 3).as_deref()), (Some("1"), Some("2")));
+        assert_eq!((get(&model, "c", 2), get(&model, "c", 3).as_deref()), (None, Some("2")));
+        model.acknowledge();
+        assert_eq!(model.durable_floor(CrashKind::PowerLoss), 2);
+    }
+
+    #[test]
+    fn transactions_keep_what_was_not_rolled_back() {
+        use TransactionStep::{Release, RollbackTo, Savepoint};
+        let write = |value: &str| TransactionStep::Write(put("a", value));
+        let left = |steps: &[TransactionStep]| {
+            let values = surviving_writes(steps).into_iter().map(|write| match write.kind {
+                WriteKind::Put(_, value) => String::from_utf8(value).unwrap(),
+                other => panic!("{other:?}"),
+            });
+            values.collect::<String>()
+        };
+        assert_eq!(left(&[write("1"), Savepoint, write("2"), RollbackTo(0), write("3"), RollbackTo(0)]), "1");
+        assert_eq!(left(&[Savepoint, write("1"), Savepoint, write("2"), RollbackTo(1), write("3")]), "13");
+        assert_eq!(left(&[Savepoint, write("1"), Savepoint, write("2"), RollbackTo(0), RollbackTo(1)]), "");
+        assert_eq!(left(&[write("1"), Savepoint, write("2"), Release(0), RollbackTo(0)]), "12");
+
+        let mut model = model();
+        model.write(&[put("a", "1"), put("b", "1")], Durability::Sync);
+        let keys = ["a", "b", "c"].map(|key| (0, key.as_bytes().to_vec()));
+        let seen = model.read_within(&[merge("a", "2"), delete_range("b", "c"), put("c", "3"), delete("c")], &keys);
+        assert_eq!(seen, [Some(b"12".to_vec()), None, None]);
+        let seen = model.read_within(&[], &keys);
+        assert_eq!(seen, [Some(b"1".to_vec()), Some(b"1".to_vec()), None]);
+        assert_eq!((model.last_sequence(), model.commit_count()), (2, 1));
     }
 }

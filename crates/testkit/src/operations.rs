@@ -2,15 +2,16 @@
 //!
 //! Keys come from a fixed set per table, so that they are written again and again; a skew makes some hot. Reads also ask
 //! for keys that were never written but lie next to written ones. Snapshots are numbered in the order they are taken;
-//! reopening releases them all.
+//! reopening releases them all. A table that is dropped is created again at once, so that every action can name any table.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeInclusive};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::model::{Direction, Durability, Move, ScanRange, Write, WriteKind, show};
+use crate::model::{Direction, Durability, Move, ScanRange, TransactionStep, Write, WriteKind, show};
 use crate::tables::{TableKind, pick};
 
 /// Names a snapshot within a history.
@@ -54,6 +55,22 @@ pub enum Action {
         /// `None`: the newest state.
         snapshot: Option<SnapshotId>,
     },
+    /// Begins a transaction, takes its steps, reads what it wrote, and ends it.
+    Transact {
+        /// What it does.
+        steps: Vec<TransactionStep>,
+        /// `None`: it is rolled back.
+        commit: Option<Durability>,
+    },
+    /// Loads rows in bulk.
+    Ingest {
+        /// Index of the table.
+        table: usize,
+        /// The rows, keys ascending.
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+    },
+    /// Drops a table and creates it again.
+    Recreate(usize),
     /// Takes a snapshot.
     TakeSnapshot(SnapshotId),
     /// Releases a snapshot.
@@ -90,6 +107,19 @@ impl fmt::Display for Action {
                 write!(f, "walk table {table}{} {range}:", At(*snapshot))?;
                 moves.iter().try_for_each(|step| write!(f, " {step}"))
             }
+            Self::Transact { steps, commit } => {
+                f.write_str("transact:")?;
+                steps.iter().try_for_each(|step| write!(f, " {step}"))?;
+                match commit {
+                    Some(durability) => write!(f, " commit {durability:?}"),
+                    None => f.write_str(" rollback"),
+                }
+            }
+            Self::Ingest { table, rows } => {
+                write!(f, "ingest table {table}:")?;
+                rows.iter().try_for_each(|(key, value)| write!(f, " \"{}\" \"{}\"", show(key), show(value)))
+            }
+            Self::Recreate(table) => write!(f, "recreate table {table}"),
             Self::TakeSnapshot(id) => write!(f, "take snapshot {id}"),
             Self::ReleaseSnapshot(id) => write!(f, "release snapshot {id}"),
             Self::Compact(table) => write!(f, "compact table {table}"),
@@ -103,6 +133,17 @@ struct At(Option<SnapshotId>);
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |id| write!(f, " at snapshot {id}"))
+    }
+}
+
+impl fmt::Display for TransactionStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Write(write) => write!(f, "{write}"),
+            Self::Savepoint => f.write_str("savepoint"),
+            Self::RollbackTo(index) => write!(f, "rollback-to {index}"),
+            Self::Release(index) => write!(f, "release {index}"),
+        }
     }
 }
 
@@ -168,6 +209,9 @@ pub enum KeyShape {
 #[allow(missing_docs, reason = "each is the weight of the action or write of its name")]
 pub struct Weights {
     pub write: u32,
+    pub transact: u32,
+    pub ingest: u32,
+    pub recreate: u32,
     pub get: u32,
     pub scan: u32,
     pub walk: u32,
@@ -189,7 +233,10 @@ pub struct Weights {
 impl Default for Weights {
     fn default() -> Self {
         Self {
-            write: 500,
+            write: 470,
+            transact: 30,
+            ingest: 4,
+            recreate: 1,
             get: 150,
             scan: 80,
             walk: 40,
@@ -306,6 +353,9 @@ impl<'a> Generator<'a> {
             w.reopen,
             w.checkpoint,
             w.verify,
+            w.transact,
+            w.ingest,
+            w.recreate,
         ];
         match weighted(&mut self.rng, &kinds) {
             0 => self.write(),
@@ -324,7 +374,10 @@ impl<'a> Generator<'a> {
                 Action::Reopen
             }
             10 => Action::Checkpoint,
-            _ => Action::Verify,
+            11 => Action::Verify,
+            12 => self.transact(),
+            13 => self.ingest(),
+            _ => Action::Recreate(self.table()),
         }
     }
 
@@ -385,6 +438,43 @@ impl<'a> Generator<'a> {
         let len = self.rng.random_range(self.options.batch_len.clone());
         let batch = (0..len).map(|_| self.one_write()).collect();
         Action::Write(batch, *pick(&mut self.rng, &[Durability::Buffered, Durability::Os, Durability::Sync]))
+    }
+
+    /// Mostly writes, with savepoints among them; three in four commit.
+    fn transact(&mut self) -> Action {
+        let (mut steps, mut savepoints) = (Vec::new(), 0);
+        for _ in 0..self.rng.random_range(self.options.batch_len.clone()) {
+            steps.push(match self.rng.random_range(0..10) {
+                0 | 1 => {
+                    savepoints += 1;
+                    TransactionStep::Savepoint
+                }
+                2 if savepoints > 0 => {
+                    let index = self.rng.random_range(0..savepoints);
+                    savepoints = index + 1;
+                    TransactionStep::RollbackTo(index)
+                }
+                3 if savepoints > 0 => {
+                    savepoints = self.rng.random_range(0..savepoints);
+                    TransactionStep::Release(savepoints)
+                }
+                _ => TransactionStep::Write(self.one_write()),
+            });
+        }
+        let durability = *pick(&mut self.rng, &[Durability::Buffered, Durability::Os, Durability::Sync]);
+        Action::Transact { steps, commit: self.rng.random_bool(0.75).then_some(durability) }
+    }
+
+    /// A few rows or a few dozen, of keys that other actions use too.
+    fn ingest(&mut self) -> Action {
+        let table = self.table();
+        let kind = self.options.tables[table];
+        let mut rows = BTreeMap::new();
+        for _ in 0..*pick(&mut self.rng, &[1, 3, 40]) {
+            let (key, len) = (self.key(table), self.value_len());
+            rows.insert(key, kind.random_row(&mut self.rng, len));
+        }
+        Action::Ingest { table, rows: rows.into_iter().collect() }
     }
 
     fn one_write(&mut self) -> Write {
@@ -518,7 +608,7 @@ mod tests {
         let history = generate(&HistoryOptions { seed: 1, actions: 4_000, ..HistoryOptions::default() });
         let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
         let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
-        assert_eq!(actions.len(), 12, "{actions:?}");
+        assert_eq!(actions.len(), 15, "{actions:?}");
         let writes: HashSet<String> = history
             .iter()
             .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use mycelium_base::{Result, SequenceNumber};
 
-use crate::model::{CrashKind, Direction, Durability, Model, Move, ScanRange, State, Write};
+use crate::model::{
+    CrashKind, Direction, Durability, Model, Move, ScanRange, State, TransactionStep, Write, surviving_writes,
+};
 use crate::tables::TableKind;
 
 /// A key and its row.
@@ -17,6 +19,19 @@ pub trait Store {
 
     /// Commits a batch.
     fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()>;
+    /// Runs a transaction, reads `keys` in it, each of a table, and ends it: rolls it back if there is nothing to commit.
+    fn transact(
+        &mut self,
+        steps: &[TransactionStep],
+        keys: &[(usize, Vec<u8>)],
+        commit: Option<Durability>,
+    ) -> Result<Vec<Option<Vec<u8>>>>;
+    /// Loads rows in bulk; keys ascend.
+    fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()>;
+    /// Drops a table.
+    fn drop_table(&mut self, table: usize) -> Result<()>;
+    /// Creates a table that was dropped.
+    fn create_table(&mut self, table: usize) -> Result<()>;
     /// Reads a key.
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Self::Snapshot>) -> Result<Option<Vec<u8>>>;
     /// Reads several keys at once, answers in the order asked.
@@ -81,6 +96,36 @@ impl Store for ModelStore {
 
     fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
         self.model.write(batch, durability);
+        Ok(())
+    }
+
+    fn transact(
+        &mut self,
+        steps: &[TransactionStep],
+        keys: &[(usize, Vec<u8>)],
+        commit: Option<Durability>,
+    ) -> Result<Vec<Option<Vec<u8>>>> {
+        let writes = surviving_writes(steps);
+        let answers = self.model.read_within(&writes, keys);
+        if let Some(durability) = commit {
+            self.model.write(&writes, durability);
+        }
+        Ok(answers)
+    }
+
+    fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()> {
+        self.model.begin_ingest(table, rows);
+        self.model.acknowledge();
+        Ok(())
+    }
+
+    fn drop_table(&mut self, table: usize) -> Result<()> {
+        self.model.begin_drop(table);
+        self.model.acknowledge();
+        Ok(())
+    }
+
+    fn create_table(&mut self, _table: usize) -> Result<()> {
         Ok(())
     }
 

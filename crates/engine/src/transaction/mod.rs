@@ -8,6 +8,9 @@
 //!    it read, may have an entry newer than its snapshot (see `validate`). Then with the commit lock held: the same for
 //!    what was committed since the first validation began, which is little and in memory. Then the batch is committed like
 //!    any other, under the same lock, so that no commit can slip in between.
+//! 4. Where several threads commit at once, their batches form a group, which is logged and synced as one. Whoever leads it
+//!    does the second validation of each transaction in it, in the order of the group, and compares it with every operation
+//!    of the batches that stand before it and are not in a memtable yet: the group is as good as one commit after the other.
 //! 4. Whoever commits first wins; the other gets [`ErrorKind::Conflict`] and runs again. Nobody waits, so there are no
 //!    deadlocks.
 //!
@@ -28,6 +31,8 @@
 //! makes no row where there is none and nothing below: it changed nothing, and the transaction is valid without it. A
 //! compaction that read the list of live snapshots before the transaction began has only inputs that the snapshot sees.
 
+#[cfg(test)]
+mod group_tests;
 mod iterator;
 mod overlay;
 mod reads;
@@ -37,7 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
-use mycelium_base::{Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_merge::Lookup;
 
@@ -48,6 +53,7 @@ use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::Table;
+use crate::write::Precondition;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
@@ -92,6 +98,16 @@ static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 struct TableWrites {
     table: Table,
     overlay: Overlay,
+}
+
+/// What a transaction has touched, to be validated.
+struct Footprint {
+    /// Keeps the versions that the validation looks for.
+    snapshot: Snapshot,
+    /// Up to here nothing conflicts.
+    validated: SequenceNumber,
+    writes: BTreeMap<TableId, TableWrites>,
+    reads: Option<Mutex<ReadSet>>,
 }
 
 /// Reads and writes that take effect together or not at all. Dropping it without [`Transaction::commit`] rolls it back.
@@ -332,21 +348,18 @@ impl Transaction {
     /// the start. [`ErrorKind::NotFound`] if a table was dropped; otherwise as [`Database::write`]. In all cases it had no
     /// effect, except that after an error of the log's sync it may turn out to be there when the database is opened again.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
-        if self.batch.is_empty() {
-            return Ok(self.snapshot.sequence());
+        let Self { database, snapshot, batch, writes, reads, .. } = self;
+        if batch.is_empty() {
+            return Ok(snapshot.sequence());
         }
-        let inner = &*self.database;
-        inner.check_writable()?;
-        self.batch.check(inner.identity)?;
+        database.check_writable()?;
+        batch.check(database.identity)?;
         // Before the states are taken: what the validation does not see is newer than this.
-        let seen = inner.visible.load(Ordering::Acquire);
-        self.validate(self.snapshot.sequence(), seen)?;
-        let mut writer = inner.commits.writer.lock();
-        self.validate(seen, writer.last_sequence)?;
-        for own in self.writes.values() {
-            own.table.shared.check_alive()?;
-        }
-        inner.commit_locked(&mut writer, &self.batch, durability)
+        let seen = database.visible.load(Ordering::Acquire);
+        let mut footprint = Footprint { validated: snapshot.sequence(), snapshot, writes, reads };
+        footprint.validate(seen)?;
+        footprint.validated = seen;
+        database.write_if(Arc::new(footprint), batch, durability)
     }
 
     fn find(&self, savepoint: Savepoint) -> Result<usize> {
@@ -391,14 +404,16 @@ impl Transaction {
         own.overlay.add(self.batch.position(), operation, key, value);
         Ok(())
     }
+}
 
-    /// Fails if anything written, or noted as read, has an entry above `since`; `newest` is the newest there can be.
-    fn validate(&self, since: SequenceNumber, newest: SequenceNumber) -> Result<()> {
-        if newest <= since {
+impl Footprint {
+    /// Fails if anything written, or noted as read, has an entry above what was validated; `newest` is the newest there is.
+    fn validate(&self, newest: SequenceNumber) -> Result<()> {
+        if newest <= self.validated {
             return Ok(());
         }
         for own in self.writes.values() {
-            let check = validate::Check::new(&own.table, since)?;
+            let check = validate::Check::new(&own.table, self.validated)?;
             for key in own.overlay.keys() {
                 check.key(key)?;
             }
@@ -408,7 +423,7 @@ impl Transaction {
         }
         let Some(reads) = &self.reads else { return Ok(()) };
         for noted in reads.lock().tables() {
-            let check = validate::Check::new(noted.table(), since)?;
+            let check = validate::Check::new(noted.table(), self.validated)?;
             for key in noted.keys() {
                 check.key(key)?;
             }
@@ -417,6 +432,35 @@ impl Transaction {
             }
         }
         Ok(())
+    }
+}
+
+impl Precondition for Footprint {
+    fn check(&self, last: SequenceNumber) -> Result<()> {
+        debug_assert!(self.snapshot.sequence() <= self.validated && self.validated <= last);
+        self.validate(last)?;
+        self.writes.values().try_for_each(|own| own.table.shared.check_alive())
+    }
+
+    fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()> {
+        let range = (entry.trailer.operation() == Operation::RangeDelete).then_some((entry.key, entry.value));
+        if let Some(own) = self.writes.get(&table) {
+            let touched = match range {
+                Some((start, end)) => own.overlay.touches_range(start, end),
+                None => own.overlay.touches(entry.key),
+            };
+            if touched {
+                return Err(conflict(&own.table, entry.key));
+            }
+        }
+        let Some(reads) = &self.reads else { return Ok(()) };
+        let reads = reads.lock();
+        let Some(noted) = reads.of_table(table) else { return Ok(()) };
+        let touched = match range {
+            Some((start, end)) => noted.touches_range(start, end),
+            None => noted.touches(entry.key),
+        };
+        if touched { Err(conflict(noted.table(), entry.key)) } else { Ok(()) }
     }
 }
 

@@ -96,6 +96,18 @@ impl Overlay {
         self.range_deletes.iter().map(|delete| (delete.start.as_slice(), delete.end.as_slice()))
     }
 
+    /// Whether `key` was written or its interval deleted.
+    pub(super) fn touches(&self, key: &[u8]) -> bool {
+        self.versions.contains_key(key) || self.covers(key)
+    }
+
+    /// Whether a key of `[start, end)` was written, or an interval deleted that has a part of it.
+    pub(super) fn touches_range(&self, start: &[u8], end: &[u8]) -> bool {
+        let overlaps = |from: &[u8], to: &[u8]| from.max(start) < to.min(end);
+        self.first_within(Bound::Included(start), Bound::Excluded(end)).is_some()
+            || self.ranges().any(|(from, to)| overlaps(from, to))
+    }
+
     /// The first key written within the bounds.
     pub(super) fn first_within(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<&[u8]> {
         if is_empty(lower, upper) {

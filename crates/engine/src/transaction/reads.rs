@@ -46,6 +46,23 @@ impl TableReads {
         self.ranges.iter().map(|(start, end)| (start.as_slice(), end.as_deref()))
     }
 
+    /// Whether `key` was read, alone or with an interval.
+    pub(super) fn touches(&self, key: &[u8]) -> bool {
+        self.keys.contains(key) || self.holds(key)
+    }
+
+    /// Whether anything of `[start, end)` was read.
+    pub(super) fn touches_range(&self, start: &[u8], end: &[u8]) -> bool {
+        if start >= end {
+            return false;
+        }
+        let within = (Bound::Included(start), Bound::Excluded(end));
+        // Intervals do not overlap: of those that begin before `end`, the last one ends last.
+        let last = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(end))).next_back();
+        self.keys.range::<[u8], _>(within).next().is_some()
+            || last.is_some_and(|(_, to)| to.as_deref().is_none_or(|to| start < to))
+    }
+
     fn len(&self) -> usize {
         self.keys.len() + self.ranges.len()
     }
@@ -124,6 +141,11 @@ impl ReadSet {
         self.tables.values()
     }
 
+    /// What was read of a table, if anything.
+    pub(super) fn of_table(&self, table: TableId) -> Option<&TableReads> {
+        self.tables.get(&table)
+    }
+
     fn of(&mut self, table: &Table) -> &mut TableReads {
         match self.tables.entry(table.id()) {
             Entry::Occupied(reads) => reads.into_mut(),
@@ -172,7 +194,7 @@ mod tests {
     use crate::{Database, Options, TableOptions};
 
     fn is_noted(set: &ReadSet, key: &[u8]) -> bool {
-        set.tables().any(|reads| reads.keys.contains(key) || reads.holds(key))
+        set.tables().any(|reads| reads.touches(key))
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! Patience: level 0 waits for more files while writers are busy.
+//!
+//! A merge of level 0 rewrites what it overlaps in the base level, so what it costs per byte is halved where twice as many
+//! files are merged at once. Readers pay: each file of level 0 is one more place to look in. So:
+//!
+//! 1. Writers are *busy* while the next generation of memtables may be expected soon: until twice the time between the last
+//!    two seals has passed since the last one. A database whose generations take longer than [`SOON`] is never busy.
+//! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]).
+//! 3. When they pause, or somebody waits for the background to come to rest, it is done at once.
+//!
+//! In manual mode, which knows no time, nothing waits.
+
+use std::time::{Duration, Instant};
+
+use mycelium_compaction::{CompactionPlan, Reason};
+
+use crate::database::Inner;
+use crate::options::Background;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+
+/// The score from which level 0 is merged however busy writers are: twice its trigger.
+const SCORE: f64 = 2.0;
+/// Longer than this between two generations is not busy.
+const SOON: Duration = Duration::from_secs(10);
+
+/// When generations of memtables were sealed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Pace {
+    last: Option<Instant>,
+    between: Option<Duration>,
+}
+
+impl Pace {
+    /// A generation was sealed.
+    pub(crate) fn note_seal(&mut self, now: Instant) {
+        self.between = self.last.map(|last| now.saturating_duration_since(last));
+        self.last = Some(now);
+    }
+
+    /// Until when writers count as busy.
+    pub(crate) fn busy_until(&self) -> Option<Instant> {
+        let between = self.between.filter(|between| *between <= SOON)?;
+        self.last?.checked_add(2 * between)
+    }
+}
+
+/// Whether a plan can wait while writers are busy.
+pub(crate) fn can_wait(plan: &CompactionPlan) -> bool {
+    plan.reason == Reason::Level0Files && plan.score < SCORE
+}
+
+/// While one of these lives nothing waits.
+pub(crate) struct Impatience<'a>(&'a AtomicUsize);
+
+impl Drop for Impatience<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Inner {
+    /// From now until the result is dropped no compaction waits for more to do.
+    pub(crate) fn be_impatient(&self) -> Impatience<'_> {
+        self.impatient.fetch_add(1, Ordering::AcqRel);
+        self.wake_background();
+        Impatience(&self.impatient)
+    }
+
+    /// Until when compactions that can wait do so.
+    pub(crate) fn patient_until(&self, pace: Pace) -> Option<Instant> {
+        if self.options.background == Background::Manual || self.impatient.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        pace.busy_until().filter(|until| *until > Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_are_busy_until_twice_the_last_interval_has_passed() {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        assert_eq!(pace.busy_until(), None);
+        pace.note_seal(start);
+        assert_eq!(pace.busy_until(), None, "one generation says nothing of the pace");
+        let second = start + Duration::from_secs(3);
+        pace.note_seal(second);
+        assert_eq!(pace.busy_until(), Some(second + Duration::from_secs(6)));
+        pace.note_seal(second + Duration::from_secs(11));
+        assert_eq!(pace.busy_until(), None, "a generation in eleven seconds is not busy");
+    }
+}

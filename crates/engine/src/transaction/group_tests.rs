@@ -1,0 +1,318 @@
+//! Commits that meet at the commit lock: the log is synced once for all of them, and each is decided as if the others had
+//! come before or after it, never beside it.
+
+use std::sync::Arc;
+
+use mycelium_vfs::{CrashDraw, CrashMode, FaultDisk, MemoryDisk, OperationKind};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::{Background, Options, TableOptions};
+
+struct Setup {
+    memory: MemoryDisk,
+    disk: FaultDisk,
+    database: Database,
+    table: Table,
+}
+
+type Outcome = Result<SequenceNumber>;
+type Commit<'a> = Box<dyn FnOnce() -> Outcome + Send + 'a>;
+
+fn options(disk: Arc<dyn mycelium_vfs::Disk>) -> Options {
+    Options { disk, background: Background::Manual, ..Options::default() }
+}
+
+fn key(n: u32) -> Vec<u8> {
+    format!("{n:04}").into_bytes()
+}
+
+impl Setup {
+    /// Keys 0 to 99, each with the value 0.
+    fn new() -> Self {
+        let memory = MemoryDisk::new();
+        let disk = FaultDisk::over_memory(memory.clone());
+        let database = Database::open("db", options(Arc::new(disk.clone()))).unwrap();
+        let table = database.create_table("t", TableOptions::default()).unwrap();
+        let mut batch = WriteBatch::new();
+        for n in 0..100 {
+            batch.put(&table, &key(n), b"0");
+        }
+        database.write(&batch, Durability::Sync).unwrap();
+        Self { memory, disk, database, table }
+    }
+
+    /// Commits that all find the commit lock taken, queued in their order. How they ended, and how often a file was synced.
+    fn together(&self, commits: Vec<Commit<'_>>) -> (Vec<Outcome>, u64) {
+        let before = self.disk.count(OperationKind::Sync);
+        let queue = &self.database.inner.commits;
+        let outcomes = std::thread::scope(|scope| {
+            let held = queue.writer.lock();
+            let mut threads = Vec::new();
+            for commit in commits {
+                let queued = queue.waiting_count();
+                let thread = scope.spawn(commit);
+                // One that is refused before it gets there never queues.
+                while queue.waiting_count() == queued && !thread.is_finished() {
+                    std::thread::yield_now();
+                }
+                threads.push(thread);
+            }
+            drop(held);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        (outcomes, self.disk.count(OperationKind::Sync) - before)
+    }
+
+    fn begin(&self, isolation: IsolationLevel) -> Transaction {
+        self.database.begin(isolation)
+    }
+
+    fn commit(transaction: Transaction) -> Commit<'static> {
+        Box::new(move || transaction.commit(Durability::Sync))
+    }
+
+    fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        rows(&self.table)
+    }
+}
+
+fn rows(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut rows = table.iter(&ReadOptions::default()).unwrap();
+    let mut found = Vec::new();
+    rows.seek_to_first().unwrap();
+    while rows.valid() {
+        found.push((rows.key().to_vec(), rows.value().to_vec()));
+        rows.next().unwrap();
+    }
+    found
+}
+
+fn is_conflict(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict)
+}
+
+#[test]
+fn transactions_that_commit_at_once_share_one_sync() {
+    const THREADS: u32 = 8;
+    let setup = Setup::new();
+    let first = setup.database.last_sequence() + 1;
+    let mut commits: Vec<Commit<'_>> = Vec::new();
+    for n in 0..THREADS {
+        let mut transaction = setup.begin(IsolationLevel::Serializable);
+        assert_eq!(transaction.get(&setup.table, &key(n)).unwrap().unwrap(), b"0");
+        transaction.put(&setup.table, &key(n), b"1").unwrap();
+        commits.push(Setup::commit(transaction));
+    }
+    // Plain writes of any durability go with them.
+    for (n, durability) in [(98, Durability::Sync), (99, Durability::Buffered)] {
+        let table = &setup.table;
+        commits.push(Box::new(move || table.put(&key(n), b"1", durability)));
+    }
+    let (outcomes, syncs) = setup.together(commits);
+    let sequences: Vec<u64> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert!(sequences.iter().copied().eq(first..first + u64::from(THREADS) + 2), "{sequences:?}");
+    assert_eq!(syncs, 1);
+    // All of them are on the disk.
+    let image = setup.memory.crash_image(&CrashDraw { mode: CrashMode::SyncedOnly, seed: 0 });
+    let copy = Database::open("db", options(Arc::new(image))).unwrap();
+    assert_eq!(rows(&copy.table("t").unwrap()), setup.rows());
+    // One after the other they cannot share.
+    let before = setup.disk.count(OperationKind::Sync);
+    for n in 0..THREADS {
+        let mut transaction = setup.begin(IsolationLevel::Serializable);
+        transaction.put(&setup.table, &key(n), b"2").unwrap();
+        transaction.commit(Durability::Sync).unwrap();
+    }
+    assert_eq!(setup.disk.count(OperationKind::Sync) - before, u64::from(THREADS));
+}
+
+#[test]
+fn of_those_that_wrote_the_same_key_the_first_in_the_group_commits() {
+    for isolation in [IsolationLevel::Snapshot, IsolationLevel::Serializable] {
+        let setup = Setup::new();
+        let commits = (0..6)
+            .map(|n: u8| {
+                let mut transaction = setup.begin(isolation);
+                transaction.put(&setup.table, &key(n.into()), b"own").unwrap();
+                match n {
+                    5 => transaction.delete_range(&setup.table, &key(7), &key(9)).unwrap(),
+                    _ => transaction.put(&setup.table, &key(8), &[n]).unwrap(),
+                }
+                Setup::commit(transaction)
+            })
+            .collect();
+        let (outcomes, syncs) = setup.together(commits);
+        assert!(outcomes[0].is_ok() && outcomes[1..].iter().all(is_conflict), "{outcomes:?}");
+        assert_eq!(syncs, 1);
+        assert_eq!(setup.table.get(&key(8)).unwrap().unwrap(), [0]);
+        // Nothing of the losers is there.
+        assert!((1..6).all(|n| setup.table.get(&key(n)).unwrap().unwrap() == b"0"));
+    }
+}
+
+#[test]
+fn write_skew_within_a_group_is_allowed_under_snapshot_only() {
+    for (isolation, both) in [(IsolationLevel::Snapshot, true), (IsolationLevel::Serializable, false)] {
+        let setup = Setup::new();
+        let commits = [(1, 2), (2, 1)].map(|(read, written)| {
+            let mut transaction = setup.begin(isolation);
+            transaction.get(&setup.table, &key(read)).unwrap();
+            transaction.put(&setup.table, &key(written), b"1").unwrap();
+            Setup::commit(transaction)
+        });
+        let (outcomes, _) = setup.together(commits.into());
+        assert!(outcomes[0].is_ok());
+        assert_eq!(outcomes[1].is_ok(), both, "{outcomes:?}");
+    }
+}
+
+#[test]
+fn a_plain_write_in_the_group_conflicts_only_with_what_stands_behind_it() {
+    let setup = Setup::new();
+    let commit = |value: &[u8]| {
+        let mut transaction = setup.begin(IsolationLevel::Snapshot);
+        transaction.put(&setup.table, &key(3), value).unwrap();
+        Setup::commit(transaction)
+    };
+    let (before, behind) = (commit(b"before"), commit(b"behind"));
+    let table = &setup.table;
+    let write: Commit<'_> = Box::new(move || table.put(&key(3), b"plain", Durability::Buffered));
+    let (outcomes, _) = setup.together(vec![before, write, behind]);
+    assert!(outcomes[0].is_ok() && outcomes[1].is_ok() && is_conflict(&outcomes[2]), "{outcomes:?}");
+    assert_eq!(setup.table.get(&key(3)).unwrap().unwrap(), b"plain");
+}
+
+#[test]
+fn transactions_behind_a_long_batch_make_a_group_of_their_own() {
+    let setup = Setup::new();
+    let mut batch = WriteBatch::new();
+    for n in 0..5000 {
+        batch.put(&setup.table, &key(n + 1000), b"loaded");
+    }
+    let mut commits: Vec<Commit<'_>> = vec![Box::new(|| setup.database.write(&batch, Durability::Sync))];
+    for n in [5999, 500, 1000, 501] {
+        let mut transaction = setup.begin(IsolationLevel::Serializable);
+        transaction.put(&setup.table, &key(n), b"own").unwrap();
+        commits.push(Setup::commit(transaction));
+    }
+    let (outcomes, syncs) = setup.together(commits);
+    let committed: Vec<bool> = outcomes.iter().map(|outcome| !is_conflict(outcome)).collect();
+    assert_eq!(committed, [true, false, true, false, true]);
+    assert!(outcomes[4].is_ok());
+    assert_eq!(syncs, 2);
+}
+
+#[test]
+fn a_failed_sync_fails_all_of_the_group_and_nothing_of_it_is_seen() {
+    use mycelium_vfs::{Effect, Fault};
+    let setup = Setup::new();
+    let before = setup.rows();
+    let commits = (0..4)
+        .map(|n| {
+            let mut transaction = setup.begin(IsolationLevel::Serializable);
+            transaction.put(&setup.table, &key(n), b"1").unwrap();
+            Setup::commit(transaction)
+        })
+        .collect();
+    setup.disk.schedule(Fault::new(OperationKind::Sync, Effect::Io));
+    let (outcomes, _) = setup.together(commits);
+    assert!(outcomes.iter().all(|outcome| outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Io)), "{outcomes:?}");
+    assert_eq!(setup.rows(), before);
+    assert_eq!(setup.table.put(b"k", b"v", Durability::Buffered).unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+/// One step of a transaction.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u32),
+    Delete(u32),
+    DeleteRange(u32, u32),
+    Get(u32),
+    Scan(u32, u32),
+}
+
+#[derive(Clone, Debug)]
+struct Script {
+    /// `None`: a plain batch, whose reads are left out.
+    isolation: Option<IsolationLevel>,
+    steps: Vec<Step>,
+}
+
+fn random_script(rng: &mut SmallRng) -> Script {
+    let isolation = [None, Some(IsolationLevel::Snapshot), Some(IsolationLevel::Serializable)][rng.random_range(0..3)];
+    let step = |rng: &mut SmallRng| {
+        let from = rng.random_range(0..40);
+        let to = from + rng.random_range(0..4);
+        match rng.random_range(0..9) {
+            0..3 => Step::Put(from),
+            3 => Step::Delete(from),
+            4 => Step::DeleteRange(from, to),
+            5..7 => Step::Get(from),
+            _ => Step::Scan(from, to),
+        }
+    };
+    Script { isolation, steps: (0..rng.random_range(1..6)).map(|_| step(rng)).collect() }
+}
+
+/// Begins everything at the present state; what is left to do is to commit.
+fn prepare<'a>(setup: &'a Setup, script: &Script, tag: u8) -> Commit<'a> {
+    let table = &setup.table;
+    let Some(isolation) = script.isolation else {
+        let mut batch = WriteBatch::new();
+        for step in &script.steps {
+            match step {
+                Step::Put(n) => batch.put(table, &key(*n), &[tag]),
+                Step::Delete(n) => batch.delete(table, &key(*n)),
+                Step::DeleteRange(from, to) => batch.delete_range(table, &key(*from), &key(*to)),
+                Step::Get(_) | Step::Scan(..) => continue,
+            };
+        }
+        return Box::new(move || setup.database.write(&batch, Durability::Sync));
+    };
+    let mut transaction = setup.begin(isolation);
+    for step in &script.steps {
+        match step {
+            Step::Put(n) => transaction.put(table, &key(*n), &[tag]).unwrap(),
+            Step::Delete(n) => transaction.delete(table, &key(*n)).unwrap(),
+            Step::DeleteRange(from, to) => transaction.delete_range(table, &key(*from), &key(*to)).unwrap(),
+            Step::Get(n) => drop(transaction.get(table, &key(*n)).unwrap()),
+            Step::Scan(from, to) => {
+                let options = ReadOptions { lower: Some(key(*from)), upper: Some(key(*to)), ..ReadOptions::default() };
+                let mut rows = transaction.iter(table, &options).unwrap();
+                rows.seek_to_first().unwrap();
+                while rows.valid() {
+                    rows.next().unwrap();
+                }
+            }
+        }
+    }
+    Setup::commit(transaction)
+}
+
+#[test]
+fn a_group_decides_like_one_commit_after_the_other() {
+    let (mut committed, mut conflicts) = (0, 0);
+    for seed in 0..200 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let scripts: Vec<Script> = (0..rng.random_range(2..10)).map(|_| random_script(&mut rng)).collect();
+        let (grouped, apart) = (Setup::new(), Setup::new());
+        let prepared =
+            |setup| scripts.iter().zip(1..).map(|(script, tag)| prepare(setup, script, tag)).collect::<Vec<_>>();
+        let (found, _) = grouped.together(prepared(&grouped));
+        let expected: Vec<Outcome> = prepared(&apart).into_iter().map(|commit| commit()).collect();
+        for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let same = match (found, expected) {
+                (Ok(found), Ok(expected)) => found == expected,
+                (found, expected) => is_conflict(found) && is_conflict(expected),
+            };
+            assert!(same, "seed {seed}, commit {i}: found {found:?}, expected {expected:?}: {scripts:#?}");
+        }
+        assert_eq!(grouped.rows(), apart.rows(), "seed {seed}");
+        committed += found.iter().filter(|outcome| outcome.is_ok()).count();
+        conflicts += found.iter().filter(|outcome| is_conflict(outcome)).count();
+    }
+    println!("{committed} commits, {conflicts} conflicts");
+    assert!(committed > 300 && conflicts > 100, "{committed} commits, {conflicts} conflicts");
+}

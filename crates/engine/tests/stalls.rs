@@ -1,0 +1,77 @@
+//! Writers that compaction cannot keep up with, in a database whose jobs the test runs: nothing may wait for the clock.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{key, scan, small_options, small_table};
+use mycelium_engine::events::{Event, EventListener, StallCause};
+use mycelium_engine::{Database, Durability, LeveledOptions, Options, Policy, TableOptions};
+use mycelium_vfs::MemoryDisk;
+
+#[derive(Default)]
+struct Stops {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl EventListener for Stops {
+    fn on_event(&self, event: &Event) {
+        match event {
+            Event::StallBegin { cause: StallCause::Level0Runs, stopped: true } => &self.begun,
+            Event::StallEnd { .. } => &self.ended,
+            _ => return,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn slowed_writers_run_jobs_by_hand_and_wait_for_nothing() {
+    let disk = MemoryDisk::new();
+    // At a byte a second a writer that did wait would never come back.
+    let options = Options { slowdown_level0_runs: 2, slowed_bytes_per_second: 1, ..small_options(&disk) };
+    let database = Database::open("/db", options).unwrap();
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 2, ..LeveledOptions::default() });
+    let table = database.create_table("t", TableOptions { policy, ..small_table() }).unwrap();
+    assert_eq!(database.metrics().slowed_bytes_per_second, None);
+    for round in 0..2 {
+        table.put(&key(round), b"value", Durability::Buffered).unwrap();
+        database.flush().unwrap();
+    }
+    let before = database.metrics();
+    assert_eq!((before.slowed_bytes_per_second, before.slowdowns, before.compactions), (Some(1), 0, 0));
+    // The first slowed write runs the compaction that frees all others.
+    for n in 2..50 {
+        table.put(&key(n), &[7; 100], Durability::Buffered).unwrap();
+    }
+    let after = database.metrics();
+    assert_eq!((after.slowed_bytes_per_second, after.slowdowns, after.stops), (None, 1, 0));
+    assert_eq!(after.compactions, 1);
+    assert_eq!(scan(&table).len(), 50);
+}
+
+#[test]
+fn stopped_writers_are_told_and_go_on_after_a_compaction() {
+    let disk = MemoryDisk::new();
+    let stops = Arc::new(Stops::default());
+    let options =
+        Options { slowdown_level0_runs: 3, stop_level0_runs: 3, listener: Some(stops.clone()), ..small_options(&disk) };
+    let database = Database::open("/db", options).unwrap();
+    // Three runs are too many for writers, and too few for a compaction: nothing that a writer can do frees it.
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 4, ..LeveledOptions::default() });
+    let table = database.create_table("t", TableOptions { policy, ..small_table() }).unwrap();
+    for round in 0..3 {
+        table.put(&key(round), b"value", Durability::Buffered).unwrap();
+        database.flush().unwrap();
+    }
+    assert_eq!(database.metrics().slowed_bytes_per_second, Some(0));
+    assert!(table.put(&key(9), b"value", Durability::Buffered).is_err());
+    database.compact(&table).unwrap();
+    assert_eq!(database.metrics().slowed_bytes_per_second, None);
+    table.put(&key(9), b"value", Durability::Buffered).unwrap();
+    assert_eq!((stops.begun.load(Ordering::Relaxed), stops.ended.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!(database.metrics().stops, 1);
+}

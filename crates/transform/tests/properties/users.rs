@@ -262,3 +262,33 @@ fn a_map_that_drops_a_patch_is_let_be() {
     assert_eq!(job.transform(entry).unwrap(), Progress::Done);
     assert_eq!(job.mapped().count(), 0);
 }
+
+/// After a change of layout: files of narrower groups come to a step, and outputs are narrower than the layout's groups.
+#[test]
+fn groups_may_be_narrower_than_the_layout() {
+    let table = Table::parse(SCHEMA);
+    let linked = link(&table, "split into 1-2 | 3-4\ntest.add-one packed", RowFormatKind::Packed).unwrap();
+    let group = |text: &str| text.parse::<Group>().unwrap();
+    let cells = vec![None, Some(Datum::Int32(4)), None, Some(Datum::Int32(5)), Some(Datum::Utf8("d".into()))];
+    let whole = table.whole(RowFormatKind::Packed);
+    let value = crate::drawing::stored(table.format(RowFormatKind::Packed), &cells);
+    let narrow = [group("1,3/packed"), group("4/packed")];
+    let narrowed = transformed(&linked, (0, 0), &whole, &narrow, (Operation::Patch, &value));
+
+    let singles = [group("3/json"), group("1/packed")];
+    let fragment = narrowed[0].as_ref().unwrap();
+    let values = transformed(&linked, (0, 2), &narrow[0], &singles, (Operation::Patch, fragment));
+    for (group, value, expected) in [(&singles[0], &values[0], 5), (&singles[1], &values[1], 5)] {
+        let show = &mut |_: usize, state: ColumnState<'_>| {
+            assert_eq!(state, ColumnState::Value(mycelium_encoding::DatumRef::Int32(expected)), "{group}");
+            Ok(())
+        };
+        let values = table.formats.values(group).unwrap();
+        values.visit(value.as_ref().unwrap(), &group.columns, &mut RowScratch::default(), show).unwrap();
+        assert!(values.visit(value.as_ref().unwrap(), &whole.columns, &mut RowScratch::default(), show).is_err());
+    }
+    // Wider than what passes through the step.
+    let straddling = linked.job(0..2, &whole, &[group("2-3/packed")], MUCH).unwrap_err();
+    assert_eq!(straddling.kind(), ErrorKind::InvalidArgument);
+    assert!(straddling.to_string().contains("pass through"), "{straddling}");
+}

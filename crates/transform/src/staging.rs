@@ -281,12 +281,18 @@ mod tests {
         assert!(staging.take(0, b"large", put(1), &[0; 20_000]));
         assert!(!staging.take(0, b"small", put(1), b""));
         assert_eq!(staging.retrieve().unwrap().len(), 1);
-        let mut count = 0;
-        while staging.take(0, b"key", put(count), b"value") {
-            count += 1;
-            assert!(staging.held() <= 10_000, "{}", staging.held());
+    }
+
+    #[test]
+    fn no_budget_is_exceeded_by_a_byte() {
+        for budget in (1_500..12_000).step_by(11) {
+            let (mut staging, mut count) = (Staging::new(budget), 0);
+            while staging.take(0, b"key", put(count), &[0; 50][..(count as usize * 7) % 50]) {
+                count += 1;
+                assert!(staging.held() <= budget, "{} of {budget}", staging.held());
+            }
+            assert!(count as usize > budget / 200, "{count} entries in {budget} bytes");
         }
-        assert!(count > 60, "{count}");
     }
 
     #[test]

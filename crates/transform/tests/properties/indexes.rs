@@ -175,6 +175,21 @@ fn an_index_on_part_of_a_composite_key() {
     assert!(entry.value.is_empty());
 }
 
+/// What is below level 0 was indexed when it left it.
+#[test]
+fn only_what_leaves_level_0_is_indexed() {
+    let table = Table::parse("id int64 not null, a int32, primary key (id)");
+    let linked = table.link("augment x on 1", RowFormatKind::Packed, &ROOMY).unwrap();
+    let whole = table.whole(RowFormatKind::Packed);
+    let value = drawing::stored(table.format(RowFormatKind::Packed), &vec![None, Some(Datum::Int32(1))]);
+    for (levels, derived) in [(0..1, 1), (0..4, 1), (1..2, 0), (2..5, 0), (0..0, 0)] {
+        let mut job = linked.job(levels.clone(), &whole, std::slice::from_ref(&whole), MUCH).unwrap();
+        assert_eq!(transform(&mut job, &row_key(&table, 1), 1, Operation::Put, &value), Progress::Done);
+        assert_eq!(job.retrieve().unwrap().len(), derived, "{levels:?}");
+        assert_eq!(job.mapped().count(), 1);
+    }
+}
+
 #[test]
 fn what_cannot_be_indexed_is_an_error() {
     let table = Table::parse("id int64 not null, a utf8, b int32, primary key (id)");

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::Result;
 
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "mycelium-base",
     "mycelium-vfs",
     "mycelium-encoding",
@@ -18,6 +18,7 @@ const ORDER: [&str; 18] = [
     "mycelium-memtable",
     "mycelium-manifest",
     "mycelium-merge",
+    "mycelium-transform",
     "mycelium-compaction",
     "mycelium-advisor",
     "mycelium-engine",

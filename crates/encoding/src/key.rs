@@ -15,11 +15,13 @@
 //!
 //! A primary key column is never null. Because codes are prefix-free, the code of the first k columns is a prefix of
 //! exactly the keys that have these k values: they are `[prefix, prefix_successor(prefix))`.
+//!
+//! A column of an index may be null: see [`encode_index_column`].
 
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, Result};
 
-use crate::{ColumnType, Datum, DatumRef, Schema};
+use crate::{Column, ColumnType, Datum, DatumRef, Schema};
 
 const ESCAPE: u8 = 0x00;
 const ESCAPED_NUL: u8 = 0xff;
@@ -99,6 +101,20 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut successor = prefix[..=last].to_vec();
     successor[last] += 1;
     Some(successor)
+}
+
+/// Appends the code of a column of an index. If the column may be null, one byte stands before the value's code: 0 for null,
+/// which has no code, and 1 otherwise, so that nulls come first. No code is a prefix of another of the same column.
+///
+/// # Errors
+/// [`mycelium_base::ErrorKind::InvalidArgument`] if the column cannot hold the value.
+pub fn encode_index_column(column: &Column, value: DatumRef<'_>, out: &mut Vec<u8>) -> Result<()> {
+    value.check(column)?;
+    if column.nullable {
+        out.push(u8::from(!value.is_null()));
+    }
+    encode_datum(value, out);
+    Ok(())
 }
 
 /// Appends the code of one value; null, which no key holds, has none.
@@ -213,6 +229,29 @@ impl<'k> KeyReader<'k> {
                 datum
             }
         })
+    }
+
+    /// The value of the next column, which [`encode_index_column`] wrote.
+    ///
+    /// # Errors
+    /// As [`KeyReader::next`].
+    pub fn next_index_column<'s>(&mut self, column: &Column, scratch: &'s mut Vec<u8>) -> Result<DatumRef<'s>>
+    where
+        'k: 's,
+    {
+        if column.nullable {
+            match self.take::<1>()?[0] {
+                0 => return Ok(DatumRef::Null),
+                1 => {}
+                other => return Err(self.malformed("0 or 1 before a column that may be null", other)),
+            }
+        }
+        self.next(&column.ty, scratch)
+    }
+
+    /// What was not read yet.
+    pub fn rest(&self) -> &'k [u8] {
+        self.rest
     }
 
     /// Fails unless every byte was read.

@@ -461,6 +461,12 @@ impl<'a> PackedRow<'a> {
         !self.is_patch
     }
 
+    /// The columns that are in the value, null or not. O(columns).
+    pub fn present(&self) -> ColumnSet {
+        let is_present = |index: &usize| !self.is_patch || self.presence[index / 8] >> (index % 8) & 1 == 1;
+        (0..self.layout.len()).filter(is_present).map(|index| self.layout.column(index)).collect()
+    }
+
     /// What the value says about a column, given by its schema index.
     ///
     /// # Errors

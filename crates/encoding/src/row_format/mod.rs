@@ -522,6 +522,15 @@ impl RowFormat {
         Ok(presence)
     }
 
+    /// The columns that are in a stored value, null or not. O(columns and, for JSON and Protobuf, bytes).
+    ///
+    /// # Errors
+    /// As [`RowFormat::read`].
+    pub fn present(&self, value: &[u8], scratch: &mut RowScratch) -> Result<ColumnSet> {
+        self.locate(value, Scan::Trusted(None), &mut scratch.spans)?;
+        Ok(self.0.columns.iter().copied().filter(|&column| scratch.spans[column] != Span::Absent).collect())
+    }
+
     /// Finds the wanted columns of a stored value (`None`: all). Others read as absent, so reading one column of many
     /// builds nothing of the others: `packed` and `flatbuffers` go straight to it, `json` and `protobuf` walk up to it.
     ///

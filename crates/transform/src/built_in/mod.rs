@@ -1,0 +1,46 @@
+//! The transformers that every registry has: `identity`, `split`, `convert` and `augment`.
+//!
+//! The first three only take values to other groups and formats. They share one state, [`Reshaping`], which goes by the
+//! groups of the job; what tells them apart is which groups they ask for.
+
+mod augment;
+mod convert;
+mod identity;
+mod split;
+
+pub use augment::Augment;
+pub use convert::Convert;
+pub use identity::Identity;
+pub use split::Split;
+
+use mycelium_base::{Operation, Result};
+use mycelium_encoding::row_format::RowScratch;
+
+use crate::group_values::Reshape;
+use crate::{InputEntry, JobContext, Outputs, TransformState};
+
+/// Takes every entry to the destinations that have columns of it.
+struct Reshaping {
+    reshapes: Vec<Reshape>,
+    scratch: RowScratch,
+}
+
+/// The state of a transformer that is said by the layout.
+pub(crate) fn reshaping(job: &JobContext<'_>) -> Result<Box<dyn TransformState>> {
+    let source = job.formats.values(job.source)?;
+    let reshape = |destination| Reshape::new(source.clone(), job.formats.values(destination)?);
+    let reshapes = job.destinations.iter().map(reshape).collect::<Result<Vec<_>>>()?;
+    Ok(Box::new(Reshaping { reshapes, scratch: RowScratch::default() }))
+}
+
+impl TransformState for Reshaping {
+    fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()> {
+        for (destination, reshape) in self.reshapes.iter_mut().enumerate() {
+            if entry.operation == Operation::Patch && !entry.columns.overlaps(&reshape.target().columns) {
+                continue;
+            }
+            outputs.map_with(destination, |out| reshape.apply(entry.value, &mut self.scratch, out))?;
+        }
+        Ok(())
+    }
+}

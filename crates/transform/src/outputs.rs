@@ -1,0 +1,159 @@
+//! Where a transformer puts what it makes of an entry.
+//!
+//! Mapped values belong to the entry in hand and lie in memory that is used again for the next one. Derived entries go to
+//! the job's staging area; whether they are taken is its affair (see [`crate::job`]).
+
+use std::ops::Range;
+
+use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
+
+use crate::staging::{Resume, Staging};
+
+/// What reused buffers keep at most from one entry to the next.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Empties a reused buffer, and gives back what one large entry made it take.
+pub(crate) fn clear_for_reuse(bytes: &mut Vec<u8>) {
+    bytes.clear();
+    if bytes.capacity() > KEPT_BYTES {
+        bytes.shrink_to(KEPT_BYTES);
+    }
+}
+
+/// The values of one entry, by destination.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    bytes: Vec<u8>,
+    values: Vec<(usize, Range<usize>)>,
+}
+
+impl Mapped {
+    pub(crate) fn clear(&mut self) {
+        clear_for_reuse(&mut self.bytes);
+        self.values.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        self.values.iter().map(|(destination, range)| (*destination, &self.bytes[range.clone()]))
+    }
+
+    fn push(&mut self, destination: usize, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+        let start = self.bytes.len();
+        write(&mut self.bytes)?;
+        let len = self.bytes.len().checked_sub(start);
+        match len {
+            Some(len) if len <= MAX_VALUE_LEN => self.values.push((destination, start..start + len)),
+            Some(len) => {
+                let message = format!("a transformed value has {len} bytes; at most {MAX_VALUE_LEN} are possible");
+                return Err(Error::invalid(message));
+            }
+            None => return Err(Error::invalid("a transformer took away from outputs that it should have added to")),
+        }
+        Ok(())
+    }
+}
+
+/// Takes the outputs of one entry.
+#[derive(Debug)]
+pub struct Outputs<'a>(Side<'a>);
+
+#[derive(Debug)]
+enum Side<'a> {
+    Map {
+        mapped: &'a mut Mapped,
+        /// The transformer's destinations, by the numbers of `mapped`.
+        targets: &'a [usize],
+        /// The first destination that has not had its turn.
+        next: usize,
+    },
+    Derive {
+        staging: &'a mut Staging,
+        resume: &'a mut Resume,
+        /// The transformer's tables, by the job's numbers.
+        tables: Range<u32>,
+        sequence: SequenceNumber,
+    },
+}
+
+impl<'a> Outputs<'a> {
+    pub(crate) fn mapping(mapped: &'a mut Mapped, targets: &'a [usize]) -> Self {
+        Self(Side::Map { mapped, targets, next: 0 })
+    }
+
+    pub(crate) fn deriving(
+        staging: &'a mut Staging,
+        resume: &'a mut Resume,
+        tables: Range<u32>,
+        sequence: SequenceNumber,
+    ) -> Self {
+        Self(Side::Derive { staging, resume, tables, sequence })
+    }
+
+    /// The value of the entry in a destination, by its place among [`JobContext::destinations`](crate::JobContext).
+    /// Destinations have their turn in ascending order; a `Put` needs a value in each, a `Patch` in those that it
+    /// touches.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind): no such destination, one out of turn, a value over
+    /// [`MAX_VALUE_LEN`], or a transformer that stands beside the order.
+    pub fn map(&mut self, destination: usize, value: &[u8]) -> Result<()> {
+        self.map_with(destination, |out| {
+            out.extend_from_slice(value);
+            Ok(())
+        })
+    }
+
+    /// As [`Outputs::map`], with a value that `write` appends to what it is given.
+    ///
+    /// # Errors
+    /// As [`Outputs::map`], and those of `write`.
+    pub fn map_with(&mut self, destination: usize, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+        let Side::Map { mapped, targets, next } = &mut self.0 else {
+            return Err(Error::invalid("a transformer beside the order maps nothing"));
+        };
+        match targets.get(destination) {
+            Some(&target) if destination >= *next => {
+                *next = destination + 1;
+                mapped.push(target, write)
+            }
+            Some(_) => Err(Error::invalid(format!("destination {destination} out of turn: the next is {next}"))),
+            None => Err(Error::invalid(format!("no destination {destination}: there are {}", targets.len()))),
+        }
+    }
+
+    /// An entry for a derived table, by its place among the transformer's
+    /// [`derived_tables`](crate::Transformer::derived_tables). It gets the sequence number of the entry in hand. One entry
+    /// derives a key of a table once; the same again is dropped.
+    ///
+    /// `false`: the staging area is full. The transformer returns as soon as it likes; the job is drained, and the
+    /// transformer called again with the same entry. What was taken of it already is then passed over.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind): no such table, a key or value over its limit, an
+    /// operation other than `Put` and `Patch` (removals from derived tables are the engine's), or a transformer that
+    /// does not stand beside the order.
+    pub fn derive(&mut self, table: usize, key: &[u8], operation: Operation, value: &[u8]) -> Result<bool> {
+        let Side::Derive { staging, resume, tables, sequence } = &mut self.0 else {
+            return Err(Error::invalid("only a transformer beside the order derives"));
+        };
+        let Some(table) = tables.clone().nth(table) else {
+            return Err(Error::invalid(format!("no derived table {table}: there are {}", tables.len())));
+        };
+        if !matches!(operation, Operation::Put | Operation::Patch) {
+            return Err(Error::invalid(format!("a transformer cannot derive a {}", operation.name())));
+        }
+        if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
+            return Err(Error::invalid(format!(
+                "a derived key of {} bytes with a value of {}: at most {MAX_KEY_LEN} and {MAX_VALUE_LEN} are possible",
+                key.len(),
+                value.len()
+            )));
+        }
+        Ok(resume.stage(staging, table, key, Trailer::new(*sequence, operation), value))
+    }
+}

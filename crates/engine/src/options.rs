@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
-use mycelium_base::{Combiner, Error, Result, RowFormatKind};
+use mycelium_base::{Combiner, Error, Result};
 use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+pub use mycelium_encoding::row_format::RowFormatDefinition;
 use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
 use mycelium_vfs::{Disk, LocalDisk};
@@ -124,17 +125,6 @@ pub enum Policy {
     Tiered(TieredOptions),
 }
 
-/// The row format that a typed table takes its rows in: that of its memtables and of level 0.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct RowFormatDefinition {
-    /// Which format. Default: packed.
-    pub kind: RowFormatKind,
-    /// For Protobuf an encoded `FileDescriptorSet` with all imports, for FlatBuffers the binary schema; else empty.
-    pub definition: Vec<u8>,
-    /// For these two the full name of the message or table; else empty.
-    pub root: String,
-}
-
 /// Options of a table, kept in the manifest; they decide how new files are written.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableOptions {
@@ -152,7 +142,7 @@ pub struct TableOptions {
     pub aligned_compaction: bool,
     /// Skip memtables, files and blocks that hold only entries newer than the snapshot (Kim §V). Default: true.
     pub snapshot_filter: bool,
-    /// The format of a typed table's rows. Default: packed.
+    /// The row format that a typed table takes its rows in: that of its memtables and of level 0. Default: packed.
     pub row_format: RowFormatDefinition,
     /// Column groups, formats and merging by level, for a typed table. Default: rows as they came at every level. This is
     /// the layout that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells

@@ -25,9 +25,7 @@ use crate::tree::Tree;
 /// bytes   the schema
 /// ...     the options (options.rs)
 /// varint  what follows: 0 nothing, 1 a row format other than packed
-/// u8      its tag
-/// bytes   its definition
-/// bytes   the name of its message or table
+/// bytes   its definition (`encoding::row_format::definition`)
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -55,9 +53,9 @@ impl TableDefinition {
         let is_packed = format.kind == RowFormatKind::Packed;
         put_varint(&mut out, u64::from(!is_packed));
         if !is_packed {
-            out.push(format.kind.tag());
-            put_bytes(&mut out, &format.definition);
-            put_bytes(&mut out, format.root.as_bytes());
+            let mut bytes = Vec::new();
+            format.encode(&mut bytes);
+            put_bytes(&mut out, &bytes);
         }
         out
     }
@@ -73,7 +71,7 @@ impl TableDefinition {
         let mut options = TableOptions::decode(&mut reader)?;
         match reader.varint()? {
             0 => {}
-            1 => options.row_format = decode_row_format(&mut reader)?,
+            1 => options.row_format = RowFormatDefinition::decode(reader.bytes()?)?,
             _ => {
                 return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
             }
@@ -81,14 +79,6 @@ impl TableDefinition {
         reader.finish()?;
         Ok(Self { schema, options })
     }
-}
-
-fn decode_row_format(reader: &mut Reader<'_>) -> Result<RowFormatDefinition> {
-    let tag = reader.u8()?;
-    let kind = RowFormatKind::from_tag(tag).ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, format!("a row format this version does not know (tag {tag})"))
-    })?;
-    Ok(RowFormatDefinition { kind, definition: reader.bytes()?.to_vec(), root: reader.str()?.to_owned() })
 }
 
 /// What a read needs, replaced as a whole when memtables are sealed, flushed or compacted.

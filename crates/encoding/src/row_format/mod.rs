@@ -52,6 +52,7 @@ mod protobuf;
 mod raw;
 mod span;
 
+pub use definition::RowFormatDefinition;
 pub use mycelium_base::RowFormatKind;
 use std::fmt;
 use std::sync::Arc;

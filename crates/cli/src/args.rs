@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mycelium::RowFormatKind;
 use mycelium_bench::BenchArgs;
 
 /// An embedded storage engine: durable, snapshot-true, and fast.
@@ -29,9 +30,17 @@ pub(crate) enum Command {
     /// Create a table (and the database, where there is none).
     #[command(
         after_help = "Example:\n  mycelium create ./db users --schema 'id int64 not null, name utf8, primary key (id)'\n  \
-                            mycelium create ./db cache            # keys and values are bytes"
+                            mycelium create ./db cache            # keys and values are bytes\n  \
+                            mycelium create ./db events --schema 'id int64 not null, kind utf8, body utf8, primary key (id)' \\\n    \
+                            --row-format json --transform 'convert json to packed' --transform 'split into 1 | 2'"
     )]
     Create(CreateArgs),
+    /// Show a table's layout and what each level holds by column group, or change it.
+    #[command(
+        after_help = "Example:\n  mycelium layout ./db flights\n  \
+                            mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 7-8 packed | 9-18 packed'"
+    )]
+    Layout(LayoutArgs),
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
     #[command(
         after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
@@ -153,6 +162,35 @@ pub(crate) struct TableOptionArgs {
     /// Bits of Bloom filter per key; 0 for none.
     #[arg(long, default_value_t = 10)]
     pub(crate) filter_bits: u32,
+    /// Typed tables: the row format of new rows: packed, json, protobuf, flatbuffers or raw.
+    #[arg(long, value_name = "FORMAT", default_value_t = RowFormatKind::Packed)]
+    pub(crate) row_format: RowFormatKind,
+    /// Protobuf: a descriptor set with all imports; FlatBuffers: the binary schema (.bfbs).
+    #[arg(long, value_name = "FILE", requires = "message")]
+    pub(crate) definition: Option<PathBuf>,
+    /// Protobuf and FlatBuffers: the full name of the message or table.
+    #[arg(long, value_name = "NAME", requires = "definition")]
+    pub(crate) message: Option<String>,
+    /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position.
+    #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "transform")]
+    pub(crate) layout: Option<String>,
+    /// Typed tables: a transformer that the layout follows from ('split by 2', 'split into 1-3 | 4', 'convert json to
+    /// packed'). May be given more than once.
+    #[arg(long, value_name = "TRANSFORMER")]
+    pub(crate) transform: Vec<String>,
+}
+
+/// `mycelium layout`.
+#[derive(Args, Debug)]
+pub(crate) struct LayoutArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The layout from now on, as text or as @FILE; columns by position.
+    #[arg(long, value_name = "TEXT|@FILE")]
+    pub(crate) set: Option<String>,
+    /// With --set: rewrite all files under the new layout before the command ends.
+    #[arg(long, requires = "set")]
+    pub(crate) compact: bool,
 }
 
 /// `mycelium create`.

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! leveled level0_trigger=2 target=10MB ...   sets the policy (tiered likewise)
+//! shaped columns=6 trigger=2 ...             the same for a layout, whose text is the input
 //! define                                     the version, in its text form; prints its levels
 //! run L0:9,8 L1:4 -> L1                      a compaction that is running
 //! pick | scores | targets | debt             asks the policy
@@ -21,13 +22,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::TableId;
+use mycelium_base::{ColumnSet, TableId};
 use mycelium_compaction::{
     AlignedPartitioner, BusyFiles, CompactionPlan, CompactionPolicy, FixedPartitioner, KeySample, LeveledOptions,
-    LeveledPolicy, Partitioner, PickPriority, PlanInput, TieredOptions, TieredPolicy, subcompaction_cuts,
+    LeveledPolicy, Partitioner, PickPriority, PlanInput, ShapedPolicy, TieredOptions, TieredPolicy, subcompaction_cuts,
 };
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
-use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, RunPlace, Version};
 
 const TABLE: TableId = TableId(0);
 
@@ -95,6 +96,7 @@ impl Session {
         match words[0] {
             "leveled" => self.set_leveled(&words[1..]),
             "tiered" => self.set_tiered(&words[1..]),
+            "shaped" => self.set_shaped(&words[1..], input),
             "define" => self.define(input),
             "run" => self.start(&words[1..]),
             "pick" => {
@@ -143,6 +145,16 @@ impl Session {
             "split" => split(&words[1..], input),
             other => panic!("unknown command {other:?}"),
         }
+    }
+
+    fn set_shaped(&mut self, words: &[&str], layout: &str) -> String {
+        let columns = words[0].strip_prefix("columns=").unwrap().parse().unwrap();
+        self.set_leveled(&words[1..]);
+        match Layout::parse(layout, &ColumnSet::first(columns)) {
+            Ok(layout) => self.policy = Box::new(ShapedPolicy::new(Arc::new(layout), self.leveled)),
+            Err(error) => return format!("error: {error}"),
+        }
+        String::new()
     }
 
     fn set_leveled(&mut self, words: &[&str]) -> String {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use mycelium_base::coding::{MAX_VARINT_LEN, Reader, put_bytes, put_varint};
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_encoding::row_format::RowScratch;
 
 use crate::table::Table;
 
@@ -34,6 +35,8 @@ pub struct WriteBatch {
     unmergeable: bool,
     /// What is wrong with the first value that is no row of its table.
     malformed: Option<Arc<Error>>,
+    /// Of payloads.
+    pub(crate) scratch: RowScratch,
 }
 
 impl WriteBatch {

@@ -1,8 +1,10 @@
 //! Metrics: counters kept while the engine works, and a snapshot of them together with the state of the tree.
 
+use mycelium_base::Group;
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_cache::CacheStats;
 use mycelium_compaction::job::StageTimes;
+use mycelium_manifest::Level;
 use mycelium_merge::StreamCounters;
 
 use crate::database::{Database, Inner};
@@ -74,6 +76,23 @@ pub struct LevelMetrics {
     pub entries: u64,
     /// How urgent its compaction is; 1.0 is due.
     pub score: f64,
+    /// Its column groups; none where all its files hold whole rows.
+    pub groups: Vec<GroupMetrics>,
+}
+
+/// One column group of one level, or its whole rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupMetrics {
+    /// The group; `None` is whole rows in the table's own format.
+    pub group: Option<Group>,
+    /// Its runs.
+    pub runs: usize,
+    /// Its files.
+    pub files: usize,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Entries in its files.
+    pub entries: u64,
 }
 
 /// One table.
@@ -242,6 +261,26 @@ impl Inner {
     }
 }
 
+/// What a level holds by column group.
+pub(crate) fn group_metrics(level: &Level) -> Vec<GroupMetrics> {
+    let mut groups: Vec<GroupMetrics> = Vec::new();
+    for run in &level.runs {
+        let group = run.group().map(|group| (**group).clone());
+        let at = groups.iter().position(|known| known.group == group).unwrap_or_else(|| {
+            groups.push(GroupMetrics { group, runs: 0, files: 0, bytes: 0, entries: 0 });
+            groups.len() - 1
+        });
+        groups[at].runs += 1;
+        groups[at].files += run.files.len();
+        groups[at].bytes += run.bytes();
+        groups[at].entries += run.files.iter().map(|file| file.entry_count).sum::<u64>();
+    }
+    if groups.iter().all(|known| known.group.is_none()) {
+        groups.clear();
+    }
+    groups
+}
+
 fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
     let state = table.state.load();
     let version = &state.tree.version;
@@ -257,6 +296,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
             bytes: version.level_bytes(level),
             entries: version.level(level).files().map(|file| file.entry_count).sum(),
             score: scores.get(level).copied().unwrap_or(0.0),
+            groups: group_metrics(version.level(level)),
         })
         .collect();
     let last = levels.last().map_or(0, |level| level.bytes);

@@ -157,6 +157,11 @@ impl TableFormats {
         Ok(format)
     }
 
+    /// The table's row format of this kind.
+    pub(crate) fn rows_of_kind(&self, kind: RowFormatKind) -> Result<RowFormat> {
+        self.rows_of(GroupFormat::Row(kind))
+    }
+
     fn rows_of(&self, format: GroupFormat) -> Result<RowFormat> {
         match format {
             GroupFormat::Row(kind) if kind == self.own.kind() => Ok(self.own.clone()),
@@ -164,7 +169,7 @@ impl TableFormats {
             GroupFormat::Row(RowFormatKind::Json) => Ok(RowFormat::json(self.schema().clone())),
             other => Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("a table of {} rows has no column groups in the format {other}", self.own.kind()),
+                format!("rows of a table in the format {} cannot be had in the format {other}", self.own.kind()),
             )),
         }
     }

@@ -96,12 +96,7 @@ impl Table {
         options: &ReadOptions,
     ) -> Result<Option<Vec<Datum>>> {
         let key = self.row_key(key_values)?;
-        let formats = self.shared.typed_formats()?;
-        let wanted: Option<ColumnSet> = projection.map(|columns| {
-            columns.iter().copied().filter(|column| formats.whole.columns().contains(*column)).collect()
-        });
-        let row =
-            self.database.get_packed(&self.shared, &key, wanted.as_ref(), options, &mut ReadCounters::default())?;
+        let row = self.get_packed(&key, projection, options, &mut ReadCounters::default())?;
         row.map(|(layout, value)| datums_of(&layout, &key, &value, projection)).transpose()
     }
 
@@ -154,6 +149,40 @@ impl Table {
         Ok((self.row_key(key_values)?, patch))
     }
 
+    /// The columns of `projection` (all if `None`) of a row, packed, with the layout they are packed in, which may have
+    /// more columns; adds what was read and skipped to `counters`.
+    pub fn get_packed(
+        &self,
+        key: &[u8],
+        projection: Option<&[usize]>,
+        options: &ReadOptions,
+        counters: &mut ReadCounters,
+    ) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
+        let wanted = self.value_columns(projection)?;
+        self.database.get_packed(&self.shared, key, Some(&wanted), options, counters)
+    }
+
+    /// An iterator as [`Table::iter`]'s whose values are packed rows of at least the columns of `projection` (all if
+    /// `None`), and the layout they are packed in. Files that hold none of these columns are not read. Where only key
+    /// columns are asked for, values say nothing.
+    pub fn iter_packed(
+        &self,
+        projection: Option<&[usize]>,
+        options: &ReadOptions,
+    ) -> Result<(TableIterator, Arc<PackedLayout>)> {
+        let wanted = self.value_columns(projection)?;
+        TableIterator::packed(&self.database, &self.shared, options, &wanted)
+    }
+
+    /// The columns of a projection that are not in the primary key.
+    fn value_columns(&self, projection: Option<&[usize]>) -> Result<ColumnSet> {
+        let all = self.shared.typed_formats()?.whole.columns();
+        Ok(projection.map_or_else(
+            || all.clone(),
+            |columns| columns.iter().copied().filter(|column| all.contains(*column)).collect(),
+        ))
+    }
+
     /// Scans rows in key order as Arrow record batches, all at one state of the table. Memory: one batch.
     ///
     /// ```
@@ -174,8 +203,7 @@ impl Table {
         let formats = self.shared.typed_formats()?;
         let schema = formats.schema().clone();
         let projection = options.projection.unwrap_or_else(|| (0..schema.columns().len()).collect());
-        let wanted: ColumnSet =
-            projection.iter().copied().filter(|column| formats.whole.columns().contains(*column)).collect();
+        let wanted = self.value_columns(Some(&projection))?;
         let bound = |bound: &Bound<Vec<Datum>>, after: Bound<()>| -> Result<Option<Vec<u8>>> {
             let (values, past) = match bound {
                 Bound::Unbounded => return Ok(None),
@@ -272,6 +300,20 @@ impl WriteBatch {
     pub fn insert_row(&mut self, table: &Table, row: &[DatumRef<'_>]) -> Result<&mut Self> {
         let (key, value) = table.encode_row(row)?;
         Ok(self.put_encoded(table, &key, &value))
+    }
+
+    /// Adds a whole row that the caller packed, which is stored in the table's row format.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if it is no packed row of the table; the batch is as before.
+    pub fn put_packed(&mut self, table: &Table, key: &[u8], packed: &[u8]) -> Result<&mut Self> {
+        let formats = table.shared.typed_formats()?;
+        if formats.is_packed() {
+            return Ok(self.put(table, key, packed));
+        }
+        formats.packed_layout().validate(packed).map_err(|e| Error::invalid("malformed packed row").caused_by(e))?;
+        let value = formats.stored(packed.to_vec())?;
+        Ok(self.put_encoded(table, key, &value))
     }
 
     /// Adds a change of some columns, by name. Errors as [`WriteBatch::insert_row`].

@@ -237,3 +237,77 @@ impl ColumnMerge {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mycelium_encoding::{ColumnState, DatumRef, Schema};
+
+    /// Whole rows, and the groups of columns 1 and 2.
+    fn merge() -> (ColumnMerge, Vec<FragmentFormat>) {
+        let schema = Arc::new(Schema::parse("id int64 not null, a int32, b int32, primary key (id)").unwrap());
+        let group = |columns: &[usize]| FragmentFormat::packed(schema.clone(), columns.iter().copied().collect());
+        let formats = vec![group(&[1, 2]), group(&[1]), group(&[2])];
+        let plan = MergePlan::new(&formats[0], &formats).unwrap();
+        (ColumnMerge::new(Arc::new(plan)), formats)
+    }
+
+    fn fragment(format: &FragmentFormat, a: i32, b: i32) -> Vec<u8> {
+        let mut out = Vec::new();
+        let row = [DatumRef::Int64(1), DatumRef::Int32(a), DatumRef::Int32(b)];
+        format.packed_layout().unwrap().encode_row(&row, &mut out).unwrap();
+        out
+    }
+
+    fn put(sequence: u64) -> Trailer {
+        Trailer::new(sequence, Operation::Put)
+    }
+
+    /// The group of column 2 is at the bottom: its range delete #50 is gone and its row #60 has no number any more. The
+    /// range delete of the other group must not cover it.
+    #[test]
+    fn a_range_delete_of_one_group_hid_the_oldest_rows_of_another() {
+        let (mut merge, formats) = merge();
+        merge.cover(1, 50);
+        assert!(merge.visit(1, put(60), &fragment(&formats[1], 7, 0)).unwrap().is_break());
+        assert!(!merge.is_settled() && merge.needs(2) && !merge.needs(1));
+        assert!(merge.visit(2, put(0), &fragment(&formats[2], 0, 8)).unwrap().is_break());
+        let mut row = Vec::new();
+        assert!(merge.is_settled() && merge.finish(&mut row).unwrap());
+        assert_eq!(row, fragment(&formats[0], 7, 8));
+    }
+
+    #[test]
+    fn existence_is_read_from_any_group_and_columns_from_the_newest() {
+        let (mut merge, formats) = merge();
+        let mut patch = Vec::new();
+        let layout = formats[0].packed_layout().unwrap();
+        let states = [ColumnState::Absent, ColumnState::Value(DatumRef::Int32(70)), ColumnState::Absent];
+        layout.encode_patch(&states, &mut patch).unwrap();
+        assert!(merge.visit(0, Trailer::new(90, Operation::Patch), &patch).unwrap().is_continue());
+        assert!(merge.needs(1), "whether there is a row is not known yet");
+        assert!(merge.visit(2, put(40), &fragment(&formats[2], 0, 8)).unwrap().is_break());
+        assert!(merge.is_settled() && !merge.needs(1));
+        let mut row = Vec::new();
+        assert!(merge.finish(&mut row).unwrap());
+        assert_eq!(row, fragment(&formats[0], 70, 8));
+    }
+
+    #[test]
+    fn a_patch_without_a_row_below_is_no_row() {
+        let (mut merge, formats) = merge();
+        let patch = fragment(&formats[1], 7, 0);
+        assert!(merge.visit(1, Trailer::new(90, Operation::Patch), &patch).unwrap().is_continue());
+        assert!(merge.visit(1, Trailer::new(80, Operation::Delete), &[]).unwrap().is_break());
+        assert!(!merge.finish(&mut Vec::new()).unwrap());
+        merge.reset();
+        assert!(!merge.finish(&mut Vec::new()).unwrap(), "nothing was found");
+    }
+
+    #[test]
+    fn a_row_that_lacks_a_column_everywhere_is_damage() {
+        let (mut merge, formats) = merge();
+        let _ = merge.visit(1, put(60), &fragment(&formats[1], 7, 0)).unwrap();
+        assert!(merge.finish(&mut Vec::new()).unwrap_err().is_corruption());
+    }
+}

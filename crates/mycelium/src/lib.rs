@@ -51,6 +51,7 @@
 //! | one table: reads, writes, iterators, scans | [`Table`], [`TableOptions`], [`ReadOptions`], [`ScanOptions`] |
 //! | how durable a write is | [`Durability`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
+//! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
 //! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`] |
 //! | other disks: in memory, failing on purpose | [`disk`] |
 //! | what the engine tells while it works | [`events`], [`Metrics`] |
@@ -58,7 +59,13 @@
 //! All handles are cheap to clone and may be used from any thread; an iterator belongs to one thread at a time.
 
 pub use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema, TimeUnit};
+pub use mycelium_base::{ColumnSet, Group, GroupFormat, RowFormatKind};
 pub use mycelium_engine::*;
+
+/// What reshapes data inside compactions: descriptions of transformers, and the layouts they link to.
+pub mod transform {
+    pub use mycelium_transform::*;
+}
 
 /// The disk that a database stands on: [`crate::Options::disk`].
 pub mod disk {
@@ -72,7 +79,7 @@ pub mod disk {
 /// many rows themselves and put them with [`crate::WriteBatch::put`] and [`crate::WriteBatch::patch`].
 pub mod rows {
     pub use mycelium_encoding::key::{decode_key, encode_key, encode_key_prefix, encode_row_key, prefix_successor};
-    pub use mycelium_encoding::{BatchRows, ColumnState, PackedLayout, PackedRow, RecordBatchBuilder};
+    pub use mycelium_encoding::{BatchRows, ColumnState, PackedLayout, PackedRow, RecordBatchBuilder, RowFormat};
 }
 
 /// The example of the README, tested like any other.

@@ -175,3 +175,31 @@ impl Properties {
         if fits { Ok(()) } else { Err(Error::corruption("properties contradict each other")) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_group_is_read_back_and_left_out_for_whole_rows() {
+        let rows = Properties { entry_count: 1, ..Properties::default() };
+        let bytes = rows.encode();
+        assert_eq!(Properties::parse(&bytes).unwrap(), rows);
+        let group = Some(Arc::new("0-3,7/json".parse().unwrap()));
+        let grouped = Properties { group, ..rows };
+        assert_eq!(Properties::parse(&grouped.encode()).unwrap(), grouped);
+        assert!(grouped.encode().len() > bytes.len());
+    }
+
+    #[test]
+    fn a_malformed_column_group_is_refused() {
+        let group = Some(Arc::new("0-3/json".parse().unwrap()));
+        let bytes = Properties { entry_count: 1, group, ..Properties::default() }.encode();
+        let at = bytes.windows(3).position(|window| window == [12, 6, 2]).unwrap();
+        for (offset, byte) in [(2, 99), (3, 200), (5, 0)] {
+            let mut damaged = bytes.clone();
+            damaged[at + offset] = byte;
+            assert!(Properties::parse(&damaged).is_err(), "byte {offset} as {byte}");
+        }
+    }
+}

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &CreateArgs, out: &mut Output) -> Result<(), Failure> {
     // Before a database is made for it.
     let schema = args.schema.as_deref().map(Schema::parse).transpose()?;
     let shown = schema.as_ref().map(ToString::to_string);
-    let options = table_options(&args.options);
+    let options = table_options(&args.options, schema.as_ref())?;
     let database = open_to_write(&args.at.database, true)?;
     match schema {
         Some(schema) => database.create_typed_table(&args.at.table, schema, options)?,

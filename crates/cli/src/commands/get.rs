@@ -20,21 +20,32 @@ pub(crate) fn run(args: &GetArgs, out: &mut Output) -> Result<(), Failure> {
     let columns = schema.map(|schema| projection(schema, &args.columns)).transpose()?;
     let key = key(schema, &args.key)?;
     let mut counters = ReadCounters::default();
-    let found = table.get_with(&key, &ReadOptions::default(), &mut counters)?;
-    match (&found, columns) {
-        (None, _) => {}
-        (Some(value), Some(columns)) => {
-            let mut builder = RecordBatchBuilder::new(table.packed_layout()?.clone(), &columns, 1)?;
-            builder.append(&key, value)?;
-            out.record(&builder.finish()?)?;
+    let options = ReadOptions::default();
+    let found = match columns {
+        Some(columns) => {
+            let row = table.get_packed(&key, Some(&columns), &options, &mut counters)?;
+            let found = row.is_some();
+            if let Some((layout, value)) = row {
+                let mut builder = RecordBatchBuilder::new(layout, &columns, 1)?;
+                builder.append(&key, &value)?;
+                out.record(&builder.finish()?)?;
+            }
+            found
         }
-        (Some(value), None) if out.is_json() => {
-            out.object(&json!({ "key": escape_bytes(&key), "value": escape_bytes(value) }))?;
+        None => {
+            let row = table.get_with(&key, &options, &mut counters)?;
+            match &row {
+                Some(value) if out.is_json() => {
+                    out.object(&json!({ "key": escape_bytes(&key), "value": escape_bytes(value) }))?;
+                }
+                Some(value) => out.line(escape_bytes(value))?,
+                None => {}
+            }
+            row.is_some()
         }
-        (Some(value), None) => out.line(escape_bytes(value))?,
-    }
+    };
     if args.counters {
         print_counters(&counters, out)?;
     }
-    if found.is_some() { Ok(()) } else { Err(Failure::negative("there is no row with this key")) }
+    if found { Ok(()) } else { Err(Failure::negative("there is no row with this key")) }
 }

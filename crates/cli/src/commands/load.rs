@@ -37,11 +37,12 @@ pub(crate) fn run(args: &LoadArgs, out: &mut Output) -> Result<(), Failure> {
     };
     let table = match (found, given) {
         (Some(table), _) => table,
-        (None, Some(schema)) => database.create_typed_table(&args.table, schema, table_options(&args.options))?,
+        (None, Some(schema)) => database.create_typed_table(&args.table, schema.clone(), table_options(&args.options, Some(&schema))?)?,
         (None, None) => {
             let key: Vec<&str> = args.key.iter().map(String::as_str).collect();
             let schema = Schema::from_arrow(&rows.schema, &key)?;
-            database.create_typed_table(&args.table, schema, table_options(&args.options))?
+            let options = table_options(&args.options, Some(&schema))?;
+            database.create_typed_table(&args.table, schema, options)?
         }
     };
     let loaded =
@@ -90,7 +91,7 @@ fn write(database: &Database, table: &Table, rows: Rows, durability: Durability)
             key.clear();
             value.clear();
             encoder.encode_row(row, &mut key, &mut value)?;
-            batch.put(table, &key, &value);
+            batch.put_packed(table, &key, &value)?;
         }
         database.write(&batch, durability)?;
         loaded += encoder.len() as u64;

@@ -1,11 +1,13 @@
 //! The commands, one module each, and what they share: opening a database, and keys as text.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use mycelium::rows::{encode_key, encode_key_prefix, prefix_successor};
+use mycelium::rows::{RowFormat, encode_key, encode_key_prefix, prefix_successor};
+use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Compression, Database, Datum, DatumRef, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadCounters,
-    Schema, Table, TableOptions, TieredOptions,
+    Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions, Options, Policy,
+    ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +21,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
 pub(crate) mod inspect;
+pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
@@ -75,9 +78,24 @@ pub(crate) fn durability(arg: DurabilityArg) -> Durability {
     }
 }
 
-/// The options of a new table.
-pub(crate) fn table_options(args: &TableOptionArgs) -> TableOptions {
-    TableOptions {
+/// The options of a new table; warnings go to standard error.
+pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> Result<TableOptions, Failure> {
+    let shaped = args.row_format != RowFormatKind::Packed || args.layout.is_some() || !args.transform.is_empty();
+    let row_format = RowFormatDefinition {
+        kind: args.row_format,
+        definition: args.definition.as_ref().map(read_file).transpose()?.unwrap_or_default(),
+        root: args.message.clone().unwrap_or_default(),
+    };
+    let layout = match schema {
+        Some(schema) => layout_option(args, schema, &row_format)?,
+        None if shaped => {
+            return Err(Failure::usage("layouts and row formats are for typed tables").hint("give --schema"));
+        }
+        None => None,
+    };
+    Ok(TableOptions {
+        row_format,
+        layout,
         policy: match args.policy {
             PolicyArg::Leveled => Policy::Leveled(LeveledOptions::default()),
             PolicyArg::Tiered => Policy::Tiered(TieredOptions::default()),
@@ -89,7 +107,49 @@ pub(crate) fn table_options(args: &TableOptionArgs) -> TableOptions {
         }],
         filter_bits: vec![args.filter_bits],
         ..TableOptions::default()
+    })
+}
+
+/// The layout that is given, or that the transformers given link to.
+fn layout_option(
+    args: &TableOptionArgs,
+    schema: &Schema,
+    row_format: &RowFormatDefinition,
+) -> Result<Option<Layout>, Failure> {
+    if let Some(text) = &args.layout {
+        return layout(text, schema).map(Some);
     }
+    if args.transform.is_empty() {
+        return Ok(None);
+    }
+    let schema = Arc::new(schema.clone());
+    let own = RowFormat::new(row_format.kind, schema.clone(), &row_format.definition, &row_format.root)?;
+    let formats = Arc::new(Formats::new(schema).with(own)?);
+    let set = TransformerSet::parse(&args.transform.join("\n"))?;
+    let source = GroupFormat::Row(row_format.kind);
+    let linked = Registry::built_in().link(&set, &formats, source, &LinkOptions::default())?;
+    if !linked.derived_tables().is_empty() {
+        return Err(Failure::usage("secondary indexes (`augment`) are not implemented yet"));
+    }
+    for warning in linked.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    Ok(Some(linked.layout().clone()))
+}
+
+/// A layout given as text or as @FILE.
+pub(crate) fn layout(text: &str, schema: &Schema) -> Result<Layout, Failure> {
+    let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+    let text = match text.strip_prefix('@') {
+        Some(file) => String::from_utf8(read_file(&file.into())?)
+            .map_err(|_| Failure::usage(format!("{file} is not UTF-8 text")))?,
+        None => text.to_owned(),
+    };
+    Ok(Layout::parse(&text, &columns)?)
+}
+
+fn read_file(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure::usage(format!("cannot read {}: {error}", path.display())))
 }
 
 /// A value of a column: `null`, `"null"` for the text, else as the column's type reads.

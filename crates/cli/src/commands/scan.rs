@@ -1,7 +1,9 @@
 //! `mycelium scan`: rows in key order.
 
-use mycelium::rows::RecordBatchBuilder;
-use mycelium::{ReadOptions, Table, TableIterator};
+use std::sync::Arc;
+
+use mycelium::rows::{PackedLayout, RecordBatchBuilder};
+use mycelium::{ReadOptions, TableIterator};
 use serde_json::json;
 
 use super::{interval, open_to_read, print_counters, projection, table};
@@ -26,17 +28,25 @@ pub(crate) fn run(args: &ScanArgs, out: &mut Output) -> Result<(), Failure> {
         read_ahead,
         ..ReadOptions::default()
     };
-    let mut rows = Rows { rows: table.iter(&options)?, reverse: args.reverse, left: args.limit.unwrap_or(u64::MAX) };
+    if table.schema().is_none() && !args.columns.is_empty() {
+        return Err(Failure::usage("--columns is for typed tables; rows of this one are bytes"));
+    }
+    // Counting rows needs no column but the key's.
+    let columns = match table.schema() {
+        Some(_) if args.count => Some(Vec::new()),
+        Some(schema) => Some(projection(schema, &args.columns)?),
+        None => None,
+    };
+    let (found, layout) = match &columns {
+        Some(columns) => table.iter_packed(Some(columns), &options).map(|(rows, layout)| (rows, Some(layout)))?,
+        None => (table.iter(&options)?, None),
+    };
+    let mut rows = Rows { rows: found, reverse: args.reverse, left: args.limit.unwrap_or(u64::MAX) };
     rows.start()?;
-    if args.count {
-        count(&mut rows, out)?;
-    } else if table.schema().is_some() {
-        typed(&table, &mut rows, args, out)?;
-    } else {
-        if !args.columns.is_empty() {
-            return Err(Failure::usage("--columns is for typed tables; rows of this one are bytes"));
-        }
-        bytes(&mut rows, out)?;
+    match (columns, layout) {
+        _ if args.count => count(&mut rows, out)?,
+        (Some(columns), Some(layout)) => typed(layout, &mut rows, &columns, out)?,
+        _ => bytes(&mut rows, out)?,
     }
     if args.counters { print_counters(&rows.rows.counters(), out) } else { Ok(()) }
 }
@@ -76,10 +86,8 @@ fn count(rows: &mut Rows, out: &mut Output) -> Result<(), Failure> {
     if out.is_json() { out.object(&json!({ "rows": count })) } else { out.line(count) }
 }
 
-fn typed(table: &Table, rows: &mut Rows, args: &ScanArgs, out: &mut Output) -> Result<(), Failure> {
-    let layout = table.packed_layout()?.clone();
-    let columns = projection(layout.schema(), &args.columns)?;
-    let mut builder = RecordBatchBuilder::new(layout, &columns, BATCH_ROWS)?;
+fn typed(layout: Arc<PackedLayout>, rows: &mut Rows, columns: &[usize], out: &mut Output) -> Result<(), Failure> {
+    let mut builder = RecordBatchBuilder::new(layout, columns, BATCH_ROWS)?;
     while rows.valid() {
         while rows.valid() && !builder.is_full() {
             builder.append(rows.rows.key(), rows.rows.value())?;

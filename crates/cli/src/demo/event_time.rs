@@ -63,6 +63,15 @@ impl Sub<i64> for EventTime {
     }
 }
 
+impl EventTime {
+    /// As a timestamp column of a JSON row has it.
+    pub(crate) fn timestamp(self) -> String {
+        let (year, month, day) = self.date();
+        let minute = self.0.rem_euclid(DAY);
+        format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:00Z", minute / 60, minute % 60)
+    }
+}
+
 impl fmt::Display for EventTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (year, month, day) = self.date();

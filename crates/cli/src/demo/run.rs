@@ -29,7 +29,7 @@ use crate::commands::durability;
 use crate::failure::{Failure, FailureKind};
 use crate::input;
 use crate::output::Output;
-use crate::render::levels::{LevelStats, TreeStats, utf8_locale};
+use crate::render::levels::{GroupStats, LevelStats, TreeStats, utf8_locale};
 use crate::render::units;
 
 /// Time between two frames.
@@ -318,12 +318,19 @@ fn tree(metrics: &Metrics) -> TreeStats {
     let Some(table) = metrics.tables.iter().find(|table| table.name == "flights") else {
         return TreeStats::default();
     };
+    let group = |group: &mycelium::GroupMetrics| GroupStats {
+        group: crate::commands::layout::name(group),
+        runs: group.runs as u64,
+        files: group.files as u64,
+        bytes: group.bytes,
+    };
     let level = |level: &mycelium::LevelMetrics| LevelStats {
         level: level.level,
         runs: level.runs as u64,
         files: level.files as u64,
         bytes: level.bytes,
         entries: level.entries,
+        groups: level.groups.iter().map(group).collect(),
     };
     TreeStats {
         memtables: 1 + metrics.sealed_generations as u64,

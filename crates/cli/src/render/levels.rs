@@ -7,14 +7,29 @@
 //!     L2  ████████████████   64.0 MiB    1,200 files   1 run
 //! ```
 //!
+//! A level that holds column groups has a line for each of them below it: its bar, its bytes, its columns and format.
+//!
 //! Bars are scaled to the largest level by square root (levels differ tenfold in size, and a linear bar would show one).
 
 use serde::Serialize;
 
 use super::units;
 
+/// What a level holds of one column group.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
+pub(crate) struct GroupStats {
+    /// Its columns and format.
+    pub(crate) group: String,
+    /// Sorted runs.
+    pub(crate) runs: u64,
+    /// Files.
+    pub(crate) files: u64,
+    /// Bytes of the files.
+    pub(crate) bytes: u64,
+}
+
 /// What a level holds.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub(crate) struct LevelStats {
     /// Its number: 0 is the youngest.
     pub(crate) level: usize,
@@ -26,6 +41,8 @@ pub(crate) struct LevelStats {
     pub(crate) bytes: u64,
     /// Entries of the files, superseded versions included.
     pub(crate) entries: u64,
+    /// By column group; none where all files hold whole rows.
+    pub(crate) groups: Vec<GroupStats>,
 }
 
 /// What the whole table holds.
@@ -74,6 +91,9 @@ pub(crate) fn draw(tree: &TreeStats, width: usize, ascii: bool) -> Vec<String> {
         );
         let name = format!("{:>6}", format!("L{}", level.level));
         lines.push(line(&name, &bar(level.bytes, largest, cells, ascii), level.bytes, &held));
+        lines.extend(level.groups.iter().map(|group| {
+            line("", &bar(group.bytes, largest, cells, ascii), group.bytes, &format!("        {}", group.group))
+        }));
     }
     lines.into_iter().map(|line| console::truncate_str(&line, width, "").trim_end().to_owned()).collect()
 }
@@ -118,7 +138,7 @@ mod tests {
     use super::*;
 
     fn level(level: usize, runs: u64, files: u64, bytes: u64) -> LevelStats {
-        LevelStats { level, runs, files, bytes, entries: 0 }
+        LevelStats { level, runs, files, bytes, entries: 0, groups: Vec::new() }
     }
 
     #[test]
@@ -136,6 +156,15 @@ memory  ##                 1.00 MiB        1 memtable
     L0  ####               4.00 MiB        2 files   2 runs
     L1                          0 B        0 files   0 runs
     L2  ################   64.0 MiB    1,200 files   1 run"
+        );
+        let mut split = tree.clone();
+        let group = |group: &str, bytes| GroupStats { group: group.into(), runs: 1, files: 600, bytes };
+        split.levels[2].groups = vec![group("1-2 json", 16 << 20), group("3 packed", 48 << 20)];
+        assert_eq!(
+            draw(&split, 60, true)[4..].join("\n"),
+            "\
+        ########           16.0 MiB          1-2 json
+        ##############     48.0 MiB          3 packed"
         );
         let mut deep = tree.clone();
         deep.levels[0] = level(0, 0, 0, 0);

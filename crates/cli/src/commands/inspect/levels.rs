@@ -1,13 +1,13 @@
 //! The levels of tables, drawn.
 
 use console::Term;
-use mycelium_manifest::Version;
+use mycelium_manifest::{Level, Version};
 use serde_json::json;
 
 use super::Files;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::render::levels::{LevelStats, TreeStats, draw, utf8_locale};
+use crate::render::levels::{GroupStats, LevelStats, TreeStats, draw, utf8_locale};
 
 /// Draws one table's levels, or all tables'.
 pub(super) fn show(files: &Files, table: Option<&str>, out: &mut Output) -> Result<(), Failure> {
@@ -22,7 +22,8 @@ pub(super) fn show(files: &Files, table: Option<&str>, out: &mut Output) -> Resu
             continue;
         }
         let width = usize::from(Term::stdout().size().1).max(60);
-        out.line(format_args!("{}  (layout {})", table.record.name, table.record.layout))?;
+        let layout: Vec<&str> = table.record.layout.lines().collect();
+        out.line(format_args!("{}  (layout {})", table.record.name, layout.join("; ")))?;
         // Memory belongs to a process: of a database at rest, the log holds what is not in files.
         for line in draw(&tree, width, !utf8_locale()).iter().skip(1) {
             out.line(line)?;
@@ -44,6 +45,23 @@ fn tree(version: &Version) -> TreeStats {
         files: version.level(level).file_count() as u64,
         bytes: version.level_bytes(level),
         entries: version.level(level).files().map(|file| file.entry_count).sum(),
+        groups: groups(version.level(level)),
     });
     TreeStats { levels: levels.collect(), ..TreeStats::default() }
+}
+
+/// What a level holds by column group; nothing where all its files hold whole rows.
+fn groups(level: &Level) -> Vec<GroupStats> {
+    let mut groups: Vec<GroupStats> = Vec::new();
+    for run in &level.runs {
+        let name = run.group().map_or_else(|| "whole rows".into(), |group| format!("{} {}", group.columns, group.format));
+        let at = groups.iter().position(|known| known.group == name).unwrap_or_else(|| {
+            groups.push(GroupStats { group: name, ..GroupStats::default() });
+            groups.len() - 1
+        });
+        groups[at].runs += 1;
+        groups[at].files += run.files.len() as u64;
+        groups[at].bytes += run.bytes();
+    }
+    if level.runs.iter().all(|run| run.group().is_none()) { Vec::new() } else { groups }
 }

@@ -1,0 +1,120 @@
+//! Rows as their users write them: JSON, Protobuf, FlatBuffers or raw bytes, in and out.
+//!
+//! 1. A payload is checked to its last byte before anything of it reaches the log; what is wrong is said with its byte.
+//! 2. What is stored is the payload itself behind a small frame: reading it back gives the same bytes as long as no
+//!    compaction under a layout has taken the row apart or converted it.
+//! 3. A row is handed out in any format that its table has or that needs no definition, whatever it is stored in.
+//!
+//! The rules for unknown and duplicate fields, numbers and defaults are those of the format ([`mycelium_encoding::row_format`]).
+
+use mycelium_base::{ColumnSet, ReadCounters, Result, RowFormatKind, SequenceNumber};
+use mycelium_encoding::row_format::{Covers, RowScratch};
+use mycelium_encoding::{DatumRef, FragmentFormat};
+
+use crate::batch::WriteBatch;
+use crate::options::{Durability, ReadOptions};
+use crate::table::Table;
+
+impl WriteBatch {
+    /// Adds a whole row as a payload of the table's row format. The key's columns are given beside it and are not in it.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] with the byte of the payload where it is wrong; the batch is as before.
+    pub fn put_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
+        let (key, value) = table.encode_payload(key_values, payload, Covers::Row, &mut self.scratch)?;
+        Ok(self.put_encoded(table, &key, &value))
+    }
+
+    /// Adds a change of the columns that the payload has.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::put_payload`]; also for a table of raw rows, of which no part can be changed.
+    pub fn patch_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
+        let (key, value) = table.encode_payload(key_values, payload, Covers::Said, &mut self.scratch)?;
+        Ok(self.patch_encoded(table, &key, &value))
+    }
+}
+
+impl Table {
+    /// Writes a whole row, given as a payload of the table's row format. Errors as [`WriteBatch::put_payload`].
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mycelium_engine::{Database, Durability, Layout, Options, ReadOptions, RowFormatDefinition, TableOptions};
+    /// use mycelium_base::{ColumnSet, RowFormatKind};
+    /// use mycelium_encoding::{DatumRef, Schema};
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let schema = Schema::parse("id int64 not null, name utf8, score float64, primary key (id)")?;
+    /// let layout = Layout::parse("L0 tiered: * json\nL1 leveled: 1 packed | 2 packed", &ColumnSet::from_iter([1, 2]))?;
+    /// let options = TableOptions {
+    ///     row_format: RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() },
+    ///     layout: Some(layout),
+    ///     ..TableOptions::default()
+    /// };
+    /// let players = database.create_typed_table("players", schema, options)?;
+    /// let key = [DatumRef::Int64(7)];
+    /// players.put_payload(&key, br#"{"name": "Ada", "score": 0.5}"#, Durability::Os)?;
+    /// database.compact(&players)?;
+    /// let row = players.get_payload(&key, RowFormatKind::Json, &ReadOptions::default())?.unwrap();
+    /// assert_eq!(row, br#"{"name":"Ada","score":0.5}"#);
+    ///
+    /// let refused = players.put_payload(&key, br#"{"name": 7}"#, Durability::Os).unwrap_err();
+    /// assert_eq!(refused.offset(), Some(9));
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    pub fn put_payload(
+        &self,
+        key_values: &[DatumRef<'_>],
+        payload: &[u8],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let mut batch = WriteBatch::new();
+        batch.put_payload(self, key_values, payload)?;
+        self.database.write(&batch, durability)
+    }
+
+    /// The row with these primary key values as a payload of a format: the table's own, or one that needs no definition.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::Unsupported`] for another format.
+    pub fn get_payload(
+        &self,
+        key_values: &[DatumRef<'_>],
+        format: RowFormatKind,
+        options: &ReadOptions,
+    ) -> Result<Option<Vec<u8>>> {
+        let key = self.row_key(key_values)?;
+        let formats = self.shared.typed_formats()?;
+        let wanted = FragmentFormat::new(formats.whole.columns().clone(), &formats.rows_of_kind(format)?);
+        let mut scratch = RowScratch::default();
+        let value = if format == formats.whole.kind() {
+            self.get_with(&key, options, &mut ReadCounters::default())?
+        } else {
+            let row = self.database.get_packed(&self.shared, &key, None, options, &mut ReadCounters::default())?;
+            let Some((_, packed)) = row else { return Ok(None) };
+            let mut value = Vec::new();
+            formats.packed.reshape(&wanted)?.apply(&packed, &mut scratch, &mut value)?;
+            Some(value)
+        };
+        let Some(value) = value else { return Ok(None) };
+        let mut payload = Vec::with_capacity(value.len());
+        wanted.rows().to_user(&value, &mut scratch, &mut payload)?;
+        Ok(Some(payload))
+    }
+
+    /// The key and stored value of a payload.
+    fn encode_payload(
+        &self,
+        key_values: &[DatumRef<'_>],
+        payload: &[u8],
+        covers: Covers<'_>,
+        scratch: &mut RowScratch,
+    ) -> Result<(Vec<u8>, Vec<u8>)> {
+        let key = self.row_key(key_values)?;
+        let mut value = Vec::with_capacity(payload.len() + 16);
+        let formats = self.shared.typed_formats()?;
+        formats.rows().store(payload, covers, &ColumnSet::new(), scratch, &mut value)?;
+        Ok((key, value))
+    }
+}

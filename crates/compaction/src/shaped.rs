@@ -20,9 +20,10 @@
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use mycelium_base::{ColumnSet, Group, TableId};
+use mycelium_base::{ColumnSet, FileNumber, Group, TableId};
 use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, RunPlace, Version};
 
 use crate::busy::BusyFiles;
@@ -433,13 +434,13 @@ fn can_join(version: &Version, plan: &CompactionPlan, columns: &ColumnSet) -> bo
     if plan.older.iter().flatten().any(|file| file.overlaps_columns(columns)) {
         return false;
     }
-    let is_input = |file: &FileMeta| plan.input_files().any(|input| input.number == file.number);
+    let inputs: HashSet<FileNumber> = plan.input_files().map(|file| file.number).collect();
     version.levels.iter().flat_map(|level| level.overlapping(&plan.range)).all(|file| {
         let whole_or_none = file
             .group
             .as_ref()
             .is_none_or(|group| columns.is_subset(&group.columns) || !columns.overlaps(&group.columns));
-        whole_or_none || is_input(file)
+        whole_or_none || inputs.contains(&file.number)
     })
 }
 

@@ -8,11 +8,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
-use mycelium_base::{Operation, RangeDelete, RangeDeleteSet, Trailer};
-use mycelium_sst::{Compression, CursorOptions, SstWriterOptions};
+use mycelium_base::{Group, Operation, RangeDelete, RangeDeleteSet, Trailer};
+use mycelium_sst::{Compression, CursorOptions, SstWriter, SstWriterOptions};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.sst");
+const GOLDEN_GROUP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1-group.sst");
 
 fn entries() -> Vec<Entry> {
     let mut entries = vec![put(b"", 1, b"empty key"), put(b"zz", 70_000, &[b'z'; 700])];
@@ -46,6 +49,27 @@ fn the_golden_file_is_read_and_written() {
     assert_eq!(**file.range_deletes(), RangeDeleteSet::new(&deletes()));
     assert_eq!(file.properties().largest, b"zzz");
     assert_eq!(file.verify(|_| {}).unwrap().checksum, summary.checksum);
+}
+
+/// The same in a column group: its properties name it.
+#[test]
+fn the_golden_file_of_a_column_group_is_read_and_written() {
+    let options = SstWriterOptions { block_size: 512, restart_interval: 4, ..writer_options() };
+    let group = Some(Arc::new("0-3,7/packed".parse::<Group>().unwrap()));
+    let file = MemoryFile::default();
+    let mut writer = SstWriter::new(Box::new(file.clone()), options).unwrap().with_group(group.clone());
+    for (key, trailer, value) in entries() {
+        writer.add(&key, trailer, &value).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap().group, group);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && !std::path::Path::new(GOLDEN_GROUP).exists() {
+        std::fs::write(GOLDEN_GROUP, file.bytes()).unwrap();
+    }
+    let golden = std::fs::read(GOLDEN_GROUP).unwrap();
+    assert!(golden == file.bytes(), "the writer writes another file than the golden one");
+    let file = open(golden).unwrap();
+    assert_eq!(file.properties().group, group);
+    assert_eq!(scan(&mut file.cursor(CursorOptions::default())).unwrap(), entries());
 }
 
 #[test]

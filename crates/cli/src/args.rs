@@ -36,10 +36,8 @@ pub(crate) enum Command {
     )]
     Create(CreateArgs),
     /// Show a table's layout and what each level holds by column group, or change it.
-    #[command(
-        after_help = "Example:\n  mycelium layout ./db flights\n  \
-                            mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 7-8 packed | 9-18 packed'"
-    )]
+    #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
+                            mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 7-8 packed | 9-18 packed'")]
     Layout(LayoutArgs),
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
     #[command(

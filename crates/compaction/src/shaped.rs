@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, FileNumber, Group, TableId};
-use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, RunPlace, Version};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Version};
 
 use crate::busy::BusyFiles;
 use crate::leveled::compensated_size;
@@ -102,11 +102,11 @@ impl ShapedPolicy {
 
     /// A leveled level has overlapping runs that share columns, as after it was tiered: they become one.
     fn unite_runs(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<Option<CompactionPlan>> {
-        let level =
-            (1..version.levels.len()).find(|&level| !self.is_tiered(level) && overlaps_itself(version, level))?;
-        let inputs = all_runs(version, level, None);
+        let leveled = (1..version.levels.len()).filter(|&level| !self.is_tiered(level));
+        let (level, run) = leveled.filter_map(|level| Some((level, overlapping_run(version, level)?))).next()?;
+        let inputs = all_runs(version, level, run.group().map(|group| &group.columns));
         let oldest = inputs.last()?.files.first()?.number;
-        let why = (Reason::SeveralRuns, version.level(level).runs.len() as f64);
+        let why = (Reason::SeveralRuns, inputs.len() as f64);
         Some(self.finish(table, version, busy, inputs, (level, RunPlace::InPlaceOf(oldest)), why))
     }
 
@@ -277,7 +277,7 @@ impl CompactionPolicy for ShapedPolicy {
         let inputs = crate::leveled::connected(version, 0..=output, range);
         let place = match inputs.iter().rev().find(|input| input.level == output).and_then(|input| input.files.first())
         {
-            Some(file) if self.is_tiered(output) || overlaps_itself(version, output) => {
+            Some(file) if self.is_tiered(output) || overlapping_run(version, output).is_some() => {
                 RunPlace::InPlaceOf(file.number)
             }
             None if self.is_tiered(output) => RunPlace::Newest,
@@ -398,18 +398,16 @@ fn overlapping(version: &Version, level: usize, upper: &[PlanInput]) -> Vec<Plan
     }
 }
 
-/// Whether files of different runs of a level share a column and overlap in keys.
-fn overlaps_itself(version: &Version, level: usize) -> bool {
+/// A run of a level that has another of its group beside it, or one that shares a column with it and overlaps it in keys.
+fn overlapping_run(version: &Version, level: usize) -> Option<&Arc<Run>> {
     let runs = &version.level(level).runs;
-    runs.iter().enumerate().any(|(index, run)| {
-        let others = &runs[index + 1..];
-        others.iter().any(|other| {
-            let share = run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b));
-            share
-                && (run.group() == other.group()
-                    || run.files.iter().any(|file| !other.overlapping(&file.range()).is_empty()))
-        })
-    })
+    let overlaps = |run: &Run, other: &Run| {
+        let share = run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b));
+        let overlap = || run.files.iter().any(|file| !other.overlapping(&file.range()).is_empty());
+        share && (run.group() == other.group() || overlap())
+    };
+    let found = runs.iter().enumerate().find(|(at, run)| runs[at + 1..].iter().any(|other| overlaps(run, other)));
+    found.map(|(_, run)| run)
 }
 
 /// Cuts `columns` so that every source has all columns of a piece or none.

@@ -225,6 +225,7 @@ impl Session {
             inputs,
             output_level,
             output_place: RunPlace::Newest,
+            outputs: vec![None],
             range,
             grandparents: Vec::new(),
             older: Vec::new(),

@@ -13,8 +13,8 @@ use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
     Background, Database, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy, ReadOptions,
-    RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, Transaction, WriteBatch,
-    verify_directory,
+    RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, Transaction,
+    WriteBatch, verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
@@ -425,11 +425,13 @@ impl Store for EngineStore {
                 }
             }
         }
-        let answers =
-            keys.iter().map(|(index, key)| {
+        let answers = keys
+            .iter()
+            .map(|(index, key)| {
                 let table = self.table(*index)?;
                 transaction.get(table, key)?.map(|row| packed(table, row)).transpose()
-            }).collect::<Result<_>>()?;
+            })
+            .collect::<Result<_>>()?;
         match commit {
             Some(wanted) => drop(transaction.commit(durability(wanted))?),
             None => transaction.rollback(),

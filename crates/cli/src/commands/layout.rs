@@ -28,7 +28,8 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
     let text = table.layout().to_string();
     let names: Vec<&str> = schema.columns().iter().map(|column| column.name.as_str()).collect();
     if out.is_json() {
-        return out.object(&json!({ "table": table.name(), "layout": text, "columns": names, "levels": levels(&metrics) }));
+        return out
+            .object(&json!({ "table": table.name(), "layout": text, "columns": names, "levels": levels(&metrics) }));
     }
     let numbered: Vec<String> = names.iter().enumerate().map(|(at, name)| format!("{at} {name}")).collect();
     out.line(format_args!("columns: {}", numbered.join(", ")))?;

@@ -37,7 +37,9 @@ pub(crate) fn run(args: &LoadArgs, out: &mut Output) -> Result<(), Failure> {
     };
     let table = match (found, given) {
         (Some(table), _) => table,
-        (None, Some(schema)) => database.create_typed_table(&args.table, schema.clone(), table_options(&args.options, Some(&schema))?)?,
+        (None, Some(schema)) => {
+            database.create_typed_table(&args.table, schema.clone(), table_options(&args.options, Some(&schema))?)?
+        }
         (None, None) => {
             let key: Vec<&str> = args.key.iter().map(String::as_str).collect();
             let schema = Schema::from_arrow(&rows.schema, &key)?;

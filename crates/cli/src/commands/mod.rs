@@ -6,8 +6,8 @@ use std::sync::Arc;
 use mycelium::rows::{RowFormat, encode_key, encode_key_prefix, prefix_successor};
 use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions, Options, Policy,
-    ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
+    Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions, Options,
+    Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
 };
 use serde_json::{Value, json};
 

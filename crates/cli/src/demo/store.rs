@@ -14,12 +14,12 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, TimestampSecondType};
 use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
-use serde_json::json;
 use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
     Compression, Database, Datum, DatumRef, ErrorKind, GroupFormat, LeveledOptions, Options, Policy, ReadOptions,
     RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions, WriteBatch,
 };
+use serde_json::json;
 
 use super::answers::{
     Answers, Content, ContentHash, Mean, OriginHour, Route, Totals, WINDOW, one_flight, one_tailnum, rank_routes,

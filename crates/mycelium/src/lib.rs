@@ -79,7 +79,10 @@ pub mod disk {
 /// many rows themselves and put them with [`crate::WriteBatch::put`] and [`crate::WriteBatch::patch`].
 pub mod rows {
     pub use mycelium_encoding::key::{decode_key, encode_key, encode_key_prefix, encode_row_key, prefix_successor};
-    pub use mycelium_encoding::{BatchRows, ColumnState, PackedLayout, PackedRow, RecordBatchBuilder, RowFormat};
+    pub use mycelium_encoding::row_format::RowScratch;
+    pub use mycelium_encoding::{
+        BatchRows, ColumnState, FragmentFormat, PackedLayout, PackedRow, RecordBatchBuilder, RowFormat,
+    };
 }
 
 /// The example of the README, tested like any other.

@@ -161,10 +161,11 @@ memory  ##                 1.00 MiB        1 memtable
         let group = |group: &str, bytes| GroupStats { group: group.into(), runs: 1, files: 600, bytes };
         split.levels[2].groups = vec![group("1-2 json", 16 << 20), group("3 packed", 48 << 20)];
         assert_eq!(
-            draw(&split, 60, true)[4..].join("\n"),
-            "\
-        ########           16.0 MiB          1-2 json
-        ##############     48.0 MiB          3 packed"
+            draw(&split, 60, true)[4..],
+            [
+                "        ########           16.0 MiB          1-2 json",
+                "        ##############     48.0 MiB          3 packed"
+            ]
         );
         let mut deep = tree.clone();
         deep.levels[0] = level(0, 0, 0, 0);

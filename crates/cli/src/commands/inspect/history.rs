@@ -63,7 +63,7 @@ fn in_file(
             sequence: trailer.sequence(),
             operation: trailer.operation(),
             place: place.clone(),
-            value: rows.value(trailer.operation(), cursor.value())?,
+            value: rows.value(trailer.operation(), cursor.value(), meta.group.as_deref())?,
         });
         cursor.next()?;
     }
@@ -100,7 +100,7 @@ fn in_log(files: &Files, rows: &RowText, id: TableId, key: &[u8], found: &mut Ve
                     sequence: trailer.sequence(),
                     operation: trailer.operation(),
                     place: format!("log {} at {}", FileKind::Wal.name(number), record.offset),
-                    value: rows.value(trailer.operation(), &value)?,
+                    value: rows.value(trailer.operation(), &value, None)?,
                 });
             }
         }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium::disk::{AccessPattern, Disk, LocalDisk};
-use mycelium::rows::{PackedLayout, decode_key};
+use mycelium::rows::{ColumnState, FragmentFormat, RowFormat, RowScratch, decode_key};
+use mycelium::{Group, GroupFormat};
 use mycelium::{TableDefinition, TableId};
 use mycelium_base::{FileKind, FileNumber, Operation};
 use mycelium_cache::BlockCache;
@@ -68,7 +69,7 @@ impl Files {
 
     /// The rows of a table, as text.
     fn rows_of(&self, id: TableId) -> Result<RowText, Failure> {
-        self.state.tables.get(&id).map_or(Ok(RowText { layout: None }), |table| RowText::of(&table.record))
+        self.state.tables.get(&id).map_or(Ok(RowText { own: None }), |table| RowText::of(&table.record))
     }
 
     /// The name of a table, also of one that was dropped.
@@ -110,17 +111,23 @@ fn open_sst(
 
 /// Keys and values of one table as text: by its schema if it has one, else as escaped bytes.
 struct RowText {
-    layout: Option<PackedLayout>,
+    /// The row format of a typed table.
+    own: Option<RowFormat>,
 }
 
 impl RowText {
     fn of(record: &TableRecord) -> Result<Self, Failure> {
         let definition = TableDefinition::decode(&record.definition)?;
-        Ok(Self { layout: definition.schema.map(|schema| PackedLayout::new(Arc::new(schema))) })
+        let format = definition.options.row_format;
+        let own = definition
+            .schema
+            .map(|schema| RowFormat::new(format.kind, Arc::new(schema), &format.definition, &format.root))
+            .transpose()?;
+        Ok(Self { own })
     }
 
     fn schema(&self) -> Option<&mycelium::Schema> {
-        self.layout.as_ref().map(|layout| &**layout.schema())
+        self.own.as_ref().map(|own| &**own.schema())
     }
 
     /// A key. Fences and range deletes may be prefixes or cut keys: those show as bytes.
@@ -132,27 +139,38 @@ impl RowText {
         texts.collect::<Vec<_>>().join(",")
     }
 
-    /// What an entry of `key` sets, in words.
-    fn value(&self, operation: Operation, value: &[u8]) -> Result<String, Failure> {
-        match (operation, &self.layout) {
+    /// What an entry sets, in words; `group` is the column group of the file it lies in, if it does not hold whole rows.
+    fn value(&self, operation: Operation, value: &[u8], group: Option<&Group>) -> Result<String, Failure> {
+        match (operation, &self.own) {
             (Operation::Delete, _) => Ok(String::new()),
             (Operation::RangeDelete, _) => Ok(format!("up to {}", self.key(value))),
-            (Operation::Put | Operation::Patch, Some(layout)) => columns(layout, value),
+            (Operation::Put | Operation::Patch, Some(own)) => columns(own, value, group),
             _ => Ok(escape_bytes(value)),
         }
     }
 }
 
-/// `column=value` of every column that a packed row or patch sets.
-fn columns(layout: &PackedLayout, value: &[u8]) -> Result<String, Failure> {
-    let row = layout.row(value)?;
+/// `column=value` of every column that a row, patch or fragment sets.
+fn columns(own: &RowFormat, value: &[u8], group: Option<&Group>) -> Result<String, Failure> {
+    let schema = own.schema();
+    let rows = match group.map(|group| group.format) {
+        None => own.clone(),
+        Some(GroupFormat::Row(kind)) if kind == own.kind() => own.clone(),
+        Some(GroupFormat::Row(kind)) => RowFormat::new(kind, schema.clone(), &[], "")?,
+        Some(GroupFormat::Columnar) => return Ok(escape_bytes(value)),
+    };
+    let all = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+    let columns = group.map_or(all, |group| group.columns.clone());
+    let format = FragmentFormat::new(columns.clone(), &rows);
+    let mut scratch = RowScratch::default();
+    let mut row = format.rows().read(value, Some(&columns), &mut scratch)?;
     let mut parts = Vec::new();
-    for (index, column) in layout.schema().columns().iter().enumerate() {
-        if layout.schema().is_primary_key(index) {
-            continue;
-        }
-        if let Some(datum) = row.datum(index)? {
-            parts.push(format!("{}={}", column.name, datum.display_as(&column.ty)));
+    for column in columns.iter() {
+        let definition = &schema.columns()[column];
+        match row.get(column)? {
+            ColumnState::Absent => {}
+            ColumnState::Null => parts.push(format!("{}=null", definition.name)),
+            ColumnState::Value(datum) => parts.push(format!("{}={}", definition.name, datum.display_as(&definition.ty))),
         }
     }
     Ok(parts.join(" "))

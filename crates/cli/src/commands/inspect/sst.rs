@@ -36,7 +36,7 @@ pub(super) fn show(path: &Path, entries: u64, out: &mut Output) -> Result<(), Fa
 /// The table that the file belongs to, as far as the manifest beside it says.
 fn owner(directory: &Path, number: u64) -> Result<(RowText, Option<Arc<FileMeta>>), Failure> {
     if !crate::commands::is_database(directory)? {
-        return Ok((RowText { layout: None }, None));
+        return Ok((RowText { own: None }, None));
     }
     let files = Files::of(directory)?;
     for (id, table) in &files.state.tables {
@@ -44,7 +44,7 @@ fn owner(directory: &Path, number: u64) -> Result<(RowText, Option<Arc<FileMeta>
             return Ok((files.rows_of(*id)?, Some(meta.clone())));
         }
     }
-    Ok((RowText { layout: None }, None))
+    Ok((RowText { own: None }, None))
 }
 
 fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output) -> Result<(), Failure> {
@@ -56,6 +56,7 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
             "bytes": file.size(),
             "in_manifest": live,
             "entries": found.entry_count,
+            "group": found.group.as_ref().map(|group| group.to_string()),
             "deletes": found.delete_count,
             "range_deletes": found.range_delete_count,
             "blocks": found.block_count,
@@ -95,6 +96,9 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
         "compression {}, {} filter bits a key, restart every {} entries",
         found.compression, found.filter_bits_per_key, found.restart_interval
     ))?;
+    if let Some(group) = &found.group {
+        out.line(format_args!("column group {group}"))?;
+    }
     let end = if found.largest_exclusive { ")" } else { "]" };
     out.line(format_args!("sequence {} to {}", found.min_sequence, found.max_sequence))?;
     out.line(format_args!("keys [{smallest} .. {largest}{end}"))
@@ -143,7 +147,7 @@ fn show_entries(file: &Arc<SstFile>, rows: &RowText, entries: u64, out: &mut Out
             break;
         }
         let (key, trailer) = (rows.key(cursor.key()), cursor.trailer());
-        let value = rows.value(trailer.operation(), cursor.value())?;
+        let value = rows.value(trailer.operation(), cursor.value(), file.properties().group.as_deref())?;
         if out.is_json() {
             out.object(&json!({
                 "key": key, "sequence": trailer.sequence(), "operation": trailer.operation().name(), "value": value,

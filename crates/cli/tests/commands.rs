@@ -100,6 +100,40 @@ fn typed_rows_are_put_patched_scanned_and_deleted() {
 }
 
 #[test]
+fn a_table_changes_its_layout_and_gives_the_same_rows() {
+    let shell = Shell::new();
+    let json = ["--row-format", "json", "--transform", "convert json to packed", "--transform", "split into 1 | 2"];
+    shell.one(&[&["create", "db", "people", "--schema", SCHEMA], &json[..]].concat());
+    shell.one(&["put", "db", "people", "id=1", "name=Ada", "score=1.5"]);
+    shell.one(&["put", "db", "people", "id=2", "name=Grace"]);
+    shell.one(&["put", "db", "people", "--patch", "id=2", "score=2.5"]);
+    let shown = shell.one(&["layout", "db", "people"]);
+    let text = shown["layout"].as_str().unwrap();
+    assert!(text.starts_with("L0 tiered: * json\n") && text.ends_with("leveled: 1 packed | 2 packed\n"), "{text}");
+
+    let before = shell.json(&["scan", "db", "people"]);
+    for layout in ["L0 tiered: * json\nL1 leveled: 1 packed | 2 json", "L0 tiered: * json\nL1 leveled: * packed"] {
+        let shown = shell.one(&["layout", "db", "people", "--set", layout, "--compact"]);
+        let held: Vec<&Value> =
+            shown["levels"].as_array().unwrap().iter().flat_map(|level| level["groups"].as_array().unwrap()).collect();
+        let groups: Vec<&str> = held.iter().map(|group| group["group"].as_str().unwrap()).collect();
+        let wanted = if layout.contains('|') { vec!["1 packed", "2 json"] } else { vec!["1-2 packed"] };
+        assert_eq!(groups, wanted, "{shown}");
+        assert_eq!(shell.json(&["scan", "db", "people"]), before);
+        assert_eq!(shell.one(&["get", "db", "people", "2"])["score"], 2.5);
+        assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 2);
+    }
+    shell.one(&["verify", "db"]);
+
+    let (_, message) = shell.failure(&["layout", "db", "people", "--set", "L0 tiered: * packed\nL1 leveled: * packed"]);
+    assert!(message.contains("level 0"), "{message}");
+    let (_, message) = shell.failure(&["layout", "db", "people", "--set", "L0 tiered: * json\nL1 leveled: 1 packed"]);
+    assert!(message.contains("columns 2"), "{message}");
+    let (_, message) = shell.failure(&["create", "db", "bytes", "--row-format", "json"]);
+    assert!(message.contains("typed"), "{message}");
+}
+
+#[test]
 fn instants_of_any_zone_are_read_and_printed_in_utc() {
     let shell = Shell::new();
     let schema =

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mycelium_base::{FileKind, Result};
 use mycelium_vfs::{MemoryDisk, Operation};
 use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
 
 use crate::configurations::{Configuration, configurations};
 use crate::engine_store::EngineStore;
@@ -330,11 +332,13 @@ fn go_on(store: &mut EngineStore, recovered: &State) -> std::result::Result<(), 
     let failed = |error: mycelium_base::Error| error.to_string();
     store.create_tables().map_err(failed)?;
     let mut expected = recovered.clone();
-    // Rows are bytes to a scan, so an empty one suits every kind of table.
-    let key = b"written after the crash".to_vec();
-    let batch: Vec<Write> =
-        (0..expected.len()).map(|table| Write { table, kind: WriteKind::Put(key.clone(), Vec::new()) }).collect();
-    expected.iter_mut().for_each(|rows| drop(rows.insert(key.clone(), Vec::new())));
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut batch = Vec::with_capacity(expected.len());
+    for (table, (kind, rows)) in store.kinds().iter().zip(&mut expected).enumerate() {
+        let (key, row) = (kind.key(b"written after the crash"), kind.random_row(&mut rng, 20));
+        rows.insert(key.clone(), row.clone());
+        batch.push(Write { table, kind: WriteKind::Put(key, row) });
+    }
     store.write(&batch, Durability::Os).map_err(failed)?;
     store.reopen().map_err(failed)?;
     let found = store.state().map_err(failed)?;

@@ -82,6 +82,11 @@ impl EngineStore {
         Ok(())
     }
 
+    /// The kinds of the tables, by index.
+    pub fn kinds(&self) -> &[TableKind] {
+        &self.kinds
+    }
+
     /// The open database.
     ///
     /// # Errors

@@ -170,7 +170,9 @@ fn columns(own: &RowFormat, value: &[u8], group: Option<&Group>) -> Result<Strin
         match row.get(column)? {
             ColumnState::Absent => {}
             ColumnState::Null => parts.push(format!("{}=null", definition.name)),
-            ColumnState::Value(datum) => parts.push(format!("{}={}", definition.name, datum.display_as(&definition.ty))),
+            ColumnState::Value(datum) => {
+                parts.push(format!("{}={}", definition.name, datum.display_as(&definition.ty)))
+            }
         }
     }
     Ok(parts.join(" "))

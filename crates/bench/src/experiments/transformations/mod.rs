@@ -82,12 +82,16 @@ impl TransformationSettings {
         }
     }
 
-    /// The same tree with write buffers, and so everything, so many times as large.
+    /// The same with so many times the data: both the write buffers and their number take the root of it. Were it their size
+    /// alone, syncs of small files would soon be all that is measured; were it their number alone, less would be
+    /// transformed.
     #[must_use]
     pub fn scaled(self, scale: f64) -> Self {
-        let buffer_bytes = (self.buffer_bytes as f64 * scale) as u64;
+        let root = scale.sqrt();
+        let buffer_bytes = (self.buffer_bytes as f64 * root) as u64;
+        let buffers = (self.buffers as f64 * root) as u64;
         let reads = (self.reads as f64 * scale.min(1.0)) as u64;
-        Self { buffer_bytes: buffer_bytes.max(16 << 10), reads: reads.max(800), ..self }
+        Self { buffer_bytes: buffer_bytes.max(16 << 10), buffers: buffers.max(64), reads: reads.max(800), ..self }
     }
 
     /// Bytes of a file, and of the base level.

@@ -98,6 +98,12 @@ impl ColumnSet {
         Self::trimmed(words)
     }
 
+    /// Takes out the columns that are in `other`. Allocates nothing.
+    pub fn remove_all(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(a, b)| *a &= !b);
+        self.trim();
+    }
+
     /// The columns, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
@@ -110,11 +116,16 @@ impl ColumnSet {
         })
     }
 
-    fn trimmed(mut words: Vec<u64>) -> Self {
-        while words.last() == Some(&0) {
-            words.pop();
+    fn trimmed(words: Vec<u64>) -> Self {
+        let mut set = Self { words };
+        set.trim();
+        set
+    }
+
+    fn trim(&mut self) {
+        while self.words.last() == Some(&0) {
+            self.words.pop();
         }
-        Self { words }
     }
 }
 

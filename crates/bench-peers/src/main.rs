@@ -13,12 +13,14 @@ mod lmdb;
 mod redb_store;
 mod rocks;
 mod scenarios;
+mod transformations;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
+use mycelium_bench::experiments::transformations::{TransformationSettings, run as run_transformations};
 use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
 
 /// Compares Mycelium with other storage engines.
@@ -31,7 +33,8 @@ struct Line {
     /// commas; a name must contain all of the parts joined by `+`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Fraction of the entries of the comparison: 1 is 5 million x 100 B and 1 million x 1,024 B.
+    /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiment
+    /// `transformations`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -65,18 +68,26 @@ struct Line {
 enum Experiment {
     /// Aligned compaction off and on, and RocksDB's line.
     AlignedCompaction,
+    /// Split and convert inside compaction, and rows in RocksDB.
+    Transformations,
 }
 
 fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
     let mut report = Report::new(None);
+    std::fs::create_dir_all(&line.directory)?;
     match experiment {
         Experiment::AlignedCompaction => {
-            std::fs::create_dir_all(&line.directory)?;
             let mut settings = AlignedSettings::new(&line.directory);
             if line.quick {
                 settings.file_bytes /= 8;
             }
             report.aligned = Some(run_aligned(&settings, Some(&aligned::write_amplification))?);
+        }
+        Experiment::Transformations => {
+            let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };
+            let settings = TransformationSettings::new(&line.directory).scaled(scale);
+            let settings = TransformationSettings { repetitions, ..settings };
+            report.transformations = Some(run_transformations(&settings, Some(&transformations::open))?);
         }
     }
     Ok(report)

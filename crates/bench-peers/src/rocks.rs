@@ -43,10 +43,14 @@ impl StoreFactory for RocksFactory {
         options.set_max_background_jobs(i32::try_from(settings.background_threads)?);
         options.set_use_direct_reads(settings.direct_io);
         options.set_use_direct_io_for_flush_and_compaction(settings.direct_io);
-        let db = DB::open(&options, directory)?;
-        // The log is on and not synced: RocksDB's defaults.
-        Ok(Box::new(RocksStore { db, read: ReadOptions::default(), write: WriteOptions::default() }))
+        open(&options, directory)
     }
+}
+
+/// A store with these options. The log is on and not synced: RocksDB's defaults.
+pub(crate) fn open(options: &Options, directory: &Path) -> Result<Box<dyn KeyValueStore>> {
+    let db = DB::open(options, directory)?;
+    Ok(Box::new(RocksStore { db, read: ReadOptions::default(), write: WriteOptions::default() }))
 }
 
 impl RocksStore {

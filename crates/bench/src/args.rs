@@ -16,7 +16,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters.
+    /// snapshot-filters, transformations.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -61,6 +61,9 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
+    /// Size of the experiment `transformations`, as a fraction of that of the claims.
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
     /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -80,6 +83,11 @@ pub const ALIGNED_COMPACTION: &str = "aligned-compaction";
 
 /// The name of the experiment on snapshot filters among workloads.
 pub const SNAPSHOT_FILTERS: &str = "snapshot-filters";
+
+/// The name of the experiment on transformations among workloads.
+pub const TRANSFORMATIONS: &str = "transformations";
+
+const EXPERIMENTS: [&str; 3] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS];
 
 fn default_workloads() -> Vec<String> {
     ["fillrandom", "readrandom", "readmissing", "seekrandom", "range100", "scan", "readwhilewriting"]
@@ -143,6 +151,36 @@ impl BenchArgs {
         Pace { seconds: self.seconds, warmup_seconds: self.warmup_seconds, seed: self.seed, ..Pace::default() }
     }
 
+    /// Runs one of [`EXPERIMENTS`] and puts what it showed into the report.
+    fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
+        use crate::experiments::{aligned, snapshot_filters, transformations};
+
+        match name {
+            ALIGNED_COMPACTION => {
+                let settings =
+                    aligned::AlignedSettings { seed: self.seed, ..aligned::AlignedSettings::new(&self.directory) };
+                report.aligned = Some(aligned::run(&settings, None)?);
+            }
+            SNAPSHOT_FILTERS => {
+                let settings = snapshot_filters::SnapshotFilterSettings {
+                    seed: self.seed,
+                    direct_io: self.direct_io,
+                    ..snapshot_filters::SnapshotFilterSettings::new(&self.directory)
+                };
+                report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
+            }
+            _ => {
+                let settings = transformations::TransformationSettings {
+                    seed: self.seed,
+                    repetitions: self.repetitions,
+                    ..transformations::TransformationSettings::new(&self.directory).scaled(self.scale)
+                };
+                report.transformations = Some(transformations::run(&settings, None)?);
+            }
+        }
+        Ok(())
+    }
+
     fn settings(&self) -> RunSettings {
         RunSettings {
             directory: self.directory.clone(),
@@ -168,28 +206,16 @@ pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> 
     Ok(report)
 }
 
-/// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`] and [`SNAPSHOT_FILTERS`], are run as well.
+/// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`], [`SNAPSHOT_FILTERS`] and
+/// [`TRANSFORMATIONS`], are run as well.
 pub fn run(args: &BenchArgs) -> Result<Report> {
-    use crate::experiments::{aligned, snapshot_filters};
-
-    let is_experiment = |name: &String| [ALIGNED_COMPACTION, SNAPSHOT_FILTERS].contains(&name.as_str());
+    let is_experiment = |name: &String| EXPERIMENTS.contains(&name.as_str());
     let (experiments, workloads): (Vec<_>, Vec<_>) = args.workloads.iter().cloned().partition(is_experiment);
     let only_workloads = BenchArgs { workloads, json_file: None, ..args.clone() };
     let mut report = run_with(&only_workloads, &crate::MyceliumFactory)?;
     std::fs::create_dir_all(&args.directory)?;
     for experiment in experiments {
-        if experiment == ALIGNED_COMPACTION {
-            let settings =
-                aligned::AlignedSettings { seed: args.seed, ..aligned::AlignedSettings::new(&args.directory) };
-            report.aligned = Some(aligned::run(&settings, None)?);
-        } else {
-            let settings = snapshot_filters::SnapshotFilterSettings {
-                seed: args.seed,
-                direct_io: args.direct_io,
-                ..snapshot_filters::SnapshotFilterSettings::new(&args.directory)
-            };
-            report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
-        }
+        args.run_experiment(&experiment, &mut report)?;
     }
     if let Some(path) = &args.json_file {
         report.write_json(path)?;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
+use crate::experiments::transformations::TransformationReport;
 use crate::measure::machine;
 use crate::scenario::{GroupResult, Scenario};
 use crate::store::Result;
@@ -43,6 +44,9 @@ pub struct Report {
     /// Snapshot filters, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub snapshot_filters: Option<SnapshotFilterReport>,
+    /// Transformations inside compaction, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub transformations: Option<TransformationReport>,
 }
 
 /// One scenario's runs.
@@ -210,6 +214,7 @@ impl Report {
             summary: BTreeMap::new(),
             aligned: None,
             snapshot_filters: None,
+            transformations: None,
         }
     }
 
@@ -270,6 +275,7 @@ impl Report {
         for table in [
             self.aligned.as_ref().map(AlignedReport::table),
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
+            self.transformations.as_ref().map(TransformationReport::table),
         ]
         .iter()
         .flatten()

@@ -47,6 +47,10 @@ impl Default for ScanOptions {
     }
 }
 
+/// Rows of a scan up to which it reads block by block and leaves the blocks in the cache, as an iterator does: a large piece
+/// from every run would cost more than the rows.
+const SHORT: u64 = 1024;
+
 fn borrow(datums: &[Datum]) -> Vec<DatumRef<'_>> {
     datums.iter().map(Datum::borrowed).collect()
 }
@@ -214,12 +218,13 @@ impl Table {
             key::encode_key_prefix(&schema, &borrow(values), &mut out)?;
             Ok(if past { key::prefix_successor(&out) } else { Some(out) })
         };
+        let is_short = options.limit.is_some_and(|limit| limit <= SHORT);
         let read = ReadOptions {
             lower: bound(&options.lower, Bound::Excluded(()))?,
             upper: bound(&options.upper, Bound::Included(()))?,
             snapshot: options.snapshot,
-            fill_cache: false,
-            read_ahead: 256 << 10,
+            fill_cache: is_short,
+            read_ahead: if is_short { 0 } else { 256 << 10 },
             ..ReadOptions::default()
         };
         let batch_rows = options.batch_rows.max(1);

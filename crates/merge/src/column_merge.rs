@@ -24,6 +24,8 @@ use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join};
 #[derive(Debug)]
 struct Reading {
     columns: ColumnSet,
+    /// Whether all wanted columns are among them.
+    has_all: bool,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -50,7 +52,8 @@ impl MergePlan {
             let columns = source.columns().intersection(wanted.columns());
             let part = FragmentFormat::packed(layout.schema().clone(), columns);
             let layout = part.rows().layout().clone();
-            Ok(Reading { columns: source.columns().clone(), reshape: source.reshape(&part)?, layout })
+            let has_all = wanted.columns().is_subset(source.columns());
+            Ok(Reading { columns: source.columns().clone(), has_all, reshape: source.reshape(&part)?, layout })
         };
         let readings = sources.iter().map(reading).collect::<Result<_>>()?;
         Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), readings })
@@ -71,6 +74,12 @@ impl MergePlan {
     pub fn is_exact(&self, kind: usize) -> bool {
         let reading = &self.readings[kind];
         self.columns.is_empty() || (reading.reshape.is_copy() && reading.columns == self.columns)
+    }
+
+    /// Whether a `Put` from this kind of source, where it is the newest visible entry, has all of the row in it.
+    #[inline]
+    pub fn has_all(&self, kind: usize) -> bool {
+        self.readings[kind].has_all
     }
 }
 
@@ -170,7 +179,7 @@ impl ColumnMerge {
                 self.exists = Some(true);
                 if self.plan.readings[source].columns.overlaps(&self.missing) {
                     self.take(source, value)?;
-                    self.missing = self.missing.difference(&self.plan.readings[source].columns);
+                    self.missing.remove_all(&self.plan.readings[source].columns);
                 }
                 Ok(ControlFlow::Break(()))
             }
@@ -185,6 +194,18 @@ impl ColumnMerge {
                 Ok(if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             }
             Operation::Merge => Err(Error::corruption("a merge operand in a table with column groups")),
+        }
+    }
+
+    /// Appends the row that a `Put` from a kind of source that [has all](MergePlan::has_all) columns is, packed, to `out`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value.
+    #[inline]
+    pub fn read_whole(&mut self, source: usize, value: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        match self.plan.readings[source].reshape.apply(value, &mut self.scratch, out)? {
+            true => Ok(()),
+            false => Err(Error::corruption("a whole row says nothing of its columns")),
         }
     }
 
@@ -208,7 +229,7 @@ impl ColumnMerge {
                 patched.insert(column);
             }
         }
-        self.missing = self.missing.difference(&patched);
+        self.missing.remove_all(&patched);
         Ok(())
     }
 

@@ -3,8 +3,9 @@
 //! Forwards, key by key:
 //! 1. Entries newer than the snapshot are passed over.
 //! 2. If the first visible entry is a `Put` of exactly the wanted columns, it is the row, and is handed out where it stands.
-//! 3. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled.
-//! 4. The key's other entries are passed over.
+//! 3. If it is a `Put` that has all wanted columns, these are taken out of it.
+//! 4. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled.
+//! 5. The key's other entries are passed over.
 //!
 //! Backwards the key is found first, and its entries then walked forwards: a seek or two per row.
 //!
@@ -42,6 +43,8 @@ enum Standing {
     Nowhere,
     /// On a `Put` of the input.
     OnInput,
+    /// On a `Put` of the input, of which the wanted columns are in `value`.
+    OnPart,
     /// On a row put together; the input has moved on to the next key or the end.
     PastKey,
     /// On a row put together; the input stands anywhere.
@@ -84,7 +87,13 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// The row's key; the cursor must be valid.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        if self.standing == Standing::OnInput { self.input.key() } else { &self.key }
+        if self.is_on_input() { self.input.key() } else { &self.key }
+    }
+
+    /// Whether the input stands on an entry of the row.
+    #[inline]
+    fn is_on_input(&self) -> bool {
+        matches!(self.standing, Standing::OnInput | Standing::OnPart)
     }
 
     /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted.
@@ -150,7 +159,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     #[expect(clippy::should_implement_trait, reason = "rows are lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.standing, Standing::Nowhere) {
-            Standing::OnInput => self.pass_key()?,
+            Standing::OnInput | Standing::OnPart => self.pass_key()?,
             Standing::PastKey | Standing::Nowhere => {}
             Standing::Elsewhere => {
                 self.input.seek(&self.key, Trailer::OLDEST)?;
@@ -164,7 +173,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
 
     /// To the previous row; must be valid.
     pub fn prev(&mut self) -> Result<()> {
-        if self.standing == Standing::OnInput {
+        if self.is_on_input() {
             self.key.clear();
             self.key.extend_from_slice(self.input.key());
         }
@@ -208,11 +217,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
                 self.input.next()?;
                 continue;
             }
-            if self.range_deletes.is_empty()
-                && trailer.operation() == Operation::Put
-                && self.merge.plan().is_exact(self.kinds[self.input.source()])
-            {
-                self.standing = Standing::OnInput;
+            if self.range_deletes.is_empty() && trailer.operation() == Operation::Put && self.stand_on_put()? {
                 return Ok(());
             }
             if self.build()? {
@@ -221,6 +226,23 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             }
         }
         Ok(())
+    }
+
+    /// The input stands on the newest visible entry of a key, a `Put` that no range delete covers: whether it alone is the
+    /// row.
+    #[inline]
+    fn stand_on_put(&mut self) -> Result<bool> {
+        let kind = self.kinds[self.input.source()];
+        if self.merge.plan().is_exact(kind) {
+            self.standing = Standing::OnInput;
+        } else if self.merge.plan().has_all(kind) {
+            self.value.clear();
+            self.merge.read_whole(kind, self.input.value(), &mut self.value)?;
+            self.standing = Standing::OnPart;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together and leaves

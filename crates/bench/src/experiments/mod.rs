@@ -1,11 +1,18 @@
-//! The experiments of Kim et al., "Rethinking LSM-trees for HTAP" (IEEE Access 2022), scaled down, against our engine.
+//! The experiments of the papers, scaled down, against our engine.
 //!
-//! The engine runs in manual mode: the experiment itself runs flushes and compactions to the end after every write buffer,
-//! so that with and without the feature the same jobs happen at the same points, whatever the machine is doing. Nothing is synced: what counts are bytes, and
-//! reads of files that the page cache holds.
+//! | module | paper |
+//! |---|---|
+//! | `aligned`, `snapshot_filters` | Kim et al., "Hybrid Transactional/Analytical Processing Amplifies IO in LSM-Trees" (2022), §IV and §V |
+//! | `transformations` | Casaletto et al., "Mycelium: A Transformation-Embedded LSM-Tree", §5.4 |
+//!
+//! For the first the engine runs in manual mode: the experiment itself runs flushes and compactions to the end after every
+//! write buffer, so that with and without the feature the same jobs happen at the same points, whatever the machine is
+//! doing. Nothing is synced: what counts are bytes, and reads of files that the page cache holds. The last measures time,
+//! with background threads and a disk as anybody has them.
 
 pub mod aligned;
 pub mod snapshot_filters;
+pub mod transformations;
 
 use std::path::Path;
 use std::sync::Arc;

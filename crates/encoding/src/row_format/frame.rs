@@ -123,6 +123,20 @@ impl FrameShape<'_> {
         }
     }
 
+    /// Appends the frame of a value that has the columns of these `count` ordinals, none of them null, in a format that
+    /// does not say itself which columns it has.
+    pub(super) fn write_columns(&self, ordinals: impl Iterator<Item = usize>, count: usize, out: &mut Vec<u8>) {
+        let has_absent = count < self.columns.len();
+        out.extend_from_slice(&[self.kind.tag() << 4 | if has_absent { HAS_ABSENT } else { 0 }, self.schema_version]);
+        if has_absent {
+            let start = out.len();
+            out.resize(start + self.columns.len().div_ceil(8), 0);
+            for ordinal in ordinals {
+                out[start + ordinal / 8] |= 1 << (ordinal % 8);
+            }
+        }
+    }
+
     fn write_bitmap(&self, out: &mut Vec<u8>, says: impl Fn(usize) -> bool) {
         let start = out.len();
         out.resize(start + self.columns.len().div_ceil(8), 0);

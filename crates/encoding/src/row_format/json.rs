@@ -276,8 +276,12 @@ fn number(text: &str, ty: &ColumnType) -> Option<Option<DatumRef<'static>>> {
         ColumnType::Date32 | ColumnType::Timestamp(..) => return None,
         _ => {
             integer_shape(ty)?;
-            // Longer ones are out of every range.
-            let value: Option<i128> = if text.len() > 24 { None } else { text.parse().ok() };
+            // Most fit into 64 bits, which are read several times as fast. Those over 24 characters are out of every range.
+            let value = match text.parse::<u64>() {
+                Ok(value) => Some(i128::from(value)),
+                Err(_) if text.len() > 24 => None,
+                Err(_) => text.parse().ok(),
+            };
             value.and_then(|value| narrow(ty, value))
         }
     })

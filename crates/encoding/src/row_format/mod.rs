@@ -87,6 +87,17 @@ trait Codec: Send + Sync + fmt::Debug {
 
     /// Appends a payload of the columns that have bytes (for JSON: or are null).
     fn emit(&self, pieces: &Pieces<'_>, out: &mut Vec<u8>);
+
+    /// Whether [`Codec::copy`] is worth trying.
+    fn copies(&self) -> bool {
+        false
+    }
+
+    /// Appends the payload of the wanted columns that `emit` would make of a payload that was checked when it was written,
+    /// if all of them are in it and it is made of parts of it. Else says `false`, and may have appended something.
+    fn copy(&self, _payload: &[u8], _wanted: &ColumnSet, _out: &mut Vec<u8>) -> bool {
+        false
+    }
 }
 
 /// Which columns a payload is about: what some formats cannot say themselves.
@@ -157,8 +168,21 @@ struct Inner {
     codec: Option<Box<dyn Codec>>,
     /// Schema positions of the columns outside the primary key, ascending.
     columns: Vec<usize>,
+    /// By schema position the place of a column in `columns`; [`NO_ORDINAL`] for others.
+    ordinals: Vec<u32>,
     definition: Box<[u8]>,
     root: Box<str>,
+}
+
+const NO_ORDINAL: u32 = u32::MAX;
+
+/// The places of `columns` by schema position.
+fn ordinals_of(columns: &[usize], schema: &Schema) -> Vec<u32> {
+    let mut ordinals = vec![NO_ORDINAL; schema.columns().len()];
+    for (ordinal, &column) in columns.iter().enumerate() {
+        ordinals[column] = ordinal as u32;
+    }
+    ordinals
 }
 
 impl fmt::Debug for RowFormat {
@@ -197,9 +221,12 @@ impl RowFormat {
         definition: &[u8],
         root: &str,
     ) -> Self {
-        let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+        let columns: Vec<usize> =
+            (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+        let ordinals = ordinals_of(&columns, &schema);
         let layout = Arc::new(PackedLayout::new(schema));
-        Self(Arc::new(Inner { kind, layout, codec, columns, definition: definition.into(), root: root.into() }))
+        let (definition, root) = (definition.into(), root.into());
+        Self(Arc::new(Inner { kind, layout, codec, columns, ordinals, definition, root }))
     }
 
     /// Packed rows: every schema can be packed.
@@ -210,10 +237,11 @@ impl RowFormat {
     /// Packed values of some columns, as if the table had no others: [`PackedLayout::of`].
     pub fn packed_columns(schema: Arc<Schema>, columns: &ColumnSet) -> Self {
         let layout = Arc::new(PackedLayout::of(schema, columns));
-        let columns =
+        let columns: Vec<usize> =
             (0..layout.schema().columns().len()).filter(|&column| layout.physical(column).is_some()).collect();
         Self(Arc::new(Inner {
             kind: RowFormatKind::Packed,
+            ordinals: ordinals_of(&columns, layout.schema()),
             layout,
             codec: None,
             columns,
@@ -269,6 +297,16 @@ impl RowFormat {
         &self.schema().columns()[column].name
     }
 
+    /// The ordinals and positions of the columns in `wanted` that are outside the primary key (all of them if `None`).
+    fn columns_of<'s>(&'s self, wanted: Option<&'s ColumnSet>) -> impl Iterator<Item = (usize, usize)> + 's {
+        let all: &[usize] = if wanted.is_some() { &[] } else { &self.0.columns };
+        let some = wanted.into_iter().flat_map(ColumnSet::iter).filter_map(move |column| {
+            let ordinal = self.0.ordinals.get(column).copied().filter(|&ordinal| ordinal != NO_ORDINAL)?;
+            Some((ordinal as usize, column))
+        });
+        some.chain(all.iter().copied().enumerate())
+    }
+
     fn reset(&self, spans: &mut Vec<Span>) {
         spans.clear();
         spans.resize(self.schema().columns().len(), Span::Absent);
@@ -298,10 +336,7 @@ impl RowFormat {
         spans: &mut [Span],
     ) -> Result<()> {
         let is_json = self.0.kind == RowFormatKind::Json;
-        for (ordinal, &column) in self.0.columns.iter().enumerate() {
-            if !scan.wants(column) {
-                continue;
-            }
+        for (ordinal, column) in self.columns_of(scan.wanted()) {
             if is_json {
                 match spans[column] {
                     Span::Absent if !frame.has_absent => spans[column] = Span::Null,
@@ -583,6 +618,9 @@ impl RowFormat {
         scratch: &mut RowScratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
+        if self.copy(value, columns, out)? {
+            return Ok(());
+        }
         let payload_at = self.locate(value, Scan::Trusted(Some(columns)), &mut scratch.spans)?;
         self.emit(&Pieces::one(&scratch.spans, &value[payload_at..]), out)
     }
@@ -618,22 +656,51 @@ impl RowFormat {
         if !Arc::ptr_eq(self.schema(), to.schema()) && self.schema() != to.schema() {
             return Err(Error::invalid("rows are converted between formats of one schema"));
         }
+        let is_same = Arc::ptr_eq(&self.0, &to.0);
+        if is_same
+            && let Some(columns) = columns
+            && self.copy(value, columns, out)?
+        {
+            return Ok(!columns.is_empty());
+        }
         let payload_at = self.locate(value, Scan::Trusted(columns), &mut scratch.spans)?;
         let located = Located { spans: &scratch.spans, bytes: &value[payload_at..] };
-        if Arc::ptr_eq(&self.0, &to.0) {
+        if is_same {
             self.emit(&Pieces { newer: located, older: None }, out)?;
             return Ok(scratch.spans.iter().any(|&span| span != Span::Absent));
         }
         to.reset(&mut scratch.piece_spans);
         scratch.pieces.clear();
-        for &column in &self.0.columns {
+        let mut says_something = false;
+        for (_, column) in self.columns_of(columns) {
             let state = self
                 .state(column, located.piece(column), &mut scratch.text)
                 .map_err(|fault| fault.corrupt(payload_at + start_of(located.spans[column])))?;
-            scratch.piece_spans[column] = to.put(column, state, &mut scratch.pieces);
+            let span = to.put(column, state, &mut scratch.pieces);
+            says_something |= span != Span::Absent;
+            scratch.piece_spans[column] = span;
         }
         to.emit(&Pieces::one(&scratch.piece_spans, &scratch.pieces), out)?;
-        Ok(scratch.piece_spans.iter().any(|&span| span != Span::Absent))
+        Ok(says_something)
+    }
+
+    /// Appends what [`RowFormat::project`] does where that is a frame and a copy of parts of the payload; else appends
+    /// nothing and says `false`.
+    fn copy(&self, value: &[u8], columns: &ColumnSet, out: &mut Vec<u8>) -> Result<bool> {
+        let Some(codec) = self.0.codec.as_ref().filter(|codec| codec.copies()) else { return Ok(false) };
+        let frame = self.frame().parse(value)?;
+        let has = |ordinal| !frame.is_absent(ordinal) && !frame.is_null(ordinal);
+        if !self.columns_of(Some(columns)).all(|(ordinal, _)| has(ordinal)) {
+            return Ok(false);
+        }
+        let start = out.len();
+        self.frame().write_columns(self.columns_of(Some(columns)).map(|(ordinal, _)| ordinal), columns.len(), out);
+        let is_done = codec.copy(value.get(frame.payload_at..).unwrap_or_default(), columns, out)
+            && out.len() - start <= MAX_VALUE_LEN;
+        if !is_done {
+            out.truncate(start);
+        }
+        Ok(is_done)
     }
 
     /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`] takes.

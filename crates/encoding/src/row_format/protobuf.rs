@@ -44,8 +44,8 @@
 //! A user's bytes are kept as written. Splitting and merging rows writes fields by number, and each field's bytes as
 //! they were; converting from another format writes the shortest varints and leaves out defaults without presence.
 
-use mycelium_base::coding::{get_varint, put_varint};
-use mycelium_base::{Error, Result};
+use mycelium_base::coding::{get_varint, put_varint, varint_len};
+use mycelium_base::{ColumnSet, Error, Result};
 
 use super::Codec;
 use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
@@ -206,6 +206,43 @@ impl Protobuf {
     }
 }
 
+/// A field in a payload, as `emit` writes it.
+struct PlainField {
+    column: usize,
+    /// In `by_number`.
+    place: usize,
+    end: usize,
+}
+
+impl Protobuf {
+    /// The field at `at`, if it belongs to a column from place `from` on, has its wire type, and its varints but for the
+    /// value's own are as short as they can be.
+    #[inline]
+    fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<PlainField> {
+        let (tag, start) = short_varint(payload, at)?;
+        let tag = u32::try_from(tag).ok()?;
+        let (column, place) = self.column_of(tag >> 3, from)?;
+        if place < from || self.field(column)?.tag != tag {
+            return None;
+        }
+        let end = match tag & 7 {
+            2 => {
+                let (len, start) = short_varint(payload, start)?;
+                start.checked_add(usize::try_from(len).ok()?)?
+            }
+            wire_type => piece_at(payload, wire_type, start).ok()?.1,
+        };
+        (end <= payload.len()).then_some(PlainField { column, place, end })
+    }
+}
+
+/// The varint at `at` and where it ends, if it is as short as it can be.
+#[inline]
+fn short_varint(payload: &[u8], at: usize) -> Option<(u64, usize)> {
+    let (value, len) = get_varint(payload.get(at..)?)?;
+    (len == varint_len(value)).then_some((value, at + len))
+}
+
 impl Field {
     fn new(column: &Column, descriptor: &FieldDescriptor, message: &str) -> Result<Self> {
         let refuse = |why: String| {
@@ -361,6 +398,32 @@ impl Codec for Protobuf {
             }
             out.extend_from_slice(bytes);
         }
+    }
+
+    fn copies(&self) -> bool {
+        true
+    }
+
+    /// Fields that stand side by side and are wanted are copied in one piece. Gives up at a field that `emit` would write
+    /// otherwise: one out of order, or with a longer tag or length than it needs.
+    fn copy(&self, payload: &[u8], wanted: &ColumnSet, out: &mut Vec<u8>) -> bool {
+        let mut missing = wanted.len();
+        let (mut at, mut from) = (0, 0);
+        let mut piece = 0..0;
+        while missing > 0 && at < payload.len() {
+            let Some(field) = self.plain_field(payload, at, from) else { return false };
+            if wanted.contains(field.column) {
+                if piece.end != at {
+                    out.extend_from_slice(&payload[piece]);
+                    piece = at..at;
+                }
+                piece.end = field.end;
+                missing -= 1;
+            }
+            (at, from) = (field.end, field.place + 1);
+        }
+        out.extend_from_slice(&payload[piece]);
+        missing == 0
     }
 }
 

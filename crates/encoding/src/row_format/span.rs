@@ -89,9 +89,17 @@ pub(super) enum Scan<'a> {
     Trusted(Option<&'a ColumnSet>),
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
     pub(super) fn is_strict(&self) -> bool {
         matches!(self, Self::Strict)
+    }
+
+    /// The columns that need to be found; `None` is all.
+    pub(super) fn wanted(&self) -> Option<&'a ColumnSet> {
+        match self {
+            Self::Trusted(wanted) => *wanted,
+            Self::Strict => None,
+        }
     }
 
     #[inline]

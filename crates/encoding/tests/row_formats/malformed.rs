@@ -46,7 +46,7 @@ fn survives(format: &RowFormat, packed: &RowFormat, value: &[u8], intact: &[u8],
             0 => format.project(value, columns, &mut scratch, &mut out),
             1 => format.overlay(value, intact, &mut scratch, &mut out),
             2 => format.overlay(intact, value, &mut scratch, &mut out),
-            _ => format.convert(packed, value, Some(columns), &mut scratch, &mut out),
+            _ => format.convert(packed, value, Some(columns), &mut scratch, &mut out).map(drop),
         };
         assert!(done.is_ok() || out.len() == 1, "an error leaves no trace");
     }

@@ -1,0 +1,235 @@
+//! Transformations inside compaction (Mycelium, table 2, figures 7 and 8): what they cost writers and give readers.
+//!
+//! For each source format, Protobuf and JSON:
+//!
+//! 1. Tables of the same records, without transformer and with each that takes this format, and a rival's store, are filled
+//!    again and again, in turns (`writes`).
+//! 2. The stores of the last repetition are read, in turns (`reads`).
+//!
+//! The paper's tree (appendix D: write buffers of 128 MiB, files and base level of twice that, four files of level 0 to a
+//! compaction, slowed at 30, stopped at 64, 100 GB and more in it) is scaled down by its write buffer. Its 16 + 8
+//! threads for 32 cores are two here; its block cache keeps its share of the data. RocksDB holds indexes and filters outside
+//! that cache; ours does not and gets as much more. Nothing is compressed.
+//!
+//! One client writes, where the paper has eight: a second would only take the core that compacts. Augment (secondary
+//! indexes) has no row here, since the engine does not feed derived tables yet.
+
+mod reads;
+mod records;
+mod report;
+mod stores;
+mod variants;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use reads::ReadFigures;
+pub use report::TransformationReport;
+pub use writes::WriteFigures;
+
+use self::reads::Named;
+use self::records::{Records, SourceFormat};
+use self::stores::{Ours, Rival, RowStore};
+use self::variants::Contender;
+use self::writes::WriteRun;
+use crate::store::{KeyValueStore, Result};
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct TransformationSettings {
+    /// Where stores are made and removed.
+    pub directory: PathBuf,
+    /// Bytes of a write buffer; the tree follows.
+    pub buffer_bytes: u64,
+    /// Write buffers that the records fill.
+    pub buffers: u64,
+    /// Point queries of each kind in each store; ranges are fewer.
+    pub reads: u64,
+    /// Rows of a range.
+    pub range_rows: u64,
+    /// Times that every store is filled.
+    pub repetitions: u32,
+    /// Seed of all draws.
+    pub seed: u64,
+    /// Tell on standard error what is running.
+    pub progress: bool,
+}
+
+impl TransformationSettings {
+    /// Files of level 0 that start a compaction.
+    pub const LEVEL0_FILES: usize = 4;
+    /// Files of level 0 at which writers are slowed.
+    pub const SLOWDOWN_FILES: usize = 30;
+    /// Files of level 0 at which writers stop.
+    pub const STOP_FILES: usize = 64;
+
+    /// The scale of the claims: 2 GB in write buffers of 1 MiB. So many, because a split leaves up to 3 x (1 + 4 + 16) of
+    /// them, and more where level 0 waits for company, in tiered levels, on their way. Ranges have the 100 rows of the
+    /// paper's cost model.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_path_buf(),
+            buffer_bytes: 1 << 20,
+            buffers: 2048,
+            reads: 80_000,
+            range_rows: 100,
+            repetitions: 3,
+            seed: 1,
+            progress: true,
+        }
+    }
+
+    /// The same with so many times the data: both the write buffers and their number take the root of it. Were it their size
+    /// alone, syncs of small files would soon be all that is measured; were it their number alone, less would be
+    /// transformed.
+    #[must_use]
+    pub fn scaled(self, scale: f64) -> Self {
+        let root = scale.sqrt();
+        let buffer_bytes = (self.buffer_bytes as f64 * root) as u64;
+        let buffers = (self.buffers as f64 * root) as u64;
+        let reads = (self.reads as f64 * scale.min(1.0)) as u64;
+        Self { buffer_bytes: buffer_bytes.max(16 << 10), buffers: buffers.max(64), reads: reads.max(800), ..self }
+    }
+
+    /// Bytes of a file, and of the base level.
+    pub fn file_bytes(&self) -> u64 {
+        2 * self.buffer_bytes
+    }
+
+    /// Bytes of data blocks to be cached: the paper has 512 MiB for 100 GB.
+    pub fn cache_bytes(&self) -> u64 {
+        self.buffers * self.buffer_bytes / 200
+    }
+
+    /// Bytes that indexes and filters of a table with so many column groups take: ten bits per key and group, and for each
+    /// block of 4 KiB a key and its place.
+    fn outside_cache_bytes(&self, records: &Records, groups: u64) -> Result<u64> {
+        Ok(self.records(records)? * groups * 10 / 8 + self.buffers * self.buffer_bytes / 64)
+    }
+
+    fn records(&self, records: &Records) -> Result<u64> {
+        Ok(self.buffers * self.buffer_bytes / records.mean_bytes()?)
+    }
+}
+
+/// Makes an empty store of a rival, set up like the paper's.
+pub type OpenRival<'a> = &'a dyn Fn(&Path, &TransformationSettings) -> Result<Box<dyn KeyValueStore>>;
+
+/// Runs everything, with the rival if there is one.
+pub fn run(settings: &TransformationSettings, rival: Option<OpenRival<'_>>) -> Result<TransformationReport> {
+    let base = settings.directory.join(format!("transformations-{}", std::process::id()));
+    let mut report = TransformationReport::new(settings);
+    for source in SourceFormat::ALL {
+        let directory = base.join(source.name());
+        let family = Family { settings, source, records: Arc::new(Records::new(source)?), directory, rival };
+        if settings.progress {
+            eprintln!("records in {}", source.name());
+        }
+        let (runs, mut stores) = family.write()?;
+        report.writes.insert(source.name().to_owned(), writes::figures(&runs));
+        let records = settings.records(&family.records)?;
+        report.reads.insert(source.name().to_owned(), reads::measure(&mut stores, records, settings)?);
+        for (_, store) in stores {
+            store.close()?;
+        }
+        fs::remove_dir_all(&family.directory)?;
+    }
+    fs::remove_dir_all(&base)?;
+    Ok(report.finish())
+}
+
+/// The contenders of one source format.
+struct Family<'a> {
+    settings: &'a TransformationSettings,
+    source: SourceFormat,
+    records: Arc<Records>,
+    directory: PathBuf,
+    rival: Option<OpenRival<'a>>,
+}
+
+impl Family<'_> {
+    /// All runs, and the stores of the last repetition that are to be read.
+    fn write(&self) -> Result<(Vec<WriteRun>, Vec<Named>)> {
+        let records = self.settings.records(&self.records)?;
+        let bytes = records * self.records.mean_bytes()?;
+        let (mut runs, mut kept) = (Vec::new(), BTreeMap::new());
+        let forwards = Contender::all(self.source, self.rival.is_some());
+        for repetition in 0..self.settings.repetitions.max(1) {
+            let is_last = repetition + 1 == self.settings.repetitions.max(1);
+            for step in 0..forwards.len() {
+                let at = if repetition % 2 == 0 { step } else { forwards.len() - 1 - step };
+                let contender = forwards[at];
+                let directory = self.directory.join(contender.name());
+                let mut store = self.open(contender, &directory)?;
+                runs.push(writes::fill(&mut *store, contender, repetition, records, bytes, self.settings)?);
+                if is_last && contender.is_read() {
+                    kept.insert(at, (contender, store));
+                } else {
+                    store.close()?;
+                    fs::remove_dir_all(&directory)?;
+                }
+            }
+        }
+        Ok((runs, kept.into_values().collect()))
+    }
+
+    fn open(&self, contender: Contender, directory: &Path) -> Result<Box<dyn RowStore>> {
+        fs::create_dir_all(directory)?;
+        match (contender, self.rival) {
+            (Contender::Ours(variant), _) => {
+                Ok(Box::new(Ours::create(directory, variant, self.records.clone(), self.settings)?))
+            }
+            (Contender::Rival, Some(open)) => {
+                let store = open(directory, self.settings)?;
+                Ok(Box::new(Rival::new(store, directory, self.records.clone())))
+            }
+            (Contender::Rival, None) => Err("no rival was given".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{StoreFactory, StoreOptions};
+
+    /// A key-value table of ours stands in for RocksDB.
+    fn stand_in(directory: &Path, settings: &TransformationSettings) -> Result<Box<dyn KeyValueStore>> {
+        let options = StoreOptions { write_buffer_bytes: settings.buffer_bytes, ..StoreOptions::default() };
+        crate::MyceliumFactory.open(directory, &options)
+    }
+
+    #[test]
+    fn a_small_tree_is_transformed_and_read_alike_by_all() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let settings = TransformationSettings {
+            buffer_bytes: 16 << 10,
+            buffers: 60,
+            reads: 400,
+            repetitions: 2,
+            progress: false,
+            ..TransformationSettings::new(directory.path())
+        };
+        let report = run(&settings, Some(&stand_in)).expect("experiment");
+        let protobuf = &report.writes["protobuf"];
+        assert_eq!(protobuf.len(), 5);
+        for name in ["identity", "split", "split-convert"] {
+            let figures = &protobuf[name];
+            assert!(figures.penalty_percent.is_some() && figures.over_rocksdb.is_some(), "{name}");
+            assert_eq!(figures.rate.count, 2, "{name}");
+        }
+        assert!(protobuf["no-transform"].penalty_percent.is_none());
+        let share = |figures: &WriteFigures| figures.transformed_percent.expect("a share").median;
+        assert!(share(&protobuf["split"]) > 20.0 && share(&protobuf["split"]) < 100.0, "{report:?}");
+        assert_eq!(share(&protobuf["identity"]), 100.0);
+        assert!(report.convert_saves_percent.is_some_and(|saved| saved > 20.0), "{report:?}");
+        let split = &report.reads["protobuf"]["q2-table"]["split"];
+        assert!(split.over_rocksdb.is_some() && split.over_plain.is_some(), "{split:?}");
+        assert_eq!(report.reads["json"]["q7"].len(), 3);
+        assert!(report.table().contains("penalty"));
+        assert!(!fs::exists(directory.path().join(format!("transformations-{}", std::process::id()))).expect("exists"));
+    }
+}

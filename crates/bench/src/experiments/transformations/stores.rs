@@ -1,0 +1,324 @@
+//! The stores under test behind one trait: a typed table of ours, and any store of bytes with a parser beside it.
+//!
+//! Both encode every row they take with the same encoder. A rival's readers parse its values with [`RowFormat::read`], which
+//! stops at the last column wanted and builds nothing of the others; ours ask the engine for columns. A reader adds up what
+//! it reads, so that it is looked at, and so that answers can be compared.
+//!
+//! [`RowFormat::read`]: mycelium_encoding::RowFormat::read
+
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array, RecordBatch};
+use mycelium_base::ColumnSet;
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{ColumnState, Datum, DatumRef};
+use mycelium_engine::{
+    Background, BatchScan, Database, Durability, LeveledOptions, Options, Policy, ReadOptions, ScanOptions, Table,
+    TableOptions,
+};
+
+use super::TransformationSettings;
+use super::reads::Query;
+use super::records::{COLUMNS, QUERIED, Records, with_key};
+use super::variants::Variant;
+use crate::store::{KeyValueStore, Result};
+
+/// A store of records.
+pub(super) trait RowStore {
+    /// Inserts a record.
+    fn insert(&mut self, index: u64) -> Result<()>;
+
+    /// Writes everything to files and waits until no compaction is running or due.
+    fn settle(&mut self) -> Result<()>;
+
+    /// Answers a query of `rows` rows from record `index` on.
+    fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64>;
+
+    /// How far the records are transformed; `None` of a store that does not do that.
+    fn transformed(&self) -> Option<Transformed>;
+
+    /// Bytes of its SSTs.
+    fn sst_bytes(&self) -> u64;
+
+    /// Closes it.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// How far a table is transformed, by the bytes of its levels.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Transformed {
+    /// Of the transforming compactions that all bytes have before them when they are flushed, those done.
+    pub(super) steps_percent: f64,
+    /// The bytes that have all of them behind them.
+    pub(super) final_percent: f64,
+}
+
+/// A typed table of ours.
+pub(super) struct Ours {
+    database: Database,
+    table: Table,
+    records: Arc<Records>,
+}
+
+impl Ours {
+    /// An empty table in a new database.
+    pub(super) fn create(
+        directory: &Path,
+        variant: Variant,
+        records: Arc<Records>,
+        settings: &TransformationSettings,
+    ) -> Result<Self> {
+        let layout = variant.layout(records.rows())?;
+        let groups = layout
+            .as_ref()
+            .map_or(1, |layout| layout.levels().iter().map(|level| level.groups.len()).max().unwrap_or(1));
+        let options = Options {
+            // See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows.
+            memory_budget: usize::try_from(settings.buffer_bytes)? / 16 * 21,
+            cache_bytes: settings.cache_bytes() + settings.outside_cache_bytes(&records, groups as u64)?,
+            background: Background::Threads(2),
+            slowdown_level0_runs: TransformationSettings::SLOWDOWN_FILES,
+            stop_level0_runs: TransformationSettings::STOP_FILES,
+            ..Options::default()
+        };
+        let policy = Policy::Leveled(LeveledOptions {
+            level0_trigger: TransformationSettings::LEVEL0_FILES,
+            base_level_bytes: settings.file_bytes(),
+            target_file_size: settings.file_bytes(),
+            max_compaction_bytes: 25 * settings.file_bytes(),
+            ..LeveledOptions::default()
+        });
+        let schema = records.rows().schema().as_ref().clone();
+        let row_format = records.definition();
+        let database = Database::open(directory, options)?;
+        let table = database.create_typed_table(
+            "records",
+            schema,
+            TableOptions { policy, row_format, layout, ..TableOptions::default() },
+        )?;
+        Ok(Self { database, table, records })
+    }
+
+    fn point(&self, index: u64, projection: Option<&[usize]>) -> Result<u64> {
+        let row =
+            with_key(index, |key| self.table.get_row(&[DatumRef::Utf8(key)], projection, &ReadOptions::default()))?;
+        let row = row.ok_or_else(|| format!("record {index} is not there"))?;
+        Ok(sum(row.iter().map(|datum| weigh(datum.borrowed()))))
+    }
+
+    fn scan(&self, from: Option<u64>, rows: Option<u64>, projection: Option<Vec<usize>>) -> Result<BatchScan> {
+        let lower = match from {
+            None => Bound::Unbounded,
+            Some(index) => with_key(index, |key| Bound::Included(vec![Datum::Utf8(key.to_owned())])),
+        };
+        Ok(self.table.scan_batches(ScanOptions { projection, lower, limit: rows, ..ScanOptions::default() })?)
+    }
+
+    fn maximum(&self, from: Option<u64>, rows: Option<u64>) -> Result<u64> {
+        let mut maximum = 0;
+        for batch in self.scan(from, rows, Some(vec![QUERIED]))? {
+            let batch = batch?;
+            let numbers = batch.column(0).as_primitive::<UInt64Type>().values();
+            maximum = numbers.iter().copied().fold(maximum, u64::max);
+        }
+        Ok(maximum)
+    }
+
+    fn rows(&self, from: u64, rows: u64) -> Result<u64> {
+        let mut weight = 0u64;
+        for batch in self.scan(Some(from), Some(rows), None)? {
+            weight = weight.wrapping_add(weigh_batch(&batch?));
+        }
+        Ok(weight)
+    }
+}
+
+impl RowStore for Ours {
+    fn insert(&mut self, index: u64) -> Result<()> {
+        self.records.with_row(index, |_, row| self.table.insert_row(row, Durability::Os))?;
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.database.flush()?;
+        Ok(self.database.wait_idle()?)
+    }
+
+    fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
+        match query {
+            Query::ColumnPoint => self.point(index, Some(&[QUERIED])),
+            Query::RowPoint => self.point(index, None),
+            Query::ColumnRange => self.maximum(Some(index), Some(rows)),
+            Query::ColumnTable => self.maximum(None, None),
+            Query::RowRange => self.rows(index, rows),
+        }
+    }
+
+    /// 1. As many steps lie before a record as levels above the first whose groups are the last's.
+    /// 2. What lies in level n has n of them behind it.
+    fn transformed(&self) -> Option<Transformed> {
+        let layout = self.table.layout();
+        let last = layout.levels().last().map(|level| &level.groups);
+        let steps = layout.levels().iter().position(|level| Some(&level.groups) == last).unwrap_or(0);
+        let metrics = self.database.metrics();
+        let (mut all, mut done, mut finished) = (0.0, 0.0, 0.0);
+        for level in metrics.tables.iter().flat_map(|table| &table.levels) {
+            let bytes = level.bytes as f64;
+            all += bytes;
+            done += bytes * if steps == 0 { 1.0 } else { level.level.min(steps) as f64 / steps as f64 };
+            finished += if level.level >= steps { bytes } else { 0.0 };
+        }
+        Some(Transformed { steps_percent: done / all * 100.0, final_percent: finished / all * 100.0 })
+    }
+
+    fn sst_bytes(&self) -> u64 {
+        let metrics = self.database.metrics();
+        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.database.close()?)
+    }
+}
+
+/// A store of bytes.
+pub(super) struct Rival {
+    store: Box<dyn KeyValueStore>,
+    directory: PathBuf,
+    records: Arc<Records>,
+    queried: ColumnSet,
+    scratch: RowScratch,
+    value: Vec<u8>,
+}
+
+impl Rival {
+    /// `store`, which is empty, and whose files are in `directory`.
+    pub(super) fn new(store: Box<dyn KeyValueStore>, directory: &Path, records: Arc<Records>) -> Self {
+        Self {
+            store,
+            directory: directory.to_path_buf(),
+            records,
+            queried: ColumnSet::from_iter([QUERIED]),
+            scratch: RowScratch::default(),
+            value: Vec::new(),
+        }
+    }
+
+    fn point(&mut self, index: u64, whole: bool) -> Result<u64> {
+        if !with_key(index, |key| self.store.get(key.as_bytes(), &mut self.value))? {
+            return Err(format!("record {index} is not there").into());
+        }
+        let columns = (!whole).then_some(&self.queried);
+        let sum = weigh_value(&self.records, &self.value, columns, &mut self.scratch)?;
+        Ok(if whole { sum.wrapping_add(with_key(index, weigh_text)) } else { sum })
+    }
+
+    /// Parses the queried column, or all of them, of `rows` rows from `from` on, and folds what they weigh.
+    fn scan(&mut self, from: Option<u64>, rows: u64, whole: bool, fold: fn(u64, u64) -> u64) -> Result<u64> {
+        let (mut folded, mut failure) = (0, None);
+        let (records, queried, scratch) = (&self.records, &self.queried, &mut self.scratch);
+        let mut visit = |key: &[u8], value: &[u8]| {
+            let columns = (!whole).then_some(queried);
+            match weigh_value(records, value, columns, scratch) {
+                Ok(weight) if whole => {
+                    let key = weigh_text(std::str::from_utf8(key).unwrap_or_default());
+                    folded = fold(folded, weight.wrapping_add(key));
+                }
+                Ok(weight) => folded = fold(folded, weight),
+                Err(error) => failure = Some(error),
+            }
+        };
+        match from {
+            None => {
+                self.store.scan_all(&mut visit)?;
+            }
+            Some(index) => {
+                let count = usize::try_from(rows)?;
+                with_key(index, |key| self.store.scan_from(key.as_bytes(), count, &mut visit))?;
+            }
+        }
+        failure.map_or(Ok(folded), Err)
+    }
+}
+
+impl RowStore for Rival {
+    fn insert(&mut self, index: u64) -> Result<()> {
+        let (store, scratch, value) = (&self.store, &mut self.scratch, &mut self.value);
+        self.records.with_row(index, |key, row| {
+            self.records.encode(row, scratch, value)?;
+            store.put(key.as_bytes(), value)
+        })
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.store.settle()
+    }
+
+    fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
+        match query {
+            Query::ColumnPoint => self.point(index, false),
+            Query::RowPoint => self.point(index, true),
+            Query::ColumnRange => self.scan(Some(index), rows, false, u64::max),
+            Query::ColumnTable => self.scan(None, u64::MAX, false, u64::max),
+            Query::RowRange => self.scan(Some(index), rows, true, u64::wrapping_add),
+        }
+    }
+
+    fn transformed(&self) -> Option<Transformed> {
+        None
+    }
+
+    fn sst_bytes(&self) -> u64 {
+        let Ok(entries) = std::fs::read_dir(&self.directory) else { return 0 };
+        let files =
+            entries.flatten().filter(|entry| entry.path().extension().is_some_and(|extension| extension == "sst"));
+        files.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.store.close()
+    }
+}
+
+/// What the wanted columns of a stored value add up to (all if `None`).
+fn weigh_value(records: &Records, value: &[u8], columns: Option<&ColumnSet>, scratch: &mut RowScratch) -> Result<u64> {
+    let mut row = records.rows().read(value, columns, scratch)?;
+    let wanted = if columns.is_some() { QUERIED..=QUERIED } else { 1..=COLUMNS };
+    let mut weight = 0u64;
+    for column in wanted {
+        if let ColumnState::Value(datum) = row.get(column)? {
+            weight = weight.wrapping_add(weigh(datum));
+        }
+    }
+    Ok(weight)
+}
+
+fn weigh(datum: DatumRef<'_>) -> u64 {
+    match datum {
+        DatumRef::UInt64(number) => number,
+        DatumRef::Utf8(text) => weigh_text(text),
+        _ => 0,
+    }
+}
+
+fn weigh_text(text: &str) -> u64 {
+    text.len() as u64 + u64::from(text.as_bytes().last().copied().unwrap_or(0))
+}
+
+fn weigh_batch(batch: &RecordBatch) -> u64 {
+    sum(batch.columns().iter().map(|column| match column.as_primitive_opt::<UInt64Type>() {
+        Some(numbers) => sum(numbers.values().iter().copied()),
+        None => {
+            let texts = column.as_string::<i32>();
+            sum((0..texts.len()).map(|row| weigh_text(texts.value(row))))
+        }
+    }))
+}
+
+fn sum(weights: impl Iterator<Item = u64>) -> u64 {
+    weights.fold(0, u64::wrapping_add)
+}

@@ -1,0 +1,121 @@
+//! Table 2 of the paper: what transformations inside compaction cost writers.
+//!
+//! 1. Every repetition runs all contenders of a source format, in turns forwards and backwards, so that a slow minute of the
+//!    machine hits all.
+//! 2. A run inserts every record once, in random key order, and lasts from the first write until the store is idle: no
+//!    compaction is left that would be due.
+//! 3. A penalty is the share of the plain table's rate that is lost; penalties and ratios are taken within a repetition.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::TransformationSettings;
+use super::stores::{RowStore, Transformed};
+use super::variants::{Contender, PLAIN, RIVAL};
+use crate::measure::Counters;
+use crate::report::Spread;
+use crate::store::Result;
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteRun {
+    pub(super) contender: Contender,
+    pub(super) repetition: u32,
+    rate: f64,
+    cpu_seconds_per_gb: f64,
+    transformed: Option<Transformed>,
+    sst_bytes: u64,
+}
+
+/// What the runs of one contender showed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct WriteFigures {
+    /// Records a second, from the first write until the store is idle.
+    pub rate: Spread,
+    /// How much lower that is than the plain table's, in percent.
+    pub penalty_percent: Option<Spread>,
+    /// That over RocksDB's.
+    pub over_rocksdb: Option<Spread>,
+    /// CPU seconds of all threads per gigabyte of keys and values inserted.
+    pub cpu_seconds_per_gb: Spread,
+    /// Of the transforming compactions that all bytes have before them when they are flushed, those done when the store was
+    /// idle. What the rate was measured with; the rest waits for more data in tiered levels.
+    pub transformed_percent: Option<Spread>,
+    /// The bytes that have all of them behind them.
+    pub final_percent: Option<Spread>,
+    /// Bytes of its SSTs at the end.
+    pub sst_bytes: Spread,
+}
+
+/// Fills a store.
+pub(super) fn fill(
+    store: &mut dyn RowStore,
+    contender: Contender,
+    repetition: u32,
+    records: u64,
+    bytes: u64,
+    settings: &TransformationSettings,
+) -> Result<WriteRun> {
+    let (before, started) = (Counters::now(), Instant::now());
+    for index in 0..records {
+        store.insert(index)?;
+    }
+    store.settle()?;
+    let seconds = started.elapsed().as_secs_f64();
+    let usage = Counters::now().since(&before);
+    let run = WriteRun {
+        contender,
+        repetition,
+        rate: records as f64 / seconds,
+        cpu_seconds_per_gb: usage.cpu_seconds / (bytes as f64 / 1e9),
+        transformed: store.transformed(),
+        sst_bytes: store.sst_bytes(),
+    };
+    if settings.progress {
+        eprintln!(
+            "  repetition {}: {:<13} {:>9.0} records/s, {:>5.1} CPU s/GB, {:.2} times the bytes written{}",
+            repetition + 1,
+            contender.name(),
+            run.rate,
+            run.cpu_seconds_per_gb,
+            usage.bytes_written as f64 / bytes as f64,
+            run.transformed.map_or_else(String::new, |transformed| format!(
+                ", transformed {:.1} % (all steps {:.1} %)",
+                transformed.steps_percent, transformed.final_percent
+            ))
+        );
+    }
+    Ok(run)
+}
+
+/// The figures of every contender, by name.
+pub(super) fn figures(runs: &[WriteRun]) -> BTreeMap<String, WriteFigures> {
+    let names: Vec<&str> = runs.iter().map(|run| run.contender.name()).collect();
+    let figures = names.into_iter().filter_map(|name| {
+        let own: Vec<&WriteRun> = runs.iter().filter(|run| run.contender.name() == name).collect();
+        let spread =
+            |value: &dyn Fn(&WriteRun) -> Option<f64>| Spread::of(own.iter().filter_map(|run| value(run)).collect());
+        let rate_of = |name: &str, repetition: u32| {
+            runs.iter().find(|run| run.contender.name() == name && run.repetition == repetition).map(|run| run.rate)
+        };
+        let is_transformed = ![PLAIN, RIVAL].contains(&name);
+        let penalty = |run: &WriteRun| {
+            let plain = rate_of(PLAIN, run.repetition).filter(|_| is_transformed)?;
+            Some((1.0 - run.rate / plain) * 100.0)
+        };
+        let over = |run: &WriteRun| Some(run.rate / rate_of(RIVAL, run.repetition).filter(|_| name != RIVAL)?);
+        let figures = WriteFigures {
+            rate: spread(&|run| Some(run.rate))?,
+            penalty_percent: spread(&penalty),
+            over_rocksdb: spread(&over),
+            cpu_seconds_per_gb: spread(&|run| Some(run.cpu_seconds_per_gb))?,
+            transformed_percent: spread(&|run| run.transformed.map(|transformed| transformed.steps_percent)),
+            final_percent: spread(&|run| run.transformed.map(|transformed| transformed.final_percent)),
+            sst_bytes: spread(&|run| Some(run.sst_bytes as f64))?,
+        };
+        Some((name.to_owned(), figures))
+    });
+    figures.collect()
+}

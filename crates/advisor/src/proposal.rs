@@ -204,7 +204,8 @@ mod tests {
 
     fn version(levels: Vec<Vec<Run>>) -> Version {
         let mut version = Version::new();
-        version.levels = levels.into_iter().map(|runs| Level { runs: runs.into_iter().map(Arc::new).collect() }).collect();
+        version.levels =
+            levels.into_iter().map(|runs| Level { runs: runs.into_iter().map(Arc::new).collect() }).collect();
         version
     }
 
@@ -213,7 +214,8 @@ mod tests {
         // 100 rows of 50 bytes, 10 for the key and each column.
         let rows = version(vec![vec![], vec![run(None, 5_000, 100)]]);
         assert_eq!(entries_per_block(&rows, 4, 4_000), 80.0);
-        let groups = version(vec![vec![run(None, 50, 1)], vec![run(Some("1"), 2_000, 100), run(Some("2-4"), 4_000, 100)]]);
+        let groups =
+            version(vec![vec![run(None, 50, 1)], vec![run(Some("1"), 2_000, 100), run(Some("2-4"), 4_000, 100)]]);
         assert_eq!(entries_per_block(&groups, 4, 4_000), 80.0);
         assert_eq!(entries_per_block(&Version::new(), 4, 4_000), 100.0);
     }
@@ -222,7 +224,8 @@ mod tests {
     fn formats_and_merging_stay_as_they_are() {
         let like = layout("L0 tiered: * packed\nL1 tiered: * json\nL2 leveled: 1-2 json | 3-4 packed");
         let numbering = Numbering::new(&"1-4".parse().unwrap());
-        let design = Design { levels: vec![vec!["0-3".parse().unwrap()], vec!["0-1".parse().unwrap(), "2-3".parse().unwrap()]] };
+        let design =
+            Design { levels: vec![vec!["0-3".parse().unwrap()], vec!["0-1".parse().unwrap(), "2-3".parse().unwrap()]] };
         let text = "L0 tiered: * packed\nL1 tiered: 1-2 json | 3-4 json\nL2 leveled: 1-2 json | 3-4 packed\n";
         assert_eq!(layout_of(&design, &like, &numbering).unwrap().to_string(), text);
         let same = design_of(&like, 3, &numbering);
@@ -244,7 +247,10 @@ mod tests {
         assert_eq!(advice.layout.to_string(), "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4 packed\n");
         assert_eq!(advice.design().levels[1].len(), 2);
         assert!(advice.verdict.switch, "{:?}", advice.verdict);
-        assert_eq!(advice.candidates()[..2].iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["advised", "present"]);
+        assert_eq!(
+            advice.candidates()[..2].iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
+            ["advised", "present"]
+        );
 
         let large = version(vec![vec![], vec![run(None, 50_000_000_000, 1_000_000_000)]]);
         let facts = TableFacts { version: &large, ..facts };

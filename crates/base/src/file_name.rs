@@ -78,9 +78,15 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for kind in
-            [FileKind::Current, FileKind::Lock, FileKind::Manifest, FileKind::Wal, FileKind::Sst, FileKind::Temporary, FileKind::Trace]
-        {
+        for kind in [
+            FileKind::Current,
+            FileKind::Lock,
+            FileKind::Manifest,
+            FileKind::Wal,
+            FileKind::Sst,
+            FileKind::Temporary,
+            FileKind::Trace,
+        ] {
             let number = if matches!(kind, FileKind::Current | FileKind::Lock) { 0 } else { 1_234_567 };
             assert_eq!(FileKind::parse(&kind.name(number)), Some((kind, number)));
         }

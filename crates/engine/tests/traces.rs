@@ -123,7 +123,11 @@ fn a_scripted_workload_is_counted_as_it_was() {
     assert_eq!(trace.inserts(), 1001);
     for level in 0..=last {
         let points = u64::from(level == 0 || level == last);
-        assert_eq!(counted(&trace, level, &number(4)), (points, 0, 0, 9), "level {level}: the patch, and what it changes");
+        assert_eq!(
+            counted(&trace, level, &number(4)),
+            (points, 0, 0, 9),
+            "level {level}: the patch, and what it changes"
+        );
     }
     let plain = database.create_table("kv", TableOptions::default()).unwrap();
     assert_eq!(plain.trace().unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -323,7 +327,8 @@ fn only_typed_tables_follow_their_workload() {
     let refused = database.create_table("kv", TableOptions { layout_auto: true, ..TableOptions::default() });
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
     let keys = Schema::parse("id int64 not null, primary key (id)").unwrap();
-    let table = database.create_typed_table("keys", keys, TableOptions { layout_auto: true, ..TableOptions::default() });
+    let table =
+        database.create_typed_table("keys", keys, TableOptions { layout_auto: true, ..TableOptions::default() });
     let table = table.unwrap();
     table.insert_row(&[DatumRef::Int64(1)], Durability::Os).unwrap();
     database.flush().unwrap();

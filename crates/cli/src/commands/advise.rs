@@ -93,7 +93,10 @@ impl Advised<'_> {
             out.line(names(schema))?;
         }
         let width = usize::from(Term::stdout().size().1).max(60);
-        out.line(format_args!("\nproposed layout, a box for each column group:\n\n{}", advice.design().picture(width)))?;
+        out.line(format_args!(
+            "\nproposed layout, a box for each column group:\n\n{}",
+            advice.design().picture(width)
+        ))?;
         costs(&advice.candidates()).iter().try_for_each(|line| out.line(line))?;
         let verdict = if advice.verdict.switch { "worth the change" } else { "not worth a change" };
         out.line(format_args!("\n{verdict}: {}\n\n{}", advice.verdict.reason, advice.layout))

@@ -23,7 +23,6 @@ use crate::traces::{ScanTally, TracedRun};
 use crate::tree::OpenRun;
 
 /// One sorted source of a merge, without dynamic dispatch.
-#[expect(clippy::large_enum_variant, reason = "a handful of sources per iterator, each moved once")]
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Run(LevelCursor),

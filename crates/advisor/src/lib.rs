@@ -37,7 +37,7 @@ pub mod redesign;
 pub mod trace;
 
 pub use cost::laser::Tree;
-pub use design::{Advice, Design, DesignCost, advise, level_by_level};
+pub use design::{Advice, Candidate, Design, DesignCost, advise, level_by_level};
 pub use numbering::Numbering;
 pub use proposal::{LayoutAdvice, TableFacts, advise_layout};
 pub use redesign::{Hysteresis, Proposal, Verdict, decide};

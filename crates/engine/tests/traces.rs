@@ -335,3 +335,29 @@ fn only_typed_tables_follow_their_workload() {
     database.wait_idle().unwrap();
     assert!(table.trace().unwrap_err().to_string().contains("no columns outside its key"));
 }
+
+/// The advice is for the table's own levels and columns, and changes nothing.
+#[test]
+fn advice_is_given_for_what_was_asked() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", roomy_options(&disk)).unwrap();
+    let schema = Schema::parse("a int64, id int64 not null, b int64, c int64, d int64, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, TableOptions::default()).unwrap();
+    for id in 0..2000 {
+        table.insert_row(&[DatumRef::Int64(id); 5], Durability::Buffered).unwrap();
+    }
+    database.compact(&table).unwrap();
+    (0..10).for_each(|id| assert!(read(&table, id, None).is_some()));
+    (0..50).for_each(|_| assert_eq!(scan_rows(&table, &[4]), 2000));
+    let advice = table.advise(Some(&[3])).unwrap();
+    let text = advice.layout.to_string();
+    assert!(text.ends_with("leveled: 0,2-3 packed | 4 packed\n"), "{text}");
+    assert!(advice.design().picture(80).contains("|0,2-3|4|"), "{}", advice.design().picture(80));
+    let names: Vec<String> = advice.candidates().into_iter().map(|candidate| candidate.name).collect();
+    assert_eq!(names, ["advised", "present", "level by level", "from the last level up", "rows", "columns", "width 3"]);
+    let costs: Vec<f64> = advice.candidates().iter().map(|candidate| candidate.cost.total).collect();
+    assert!(costs.iter().all(|cost| costs[0] <= *cost) && costs[1] == costs[4], "{costs:?}");
+    assert!(advice.verdict.gain > 0.1, "{:?}", advice.verdict);
+    assert!(table.layout().is_rows());
+    assert!(table.advise(Some(&[0])).is_err());
+}

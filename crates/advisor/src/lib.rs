@@ -7,6 +7,7 @@
 //! | [`cost::mycelium`] | throughput, point, range and space costs of transformations | Mycelium App. B, eq. 3-5 |
 //! | [`trace`] | what was read and written, by level and projection | LASER §6.1 |
 //! | [`design`] | column groups for every level | LASER §6.2-6.3, eq. 10 |
+//! | [`proposal`] | the layout that a table should have, and what it costs beside others | LASER §6 |
 //! | [`redesign`] | whether a proposed design is worth the rewriting | (ours; LASER §7.3 leaves it open) |
 //!
 //! Everything is a pure function of its arguments, but for [`trace::Recorder`], which counts from many threads.
@@ -30,10 +31,14 @@
 
 pub mod cost;
 pub mod design;
+mod numbering;
+pub mod proposal;
 pub mod redesign;
 pub mod trace;
 
 pub use cost::laser::Tree;
-pub use design::{Advice, Design, DesignCost, advise, level_by_level};
+pub use design::{Advice, Candidate, Design, DesignCost, advise, level_by_level};
+pub use numbering::Numbering;
+pub use proposal::{LayoutAdvice, TableFacts, advise_layout};
 pub use redesign::{Hysteresis, Proposal, Verdict, decide};
 pub use trace::{Access, Recorder, Trace};

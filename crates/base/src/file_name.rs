@@ -4,10 +4,13 @@
 //! CURRENT            the name of the live manifest, one line; replaced by an atomic rename
 //! LOCK               held by the process that has the database open
 //! MANIFEST-000007    version edits
+//! TRACE-000003       what table 3 was asked for: advice, no data
 //! 000012.wal         a write-ahead log segment
 //! 000013.sst         an SST
 //! 000014.tmp         a file being written; removed at open
 //! ```
+//!
+//! The number in the name of a trace is its table's id; all others come from one counter.
 
 /// Numbers files in one database; one counter for all kinds, never reused.
 pub type FileNumber = u64;
@@ -27,6 +30,8 @@ pub enum FileKind {
     Sst,
     /// `….tmp`
     Temporary,
+    /// `TRACE-…`
+    Trace,
 }
 
 impl FileKind {
@@ -39,6 +44,7 @@ impl FileKind {
             Self::Wal => format!("{number:06}.wal"),
             Self::Sst => format!("{number:06}.sst"),
             Self::Temporary => format!("{number:06}.tmp"),
+            Self::Trace => format!("TRACE-{number:06}"),
         }
     }
 
@@ -49,8 +55,9 @@ impl FileKind {
             "LOCK" => return Some((Self::Lock, 0)),
             _ => {}
         }
-        let (kind, digits) = match name.strip_prefix("MANIFEST-") {
-            Some(digits) => (Self::Manifest, digits),
+        let prefixed = |prefix, kind| Some((kind, name.strip_prefix(prefix)?));
+        let (kind, digits) = match prefixed("MANIFEST-", Self::Manifest).or(prefixed("TRACE-", Self::Trace)) {
+            Some(found) => found,
             None => match name.split_once('.')? {
                 (digits, "wal") => (Self::Wal, digits),
                 (digits, "sst") => (Self::Sst, digits),
@@ -71,9 +78,15 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for kind in
-            [FileKind::Current, FileKind::Lock, FileKind::Manifest, FileKind::Wal, FileKind::Sst, FileKind::Temporary]
-        {
+        for kind in [
+            FileKind::Current,
+            FileKind::Lock,
+            FileKind::Manifest,
+            FileKind::Wal,
+            FileKind::Sst,
+            FileKind::Temporary,
+            FileKind::Trace,
+        ] {
             let number = if matches!(kind, FileKind::Current | FileKind::Lock) { 0 } else { 1_234_567 };
             assert_eq!(FileKind::parse(&kind.name(number)), Some((kind, number)));
         }

@@ -67,6 +67,11 @@ pub(crate) enum Command {
                             A bound is one value per key column, separated by commas; trailing columns may be left out."
     )]
     Scan(ScanArgs),
+    /// Propose a layout for what a table was asked for, and compare what layouts would cost.
+    #[command(after_help = "Example:\n  mycelium advise ./db --table flights\n  \
+                            mycelium advise ./db/TRACE-000001 --size-ratio 2 --widths 3,6,15\n\n\
+                            A database is traced while it works; the trace is saved when it is closed.")]
+    Advise(AdviseArgs),
     /// Look inside: levels, runs, files, the log, the manifest, one key's history.
     #[command(subcommand)]
     Inspect(InspectCommand),
@@ -407,6 +412,26 @@ pub(crate) enum InspectCommand {
         #[arg(required = true, allow_negative_numbers = true)]
         key: Vec<String>,
     },
+}
+
+/// `mycelium advise`.
+#[derive(Args, Debug)]
+pub(crate) struct AdviseArgs {
+    /// The database's directory, or the file of a trace.
+    #[arg(value_name = "DIR|TRACE")]
+    pub(crate) path: PathBuf,
+    /// The table; all that were asked for anything, without one.
+    #[arg(long)]
+    pub(crate) table: Option<String>,
+    /// Compare with groups of so many neighbouring columns. Otherwise a half, a quarter and an eighth of all.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub(crate) widths: Vec<usize>,
+    /// Of a trace alone: how many times larger each level is than the one above.
+    #[arg(long, default_value_t = 10.0, conflicts_with = "table")]
+    pub(crate) size_ratio: f64,
+    /// Of a trace alone: bytes of a data block.
+    #[arg(long, default_value_t = 4096, conflicts_with = "table")]
+    pub(crate) block_bytes: u64,
 }
 
 /// `mycelium checkpoint`.

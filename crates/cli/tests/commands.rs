@@ -319,3 +319,64 @@ fn a_checkpoint_opens_on_its_own_and_damage_is_found() {
     let (code, message) = shell.failure(&["verify", "copy"]);
     assert_eq!(code, 4, "{message}");
 }
+
+/// A database whose table `t` was read whole by key, and by scans of its last column.
+fn asked_for(shell: &Shell) {
+    use mycelium::{Database, DatumRef, Durability, Options, ReadOptions, ScanOptions, Schema, TableOptions};
+    let database = Database::open(shell.path("db"), Options::default()).unwrap();
+    let schema = Schema::parse("a int64, id int64 not null, b int64, c int64, d int64, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, TableOptions::default()).unwrap();
+    database.create_table("bytes", TableOptions::default()).unwrap();
+    for id in 0..2000 {
+        let value = DatumRef::Int64(id);
+        table.insert_row(&[value; 5], Durability::Buffered).unwrap();
+    }
+    database.compact(&table).unwrap();
+    for id in 0..10 {
+        assert!(table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap().is_some());
+    }
+    for _ in 0..50 {
+        let options = ScanOptions { projection: Some(vec![4]), ..ScanOptions::default() };
+        let rows: usize = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows, 2000);
+    }
+    drop(table);
+    database.close().unwrap();
+}
+
+#[test]
+fn layouts_are_advised_of_a_database_and_of_a_trace() {
+    let shell = Shell::new();
+    asked_for(&shell);
+    let advice = shell.one(&["advise", "db", "--table", "t", "--widths", "3"]);
+    let counts = ["writes", "points", "scans", "scanned_entries"].map(|name| advice[name].as_u64().unwrap());
+    assert_eq!(counts, [2000, 10, 50, 100_000]);
+    assert!(advice["layout"].as_str().unwrap().contains("| 4 packed"), "{advice}");
+    let designs = advice["designs"].as_array().unwrap();
+    let names: Vec<_> = designs.iter().map(|design| design["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["advised", "present", "level by level", "from the last level up", "rows", "columns", "width 3"]);
+    let blocks = |at: usize| designs[at]["blocks"].as_f64().unwrap();
+    assert!((1..designs.len()).all(|at| blocks(0) <= blocks(at)), "{advice}");
+    assert_eq!(blocks(1), blocks(4), "the present layout is rows");
+    assert!(advice["predicted_saving"].as_f64().unwrap() > 0.1);
+    assert_eq!(shell.one(&["advise", "db"])["table"], "t", "a table of bytes is not traced");
+
+    let text = shell.run(&["advise", "db"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    for part in ["t: 2,000 writes", "columns: 0 a, 2 b, 3 c, 4 d", "|0,2-3|4|", "of present", "L0 tiered: * packed"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    let path = std::fs::read_dir(shell.path("db")).unwrap().map(|entry| entry.unwrap().path());
+    let path = path.into_iter().find(|path| path.to_string_lossy().contains("TRACE-")).unwrap();
+    let path = path.to_str().unwrap();
+    let alone = shell.one(&["advise", path, "--size-ratio", "2"]);
+    assert_eq!((alone["table"].is_null(), alone["scans"].as_u64()), (true, Some(50)));
+    assert!(alone["layout"].as_str().unwrap().contains("0-2 packed | 3 packed"), "{alone}");
+    assert_eq!(shell.failure(&["advise", path, "--table", "t"]).0, 2);
+    let (code, message) = shell.failure(&["advise", &shell.write("wrong", b"mycelium-trace 1\ncolumns x\n")]);
+    assert!(code == 3 && message.contains("line 2"), "{code} {message}");
+    assert_eq!(shell.failure(&["advise", "nowhere"]).0, 1);
+    assert_eq!(shell.failure(&["advise", "db", "--table", "bytes"]).0, 2);
+    assert_eq!(shell.failure(&["advise", "db", "--widths", "0"]).0, 2);
+}

@@ -107,7 +107,7 @@ impl PointRead<'_> {
         counters: &mut ReadCounters,
     ) -> Result<()> {
         let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
-        for run in state.tree.levels.iter().flatten() {
+        for (level, run) in state.tree.runs() {
             if merge.is_settled() || merge.is_covered() {
                 break;
             }
@@ -123,14 +123,14 @@ impl PointRead<'_> {
                 counters.files_skipped_by_snapshot += 1;
                 continue;
             }
-            self.merge_file((file, run.format), key, hash, merge, &mut scratch, counters)?;
+            self.merge_file((level, file, run.format), key, hash, merge, &mut scratch, counters)?;
         }
         Ok(())
     }
 
     fn merge_file(
         &self,
-        (file, format): (&OpenFile, usize),
+        (level, file, format): (usize, &OpenFile, usize),
         key: &[u8],
         hash: u64,
         merge: &mut ColumnMerge,
@@ -148,12 +148,12 @@ impl PointRead<'_> {
         }
         counters.files_searched += 1;
         let mut failure = None;
-        let mut visit = |trailer: Trailer, value: &[u8]| match merge.visit(format, trailer, value) {
-            Ok(flow) => flow,
-            Err(error) => {
+        let mut visit = |trailer: Trailer, value: &[u8]| {
+            self.note_served(level);
+            merge.visit(format, trailer, value).unwrap_or_else(|error| {
                 failure = Some(error);
                 ControlFlow::Break(())
-            }
+            })
         };
         file.sst.get(key, self.snapshot, scratch, counters, &mut visit)?;
         failure.map_or(Ok(()), Err)

@@ -182,6 +182,9 @@ impl Inner {
             return Ok(());
         }
         let result = self.end_log();
+        if result.is_ok() {
+            self.save_traces();
+        }
         *self.lock.lock() = None;
         result
     }
@@ -217,6 +220,7 @@ impl Inner {
                 layout.to_string()
             }
             None if definition.options.layout.is_some()
+                || definition.options.layout_auto
                 || definition.options.row_format != RowFormatDefinition::default() =>
             {
                 return Err(Error::invalid("layouts and row formats are for typed tables"));
@@ -244,12 +248,21 @@ impl Inner {
         Ok(Table { shared, database: self.clone() })
     }
 
-    fn set_layout(&self, table: &Arc<TableShared>, layout: Layout) -> Result<()> {
+    /// Sets a table's layout; only in place of `expected`, where that is given. Whether it was set.
+    pub(crate) fn change_layout(
+        &self,
+        table: &TableShared,
+        layout: Layout,
+        expected: Option<&Arc<Layout>>,
+    ) -> Result<bool> {
         self.check_writable()?;
         let formats = table.typed_formats()?;
         formats.check(&layout)?;
         let mut manifest = self.manifest()?;
         table.check_alive()?;
+        if expected.is_some_and(|expected| !Arc::ptr_eq(expected, &table.shape.load().layout)) {
+            return Ok(false);
+        }
         let Some(state) = manifest.state().tables.get(&table.id) else {
             return Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", table.name)));
         };
@@ -260,7 +273,7 @@ impl Inner {
         self.apply_edit(&mut manifest, edit, &[], &[], |_| table.shape.store(shape))?;
         drop(manifest);
         self.wake_background();
-        Ok(())
+        Ok(true)
     }
 
     /// As [`Inner::create_table`]: rows that were copied to another table must not be lost in both.
@@ -428,7 +441,7 @@ impl Database {
     /// [`ErrorKind::InvalidArgument`] if level 0 is not the table's own rows, or the table is a key-value table;
     /// [`ErrorKind::Unsupported`] for a format that the table's rows cannot be converted to.
     pub fn set_layout(&self, table: &Table, layout: Layout) -> Result<()> {
-        self.inner.set_layout(&table.shared, layout)
+        self.inner.change_layout(&table.shared, layout, None).map(drop)
     }
 
     /// Commits a batch: all of it or nothing, at consecutive sequence numbers, of which the last is returned.

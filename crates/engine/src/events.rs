@@ -1,6 +1,9 @@
 //! Events: what the engine tells a listener while it works.
 
+use std::sync::Arc;
+
 use mycelium_base::{FileNumber, TableId};
+use mycelium_manifest::Layout;
 
 /// Why writers wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -78,6 +81,17 @@ pub enum Event {
     FileRemoved {
         /// Its number.
         file: FileNumber,
+    },
+    /// A table's layout was changed because its workload shifted. Files stay as they are until they are compacted.
+    LayoutChanged {
+        /// The table.
+        table: TableId,
+        /// The layout so far.
+        from: Arc<Layout>,
+        /// The layout from now on.
+        to: Arc<Layout>,
+        /// What is saved of the cost of the operations seen, by the model: a share, from 0 to 1.
+        predicted_saving: f64,
     },
     /// Background work failed. Out of space is tried again; anything else latches the database read-only.
     BackgroundError {

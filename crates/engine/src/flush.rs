@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{FileKind, FileNumber, Result, TableId};
+use mycelium_base::{Cursor, FileKind, FileNumber, Result, TableId};
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
 use mycelium_compaction::partitioner::FixedPartitioner;
+use mycelium_encoding::row_format::RowScratch;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
@@ -26,6 +27,7 @@ use crate::rate_limit::WritePriority;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
+use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;
 use crate::write::Writer;
 
@@ -170,13 +172,21 @@ impl Inner {
         self.emit(|| Event::FlushBegin { memory_bytes });
         let mut outputs = OutputFiles::new(self);
         let mut flushed = Vec::new();
+        let mut tallies = Vec::new();
         for (id, memtable) in &generation.memtables {
             let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
-            let output = self.write_memtable(&table, memtable, &mut outputs)?;
+            let mut tally = WriteTally::default();
+            let output = self.write_tallied(&table, memtable, &mut tally, &mut outputs)?;
+            tallies.push((table, tally));
             flushed.push((*id, memtable.clone(), output));
         }
         self.sync_directory()?;
         self.install_flush(generation, &flushed, &mut outputs)?;
+        for (table, tally) in &tallies {
+            if let Some(traces) = &table.traces {
+                traces.add_writes(tally, table.state.load().tree.version.last_level().unwrap_or_default());
+            }
+        }
         if let Some(log) = &generation.log
             && let Err(error) = self.disk.remove(&self.directory.join(FileKind::Wal.name(log.number)))
         {
@@ -204,8 +214,32 @@ impl Inner {
         memtable: &Arc<Memtable>,
         outputs: &mut OutputFiles<'_>,
     ) -> Result<JobOutput> {
+        self.write_entries(table, memtable, memtable.cursor(), outputs)
+    }
+
+    /// The same; what is written of a typed table goes into `tally`.
+    fn write_tallied(
+        &self,
+        table: &TableShared,
+        memtable: &Arc<Memtable>,
+        tally: &mut WriteTally,
+        outputs: &mut OutputFiles<'_>,
+    ) -> Result<JobOutput> {
+        let Some(formats) = &table.formats else { return self.write_memtable(table, memtable, outputs) };
+        let (entries, rows) = (memtable.cursor(), formats.rows());
+        let entries = TalliedEntries { entries, rows, tally, scratch: RowScratch::default() };
+        self.write_entries(table, memtable, entries, outputs)
+    }
+
+    fn write_entries(
+        &self,
+        table: &TableShared,
+        memtable: &Arc<Memtable>,
+        entries: impl Cursor,
+        outputs: &mut OutputFiles<'_>,
+    ) -> Result<JobOutput> {
         let input = JobInput {
-            entries: memtable.cursor(),
+            entries,
             range_deletes: memtable.range_deletes(),
             snapshots: self.snapshots.live(),
             combiner: table.combiner.clone(),

@@ -200,6 +200,9 @@ impl<'a> Ingestion<'a> {
         self.inner.sync_directory()?;
         summary.sequence = Some(self.inner.install_ingested(self.table, &self.files)?);
         self.outputs.keep();
+        if let Some(traces) = &self.table.traces {
+            traces.add_inserts(self.rows);
+        }
         self.inner.counters.ingested_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.inner.wake_background();
         Ok(summary)

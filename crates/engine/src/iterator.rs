@@ -19,13 +19,14 @@ use crate::options::ReadOptions;
 use crate::shape::TableFormats;
 use crate::snapshot::Snapshot;
 use crate::table::{TableShared, TableState};
+use crate::traces::{ScanTally, TracedRun};
 use crate::tree::OpenRun;
 
 /// One sorted source of a merge, without dynamic dispatch.
-#[expect(clippy::large_enum_variant, reason = "a handful of sources per iterator, each moved once")]
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Run(LevelCursor),
+    Traced(TracedRun),
 }
 
 macro_rules! each {
@@ -33,6 +34,7 @@ macro_rules! each {
         match $self {
             Self::Memtable($cursor) => $call,
             Self::Run($cursor) => $call,
+            Self::Traced($cursor) => $call,
         }
     };
 }
@@ -174,13 +176,13 @@ struct Sources {
 }
 
 impl Sources {
-    /// The memtables and the runs that share a column with `columns` (all runs if `None`).
+    /// The memtables and the runs that share a column with `columns` (all runs if `None`), which `tally` counts.
     fn new(
         table: &TableShared,
         state: &TableState,
         snapshot: SequenceNumber,
         options: &ReadOptions,
-        columns: Option<&ColumnSet>,
+        (columns, tally): (Option<&ColumnSet>, Option<Arc<ScanTally>>),
     ) -> Self {
         let bounds = options.bounds();
         let mut sources =
@@ -192,11 +194,11 @@ impl Sources {
             fill_cache: options.fill_cache,
             read_ahead: options.read_ahead,
         };
-        for run in state.tree.levels.iter().flatten() {
+        for (level, run) in state.tree.runs() {
             let shares =
                 |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
             if columns.is_none_or(shares) {
-                sources.add_run(run, state.tree.has_range_deletes, cursor_options);
+                sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, tally.as_ref());
             }
         }
         sources
@@ -219,7 +221,13 @@ impl Sources {
         }
     }
 
-    fn add_run(&mut self, run: &OpenRun, has_range_deletes: bool, options: CursorOptions) {
+    fn add_run(
+        &mut self,
+        (level, run): (usize, &OpenRun),
+        has_range_deletes: bool,
+        options: CursorOptions,
+        tally: Option<&Arc<ScanTally>>,
+    ) {
         let part = run.within(self.bounds.0.as_deref(), self.bounds.1.as_deref());
         let files = &run.files[part.clone()];
         self.counters.files_considered += run.files.len() as u64;
@@ -234,7 +242,11 @@ impl Sources {
             return;
         }
         let cursor = LevelCursor::over_part(run.ssts.clone(), part, options);
-        self.cursors.push((Source::Run(cursor), run.format));
+        let source = match tally {
+            Some(tally) => Source::Traced(TracedRun::new(cursor, level, run.format, tally.clone())),
+            None => Source::Run(cursor),
+        };
+        self.cursors.push((source, run.format));
     }
 
     /// The rows as all sources hold them.
@@ -260,7 +272,8 @@ impl TableIterator {
         table.check_alive()?;
         let state = table.state.load_full();
         let snapshot = database.read_sequence(options.snapshot.as_ref())?;
-        let sources = Sources::new(table, &state, snapshot, options, None);
+        database.look_before_scan(table);
+        let sources = Sources::new(table, &state, snapshot, options, (None, ScanTally::new(table, None)));
         let counters = sources.counters;
         let rows = match &table.formats {
             Some(formats) if state.tree.has_groups => {
@@ -286,7 +299,9 @@ impl TableIterator {
         let snapshot = database.read_sequence(options.snapshot.as_ref())?;
         let has_whole_rows = formats.is_packed() && !state.tree.has_groups;
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
-        let sources = Sources::new(table, &state, snapshot, options, to_merge.as_ref());
+        database.look_before_scan(table);
+        let tally = ScanTally::new(table, Some(wanted));
+        let sources = Sources::new(table, &state, snapshot, options, (to_merge.as_ref(), tally));
         let counters = sources.counters;
         let (rows, layout) = if has_whole_rows {
             (sources.whole(table, snapshot), formats.packed_layout().clone())

@@ -148,6 +148,9 @@ pub struct TableOptions {
     /// the layout that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells
     /// the present one.
     pub layout: Option<Layout>,
+    /// Change the layout of a typed table by itself as what it is asked for changes: see [`crate::Table::trace`] and
+    /// [`crate::events::Event::LayoutChanged`]. Default: false.
+    pub layout_auto: bool,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
     pub merge_operator: Option<String>,
 }
@@ -164,6 +167,7 @@ impl Default for TableOptions {
             snapshot_filter: true,
             row_format: RowFormatDefinition::default(),
             layout: None,
+            layout_auto: false,
             merge_operator: None,
         }
     }
@@ -304,6 +308,7 @@ impl TableOptions {
             snapshot_filter,
             row_format: RowFormatDefinition::default(),
             layout: None,
+            layout_auto: false,
             merge_operator,
         };
         options.check().map_err(|e| Error::corruption("table options in the manifest").caused_by(e))?;

@@ -10,6 +10,7 @@
 //!
 //! Where files hold column groups the row is put together from fragments (columns.rs).
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -50,7 +51,10 @@ impl Inner {
         table.check_alive()?;
         let state = table.state.load();
         let snapshot = self.read_sequence(options.snapshot.as_ref())?;
-        PointRead { table, snapshot }.get(&state, key, counters)
+        let read = PointRead::new(table, snapshot);
+        let row = read.get(&state, key, counters);
+        self.trace_point(&read, None);
+        row
     }
 
     /// The wanted columns (all if `None`) of a typed table's row, packed, with their layout, which may have more columns.
@@ -66,13 +70,15 @@ impl Inner {
         let formats = table.typed_formats()?;
         let state = table.state.load();
         let snapshot = self.read_sequence(options.snapshot.as_ref())?;
-        let read = PointRead { table, snapshot };
+        let read = PointRead::new(table, snapshot);
         if formats.is_packed() && !state.tree.has_groups {
             let row = read.get(&state, key, counters)?;
+            self.trace_point(&read, wanted);
             return Ok(row.map(|row| (formats.packed_layout().clone(), row)));
         }
         let plan = table.merge_plan(&state.tree, wanted)?;
         let row = read.get_columns(&state, key, plan.clone(), counters)?;
+        self.trace_point(&read, wanted);
         Ok(row.map(|row| (plan.layout().clone(), row)))
     }
 
@@ -86,13 +92,14 @@ impl Inner {
         table.check_alive()?;
         let state = table.state.load_full();
         let snapshot = self.read_sequence(options.snapshot.as_ref())?;
-        let read = PointRead { table, snapshot };
+        let read = PointRead::new(table, snapshot);
         // In key order neighbouring keys share index and data blocks.
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by_key(|&i| keys[i]);
         let mut rows = vec![None; keys.len()];
         for i in order {
             rows[i] = read.get(&state, keys[i], counters)?;
+            self.trace_point(&read, None);
         }
         Ok(rows)
     }
@@ -102,9 +109,29 @@ impl Inner {
 pub(crate) struct PointRead<'a> {
     pub(crate) table: &'a TableShared,
     pub(crate) snapshot: SequenceNumber,
+    /// The levels where entries of the row were found, as bits.
+    served: Cell<u32>,
+}
+
+impl<'a> PointRead<'a> {
+    pub(crate) fn new(table: &'a TableShared, snapshot: SequenceNumber) -> Self {
+        Self { table, snapshot, served: Cell::new(0) }
+    }
 }
 
 impl PointRead<'_> {
+    /// An entry of the row was found at this level.
+    #[inline]
+    pub(crate) fn note_served(&self, level: usize) {
+        self.served.set(self.served.get() | 1 << level);
+    }
+
+    /// The levels that were noted since the last call, as bits.
+    #[inline]
+    pub(crate) fn take_served(&self) -> u32 {
+        self.served.take()
+    }
+
     /// The row in the table's own format.
     pub(crate) fn get(&self, state: &TableState, key: &[u8], counters: &mut ReadCounters) -> Result<Option<Vec<u8>>> {
         if state.tree.has_groups {
@@ -169,11 +196,10 @@ impl PointRead<'_> {
         lookup: &mut Lookup,
         counters: &mut ReadCounters,
     ) -> Result<()> {
-        let mut probes: [Option<&Arc<OpenFile>>; PROBES] = [None; PROBES];
+        let mut probes: [Option<(usize, &Arc<OpenFile>)>; PROBES] = [None; PROBES];
         let mut count = 0;
         let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
-        let runs = state.tree.levels.iter().flatten();
-        for run in runs {
+        for (level, run) in state.tree.runs() {
             let Some(file) = run.file_for(key) else {
                 counters.files_considered += 1;
                 counters.files_skipped_by_fence += 1;
@@ -185,7 +211,7 @@ impl PointRead<'_> {
                 continue;
             }
             file.sst.prefetch_filter(hash);
-            probes[count] = Some(file);
+            probes[count] = Some((level, file));
             count += 1;
             if count == PROBES {
                 if self.search_files(&probes[..count], key, hash, lookup, &mut scratch, counters)?.is_break() {
@@ -199,14 +225,14 @@ impl PointRead<'_> {
 
     fn search_files(
         &self,
-        files: &[Option<&Arc<OpenFile>>],
+        files: &[Option<(usize, &Arc<OpenFile>)>],
         key: &[u8],
         hash: u64,
         lookup: &mut Lookup,
         scratch: &mut GetScratch,
         counters: &mut ReadCounters,
     ) -> Result<ControlFlow<()>> {
-        for file in files.iter().copied().flatten() {
+        for (level, file) in files.iter().copied().flatten() {
             if file.meta.range_delete_count > 0
                 && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
             {
@@ -216,8 +242,10 @@ impl PointRead<'_> {
                 counters.files_skipped_by_bloom += 1;
             } else {
                 counters.files_searched += 1;
-                file.sst
-                    .get(key, self.snapshot, scratch, counters, &mut |trailer, value| lookup.visit(trailer, value))?;
+                file.sst.get(key, self.snapshot, scratch, counters, &mut |trailer, value| {
+                    self.note_served(level);
+                    lookup.visit(trailer, value)
+                })?;
             }
             if lookup.is_settled() || lookup.is_covered() {
                 return Ok(ControlFlow::Break(()));

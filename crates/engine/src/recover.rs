@@ -131,6 +131,7 @@ impl Parts<'_> {
             };
             let (_, active) = core.new_memtable();
             let shared = TableShared::new(&table.record, &self.options.merge_operators, active, tree)?;
+            shared.restore_trace(self.disk, self.directory);
             core.tables.insert(*id, Arc::new(shared));
         }
         Ok(())
@@ -187,15 +188,17 @@ impl Inner {
         self.remove_orphans(next_log)
     }
 
-    /// Removes SSTs that no version names and log segments older than `oldest_log`. Manifests are the manifest's own.
+    /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped. Manifests are the manifest's own.
     fn remove_orphans(&self, oldest_log: FileNumber) -> Result<()> {
         let live: HashSet<FileNumber> = {
             let core = self.core.lock();
             let trees = core.tables.values().map(|table| table.state.load().tree.clone());
             trees.flat_map(|tree| tree.files().map(|(_, file)| file.meta.number).collect::<Vec<_>>()).collect()
         };
+        let tables: HashSet<u64> = self.core.lock().tables.keys().map(|table| table.0.into()).collect();
         for (kind, number) in numbered(&*self.disk, &self.directory)? {
             let orphan = match kind {
+                FileKind::Trace => !tables.contains(&number),
                 FileKind::Sst => !live.contains(&number),
                 FileKind::Wal => number < oldest_log,
                 _ => false,

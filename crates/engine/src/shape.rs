@@ -58,7 +58,7 @@ fn is_plain(layout: &Layout) -> bool {
 }
 
 /// Sizes of levels and files, whichever policy the options name.
-fn sizes(options: &TableOptions) -> LeveledOptions {
+pub(crate) fn sizes(options: &TableOptions) -> LeveledOptions {
     match &options.policy {
         Policy::Leveled(leveled) => *leveled,
         Policy::Tiered(tiered) => LeveledOptions {

@@ -13,8 +13,9 @@ use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::iterator::TableIterator;
 use crate::options::{Durability, ReadOptions, RowFormatDefinition, TableOptions};
-use crate::shape::{Shape, TableFormats, recorded_layout};
+use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::traces::TableTraces;
 use crate::tree::Tree;
 
 /// What the manifest keeps of a table, in bytes:
@@ -24,8 +25,8 @@ use crate::tree::Tree;
 /// u8      whether there is a schema
 /// bytes   the schema
 /// ...     the options (options.rs)
-/// varint  what follows: 0 nothing, 1 a row format other than packed
-/// bytes   its definition (`encoding::row_format::definition`)
+/// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload
+/// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -39,6 +40,10 @@ pub struct TableDefinition {
 
 const DEFINITION_VERSION: u8 = 1;
 
+/// What else there is.
+const ROW_FORMAT: u64 = 1;
+const LAYOUT_AUTO: u64 = 2;
+
 impl TableDefinition {
     /// The stored form.
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -50,9 +55,10 @@ impl TableDefinition {
         }
         self.options.encode(&mut out);
         let format = &self.options.row_format;
-        let is_packed = format.kind == RowFormatKind::Packed;
-        put_varint(&mut out, u64::from(!is_packed));
-        if !is_packed {
+        let has_format = format.kind != RowFormatKind::Packed;
+        let rest = if has_format { ROW_FORMAT } else { 0 } | if self.options.layout_auto { LAYOUT_AUTO } else { 0 };
+        put_varint(&mut out, rest);
+        if has_format {
             let mut bytes = Vec::new();
             format.encode(&mut bytes);
             put_bytes(&mut out, &bytes);
@@ -69,13 +75,14 @@ impl TableDefinition {
         }
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
-        match reader.varint()? {
-            0 => {}
-            1 => options.row_format = RowFormatDefinition::decode(reader.bytes()?)?,
-            _ => {
-                return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
-            }
+        let rest = reader.varint()?;
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO) != 0 {
+            return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
+        if rest & ROW_FORMAT != 0 {
+            options.row_format = RowFormatDefinition::decode(reader.bytes()?)?;
+        }
+        options.layout_auto = rest & LAYOUT_AUTO != 0;
         reader.finish()?;
         Ok(Self { schema, options })
     }
@@ -110,6 +117,8 @@ pub(crate) struct TableShared {
     /// The layout, and what compacts under it.
     pub(crate) shape: ArcSwap<Shape>,
     pub(crate) state: ArcSwap<TableState>,
+    /// What the table is asked for, of typed tables.
+    pub(crate) traces: Option<Arc<TableTraces>>,
     pub(crate) dropped: AtomicBool,
 }
 
@@ -133,6 +142,8 @@ impl TableShared {
             (None, Some(name)) => Some(find_operator(operators, name, &record.name)?),
             (None, None) => None,
         };
+        let levels = sizes(&definition.options).level_count;
+        let traces = formats.as_ref().and_then(|formats| TableTraces::new(formats.whole.columns(), levels));
         let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree) };
         Ok(Self {
             id: record.id,
@@ -142,6 +153,7 @@ impl TableShared {
             combiner,
             shape: ArcSwap::from_pointee(shape),
             state: ArcSwap::from_pointee(state),
+            traces: traces.map(Arc::new),
             dropped: AtomicBool::new(false),
         })
     }
@@ -283,5 +295,27 @@ impl Table {
         let mut batch = WriteBatch::new();
         fill(&mut batch);
         self.database.write(&batch, durability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_read_back() {
+        let schema = Schema::parse("id int64 not null, a utf8, primary key (id)").unwrap();
+        let json = RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() };
+        for layout_auto in [false, true] {
+            for row_format in [RowFormatDefinition::default(), json.clone()] {
+                let options = TableOptions { layout_auto, row_format, ..TableOptions::default() };
+                let definition = TableDefinition { schema: Some(schema.clone()), options };
+                assert_eq!(TableDefinition::decode(&definition.encode()).unwrap(), definition);
+            }
+        }
+        let mut newer = TableDefinition { schema: None, options: TableOptions::default() }.encode();
+        assert_eq!(newer.pop(), Some(0));
+        newer.push(4);
+        assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

@@ -169,6 +169,12 @@ impl Tree {
         Ok(plan)
     }
 
+    /// All runs with their level, youngest first.
+    #[inline]
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, &OpenRun)> {
+        self.levels.iter().enumerate().flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)))
+    }
+
     /// All files with their level.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<OpenFile>)> {
         self.levels

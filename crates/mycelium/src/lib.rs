@@ -54,6 +54,7 @@
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
 //! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`] |
 //! | other disks: in memory, failing on purpose | [`disk`] |
+//! | what a table is asked for, and the layout that calls for | [`Table::trace`], [`Table::advise`], [`advisor`] |
 //! | what the engine tells while it works | [`events`], [`Metrics`] |
 //!
 //! All handles are cheap to clone and may be used from any thread; an iterator belongs to one thread at a time.

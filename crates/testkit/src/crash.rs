@@ -307,6 +307,10 @@ pub fn check_directory(disk: &MemoryDisk, store: &EngineStore) -> std::result::R
     let paths = disk.paths();
     for path in &paths {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // Traces are advice: there may be some, and need not.
+        if FileKind::parse(name).is_some_and(|(kind, _)| kind == FileKind::Trace) {
+            continue;
+        }
         let kind = FileKind::parse(name).map_or_else(|| name.to_owned(), |(kind, _)| format!("{kind:?}"));
         *found.entry(kind).or_default() += 1;
     }

@@ -334,6 +334,8 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
             _ => RowFormatDefinition::default(),
         },
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
+        // Configurations change layouts themselves.
+        layout_auto: false,
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, PackedLayout, Schema, TimeUnit, key};
-use mycelium_engine::{Compression, Durability, Options, TableDefinition, TableOptions, WriteBatch};
+use mycelium_engine::{Compression, Durability, Options, TableDefinition, TableOptions, Trace, WriteBatch};
 use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
 use mycelium_sst::{
     BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
@@ -53,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "key", run: decode_key, seeds: || FILES.keys.clone() },
     Target { name: "schema", run: schema, seeds: || FILES.schemas.clone() },
     Target { name: "schema_text", run: schema_text, seeds: schema_texts },
+    Target { name: "trace_text", run: trace_text, seeds: trace_texts },
     Target { name: "row_json", run: fuzz_rows::json, seeds: fuzz_rows::json_seeds },
     Target { name: "row_protobuf", run: fuzz_rows::protobuf, seeds: fuzz_rows::protobuf_seeds },
     Target { name: "row_flatbuffers", run: fuzz_rows::flatbuffers, seeds: fuzz_rows::flatbuffers_seeds },
@@ -136,6 +137,20 @@ fn version_text(bytes: &[u8]) {
     let Ok(version) = Version::parse(text) else { return };
     drop(version.check());
     drop(version.to_string());
+}
+
+fn trace_text(bytes: &[u8]) {
+    let Ok(trace) = Trace::read_from(bytes) else { return };
+    let again = Trace::parse(&trace.to_string());
+    assert_eq!(again.ok().as_ref(), Some(&trace), "a trace changes when written and read");
+    let folded = trace.with_levels(1);
+    assert!(folded.is_ok_and(|folded| folded.scanned_entries() == trace.scanned_entries()), "a count is lost");
+}
+
+fn trace_texts() -> Vec<Vec<u8>> {
+    let whole = "mycelium-trace 1\ncolumns 30\nlevels 8\ninserts 20000000\noverflowed 7\nprojection 27-29\nL6: scans=12 \
+                 entries=600000000\nL7: scans=12 entries=1200000000\nprojection 0-29\nL1: points=490000 updates=12\nend\n";
+    vec![whole.into(), b"mycelium-trace 1\ncolumns 1\nlevels 1\ninserts 0\noverflowed 0\nend\n".to_vec()]
 }
 
 fn table_definition(bytes: &[u8]) {

@@ -60,6 +60,15 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// What there is to be said of `steps` transforming compactions (`n`) with the size ratio `size_ratio` (`T`): the cost
+    /// model holds for `1 <= n < T/2` (Mycelium App. B, after eq. 4). Nothing of a table that transforms nothing.
+    pub fn of_steps(steps: usize, size_ratio: f64) -> Option<Self> {
+        let within_model = (steps as f64) < size_ratio / 2.0;
+        (steps > 0 && !within_model).then_some(Self::OutsideCostModel { steps, size_ratio })
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::OutsideCostModel { steps, size_ratio } = self;
@@ -228,9 +237,7 @@ pub(crate) fn link(
         check_format(group.format, formats, options)?;
     }
     let layout = lay_out(levels, formats.columns())?;
-    let within_model = (transforming as f64) < options.size_ratio / 2.0;
-    let warning = Warning::OutsideCostModel { steps: transforming, size_ratio: options.size_ratio };
-    let warnings = (transforming > 0 && !within_model).then_some(warning).into_iter().collect();
+    let warnings = Warning::of_steps(transforming, options.size_ratio).into_iter().collect();
     Ok(Linked { formats: formats.clone(), layout, steps, beside: sorted.beside, warnings })
 }
 

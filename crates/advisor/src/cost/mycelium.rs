@@ -16,6 +16,8 @@
 //!   decimals: 3,500/4,000 is taken as 0.88, 625/4,000 as 0.16.
 //! - The range cost of the untransformed tree is printed as 138.88; the value is 138.888..., cut and not rounded.
 
+use mycelium_transform::Warning;
+
 /// A value with the paper's roundings, and without.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
@@ -98,14 +100,7 @@ pub fn step_bound_warning(steps: u32, size_ratio: f64) -> Option<String> {
     if steps == 0 {
         return Some("0 transforming compactions: the cost model of transformations begins at 1".to_owned());
     }
-    if f64::from(steps) < size_ratio / 2.0 {
-        return None;
-    }
-    Some(format!(
-        "{steps} transforming compactions with a size ratio of {size_ratio}: the cost model holds for fewer than {}; \
-         writes may cost more than predicted",
-        size_ratio / 2.0
-    ))
+    Warning::of_steps(steps as usize, size_ratio).map(|warning| warning.to_string())
 }
 
 /// What the point model knows of a tree.

@@ -71,6 +71,15 @@ impl Counts {
         self.updates = self.updates.saturating_add(other.updates);
     }
 
+    fn halve(&mut self) {
+        let Self { points, scans, scanned_entries, updates } = self;
+        [points, scans, scanned_entries, updates].into_iter().for_each(|count| *count /= 2);
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     fn operations(&self) -> u64 {
         self.points.saturating_add(self.scans).saturating_add(self.updates)
     }
@@ -146,6 +155,12 @@ impl Trace {
         counts.fold(self.inserts, |sum, counts| sum.saturating_add(counts.operations()))
     }
 
+    /// Entries that range reads selected, at all levels together.
+    pub fn scanned_entries(&self) -> u64 {
+        let counts = self.projections.values().flatten();
+        counts.fold(0, |sum: u64, counts| sum.saturating_add(counts.scanned_entries))
+    }
+
     /// What level `level` served, by projection in the order of sets; none for a level that is not there.
     pub fn accesses(&self, level: usize) -> Vec<Access> {
         let mut accesses = Vec::new();
@@ -199,6 +214,48 @@ impl Trace {
             self.fold_rarest();
         }
         Ok(())
+    }
+
+    /// Halves every count, rounded down, so that what is added from now on weighs twice as much. Projections that have none
+    /// left are forgotten.
+    ///
+    /// ```
+    /// use mycelium_advisor::Trace;
+    ///
+    /// let mut trace = Trace::new(4, 2)?;
+    /// trace.add_points(1, &"0-1".parse()?, 9)?;
+    /// trace.add_points(1, &"3".parse()?, 1)?;
+    /// trace.age();
+    /// assert_eq!(trace.operations(), 4);
+    /// assert_eq!(trace.accesses(1).len(), 1);
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
+    pub fn age(&mut self) {
+        self.inserts /= 2;
+        self.overflowed /= 2;
+        self.projections.values_mut().flatten().for_each(Counts::halve);
+        self.forget_unused();
+    }
+
+    /// Forgets projections that nothing was counted for, but for that of all columns.
+    fn forget_unused(&mut self) {
+        let all = self.all_columns();
+        self.projections.retain(|columns, levels| *columns == all || levels.iter().any(|level| !level.is_empty()));
+    }
+
+    /// The trace of a tree with `levels` levels, 1 or more: what deeper levels served counts at the last. Fails beyond the
+    /// bounds of the module.
+    pub fn with_levels(&self, levels: usize) -> Result<Self> {
+        let mut trace = Self::new(self.columns, levels)?;
+        (trace.inserts, trace.overflowed) = (self.inserts, self.overflowed);
+        for (columns, old) in &self.projections {
+            let mut new = vec![Counts::default(); levels];
+            for (level, counts) in old.iter().enumerate() {
+                new[level.min(levels - 1)].add(counts);
+            }
+            trace.projections.insert(columns.clone(), new);
+        }
+        Ok(trace)
     }
 
     fn add(&mut self, level: usize, columns: &ColumnSet, counts: &Counts) -> Result<()> {

@@ -1,18 +1,27 @@
 //! Counting from many threads.
 //!
-//! A reader asks [`Recorder::projection`] once for its projection (a lock that is shared but for the first time) and
-//! then counts with single relaxed additions; counters of different projections or levels share no cache line.
+//! 1. A *window* has a slot for each projection that was met since the last [`Recorder::take`], that of all columns
+//!    first. A slot, once filled, never moves: finding one takes no lock and allocates nothing.
+//! 2. An operation looks its projection up ([`Recorder::projection`]) and counts with single relaxed additions; counters
+//!    of different projections or levels share no cache line. Only a projection that is met for the first time takes a
+//!    lock.
+//! 3. [`Recorder::take`] puts an empty window in place of the full one.
+//!
+//! Columns may be given by their positions in a schema whose key is not traced ([`Recorder::over`]): the recorder keeps
+//! them as they come and numbers them only where it makes a trace.
+//!
 //! Counts are statistics: [`Recorder::take`] may miss what is being counted while it runs, and operations that began
 //! before it are lost if they count through a handle that they took before.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
-use mycelium_base::{ColumnSet, Result};
-use parking_lot::RwLock;
+use arc_swap::{ArcSwap, Guard};
+use mycelium_base::{ColumnSet, Error, Result};
+use parking_lot::Mutex;
 
 use super::{Counts, MAX_PROJECTIONS, Trace, narrowest_above};
+use crate::numbering::Numbering;
 
 /// Counts operations from many threads, as a [`Trace`] would; the same bounds and the same rule when there are too
 /// many projections.
@@ -33,9 +42,10 @@ use super::{Counts, MAX_PROJECTIONS, Trace, narrowest_above};
 /// ```
 #[derive(Debug)]
 pub struct Recorder {
-    /// A trace with nothing in it: checks, and what every window begins with.
+    /// A trace with nothing in it: what every window begins with.
     empty: Trace,
-    window: RwLock<Arc<Window>>,
+    numbering: Numbering,
+    window: ArcSwap<Window>,
 }
 
 /// What is counted between two calls of [`Recorder::take`].
@@ -43,13 +53,18 @@ pub struct Recorder {
 struct Window {
     inserts: AtomicU64,
     overflowed: AtomicU64,
-    projections: RwLock<BTreeMap<ColumnSet, Arc<Counters>>>,
+    /// Filled from the first on; that of all columns is the first.
+    slots: [OnceLock<Slot>; MAX_PROJECTIONS],
+    /// Held while a slot is being filled.
+    filling: Mutex<()>,
 }
 
-/// The counters of one projection, one for each level.
+/// The counters of one projection.
 #[derive(Debug)]
-struct Counters {
-    levels: Vec<LevelCounters>,
+struct Slot {
+    columns: ColumnSet,
+    /// One for each level.
+    levels: Box<[LevelCounters]>,
 }
 
 /// Aligned, so that neither two levels nor two projections share a cache line.
@@ -62,77 +77,102 @@ struct LevelCounters {
     updates: AtomicU64,
 }
 
-/// A handle that counts operations on one projection. Levels that are not there are not counted.
+/// A handle that counts operations on one projection: to be used at once, not to be kept. Levels that are not there are
+/// not counted.
 #[derive(Debug)]
 pub struct ProjectionRecorder {
-    counters: Arc<Counters>,
-    /// Where operations are counted too if they are counted as a wider projection.
-    overflow: Option<Arc<Window>>,
+    window: Guard<Arc<Window>>,
+    /// `None` of no columns, which says nothing about groups.
+    slot: Option<usize>,
+    /// Whether operations are counted as a wider projection than their own.
+    overflows: bool,
 }
 
 impl Recorder {
     /// Nothing counted yet, for a table with `columns` columns and `levels` levels. Fails as [`Trace::new`] does.
     pub fn new(columns: usize, levels: usize) -> Result<Self> {
-        let empty = Trace::new(columns, levels)?;
-        let window = RwLock::new(Arc::new(Window::new(&empty)));
-        Ok(Self { empty, window })
+        Trace::new(columns, levels)?;
+        Self::over(&ColumnSet::first(columns), levels)
     }
 
-    /// A handle for operations on `columns`; good until the next [`Recorder::take`]. Fails if a column is not there.
+    /// As [`Recorder::new`], for columns that are given by their positions in a schema. Traces number them in this order,
+    /// from 0.
+    ///
+    /// ```
+    /// use mycelium_advisor::Recorder;
+    ///
+    /// // Column 1 is the key.
+    /// let recorder = Recorder::over(&"0,2-4".parse()?, 2)?;
+    /// recorder.projection(&"2,4".parse()?)?.add_points(1, 1);
+    /// assert_eq!(recorder.snapshot().accesses(1)[0].columns.to_string(), "1,3");
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
+    pub fn over(columns: &ColumnSet, levels: usize) -> Result<Self> {
+        let empty = Trace::new(columns.len(), levels)?;
+        let window = ArcSwap::from_pointee(Window::new(columns, levels));
+        Ok(Self { empty, numbering: Numbering::new(columns), window })
+    }
+
+    /// How traces number the columns.
+    pub fn numbering(&self) -> &Numbering {
+        &self.numbering
+    }
+
+    /// A handle for operations on `columns`. Fails if a column is not there. Takes no lock and allocates nothing where the
+    /// projection was met before.
     pub fn projection(&self, columns: &ColumnSet) -> Result<ProjectionRecorder> {
-        self.empty.check(0, columns)?;
-        let window = self.window.read().clone();
+        if !columns.is_subset(self.numbering.columns()) {
+            let known = self.numbering.columns();
+            return Err(Error::invalid(format!("columns {columns} of a trace of the columns {known}")));
+        }
+        let window = self.window.load();
         if columns.is_empty() {
-            // Says nothing about groups: counters that nobody reads.
-            let counters = Arc::new(Counters::new(self.empty.level_count));
-            return Ok(ProjectionRecorder { counters, overflow: None });
+            return Ok(ProjectionRecorder { window, slot: None, overflows: false });
         }
-        if let Some(counters) = window.projections.read().get(columns) {
-            return Ok(ProjectionRecorder { counters: counters.clone(), overflow: None });
-        }
-        let mut projections = window.projections.write();
-        if projections.len() < MAX_PROJECTIONS || projections.contains_key(columns) {
-            let counters = projections.entry(columns.clone());
-            let counters = counters.or_insert_with(|| Arc::new(Counters::new(self.empty.level_count))).clone();
-            return Ok(ProjectionRecorder { counters, overflow: None });
-        }
-        let wider = narrowest_above(projections.keys(), columns).and_then(|wider| projections.get(wider)).cloned();
-        drop(projections);
-        let counters = wider.unwrap_or_else(|| Arc::new(Counters::new(self.empty.level_count)));
-        Ok(ProjectionRecorder { counters, overflow: Some(window) })
+        let (slot, overflows) = window.slot_of(columns, self.empty.level_count);
+        Ok(ProjectionRecorder { window, slot: Some(slot), overflows })
     }
 
     /// Counts inserted rows.
     pub fn add_inserts(&self, count: u64) {
-        self.window.read().inserts.fetch_add(count, Relaxed);
+        self.window.load().inserts.fetch_add(count, Relaxed);
     }
 
     /// What was counted since the last call. Begins a new window, in which all projections but that of all columns are
     /// to be met anew.
     pub fn take(&self) -> Trace {
-        let window = std::mem::replace(&mut *self.window.write(), Arc::new(Window::new(&self.empty)));
-        window.trace(&self.empty)
+        let empty = Arc::new(Window::new(self.numbering.columns(), self.empty.level_count));
+        self.window.swap(empty).trace(&self.empty, &self.numbering)
     }
 
     /// What was counted so far in this window.
     pub fn snapshot(&self) -> Trace {
-        let window = self.window.read().clone();
-        window.trace(&self.empty)
+        self.window.load().trace(&self.empty, &self.numbering)
+    }
+
+    /// Operations, and entries read by scans, in this window so far: what [`Trace::operations`] and
+    /// [`Trace::scanned_entries`] of a snapshot would say. Allocates nothing.
+    pub fn work(&self) -> (u64, u64) {
+        let window = self.window.load();
+        let counted = window.filled().flat_map(|slot| slot.levels.iter()).map(LevelCounters::counts);
+        counted.fold((window.inserts.load(Relaxed), 0), |(operations, entries), counts| {
+            (operations.saturating_add(counts.operations()), u64::saturating_add(entries, counts.scanned_entries))
+        })
     }
 }
 
 impl ProjectionRecorder {
-    /// Counts point reads that `level` served.
+    /// Counts point reads that `level` served; gives what was counted before.
     #[inline]
-    pub fn add_points(&self, level: usize, count: u64) {
-        self.add(level, count, |counters| &counters.points);
+    pub fn add_points(&self, level: usize, count: u64) -> u64 {
+        self.add(level, count, |counters| &counters.points)
     }
 
     /// Counts range reads that selected `entries` entries of `level`, all together.
     #[inline]
     pub fn add_scans(&self, level: usize, count: u64, entries: u64) {
         self.add(level, count, |counters| &counters.scans);
-        if let Some(counters) = self.counters.levels.get(level) {
+        if let Some(counters) = self.counters(level) {
             counters.scanned_entries.fetch_add(entries, Relaxed);
         }
     }
@@ -144,43 +184,81 @@ impl ProjectionRecorder {
     }
 
     #[inline]
-    fn add(&self, level: usize, count: u64, counter: impl Fn(&LevelCounters) -> &AtomicU64) {
-        let Some(counters) = self.counters.levels.get(level) else { return };
-        counter(counters).fetch_add(count, Relaxed);
-        if let Some(window) = &self.overflow {
-            window.overflowed.fetch_add(count, Relaxed);
+    fn add(&self, level: usize, count: u64, counter: impl Fn(&LevelCounters) -> &AtomicU64) -> u64 {
+        let Some(counters) = self.counters(level) else { return 0 };
+        if self.overflows {
+            self.window.overflowed.fetch_add(count, Relaxed);
         }
+        counter(counters).fetch_add(count, Relaxed)
+    }
+
+    #[inline]
+    fn counters(&self, level: usize) -> Option<&LevelCounters> {
+        self.window.slots.get(self.slot?)?.get()?.levels.get(level)
     }
 }
 
 impl Window {
-    fn new(empty: &Trace) -> Self {
-        let all = (empty.all_columns(), Arc::new(Counters::new(empty.level_count)));
-        Self {
-            inserts: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
-            projections: RwLock::new(BTreeMap::from([all])),
+    fn new(columns: &ColumnSet, levels: usize) -> Self {
+        let slots = [const { OnceLock::new() }; MAX_PROJECTIONS];
+        slots[0].get_or_init(|| Slot::new(columns, levels));
+        Self { inserts: AtomicU64::new(0), overflowed: AtomicU64::new(0), slots, filling: Mutex::new(()) }
+    }
+
+    fn filled(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().map_while(OnceLock::get)
+    }
+
+    #[inline]
+    fn find(&self, columns: &ColumnSet) -> Option<usize> {
+        self.filled().position(|slot| slot.columns == *columns)
+    }
+
+    /// The slot for `columns`, and whether it is that of a wider projection.
+    #[inline]
+    fn slot_of(&self, columns: &ColumnSet, levels: usize) -> (usize, bool) {
+        match self.find(columns) {
+            Some(found) => (found, false),
+            None => self.new_slot(columns, levels),
         }
     }
 
-    fn trace(&self, empty: &Trace) -> Trace {
+    #[cold]
+    fn new_slot(&self, columns: &ColumnSet, levels: usize) -> (usize, bool) {
+        let is_full = self.slots.last().is_some_and(|last| last.get().is_some());
+        if !is_full {
+            let _alone = self.filling.lock();
+            if let Some(found) = self.find(columns) {
+                return (found, false);
+            }
+            let free = self.filled().count();
+            if let Some(slot) = self.slots.get(free) {
+                slot.get_or_init(|| Slot::new(columns, levels));
+                return (free, false);
+            }
+        }
+        let wider = narrowest_above(self.filled().map(|slot| &slot.columns), columns);
+        (wider.and_then(|wider| self.find(wider)).unwrap_or(0), true)
+    }
+
+    fn trace(&self, empty: &Trace, numbering: &Numbering) -> Trace {
         let mut trace = empty.clone();
         trace.inserts = self.inserts.load(Relaxed);
         trace.overflowed = self.overflowed.load(Relaxed);
-        for (columns, counters) in &*self.projections.read() {
-            let levels: Vec<Counts> = counters.levels.iter().map(LevelCounters::counts).collect();
-            // A handle that was asked for and not used leaves no trace.
+        for slot in self.filled() {
+            let levels: Vec<Counts> = slot.levels.iter().map(LevelCounters::counts).collect();
+            // A slot that was filled and not used leaves no trace.
             if levels.iter().any(|counts| *counts != Counts::default()) {
-                trace.projections.insert(columns.clone(), levels);
+                trace.projections.insert(numbering.numbers(&slot.columns), levels);
             }
         }
         trace
     }
 }
 
-impl Counters {
-    fn new(level_count: usize) -> Self {
-        Self { levels: (0..level_count).map(|_| LevelCounters::default()).collect() }
+impl Slot {
+    fn new(columns: &ColumnSet, levels: usize) -> Self {
+        Self { columns: columns.clone(), levels: (0..levels).map(|_| LevelCounters::default()).collect() }
     }
 }
 
@@ -212,6 +290,7 @@ mod tests {
         recorder.add_inserts(4);
         trace.add_inserts(4);
         assert_eq!(recorder.snapshot(), trace);
+        assert_eq!(recorder.work(), (trace.operations(), trace.scanned_entries()));
         assert!(trace.overflowed() > 0);
         assert_eq!(recorder.take(), trace);
         assert_eq!(recorder.take(), Trace::new(200, 2).unwrap());
@@ -224,6 +303,19 @@ mod tests {
         recorder.projection(&ColumnSet::new()).unwrap().add_points(1, 5);
         recorder.projection(&ColumnSet::first(2)).unwrap().add_points(2, 5);
         assert_eq!(recorder.take(), Trace::new(4, 2).unwrap());
+    }
+
+    #[test]
+    fn columns_are_numbered_in_traces() {
+        let positions: ColumnSet = "2-3,7".parse().unwrap();
+        let recorder = Recorder::over(&positions, 2).unwrap();
+        assert!(recorder.projection(&ColumnSet::first(1)).is_err());
+        recorder.projection(&positions).unwrap().add_updates(0, 1);
+        recorder.projection(&"7".parse().unwrap()).unwrap().add_points(1, 2);
+        let trace = recorder.take();
+        assert_eq!(trace.columns(), 3);
+        assert_eq!(trace.accesses(0)[0].columns, ColumnSet::first(3));
+        assert_eq!(trace.accesses(1)[0].columns.to_string(), "2");
     }
 
     #[test]

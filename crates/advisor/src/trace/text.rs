@@ -72,6 +72,7 @@ impl Trace {
                 next_level = level + 1;
             }
         }
+        trace.forget_unused();
         match lines.lines.next() {
             None => Ok(trace),
             Some(line) => {

@@ -15,6 +15,7 @@ use crate::args::{CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOpti
 use crate::failure::Failure;
 use crate::output::unescape_bytes;
 
+pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
 pub(crate) mod create;

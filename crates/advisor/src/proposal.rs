@@ -1,0 +1,269 @@
+//! The layout that a table should have: from its trace and its files to a layout that can be set (LASER §6).
+//!
+//! 1. The tree of the model is read off the files: as many levels as hold any (at least 2), the size ratio that the table's
+//!    policy aims at, and `B` from the width of its entries ([`entries_per_block`]).
+//! 2. The trace is folded to these levels; [`advise`] finds a design and compares it with the usual ones.
+//! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting. What
+//!    is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are replaced
+//!    within one turn of the tree.
+//! 4. The design becomes a layout: every group has the format that the present layout gives its first column at that level,
+//!    every level merges as it did, and deeper levels are like the last.
+
+use mycelium_base::limits::MAX_LEVELS;
+use mycelium_base::{ColumnSet, Group, Result};
+use mycelium_manifest::{Layout, LevelLayout, Version};
+
+use crate::cost::laser::Tree;
+use crate::design::{Advice, Candidate, Design, advise};
+use crate::numbering::Numbering;
+use crate::redesign::{Hysteresis, Proposal, Verdict, decide, rewrite_cost};
+use crate::trace::Trace;
+
+/// What is taken for the width of a value, or key, while there are no files to tell.
+const VALUE_BYTES: f64 = 8.0;
+
+/// What is known of a table besides what it was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct TableFacts<'a> {
+    /// Its present layout.
+    pub layout: &'a Layout,
+    /// Its files; none if they are not known.
+    pub version: &'a Version,
+    /// `T`: how many times larger each level is to be than the one above; above 1.
+    pub size_ratio: f64,
+    /// Bytes of a data block.
+    pub block_bytes: u64,
+}
+
+/// The layout that a table should have, and why.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LayoutAdvice {
+    /// What the model knows of the tree.
+    pub tree: Tree,
+    /// What the table was asked for, folded to the levels of the tree.
+    pub trace: Trace,
+    /// The present layout (`present`) and what it costs.
+    pub present: Candidate,
+    /// The advised design and what it was compared with. Columns are numbered as in the trace.
+    pub advice: Advice,
+    /// The advised design as a layout of the table.
+    pub layout: Layout,
+    /// Whether it is worth the rewriting.
+    pub verdict: Verdict,
+    numbering: Numbering,
+}
+
+impl LayoutAdvice {
+    /// The advised design with columns by their positions in the schema.
+    pub fn design(&self) -> Design {
+        let level = |groups: &Vec<ColumnSet>| groups.iter().map(|group| self.numbering.positions(group)).collect();
+        Design { levels: self.advice.design.levels.iter().map(level).collect() }
+    }
+
+    /// The advised design, the present one, and what else was compared, in this order.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let (design, cost) = (self.advice.design.clone(), self.advice.cost.clone());
+        let advised = Candidate { name: "advised".to_owned(), design, cost };
+        [advised, self.present.clone()].into_iter().chain(self.advice.candidates.iter().cloned()).collect()
+    }
+}
+
+/// The layout that a table should have. See the module for the algorithm. `widths` are those of the fixed designs to compare
+/// with ([`usual_widths`] where there are none to ask for).
+///
+/// Fails if the trace is of other columns than the layout, or the facts are outside the model.
+///
+/// ```
+/// use mycelium_advisor::{Hysteresis, TableFacts, Trace, advise_layout};
+/// use mycelium_base::ColumnSet;
+/// use mycelium_manifest::{Layout, Version};
+///
+/// // Column 0 is the key.
+/// let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: * packed", &"1-4".parse()?)?;
+/// let mut trace = Trace::new(4, 3)?;
+/// trace.add_points(1, &ColumnSet::first(4), 20_000)?;
+/// trace.add_scans(2, &"3".parse()?, 10, 10_000_000)?;
+/// let facts = TableFacts { layout: &layout, version: &Version::new(), size_ratio: 10.0, block_bytes: 4096 };
+/// let advice = advise_layout(&facts, &trace, &[2], &Hysteresis::default())?;
+/// assert_eq!(
+///     advice.layout.to_string(),
+///     "L0 tiered: * packed\nL1 leveled: * packed\nL2 leveled: 1-3 packed | 4 packed\n"
+/// );
+/// assert!(advice.verdict.switch);
+/// # Ok::<(), mycelium_base::Error>(())
+/// ```
+pub fn advise_layout(
+    facts: &TableFacts<'_>,
+    trace: &Trace,
+    widths: &[usize],
+    hysteresis: &Hysteresis,
+) -> Result<LayoutAdvice> {
+    let TableFacts { layout, version, size_ratio, block_bytes } = *facts;
+    let numbering = Numbering::new(&layout.level(0).groups[0].columns);
+    let columns = numbering.columns().len();
+    let last = version.last_level().unwrap_or_else(|| deepest(trace));
+    let trace = trace.with_levels((last + 1).clamp(2, MAX_LEVELS))?;
+    let levels = trace.level_count();
+    let tree = Tree { size_ratio, entries_per_block: entries_per_block(version, columns, block_bytes), columns };
+    let advice = advise(&tree, &trace, widths)?;
+    let design = design_of(layout, levels, &numbering);
+    let cost = design.cost(&tree, &trace)?;
+    let present = Candidate { name: "present".to_owned(), design, cost };
+    let mut level_bytes = vec![0; levels - 1];
+    level_bytes.push(version.level_bytes(levels - 1));
+    let proposal = Proposal {
+        current: &present.design,
+        proposed: &advice.design,
+        current_cost: present.cost.total,
+        proposed_cost: advice.cost.total,
+        rewrite_cost: rewrite_cost(&present.design, &advice.design, &level_bytes, block_bytes),
+        operations: evidence(trace.operations(), trace.scanned_entries(), tree.entries_per_block),
+    };
+    let verdict = decide(&proposal, hysteresis);
+    let layout = layout_of(&advice.design, layout, &numbering)?;
+    Ok(LayoutAdvice { tree, trace, present, advice, layout, verdict, numbering })
+}
+
+/// How much a trace says: its operations, and the blocks that its scans went through. One long scan says as much as many
+/// point reads that fetch as many blocks.
+pub fn evidence(operations: u64, scanned_entries: u64, entries_per_block: f64) -> u64 {
+    operations.saturating_add((scanned_entries as f64 / entries_per_block.max(1.0)) as u64)
+}
+
+/// A half, a quarter and an eighth of the columns, as far as these are widths between one column and all.
+pub fn usual_widths(columns: usize) -> Vec<usize> {
+    let mut widths: Vec<usize> = [2, 4, 8].iter().map(|share| columns.div_ceil(*share)).collect();
+    widths.retain(|&width| width > 1 && width < columns);
+    widths.dedup();
+    widths
+}
+
+/// `B`: entries of a whole row in a block, from the bytes and entries of the largest level. Where it has column groups,
+/// their entries are widened by equation 3; compressed blocks count as they are stored.
+pub fn entries_per_block(version: &Version, columns: usize, block_bytes: u64) -> f64 {
+    let largest = version.levels.iter().max_by_key(|level| level.bytes());
+    let (mut bytes, mut widths) = (0.0, 0.0);
+    for run in largest.iter().flat_map(|level| &level.runs) {
+        let entries: u64 = run.files.iter().map(|file| file.entry_count).sum();
+        let width = 1 + run.group().map_or(columns, |group| group.columns.len());
+        bytes += run.bytes() as f64;
+        widths += entries as f64 * width as f64;
+    }
+    let value_bytes = if bytes > 0.0 && widths > 0.0 { bytes / widths } else { VALUE_BYTES };
+    (block_bytes as f64 / (value_bytes * (1 + columns) as f64)).max(f64::MIN_POSITIVE)
+}
+
+/// The last level that served anything.
+fn deepest(trace: &Trace) -> usize {
+    (0..trace.level_count()).rev().find(|&level| !trace.accesses(level).is_empty()).unwrap_or_default()
+}
+
+/// The groups of a layout, to so many levels.
+fn design_of(layout: &Layout, levels: usize, numbering: &Numbering) -> Design {
+    let level = |level| layout.level(level).groups.iter().map(|group| numbering.numbers(&group.columns)).collect();
+    Design { levels: (0..levels).map(level).collect() }
+}
+
+/// Step 4.
+fn layout_of(design: &Design, like: &Layout, numbering: &Numbering) -> Result<Layout> {
+    let mut levels: Vec<LevelLayout> = Vec::new();
+    for level in 0..design.levels.len().max(like.levels().len()) {
+        let old = like.level(level);
+        let Some(groups) = design.levels.get(level).or(design.levels.last()) else { break };
+        let group = |numbers: &ColumnSet| {
+            let columns = numbering.positions(numbers);
+            let first = columns.iter().next();
+            let holder = old.groups.iter().find(|group| first.is_some_and(|first| group.columns.contains(first)));
+            Group { columns, format: holder.map_or_else(Default::default, |holder| holder.format) }
+        };
+        levels.push(LevelLayout { groups: groups.iter().map(group).collect(), merge: old.merge });
+    }
+    while levels.len() > 2 && levels.last() == levels.get(levels.len() - 2) {
+        levels.pop();
+    }
+    Layout::new(levels, numbering.columns())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mycelium_manifest::{FileMeta, Level, Run};
+
+    use super::*;
+
+    fn layout(text: &str) -> Layout {
+        Layout::parse(text, &"1-4".parse().unwrap()).unwrap()
+    }
+
+    fn run(group: Option<&str>, bytes: u64, entries: u64) -> Run {
+        let group = group.map(|columns| Arc::new(Group { columns: columns.parse().unwrap(), ..Group::default() }));
+        let file = FileMeta { size: bytes, entry_count: entries, group, ..FileMeta::default() };
+        Run { files: vec![Arc::new(file)] }
+    }
+
+    fn version(levels: Vec<Vec<Run>>) -> Version {
+        let mut version = Version::new();
+        version.levels =
+            levels.into_iter().map(|runs| Level { runs: runs.into_iter().map(Arc::new).collect() }).collect();
+        version
+    }
+
+    #[test]
+    fn entries_of_groups_are_widened() {
+        // 100 rows of 50 bytes, 10 for the key and each column.
+        let rows = version(vec![vec![], vec![run(None, 5_000, 100)]]);
+        assert_eq!(entries_per_block(&rows, 4, 4_000), 80.0);
+        let groups =
+            version(vec![vec![run(None, 50, 1)], vec![run(Some("1"), 2_000, 100), run(Some("2-4"), 4_000, 100)]]);
+        assert_eq!(entries_per_block(&groups, 4, 4_000), 80.0);
+        assert_eq!(entries_per_block(&Version::new(), 4, 4_000), 100.0);
+    }
+
+    #[test]
+    fn formats_and_merging_stay_as_they_are() {
+        let like = layout("L0 tiered: * packed\nL1 tiered: * json\nL2 leveled: 1-2 json | 3-4 packed");
+        let numbering = Numbering::new(&"1-4".parse().unwrap());
+        let design =
+            Design { levels: vec![vec!["0-3".parse().unwrap()], vec!["0-1".parse().unwrap(), "2-3".parse().unwrap()]] };
+        let text = "L0 tiered: * packed\nL1 tiered: 1-2 json | 3-4 json\nL2 leveled: 1-2 json | 3-4 packed\n";
+        assert_eq!(layout_of(&design, &like, &numbering).unwrap().to_string(), text);
+        let same = design_of(&like, 3, &numbering);
+        assert_eq!(layout_of(&same, &like, &numbering).unwrap(), like);
+        let deeper = design_of(&like, 7, &numbering);
+        assert_eq!(layout_of(&deeper, &like, &numbering).unwrap(), like);
+    }
+
+    /// Levels below the files fold into the last; only the last level's bytes stand against a change.
+    #[test]
+    fn advice_follows_the_files() {
+        let rows = layout("L0 tiered: * packed\nL1 leveled: * packed");
+        let mut trace = Trace::new(4, 7).unwrap();
+        trace.add_scans(6, &"3".parse().unwrap(), 3, 1_000_000).unwrap();
+        let small = version(vec![vec![], vec![run(None, 50_000, 1_000)]]);
+        let facts = TableFacts { layout: &rows, version: &small, size_ratio: 10.0, block_bytes: 4_000 };
+        let advice = advise_layout(&facts, &trace, &usual_widths(4), &Hysteresis::default()).unwrap();
+        assert_eq!(advice.trace.level_count(), 2);
+        assert_eq!(advice.layout.to_string(), "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4 packed\n");
+        assert_eq!(advice.design().levels[1].len(), 2);
+        assert!(advice.verdict.switch, "{:?}", advice.verdict);
+        assert_eq!(
+            advice.candidates()[..2].iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
+            ["advised", "present"]
+        );
+
+        let large = version(vec![vec![], vec![run(None, 50_000_000_000, 1_000_000_000)]]);
+        let facts = TableFacts { version: &large, ..facts };
+        let advice = advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap();
+        assert!(!advice.verdict.switch && advice.verdict.reason.contains("paid for"), "{:?}", advice.verdict);
+        let other = Trace::new(5, 7).unwrap();
+        assert!(advise_layout(&facts, &other, &[], &Hysteresis::default()).is_err());
+    }
+
+    #[test]
+    fn widths_lie_between_a_column_and_all() {
+        assert_eq!(usual_widths(30), [15, 8, 4]);
+        assert_eq!(usual_widths(4), [2]);
+        assert!(usual_widths(1).is_empty() && usual_widths(2).is_empty());
+    }
+}

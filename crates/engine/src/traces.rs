@@ -1,0 +1,457 @@
+//! What a typed table is asked for: counted while the engine works, kept beside the database (LASER §6.1).
+//!
+//! 1. *Point reads* count at every level where they found an entry of their row: one relaxed addition for each, no lock
+//!    and no allocation once their projection was met. What memtables alone answered costs no I/O and is not counted.
+//! 2. *Scans* count what they read of each level when they end. Every run counts for itself; runs of one column group add
+//!    up, and of the column groups of a level, which hold the same keys, the one read most counts.
+//! 3. *Writes* are counted at the flush, off the path of writers: a `Put` or `Delete` is what the model calls an insert
+//!    (an entry in every column group), a patch an update of its columns at every level that it has to pass.
+//! 4. The trace of a table is a text file `TRACE-` and the table's id, written when the database is closed and when a
+//!    redesign was decided on (redesign.rs), to a temporary name and renamed into place. It is advice and no data: it is
+//!    not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
+//!
+//! Key-value tables have nothing to count, and pay one branch for it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use mycelium_advisor::trace::MAX_TEXT_BYTES;
+use mycelium_advisor::{Recorder, Trace};
+use mycelium_base::{ColumnSet, Cursor, Error, FileKind, Operation, ReadCounters, Result, TableId, Trailer};
+use mycelium_encoding::RowFormat;
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_memtable::MemtableCursor;
+use mycelium_sst::LevelCursor;
+use mycelium_vfs::{AccessPattern, Disk};
+
+use crate::database::Inner;
+use crate::read::PointRead;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::table::{Table, TableShared};
+
+/// Each so many point reads that one counter counted, the background is asked to look whether a redesign is due.
+const LOOK_EVERY: u64 = 1024;
+
+/// Sets of patched columns that one flush tells apart; others count as patches of all columns.
+const MAX_PATCHES: usize = 1024;
+
+/// The counters of one table.
+pub(crate) struct TableTraces {
+    recorder: Recorder,
+    levels: usize,
+    /// What was counted before the recorder's window.
+    earlier: Mutex<Trace>,
+    /// Whether a thread is deciding on a redesign.
+    deciding: AtomicBool,
+}
+
+/// Held by the one thread that decides on a redesign of a table.
+pub(crate) struct Deciding<'a>(&'a AtomicBool);
+
+impl Drop for Deciding<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl TableTraces {
+    /// `None` for a table without columns outside its key, or with more than a trace can have.
+    pub(crate) fn new(columns: &ColumnSet, levels: usize) -> Option<Self> {
+        let recorder = Recorder::over(columns, levels).ok()?;
+        let earlier = Mutex::new(recorder.snapshot());
+        Some(Self { recorder, levels, earlier, deciding: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// `None` if another thread is deciding.
+    pub(crate) fn begin_deciding(&self) -> Option<Deciding<'_>> {
+        (!self.deciding.swap(true, Ordering::AcqRel)).then(|| Deciding(&self.deciding))
+    }
+
+    pub(crate) fn is_deciding(&self) -> bool {
+        self.deciding.load(Ordering::Acquire)
+    }
+
+    /// Counts a point read of `columns` (all if `None`) that was served by the levels whose bits are set. Whether it is time
+    /// to look at what was counted.
+    #[inline]
+    fn add_point(&self, columns: Option<&ColumnSet>, mut served: u32) -> bool {
+        let columns = columns.unwrap_or_else(|| self.recorder.numbering().columns());
+        let Ok(projection) = self.recorder.projection(columns) else { return false };
+        let mut look = false;
+        while served != 0 {
+            let level = served.trailing_zeros() as usize;
+            let before = projection.add_points(level.min(self.levels - 1), 1);
+            look |= before % LOOK_EVERY == LOOK_EVERY - 1;
+            served &= served - 1;
+        }
+        look
+    }
+
+    /// Counts rows that were loaded in bulk.
+    pub(crate) fn add_inserts(&self, rows: u64) {
+        self.recorder.add_inserts(rows);
+    }
+
+    /// Counts what a flush wrote into a tree whose last level is `last`.
+    pub(crate) fn add_writes(&self, writes: &WriteTally, last: usize) {
+        self.recorder.add_inserts(writes.entries);
+        for (columns, count) in &writes.patches {
+            let Ok(projection) = self.recorder.projection(columns) else { continue };
+            (0..=last.clamp(1, self.levels - 1)).for_each(|level| projection.add_updates(level, *count));
+        }
+    }
+
+    /// What was counted so far.
+    pub(crate) fn trace(&self) -> Trace {
+        let mut trace = self.earlier.lock().clone();
+        // They are of the same columns and levels.
+        drop(trace.merge(&self.recorder.snapshot()));
+        trace
+    }
+
+    /// What was counted so far. From now on it weighs half.
+    pub(crate) fn take_and_age(&self) -> Trace {
+        let mut earlier = self.earlier.lock();
+        drop(earlier.merge(&self.recorder.take()));
+        let trace = earlier.clone();
+        earlier.age();
+        trace
+    }
+
+    /// Goes on from what a file says.
+    fn restore(&self, trace: Trace) -> Result<()> {
+        self.earlier.lock().merge(&trace)
+    }
+}
+
+/// What one flush writes of a typed table.
+#[derive(Default)]
+pub(crate) struct WriteTally {
+    /// Puts and deletes.
+    entries: u64,
+    patches: BTreeMap<ColumnSet, u64>,
+}
+
+impl WriteTally {
+    fn add(&mut self, operation: Operation, value: &[u8], rows: &RowFormat, scratch: &mut RowScratch) {
+        if operation != Operation::Patch {
+            self.entries += 1;
+            return;
+        }
+        // A patch that cannot be read is for the flush to complain of.
+        let Ok(mut columns) = rows.present(value, scratch) else { return };
+        if self.patches.len() >= MAX_PATCHES && !self.patches.contains_key(&columns) {
+            let schema = rows.schema();
+            columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+        }
+        *self.patches.entry(columns).or_default() += 1;
+    }
+}
+
+/// The entries of a memtable, tallied as they are passed on the way forwards.
+pub(crate) struct TalliedEntries<'a> {
+    pub(crate) entries: MemtableCursor,
+    pub(crate) rows: &'a RowFormat,
+    pub(crate) tally: &'a mut WriteTally,
+    pub(crate) scratch: RowScratch,
+}
+
+impl Cursor for TalliedEntries<'_> {
+    fn valid(&self) -> bool {
+        self.entries.valid()
+    }
+    fn key(&self) -> &[u8] {
+        self.entries.key()
+    }
+    fn trailer(&self) -> Trailer {
+        self.entries.trailer()
+    }
+    fn value(&self) -> &[u8] {
+        self.entries.value()
+    }
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.entries.seek_to_first()
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.entries.seek_to_last()
+    }
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.entries.seek(key, trailer)
+    }
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.entries.seek_before(key, trailer)
+    }
+    fn next(&mut self) -> Result<()> {
+        let operation = self.entries.trailer().operation();
+        self.tally.add(operation, self.entries.value(), self.rows, &mut self.scratch);
+        self.entries.next()
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.entries.prev()
+    }
+    fn same_key_as_previous(&self) -> bool {
+        self.entries.same_key_as_previous()
+    }
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        self.entries.add_counters(counters);
+    }
+}
+
+/// What a scan reads, by level and column group. Counts as one scan when the last of its runs is let go.
+pub(crate) struct ScanTally {
+    traces: Arc<TableTraces>,
+    columns: ColumnSet,
+    /// (level, format of the run, entries)
+    runs: Mutex<Vec<(usize, usize, u64)>>,
+}
+
+impl ScanTally {
+    /// For a scan of `columns`, all if `None`; nothing to tally where there are none.
+    pub(crate) fn new(table: &TableShared, columns: Option<&ColumnSet>) -> Option<Arc<Self>> {
+        let traces = table.traces.as_ref()?;
+        let columns = columns.unwrap_or_else(|| traces.recorder.numbering().columns());
+        if columns.is_empty() {
+            return None;
+        }
+        Some(Arc::new(Self { traces: traces.clone(), columns: columns.clone(), runs: Mutex::default() }))
+    }
+
+    /// Entries read of each level: the most that one column group had.
+    fn by_level(runs: Vec<(usize, usize, u64)>) -> BTreeMap<usize, u64> {
+        let mut groups: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        for (level, format, entries) in runs {
+            *groups.entry((level, format)).or_default() += entries;
+        }
+        let mut levels: BTreeMap<usize, u64> = BTreeMap::new();
+        for ((level, _), entries) in groups {
+            let most = levels.entry(level).or_default();
+            *most = entries.max(*most);
+        }
+        levels
+    }
+}
+
+impl Drop for ScanTally {
+    fn drop(&mut self) {
+        let Ok(projection) = self.traces.recorder.projection(&self.columns) else { return };
+        for (level, entries) in Self::by_level(std::mem::take(&mut *self.runs.lock())) {
+            if entries > 0 {
+                projection.add_scans(level.min(self.traces.levels - 1), 1, entries);
+            }
+        }
+    }
+}
+
+/// A run of a scan that is tallied.
+pub(crate) struct TracedRun {
+    cursor: LevelCursor,
+    /// Entries it has stood on.
+    entries: u64,
+    level: usize,
+    format: usize,
+    tally: Arc<ScanTally>,
+}
+
+impl TracedRun {
+    /// `format` is that of the run in its tree.
+    pub(crate) fn new(cursor: LevelCursor, level: usize, format: usize, tally: Arc<ScanTally>) -> Self {
+        Self { cursor, entries: 0, level, format, tally }
+    }
+
+    #[inline]
+    fn note(&mut self) {
+        self.entries += u64::from(self.cursor.valid());
+    }
+}
+
+impl Drop for TracedRun {
+    fn drop(&mut self) {
+        self.tally.runs.lock().push((self.level, self.format, self.entries));
+    }
+}
+
+impl Cursor for TracedRun {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.cursor.valid()
+    }
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.key()
+    }
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.cursor.trailer()
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.cursor.value()
+    }
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.cursor.seek_to_first()?;
+        self.note();
+        Ok(())
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.cursor.seek_to_last()?;
+        self.note();
+        Ok(())
+    }
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.cursor.seek(key, trailer)?;
+        self.note();
+        Ok(())
+    }
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.cursor.seek_before(key, trailer)?;
+        self.note();
+        Ok(())
+    }
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        self.cursor.next()?;
+        self.note();
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<()> {
+        self.cursor.prev()?;
+        self.note();
+        Ok(())
+    }
+    #[inline]
+    fn same_key_as_previous(&self) -> bool {
+        self.cursor.same_key_as_previous()
+    }
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        self.cursor.add_counters(counters);
+    }
+}
+
+impl TableShared {
+    /// The counters; an error for a table that has none.
+    pub(crate) fn traces(&self) -> Result<&Arc<TableTraces>> {
+        self.typed_formats()?;
+        let none = || Error::invalid(format!("table {} has no columns outside its key to be traced", self.name));
+        self.traces.as_ref().ok_or_else(none)
+    }
+
+    /// Goes on from the trace that lies beside the database, if there is one that can be used.
+    pub(crate) fn restore_trace(&self, disk: &dyn Disk, directory: &Path) {
+        let Some(traces) = &self.traces else { return };
+        let path = directory.join(trace_name(self.id));
+        if !disk.exists(&path).unwrap_or(false) {
+            return;
+        }
+        if let Err(error) = read_trace(disk, &path).and_then(|trace| traces.restore(trace)) {
+            tracing::warn!(%error, path = %path.display(), "a trace is ignored");
+        }
+    }
+}
+
+/// The name of the file of a table's trace.
+fn trace_name(table: TableId) -> String {
+    FileKind::Trace.name(table.0.into())
+}
+
+fn read_trace(disk: &dyn Disk, path: &Path) -> Result<Trace> {
+    let file = disk.open(path, AccessPattern::Sequential)?;
+    if file.len() > MAX_TEXT_BYTES {
+        return Err(Error::invalid(format!("a trace of {} bytes", file.len())));
+    }
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(0, &mut bytes)?;
+    Trace::read_from(&bytes[..])
+}
+
+impl Inner {
+    /// Counts a point read of `columns`, all if `None`.
+    #[inline]
+    pub(crate) fn trace_point(&self, read: &PointRead<'_>, columns: Option<&ColumnSet>) {
+        let Some(traces) = &read.table.traces else { return };
+        if traces.add_point(columns, read.take_served()) && read.table.definition.options.layout_auto {
+            self.wake_background();
+        }
+    }
+
+    /// Asks the background to decide on a redesign, if what was counted so far calls for it: scans are few, and each may
+    /// read much.
+    #[inline]
+    pub(crate) fn look_before_scan(&self, table: &TableShared) {
+        if table.definition.options.layout_auto && table.is_redesign_due() {
+            self.wake_background();
+        }
+    }
+
+    /// Writes the traces of all tables that were asked for anything. A failure is told and changes nothing else.
+    pub(crate) fn save_traces(&self) {
+        let tables: Vec<Arc<TableShared>> = self.core.lock().tables.values().cloned().collect();
+        for table in tables {
+            if let Some(traces) = &table.traces {
+                self.save_trace(table.id, &traces.trace());
+            }
+        }
+    }
+
+    /// Writes one table's trace, if there is anything in it.
+    pub(crate) fn save_trace(&self, table: TableId, trace: &Trace) {
+        if trace.operations() == 0 {
+            return;
+        }
+        let path = self.directory.join(trace_name(table));
+        let number = self.core.lock().numbers.allocate();
+        let temporary = self.directory.join(FileKind::Temporary.name(number));
+        let write = || {
+            self.disk.create(&temporary)?.append(trace.to_string().as_bytes())?;
+            self.disk.rename(&temporary, &path)
+        };
+        if let Err(error) = write() {
+            drop(self.disk.remove(&temporary));
+            tracing::warn!(%error, path = %path.display(), "a trace could not be written");
+        }
+    }
+}
+
+impl Table {
+    /// What the table was asked for, by level and projection, since it was created; in a table of
+    /// [`crate::TableOptions::layout_auto`] what is older weighs less. Writes are counted when they are flushed. Columns are
+    /// numbered from 0 without those of the key.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
+    /// use mycelium_encoding::{DatumRef, Schema};
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let schema = Schema::parse("id int64 not null, name utf8, age int32, primary key (id)")?;
+    /// let table = database.create_typed_table("people", schema, TableOptions::default())?;
+    /// table.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("Ada"), DatumRef::Int32(36)], Durability::Os)?;
+    /// database.flush()?;
+    /// table.get_row(&[DatumRef::Int64(1)], Some(&[2]), &ReadOptions::default())?;
+    /// let trace = table.trace()?;
+    /// assert_eq!((trace.inserts(), trace.operations()), (1, 2));
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    pub fn trace(&self) -> Result<Trace> {
+        Ok(self.shared.traces()?.trace())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_a_level_hold_the_same_keys() {
+        let runs = vec![(0, 0, 5), (0, 0, 7), (2, 1, 90), (2, 2, 100), (2, 1, 20), (3, 0, 0)];
+        assert_eq!(ScanTally::by_level(runs), BTreeMap::from([(0, 12), (2, 110), (3, 0)]));
+    }
+}

@@ -128,7 +128,7 @@ impl ShapedPolicy {
         sort_candidates(&mut candidates, self.options.priority, version, level);
         candidates.into_iter().find_map(|file| {
             let inputs = vec![PlanInput { level, run, files: vec![file.clone()] }];
-            self.into_level(table, version, busy, inputs, level + 1, (Reason::LevelSize, score))
+            self.merged_down(table, version, busy, inputs, level + 1, (Reason::LevelSize, score))
         })
     }
 
@@ -153,14 +153,14 @@ impl ShapedPolicy {
             return None;
         }
         if level < last {
-            return self.into_level(table, version, busy, inputs, level + 1, (reason, score));
+            return self.merged_down(table, version, busy, inputs, level + 1, (reason, score));
         }
         let oldest = inputs.last()?.files.first()?.number;
         self.finish(table, version, busy, inputs, (level, RunPlace::InPlaceOf(oldest)), (reason, score))
     }
 
     /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
-    fn into_level(
+    fn merged_down(
         &self,
         table: TableId,
         version: &Version,
@@ -307,7 +307,7 @@ impl CompactionPolicy for ShapedPolicy {
             return None;
         }
         let inputs = crate::leveled::connected(version, level..=level, range);
-        self.into_level(table, version, busy, inputs, level + 1, (Reason::Manual, 0.0))
+        self.merged_down(table, version, busy, inputs, level + 1, (Reason::Manual, 0.0))
     }
 }
 

@@ -172,6 +172,7 @@ struct Sibling<'c> {
 
 type IsBase<'c> = Box<dyn FnMut(&[u8]) -> bool + 'c>;
 
+#[expect(clippy::large_enum_variant, reason = "one per output group")]
 enum Deciding<'c> {
     Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<KeyHistory, IsBase<'c>> },
     Join(Box<Joiner>),
@@ -347,8 +348,9 @@ impl Joiner {
             }
         }
         for ((trailer, value), &kind) in self.history.entries().zip(&self.entry_kinds) {
-            if trailer.sequence() <= end {
-                let _ = self.merge.visit(kind, trailer, value)?;
+            let is_seen = trailer.sequence() <= end;
+            if is_seen && self.merge.visit(kind, trailer, value)?.is_break() && self.merge.is_settled() {
+                break;
             }
         }
         self.merge.finish(&mut self.packed)

@@ -115,7 +115,6 @@ pub struct TableIterator {
 }
 
 /// Where rows come from.
-#[expect(clippy::large_enum_variant, reason = "one per iterator")]
 enum Rows {
     /// All sources hold whole rows.
     Whole(VisibleCursor<MergingCursor<Source>>),

@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_row_that_lacks_a_column_everywhere_is_damage() {
         let (mut merge, formats) = merge();
-        let _ = merge.visit(1, put(60), &fragment(&formats[1], 7, 0)).unwrap();
+        assert!(merge.visit(1, put(60), &fragment(&formats[1], 7, 0)).unwrap().is_break());
         assert!(merge.finish(&mut Vec::new()).unwrap_err().is_corruption());
     }
 }

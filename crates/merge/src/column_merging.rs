@@ -257,9 +257,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
             let trailer = self.input.trailer();
             if trailer.sequence() <= self.snapshot {
                 let kind = self.kinds[self.input.source()];
-                // Sources break one by one; the merge passes over what it does not need.
-                let _ = self.merge.visit(kind, trailer, self.input.value())?;
-                if self.merge.is_settled() {
+                // Sources break one by one: the row is settled when nothing is missing any more.
+                if self.merge.visit(kind, trailer, self.input.value())?.is_break() && self.merge.is_settled() {
                     self.pass_key()?;
                     break;
                 }

@@ -27,7 +27,6 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::options::{Background, TableOptions, for_level};
-use crate::patience::can_wait;
 use crate::rate_limit::WritePriority;
 use crate::stall::Load;
 use crate::sync::Mutex;
@@ -92,7 +91,7 @@ impl Inner {
                 .tables
                 .values()
                 .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
-                .filter(|(plan, _)| !(is_patient && can_wait(plan)))
+                .filter(|(plan, table)| !(is_patient && self.can_wait(plan, table)))
                 .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score));
             let Some((plan, table)) = best else { return Ok(false) };
             take(&mut core, plan, table)

@@ -5,7 +5,8 @@
 //!
 //! 1. Writers are *busy* while the next generation of memtables may be expected soon: until twice the time between the last
 //!    two seals has passed since the last one. A database whose generations take longer than [`SOON`] is never busy.
-//! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]).
+//! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is being
+//!    written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are slowed.
 //! 3. When they pause, or somebody waits for the background to come to rest, it is done at once.
 //!
 //! In manual mode, which knows no time, nothing waits.
@@ -17,6 +18,7 @@ use mycelium_compaction::{CompactionPlan, Reason};
 use crate::database::Inner;
 use crate::options::Background;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::table::TableShared;
 
 /// The score from which level 0 is merged however busy writers are: twice its trigger.
 const SCORE: f64 = 2.0;
@@ -44,11 +46,6 @@ impl Pace {
     }
 }
 
-/// Whether a plan can wait while writers are busy.
-pub(crate) fn can_wait(plan: &CompactionPlan) -> bool {
-    plan.reason == Reason::Level0Files && plan.score < SCORE
-}
-
 /// While one of these lives nothing waits.
 pub(crate) struct Impatience<'a>(&'a AtomicUsize);
 
@@ -66,6 +63,15 @@ impl Inner {
         Impatience(&self.impatient)
     }
 
+    /// Whether a plan can wait while writers are busy.
+    pub(crate) fn can_wait(&self, plan: &CompactionPlan, table: &TableShared) -> bool {
+        let state = table.state.load();
+        plan.reason == Reason::Level0Files
+            && plan.score < SCORE
+            && state.tree.version.level(0).runs.len() < self.options.slowdown_level0_runs / 2
+            && state.memtables().any(|memtable| !memtable.is_empty())
+    }
+
     /// Until when compactions that can wait do so.
     pub(crate) fn patient_until(&self, pace: Pace) -> Option<Instant> {
         if self.options.background == Background::Manual || self.impatient.load(Ordering::Acquire) > 0 {
@@ -78,6 +84,9 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
+    use crate::{Database, Durability, Options, Table, TableOptions};
 
     #[test]
     fn writers_are_busy_until_twice_the_last_interval_has_passed() {
@@ -91,5 +100,58 @@ mod tests {
         assert_eq!(pace.busy_until(), Some(second + Duration::from_secs(6)));
         pace.note_seal(second + Duration::from_secs(11));
         assert_eq!(pace.busy_until(), None, "a generation in eleven seconds is not busy");
+    }
+
+    /// A database whose background never runs by itself, with that many files in level 0 of each of two tables.
+    fn level0(slowdown_level0_runs: usize, files: usize) -> (Database, [Table; 2]) {
+        let options = Options {
+            disk: Arc::new(mycelium_vfs::MemoryDisk::new()),
+            background: Background::Manual,
+            slowdown_level0_runs,
+            ..Options::default()
+        };
+        let database = Database::open("db", options).unwrap();
+        let tables = ["a", "b"].map(|name| database.create_table(name, TableOptions::default()).unwrap());
+        for n in 0..files {
+            for table in &tables {
+                table.put(&n.to_be_bytes(), b"value", Durability::Os).unwrap();
+            }
+            // By hand: a flush that is asked for would compact, too.
+            let mut writer = database.inner.commits.writer.lock();
+            database.inner.seal_generation(&mut writer).unwrap();
+            drop(writer);
+            assert!(database.inner.flush_oldest().unwrap());
+        }
+        (database, tables)
+    }
+
+    fn waits(database: &Database, table: &Table) -> bool {
+        let state = table.shared.state.load();
+        let shape = table.shared.shape.load();
+        let version = &state.tree.version;
+        let plan = shape.policy(version).pick(table.id(), version, &mycelium_compaction::BusyFiles::new()).unwrap();
+        database.inner.can_wait(&plan, &table.shared)
+    }
+
+    #[test]
+    fn level_0_waits_only_in_a_table_that_is_written_to() {
+        let (database, [written, idle]) = level0(20, 5);
+        written.put(b"more", b"value", Durability::Os).unwrap();
+        assert!(waits(&database, &written));
+        assert!(!waits(&database, &idle), "nothing would come that it could wait for");
+    }
+
+    #[test]
+    fn level_0_did_not_wait_until_writers_were_stopped() {
+        let (database, [table, _]) = level0(8, 5);
+        table.put(b"more", b"value", Durability::Os).unwrap();
+        assert!(!waits(&database, &table), "writers are slowed at eight files");
+    }
+
+    #[test]
+    fn twice_the_trigger_is_enough() {
+        let (database, [table, _]) = level0(20, 8);
+        table.put(b"more", b"value", Durability::Os).unwrap();
+        assert!(!waits(&database, &table));
     }
 }

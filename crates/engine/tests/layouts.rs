@@ -1,0 +1,84 @@
+//! Tables with row formats and layouts: what must not get in, and that layouts change nothing but files.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use mycelium_base::{ColumnSet, RowFormatKind};
+use mycelium_encoding::row_format::{Covers, RowFormat, RowScratch};
+use mycelium_encoding::{DatumRef, Schema};
+use mycelium_engine::{
+    Background, Database, Durability, ErrorKind, Layout, Options, ReadOptions, RowFormatDefinition, Table, TableOptions,
+};
+use mycelium_vfs::MemoryDisk;
+
+fn schema() -> Schema {
+    Schema::parse("id int64 not null, name utf8, score float64, primary key (id)").unwrap()
+}
+
+fn table(kind: RowFormatKind, layout: &str) -> (Database, Table) {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let options = TableOptions {
+        row_format: RowFormatDefinition { kind, ..RowFormatDefinition::default() },
+        layout: Some(Layout::parse(layout, &ColumnSet::from_iter([1, 2])).unwrap()),
+        ..TableOptions::default()
+    };
+    let table = database.create_typed_table("t", schema(), options).unwrap();
+    (database, table)
+}
+
+/// A stored value that has only one of the columns, put as if it were a whole row.
+#[test]
+fn a_json_row_without_all_columns_was_taken_for_a_whole_one() {
+    let (database, table) = table(RowFormatKind::Json, "L0 tiered: * json\nL1 leveled: 1 packed | 2 packed");
+    let json = RowFormat::json(Arc::new(schema()));
+    let mut patch = Vec::new();
+    let nulls = ColumnSet::new();
+    json.store(br#"{"name": "Ada"}"#, Covers::Said, &nulls, &mut RowScratch::default(), &mut patch).unwrap();
+    let key = table.row_key(&[DatumRef::Int64(1)]).unwrap();
+    let refused = table.put(&key, &patch, Durability::Os).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(database.last_sequence(), 0, "nothing of it was written");
+    table.patch(&key, &patch, Durability::Os).unwrap();
+    assert_eq!(table.get(&key).unwrap(), None, "a patch makes no row");
+}
+
+#[test]
+fn malformed_values_do_not_reach_the_log() {
+    for (kind, layout) in [
+        (RowFormatKind::Json, "L0 tiered: * json\nL1 leveled: * json"),
+        (RowFormatKind::Packed, "L0 tiered: * packed\nL1 leveled: * packed"),
+    ] {
+        let (database, table) = table(kind, layout);
+        let key = table.row_key(&[DatumRef::Int64(1)]).unwrap();
+        for value in [&b""[..], b"{}", b"\xff\xff\xff\xff", &[0; 40]] {
+            assert_eq!(table.put(&key, value, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+            assert_eq!(table.patch(&key, value, Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+        assert_eq!((database.last_sequence(), table.get(&key).unwrap()), (0, None));
+    }
+}
+
+#[test]
+fn rows_are_handed_out_in_any_format_wherever_they_lie() {
+    let (database, table) = table(RowFormatKind::Json, "L0 tiered: * json\nL1 leveled: 1 packed | 2 json");
+    let key = [DatumRef::Int64(7)];
+    table.put_payload(&key, br#"{ "score": 2.5, "name": null }"#, Durability::Os).unwrap();
+    for step in 0..3 {
+        let json = table.get_payload(&key, RowFormatKind::Json, &ReadOptions::default()).unwrap().unwrap();
+        // As it was written, until a compaction has taken it apart.
+        let expected =
+            if step < 2 { &br#"{ "score": 2.5, "name": null }"#[..] } else { br#"{"name":null,"score":2.5}"# };
+        assert_eq!(json, expected, "step {step}");
+        let packed = table.get_payload(&key, RowFormatKind::Packed, &ReadOptions::default()).unwrap().unwrap();
+        let row = table.packed_layout().unwrap().row(&packed).unwrap();
+        assert_eq!(
+            (row.datum(1).unwrap(), row.datum(2).unwrap()),
+            (Some(DatumRef::Null), Some(DatumRef::Float64(2.5)))
+        );
+        let unknown = table.get_payload(&key, RowFormatKind::Protobuf, &ReadOptions::default()).unwrap_err();
+        assert!(unknown.to_string().contains("protobuf"), "{unknown}");
+        if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
+    }
+}

@@ -140,13 +140,12 @@ fn layout_option(
 
 /// A layout given as text or as @FILE.
 pub(crate) fn layout(text: &str, schema: &Schema) -> Result<Layout, Failure> {
-    let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
     let text = match text.strip_prefix('@') {
         Some(file) => String::from_utf8(read_file(&file.into())?)
             .map_err(|_| Failure::usage(format!("{file} is not UTF-8 text")))?,
         None => text.to_owned(),
     };
-    Ok(Layout::parse(&text, &columns)?)
+    Ok(Layout::parse(&text, &schema.value_columns())?)
 }
 
 fn read_file(path: &PathBuf) -> Result<Vec<u8>, Failure> {

@@ -17,9 +17,8 @@
 use mycelium_base::{ColumnSet, Error, Group, GroupFormat, Operation, Result};
 use mycelium_encoding::key::{self, KeyReader};
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, RowFormatKind, Schema};
+use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, Reshape, RowFormatKind, Schema};
 
-use crate::group_values::Reshape;
 use crate::outputs::clear_for_reuse;
 use crate::{GroupValues, InputEntry, JobContext, Outputs, Place, TransformState, Transformer};
 
@@ -169,7 +168,7 @@ impl Transformer for Augment {
         let source = job.formats.values(job.source)?;
         let covered = match self.cover.is_empty() {
             true => None,
-            false => Some(Reshape::new(source.clone(), job.formats.values(&self.covered_group())?)?),
+            false => Some(source.fragment().reshape(job.formats.values(&self.covered_group())?.fragment())?),
         };
         let schema = job.formats.schema();
         let value_order: Vec<usize> =
@@ -262,8 +261,10 @@ impl TransformState for Indexing {
         self.encode_value_columns(entry.value)?;
         self.encode_key(entry.key)?;
         clear_for_reuse(&mut self.value);
-        if let Some(covered) = &mut self.covered {
-            covered.apply(entry.value, &mut self.scratch, &mut self.value)?;
+        if let Some(covered) = &self.covered
+            && !covered.apply(entry.value, &mut self.scratch, &mut self.value)?
+        {
+            return Err(Error::corruption("a row has none of the columns that its index covers"));
         }
         outputs.derive(0, &self.key, Operation::Put, &self.value).map(drop)
     }

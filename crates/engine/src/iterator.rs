@@ -140,13 +140,29 @@ impl Rows {
         each_rows!(self, rows => rows.valid())
     }
 
-    #[inline]
+    #[inline(always)]
     fn key(&self) -> &[u8] {
+        match self {
+            Self::Whole(rows) => rows.key(),
+            _ => self.joined_key(),
+        }
+    }
+
+    #[inline(always)]
+    fn value(&self) -> &[u8] {
+        match self {
+            Self::Whole(rows) => rows.value(),
+            _ => self.joined_value(),
+        }
+    }
+
+    #[inline(never)]
+    fn joined_key(&self) -> &[u8] {
         each_rows!(self, rows => rows.key())
     }
 
-    #[inline]
-    fn value(&self) -> &[u8] {
+    #[inline(never)]
+    fn joined_value(&self) -> &[u8] {
         match self {
             Self::Whole(rows) => rows.value(),
             Self::Columns(rows) => rows.value(),

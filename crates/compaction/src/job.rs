@@ -57,8 +57,8 @@ pub trait JobContext {
     fn wrote(&mut self, bytes: u64) -> Result<()>;
 }
 
-/// Nanoseconds by stage. Encoding is estimated from every 64th entry, decoding from every eighth block; what is done per block
-/// of an output, or more rarely, is measured; merging is what remains of the whole.
+/// Nanoseconds by stage. Retrieving and encoding are estimated from every 64th entry or key, decoding from every eighth
+/// block; what is done per block of an output, or more rarely, is measured; merging is what remains of the whole.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct StageTimes {
     /// Reading the inputs' blocks from the disk.
@@ -67,6 +67,9 @@ pub struct StageTimes {
     pub decode: u64,
     /// Decoding entries, merging them, and deciding and folding what survives.
     pub merge: u64,
+    /// Making the values of column groups out of the inputs' (Mycelium §4.2.1, Retrieve); nothing where groups and formats
+    /// stay what they are.
+    pub retrieve: u64,
     /// Laying entries out in blocks and checksumming these.
     pub encode: u64,
     /// Compressing blocks.
@@ -84,11 +87,25 @@ impl std::ops::AddAssign for StageTimes {
         self.read += other.read;
         self.decode += other.decode;
         self.merge += other.merge;
+        self.retrieve += other.retrieve;
         self.encode += other.encode;
         self.compress += other.compress;
         self.filter += other.filter;
         self.write += other.write;
         self.total += other.total;
+    }
+}
+
+impl StageTimes {
+    /// Those of a job that took `total`, of which it was `waiting` for the rate limit. Estimates share at most what the
+    /// measured stages leave: a sample that another process interrupted counts many times over.
+    pub(crate) fn of_whole(self, total: u64, waiting: u64) -> Self {
+        let left = total.saturating_sub(self.read + self.compress + self.filter + self.write + waiting);
+        let estimates = [self.retrieve, self.decode, self.encode];
+        let shrink = (left as f64 / estimates.iter().sum::<u64>().max(1) as f64).min(1.0);
+        let [retrieve, decode, encode] = estimates.map(|estimate| (estimate as f64 * shrink) as u64);
+        let merge = left.saturating_sub(retrieve + decode + encode);
+        Self { retrieve, decode, merge, encode, total, ..self }
     }
 }
 
@@ -103,7 +120,8 @@ pub struct JobOutput {
     pub stages: StageTimes,
 }
 
-const SAMPLE: u32 = 64;
+/// Of so many entries one is timed.
+pub(crate) const SAMPLE: u32 = 64;
 
 /// Runs a job to its end. On an error the outputs made so far are the caller's to remove.
 pub fn run<C: Cursor>(
@@ -124,7 +142,7 @@ pub fn run<C: Cursor>(
         |start, end| context.is_base_range(0, start, end),
     );
     let mut outputs = Outputs::new(input.writer, input.group, range_deletes, input.lower);
-    let entries = {
+    let (entries, reads) = {
         // The stream asks about keys while the context also creates files: split by a cell, in one thread.
         let context = std::cell::RefCell::new(context);
         let is_base = |key: &[u8]| context.borrow_mut().is_base(0, key);
@@ -134,12 +152,13 @@ pub fn run<C: Cursor>(
         let counters = stream.counters();
         let mut reads = ReadCounters::default();
         stream.input().add_counters(&mut reads);
-        outputs.stages.read = reads.read_nanoseconds;
-        outputs.stages.decode = reads.decode_nanoseconds;
         outputs.finish_last(input.upper, *context.borrow_mut())?;
-        counters
+        (counters, reads)
     };
-    Ok(JobOutput { entries, stages: outputs.stages_of(nanoseconds_since(started)), files: outputs.files })
+    let (read, decode) = (reads.read_nanoseconds, reads.decode_nanoseconds);
+    let stages = StageTimes { read, decode, ..outputs.stages() };
+    let stages = stages.of_whole(nanoseconds_since(started), outputs.waiting());
+    Ok(JobOutput { entries, stages, files: outputs.files })
 }
 
 /// Moves the stream's entries into the outputs.
@@ -150,24 +169,15 @@ fn copy<C: Cursor, B: FnMut(&[u8]) -> bool>(
     outputs: &mut Outputs,
     context: &std::cell::RefCell<&mut dyn JobContext>,
 ) -> Result<()> {
-    let mut until_sample = SAMPLE;
     loop {
-        until_sample -= 1;
-        let sampled = until_sample == 0;
         if !stream.advance()? || upper.is_some_and(|upper| stream.key() >= upper) {
             return Ok(());
         }
-        let before = sampled.then(|| (Instant::now(), outputs.measured()));
         if let Some(size) = outputs.size_before(stream.key())
             && partitioner.should_cut(stream.key(), size)
         {
             outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
         }
         outputs.add(stream.key(), stream.trailer(), stream.value(), context)?;
-        if let Some((before, measured)) = before {
-            let entry = nanoseconds_since(before).saturating_sub(outputs.measured() - measured);
-            outputs.stages.encode += entry * u64::from(SAMPLE);
-            until_sample = SAMPLE;
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use mycelium_base::{FileNumber, Group, RangeDelete, Result, Trailer};
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 
-use crate::job::{JobContext, StageTimes};
+use crate::job::{JobContext, SAMPLE, StageTimes};
 
 /// Bytes written between two reports.
 const REPORT_BYTES: u64 = 256 << 10;
@@ -28,7 +28,9 @@ pub(crate) struct Outputs {
     elapsed: u64,
     /// Nanoseconds spent in the context: creating files, waiting for the rate limit.
     waiting: u64,
-    pub(crate) stages: StageTimes,
+    /// Entries until the next one whose encoding is timed.
+    until_sample: u32,
+    stages: StageTimes,
 }
 
 pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
@@ -53,23 +55,24 @@ impl Outputs {
             files: Vec::new(),
             elapsed: 0,
             waiting: 0,
+            until_sample: SAMPLE,
             stages: StageTimes::default(),
         }
     }
 
     /// Nanoseconds measured so far of what is not done entry by entry. Never decreases.
-    pub(crate) fn measured(&self) -> u64 {
+    fn measured(&self) -> u64 {
         self.elapsed + self.writer.as_ref().map_or(0, |(_, writer)| writer.timings().total())
     }
 
-    /// The stages of a job that took `total`. Estimates share at most what the measured stages leave of it: a sample that
-    /// another process interrupted counts many times over.
-    pub(crate) fn stages_of(&self, total: u64) -> StageTimes {
-        let s = self.stages;
-        let left = total.saturating_sub(s.read + s.compress + s.filter + s.write + self.waiting);
-        let shrink = (left as f64 / (s.decode + s.encode).max(1) as f64).min(1.0);
-        let [decode, encode] = [s.decode, s.encode].map(|estimate| (estimate as f64 * shrink) as u64);
-        StageTimes { decode, encode, merge: left.saturating_sub(decode + encode), total, ..s }
+    /// What was spent on encoding, compressing, filters and writing so far.
+    pub(crate) fn stages(&self) -> StageTimes {
+        self.stages
+    }
+
+    /// Nanoseconds spent waiting for the rate limit.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
     }
 
     /// Tells the context of bytes written.
@@ -95,8 +98,29 @@ impl Outputs {
             .map(|(_, writer)| writer.estimated_size())
     }
 
+    /// Writes the next entry. Its time is measured of every 64th.
     #[inline]
     pub(crate) fn add(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+        context: &RefCell<&mut dyn JobContext>,
+    ) -> Result<()> {
+        self.until_sample -= 1;
+        if self.until_sample > 0 {
+            return self.append(key, trailer, value, context);
+        }
+        self.until_sample = SAMPLE;
+        let (started, measured) = (Instant::now(), self.measured());
+        self.append(key, trailer, value, context)?;
+        let entry = nanoseconds_since(started).saturating_sub(self.measured() - measured);
+        self.stages.encode += entry * u64::from(SAMPLE);
+        Ok(())
+    }
+
+    #[inline]
+    fn append(
         &mut self,
         key: &[u8],
         trailer: Trailer,

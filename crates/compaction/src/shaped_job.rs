@@ -25,7 +25,7 @@ use mycelium_encoding::row_format::RowScratch;
 use mycelium_merge::{ColumnMerge, CompactionStream, KeyHistory, MergingCursor, StreamCounters, retain_range_deletes};
 use mycelium_sst::SstWriterOptions;
 
-use crate::job::{JobContext, JobOutput, StageTimes};
+use crate::job::{JobContext, JobOutput, SAMPLE, StageTimes};
 use crate::outputs::{Outputs, nanoseconds_since};
 use crate::partitioner::Partitioner;
 
@@ -99,15 +99,19 @@ pub fn run<C: Cursor>(
         None => entries.seek_to_first()?,
     }
     let mut scratch = RowScratch::default();
+    let (mut retrieve, mut until_sample) = (0, SAMPLE);
     while entries.valid() && upper.as_deref().is_none_or(|upper| entries.key() < upper) {
         cut(&mut siblings, entries.key(), partitioner, &context)?;
         for sibling in &mut siblings {
             sibling.begin(entries.key());
         }
+        until_sample = if until_sample == 0 { SAMPLE } else { until_sample - 1 };
         loop {
+            let sampled = (until_sample == 0).then(Instant::now);
             for sibling in &mut siblings {
                 sibling.take(entries.source(), entries.trailer(), entries.value(), &mut scratch)?;
             }
+            retrieve += sampled.map_or(0, nanoseconds_since) * u64::from(SAMPLE);
             entries.next()?;
             if !entries.valid() || !entries.same_key_as_previous() {
                 break;
@@ -119,7 +123,13 @@ pub fn run<C: Cursor>(
     }
     let mut reads = ReadCounters::default();
     entries.add_counters(&mut reads);
-    finish(siblings, upper, started, reads, &context)
+    let stages = StageTimes {
+        retrieve,
+        read: reads.read_nanoseconds,
+        decode: reads.decode_nanoseconds,
+        ..StageTimes::default()
+    };
+    finish(siblings, upper, started, stages, &context)
 }
 
 /// Ends all siblings' files before `key` if the largest is to end there.
@@ -144,23 +154,19 @@ fn finish(
     siblings: Vec<Sibling<'_>>,
     upper: Option<Vec<u8>>,
     started: Instant,
-    reads: ReadCounters,
+    stages: StageTimes,
     context: &RefCell<&mut dyn JobContext>,
 ) -> Result<JobOutput> {
-    let mut result = JobOutput::default();
+    let mut result = JobOutput { stages, ..JobOutput::default() };
+    let mut waiting = 0;
     for mut sibling in siblings {
         result.entries += sibling.counters();
         sibling.outputs.finish_last(upper.clone(), *context.borrow_mut())?;
-        result.stages += sibling.outputs.stages;
+        result.stages += sibling.outputs.stages();
+        waiting += sibling.outputs.waiting();
         result.files.append(&mut sibling.outputs.files);
     }
-    let total = nanoseconds_since(started);
-    let (read, decode) = (reads.read_nanoseconds, reads.decode_nanoseconds);
-    let measured: u64 = [result.stages.compress, result.stages.filter, result.stages.write, result.stages.encode]
-        .into_iter()
-        .sum::<u64>();
-    let merge = total.saturating_sub(measured + read + decode);
-    result.stages = StageTimes { read, decode, merge, total, ..result.stages };
+    result.stages = result.stages.of_whole(nanoseconds_since(started), waiting);
     Ok(result)
 }
 

@@ -8,7 +8,7 @@
 //! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are the
 //!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
 //! 3. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
-//!    file) off the same budget, for as long as the [`Reservation`] lives, up to half of it.
+//!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it.
 //!
 //! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping and blocks
 //! that readers still hold after their eviction.
@@ -88,7 +88,7 @@ struct CachedBlock {
 /// cache.insert(key, vec![1, 2, 3].into(), BlockKind::Data);
 /// assert_eq!(cache.get(key).as_deref(), Some(&[1, 2, 3][..]));
 ///
-/// let index_memory = cache.reserve(100_000).expect("less than half of the capacity");
+/// let index_memory = cache.reserve(100_000).expect("less than seven eighths of the capacity");
 /// assert_eq!(cache.stats().reserved, 100_000);
 /// drop(index_memory);
 /// assert_eq!(cache.stats().reserved, 0);
@@ -164,7 +164,7 @@ impl BlockCache {
     }
 
     /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would
-    /// exceed half of the capacity.
+    /// exceed seven eighths of the capacity.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         Reservation::new(self, bytes)
     }

@@ -48,9 +48,13 @@ pub struct Reservation {
     bytes: u64,
 }
 
+/// The share of the capacity that reservations leave to blocks: an eighth. A file whose index and filter are not resident
+/// costs a read of all of them where they do not stay in the cache either, and a data block after that.
+const LEFT_TO_BLOCKS: u64 = 8;
+
 impl Reservation {
     pub(crate) fn new(cache: &Arc<BlockCache>, bytes: u64) -> Option<Self> {
-        let most = cache.budget.capacity() / 2;
+        let most = cache.budget.capacity() - cache.budget.capacity() / LEFT_TO_BLOCKS;
         let granted = cache.set_reserved(|reserved| reserved.checked_add(bytes).filter(|&sum| sum <= most));
         granted.then(|| Self { cache: Arc::clone(cache), bytes })
     }

@@ -257,12 +257,29 @@ impl Sources {
         Rows::Whole(VisibleCursor::new(merged, snapshot, range_deletes, combiner, lower, upper))
     }
 
+    /// All entries of a derived table, as they are.
+    fn entries(self) -> MergingCursor<Source> {
+        MergingCursor::new(self.cursors.into_iter().map(|(cursor, _)| cursor).collect())
+    }
+
     /// The rows put together.
     fn columns(self, plan: Arc<MergePlan>, snapshot: SequenceNumber) -> ColumnMergingCursor<Source> {
         let (lower, upper) = self.bounds;
         let merge = ColumnMerge::new(plan);
         ColumnMergingCursor::new(self.cursors, merge, snapshot, self.range_deletes, lower, upper)
     }
+}
+
+/// All entries of a derived table within the options' bounds, but those of places that hold nothing the snapshot sees.
+pub(crate) fn derived_entries(
+    table: &TableShared,
+    state: &TableState,
+    snapshot: SequenceNumber,
+    options: &ReadOptions,
+) -> (MergingCursor<Source>, ReadCounters) {
+    let sources = Sources::new(table, state, snapshot, options, (None, None));
+    let counters = sources.counters;
+    (sources.entries(), counters)
 }
 
 impl TableIterator {

@@ -10,6 +10,7 @@ use mycelium_compaction::{CompactionPolicy, LeveledOptions, LeveledPolicy, Shape
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema};
 use mycelium_manifest::{Layout, Merge, Version};
+use mycelium_transform::Formats;
 
 use crate::options::{Policy, RowFormatDefinition, TableOptions};
 use crate::sync::Mutex;
@@ -117,6 +118,16 @@ impl TableFormats {
 
     pub(crate) fn schema(&self) -> &Arc<Schema> {
         self.own.schema()
+    }
+
+    /// The formats as transformers take them.
+    pub(crate) fn for_transformers(&self) -> Result<Formats> {
+        Formats::new(self.schema().clone()).with(self.own.clone())
+    }
+
+    /// The group of whole rows as they come.
+    pub(crate) fn whole_group(&self) -> Group {
+        Group { columns: self.whole.columns().clone(), format: GroupFormat::Row(self.own.kind()) }
     }
 
     /// Positions of columns in packed whole rows.

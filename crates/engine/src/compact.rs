@@ -249,11 +249,7 @@ impl Inner {
         Ok(made)
     }
 
-    fn run_parts(
-        &self,
-        taken: &Taken,
-        files: &Mutex<OutputFiles<'_>>,
-    ) -> Result<Vec<(JobOutput, Vec<DerivedFile>)>> {
+    fn run_parts(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<(JobOutput, Vec<DerivedFile>)>> {
         let snapshots = self.snapshots.live();
         let cuts = self.subcompaction_cuts(taken)?;
         if cuts.is_empty() {

@@ -27,8 +27,8 @@ use crate::events::Event;
 use crate::index::{DerivedFile, DerivedSource, IndexWatch, StagedCursor, write_derived};
 use crate::options::{TableOptions, for_level};
 use crate::rate_limit::WritePriority;
-use crate::sync::{Mutex, MutexGuard};
 use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::TableShared;
 use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;
@@ -329,12 +329,7 @@ impl Inner {
         }
     }
 
-    fn install_flush(
-        &self,
-        generation: &Generation,
-        flushed: &[Flushed],
-        outputs: &mut OutputFiles<'_>,
-    ) -> Result<()> {
+    fn install_flush(&self, generation: &Generation, flushed: &[Flushed], outputs: &mut OutputFiles<'_>) -> Result<()> {
         let mut manifest = self.manifest()?;
         let mut edit = VersionEdit { oldest_wal: Some(generation.next_log), ..VersionEdit::default() };
         for Flushed { table, output, .. } in flushed {

@@ -257,7 +257,11 @@ impl Inner {
 
     #[inline]
     fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        if self.has_indexes() { self.commit_prepared(body, count, durability) } else { self.commit(body, count, durability) }
+        if self.has_indexes() {
+            self.commit_prepared(body, count, durability)
+        } else {
+            self.commit(body, count, durability)
+        }
     }
 
     pub(crate) fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {

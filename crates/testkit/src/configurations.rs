@@ -99,7 +99,8 @@ pub struct Configuration {
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key.
-const INDEXES: &[&str] = &["small on 2", "name on 5,1 cover 2", "count on 3 cover 1,4-6", "key on 0,2", "wide on 2,4,1"];
+const INDEXES: &[&str] =
+    &["small on 2", "name on 5,1 cover 2", "count on 3 cover 1,4-6", "key on 0,2", "wide on 2,4,1"];
 
 /// LASER's kind of layout: ever finer groups, all leveled.
 const FINER: &str =
@@ -255,7 +256,13 @@ pub fn configurations() -> Vec<Configuration> {
             snapshot_filter: false,
             ..BASE
         },
-        Configuration { name: "indexes-columns", indexes: INDEXES, layouts: &[COLUMNS], memtable_bytes: 2 << 10, ..BASE },
+        Configuration {
+            name: "indexes-columns",
+            indexes: INDEXES,
+            layouts: &[COLUMNS],
+            memtable_bytes: 2 << 10,
+            ..BASE
+        },
         Configuration {
             name: "indexes-changing-layouts",
             indexes: INDEXES,

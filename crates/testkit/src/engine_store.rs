@@ -12,15 +12,15 @@ use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
-    Background, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy, ReadOptions,
-    RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, Transaction,
-    WriteBatch, verify_directory,
+    Background, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy,
+    ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions,
+    Transaction, WriteBatch, verify_directory,
 };
 use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
 
-use crate::index_checks::check_indexes;
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
+use crate::index_checks::check_indexes;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;

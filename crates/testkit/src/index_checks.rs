@@ -15,9 +15,8 @@ type Expected = (Vec<u8>, Vec<Datum>);
 /// values, and some by a range; with all columns and with those that the index holds itself.
 pub(crate) fn check_indexes(table: &Table, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
     for index in table.indexes() {
-        check_index(table, &index, rows, snapshot).map_err(|what| {
-            Error::invalid(format!("index {} (built: {}): {what}", index.name(), index.is_built()))
-        })?;
+        check_index(table, &index, rows, snapshot)
+            .map_err(|what| Error::invalid(format!("index {} (built: {}): {what}", index.name(), index.is_built())))?;
     }
     Ok(())
 }
@@ -29,8 +28,9 @@ fn check_index(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Sna
     let all = (Bound::Unbounded, Bound::Unbounded);
     compare_rows("all rows", &expected, index.range(all, None, snapshot)?, None)?;
     let schema = table.schema().map(|schema| schema.columns().len()).unwrap_or_default();
-    let held: Vec<usize> =
-        (0..schema).filter(|column| *column == 0 || index.on().contains(column) || index.cover().contains(*column)).collect();
+    let held: Vec<usize> = (0..schema)
+        .filter(|column| *column == 0 || index.on().contains(column) || index.cover().contains(*column))
+        .collect();
     compare_rows("held columns", &expected, index.range(all, Some(&held), snapshot)?, Some(&held))?;
     // Some values by themselves, and the range between two of them.
     for at in (0..expected.len()).step_by(expected.len() / 3 + 1) {
@@ -38,7 +38,8 @@ fn check_index(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Sna
         let same: Vec<Expected> = expected.iter().filter(|row| values(row) == wanted).cloned().collect();
         let borrowed: Vec<DatumRef<'_>> = wanted.iter().map(Datum::borrowed).collect();
         compare_rows("a point", &same, index.get(&borrowed, Some(&held), snapshot)?, Some(&held))?;
-        let above: Vec<Expected> = expected.iter().filter(|row| compare(&values(row)[..1], &wanted[..1]).is_gt()).cloned().collect();
+        let above: Vec<Expected> =
+            expected.iter().filter(|row| compare(&values(row)[..1], &wanted[..1]).is_gt()).cloned().collect();
         let range = (Bound::Excluded(&borrowed[..1]), Bound::Unbounded);
         compare_rows("a range", &above, index.range(range, None, snapshot)?, None)?;
     }

@@ -156,8 +156,7 @@ impl Inner {
         derived.check_alive()?;
         let status = index.status();
         let trusted_from = if is_guessed { index.created_at + 1 } else { 0 };
-        let status =
-            IndexStatus { is_built: true, trusted_from: status.trusted_from.max(trusted_from), ..status };
+        let status = IndexStatus { is_built: true, trusted_from: status.trusted_from.max(trusted_from), ..status };
         let mut edit = VersionEdit::default();
         edit.changed_tables.extend(changed_index(&manifest, derived, status));
         let level = sizes(&derived.definition.options).level_count - 1;
@@ -242,7 +241,12 @@ struct Completing {
 }
 
 impl<'f, 'a> Gathering<'f, 'a> {
-    fn new(inner: &'f Inner, task: &'f Task, state: &'f TableState, chunks: &'f Mutex<OutputFiles<'a>>) -> Result<Self> {
+    fn new(
+        inner: &'f Inner,
+        task: &'f Task,
+        state: &'f TableState,
+        chunks: &'f Mutex<OutputFiles<'a>>,
+    ) -> Result<Self> {
         let formats = task.base.typed_formats()?;
         let for_transformers = formats.for_transformers()?;
         let augment = &task.index.augment;

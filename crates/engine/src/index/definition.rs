@@ -152,11 +152,7 @@ impl IndexShared {
     }
 
     /// Appends what the keys with these values in the first indexed columns start with.
-    pub(crate) fn encode_prefix(
-        &self,
-        values: &[mycelium_encoding::DatumRef<'_>],
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    pub(crate) fn encode_prefix(&self, values: &[mycelium_encoding::DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.augment.encode_prefix(&self.schema, values, out)?;
         if out.len() > MAX_KEY_LEN {
             return Err(Error::invalid("the values are longer than a key of the index can be"));

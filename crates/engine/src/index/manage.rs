@@ -39,7 +39,10 @@ const LONGEST_NAME: usize = 200;
 impl IndexOptions {
     fn augment(&self, schema: &Schema) -> Result<Augment> {
         let name = &self.name;
-        if name.is_empty() || name.len() > LONGEST_NAME || name.contains(|c: char| c.is_whitespace() || "/\0".contains(c)) {
+        if name.is_empty()
+            || name.len() > LONGEST_NAME
+            || name.contains(|c: char| c.is_whitespace() || "/\0".contains(c))
+        {
             return Err(Error::invalid(format!(
                 "an index's name has 1 to {LONGEST_NAME} bytes and no white space, slash or NUL"
             )));

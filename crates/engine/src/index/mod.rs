@@ -17,6 +17,7 @@
 //! | `manage` | created, dropped, listed |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
 //! | `derive` | at the moment of the write |
+//! | `load` | bulk loads |
 //! | `watch`, `staged` | what leaves a table leaves its indexes |
 //! | `build` | what was there before the index |
 //! | `read` | lookups |
@@ -25,6 +26,7 @@
 mod build;
 mod definition;
 mod derive;
+mod load;
 mod manage;
 mod prepare;
 mod read;
@@ -41,6 +43,7 @@ pub use read::{IndexRow, IndexRows};
 
 pub(crate) use definition::IndexShared;
 pub(crate) use derive::{DerivedBatch, WriteDerivers};
+pub(crate) use load::{Derivation, DerivedRows};
 pub(crate) use manage::changed_index;
 pub(crate) use prepare::Guard;
 pub(crate) use staged::StagedCursor;

@@ -88,7 +88,9 @@ impl Precondition for Guard {
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()> {
         if let Some((shared, keys)) = self.rows.get(&table) {
             let is_touched = match entry.trailer.operation() {
-                Operation::RangeDelete => keys.range(entry.key.to_vec()..).next().is_some_and(|k| k.as_slice() < entry.value),
+                Operation::RangeDelete => {
+                    keys.range(entry.key.to_vec()..).next().is_some_and(|k| k.as_slice() < entry.value)
+                }
                 _ => keys.contains(entry.key),
             };
             if is_touched {
@@ -140,7 +142,12 @@ impl Inner {
         if tables.values().all(Option::is_none) {
             return Ok(None);
         }
-        let mut work = Work { tables, snapshot: snapshot.sequence(), body: Vec::with_capacity(body.len()), scratch: RowScratch::default() };
+        let mut work = Work {
+            tables,
+            snapshot: snapshot.sequence(),
+            body: Vec::with_capacity(body.len()),
+            scratch: RowScratch::default(),
+        };
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, entry)) = operations.next()? {
             work.take(table, entry)?;
@@ -262,10 +269,13 @@ impl Preparing {
             let mut values: Vec<(usize, Option<Datum>)> = Vec::with_capacity(missing.len());
             let mut columns = formats.rows().read(row, Some(&missing), scratch)?;
             for column in missing.iter() {
-                values.push((column, match columns.get(column)? {
-                    ColumnState::Value(datum) => Some(datum.to_datum()),
-                    ColumnState::Null | ColumnState::Absent => None,
-                }));
+                values.push((
+                    column,
+                    match columns.get(column)? {
+                        ColumnState::Value(datum) => Some(datum.to_datum()),
+                        ColumnState::Null | ColumnState::Absent => None,
+                    },
+                ));
             }
             let state = |column: usize| match values.iter().find(|(at, _)| *at == column) {
                 Some((_, Some(datum))) => ColumnState::Value(datum.borrowed()),
@@ -337,7 +347,8 @@ impl Preparing {
 #[cold]
 pub(super) fn duplicate(index: &IndexState, values: &[Datum]) -> Error {
     let values: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
-    let message = format!("another row has the values ({}) in the unique index {}", values.join(", "), index.table.name);
+    let message =
+        format!("another row has the values ({}) in the unique index {}", values.join(", "), index.table.name);
     Error::new(ErrorKind::Duplicate, message)
 }
 

@@ -165,8 +165,9 @@ impl Lookup {
         let augment = &index.index.augment;
         let asked = projection.iter().chain(augment.on()).copied();
         let wanted = asked.filter(|&column| !schema.is_primary_key(column)).collect();
-        let held =
-            |column: usize| schema.is_primary_key(column) || augment.cover().contains(column) || augment.on().contains(&column);
+        let held = |column: usize| {
+            schema.is_primary_key(column) || augment.cover().contains(column) || augment.on().contains(&column)
+        };
         let is_covered = projection.iter().all(|&column| held(column));
         Self { table, state, index, sequence, projection, wanted, is_covered, _snapshot: snapshot.cloned() }
     }

@@ -10,6 +10,8 @@
 //! 4. The log: every record of every segment still needed verifies and decodes, segments continue each other, and sequence
 //!    numbers ascend.
 //!
+//! 5. Indexes: as many entries hold as there are rows, and none that may be trusted is untrue (`index::check`).
+//!
 //! A fault does not end the verification: it is noted, and the rest is checked. [`verify_directory`] does the same without
 //! opening the database for writing.
 
@@ -155,6 +157,13 @@ impl Inner {
         let mut report = VerifyReport::default();
         let (state, trees) = self.pinned_state();
         verify_state(&mut report, &*self.disk, &self.directory, &state, Some(&trees), progress);
+        // Where files cannot be read rows cannot be compared.
+        if report.is_ok() {
+            let compared = self.verify_indexes(|name, error| report.add(Some(name), error));
+            if let Err(error) = compared {
+                report.add(None, error);
+            }
+        }
         if !self.options.read_only {
             let readers = self.open_log(&mut report);
             verify_open_log(&mut report, readers);

@@ -106,7 +106,7 @@ impl EngineStore {
         opened.tables[index].as_ref().ok_or_else(|| missing(index))
     }
 
-    /// Every row of every table, by a full scan of each.
+    /// Every row of every table, by a full scan of each, with which their indexes must agree.
     pub fn state(&self) -> Result<State> {
         let opened = self.opened.as_ref().ok_or_else(closed)?;
         opened.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
@@ -322,6 +322,13 @@ fn check_batches(table: &Table) -> Result<()> {
 
 /// All rows of a table at its newest state.
 fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let all = scan_of(table)?;
+    let rows: Vec<Row> = all.iter().map(|(key, row)| (key.clone(), row.clone())).collect();
+    check_indexes(table, &rows, None)?;
+    Ok(all)
+}
+
+fn scan_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut rows = table.iter(&ReadOptions::default())?;
     rows.seek_to_first()?;
     let mut all = BTreeMap::new();

@@ -198,10 +198,12 @@ impl Table {
 
 impl Database {
     /// Creates an index of a typed table. Durable when it returns. Rows that are there already are indexed in the
-    /// background; until that is done reads through the index scan the table, and are exact from the first moment.
+    /// background; until that is done reads through the index scan the table, and are exact from the first moment. A unique
+    /// index is built before the call returns (a crash meanwhile may leave one that is not unique).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column twice.
+    /// [`ErrorKind::Duplicate`]: two rows have the same values in a unique index; there is no such index then.
     pub fn create_index(&self, table: &Table, options: &IndexOptions) -> Result<Index> {
         self.inner.create_index(table, options)
     }
@@ -253,21 +255,29 @@ impl Inner {
         }
         self.empty_memtables(&mut writer)?;
         self.sync_locked(&mut writer)?;
+        let is_built = table.shared.state.load().tree.files().next().is_none();
         let definition = IndexDefinition {
             table: table.id(),
             schema: (**formats.schema()).clone(),
             augment,
             created_at: writer.last_sequence,
             status: IndexStatus {
-                unique: options.unique,
-                is_built: table.shared.state.load().tree.files().next().is_none(),
+                // Where there are rows, that has to be found out.
+                unique: options.unique && is_built,
+                is_built,
                 trusted_from: 0,
             },
         };
+        let is_unique = options.unique && !definition.status.unique;
         let derived = self.install_index(&mut writer, &table.shared, definition)?;
+        drop(writer);
         self.wake_background();
-        let Some(shared) = derived.index.clone() else { return Err(Error::invalid("no index")) };
-        Ok(Index { table: table.clone(), derived, shared })
+        let index = table.index(&options.name)?;
+        debug_assert!(Arc::ptr_eq(&index.derived, &derived));
+        if is_unique {
+            self.make_unique(&index)?;
+        }
+        Ok(index)
     }
 
     fn install_index(
@@ -300,7 +310,7 @@ impl Inner {
         Ok(shared)
     }
 
-    fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
+    pub(super) fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
         self.check_writable()?;
         let mut writer = self.commits.writer.lock();
         table.shared.check_alive()?;

@@ -17,6 +17,7 @@
 //! | `manage` | created, dropped, listed |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
 //! | `derive` | at the moment of the write |
+//! | `unique` | an index of a table with rows becomes unique |
 //! | `load` | bulk loads |
 //! | `watch`, `staged` | what leaves a table leaves its indexes |
 //! | `build` | what was there before the index |
@@ -24,6 +25,7 @@
 //! | `check` | table and index compared |
 
 mod build;
+mod check;
 mod definition;
 mod derive;
 mod load;
@@ -31,6 +33,7 @@ mod manage;
 mod prepare;
 mod read;
 mod staged;
+mod unique;
 mod watch;
 
 use mycelium_base::{Cursor, ReadCounters, Result, Trailer};

@@ -386,6 +386,70 @@ pub(super) fn holders(
     Ok(keys)
 }
 
+/// The keys of an index's entries that their rows bear out, ascending.
+pub(super) fn entries_of(
+    table: &Arc<TableShared>,
+    state: &Arc<TableState>,
+    index: &IndexState,
+    sequence: SequenceNumber,
+) -> Result<impl Iterator<Item = Result<Vec<u8>>>> {
+    let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, Vec::new());
+    let mut rows = IndexedRows::new(lookup, Vec::new(), None)?;
+    Ok(std::iter::from_fn(move || rows.next_row().map(|row| row.map(|_| rows.entries.key().to_vec())).transpose()))
+}
+
+/// What verification found of an index.
+#[derive(Default)]
+pub(super) struct Held {
+    /// Entries that their rows bear out.
+    pub(super) rows: u64,
+    /// The keys of entries that would answer alone, but say something else than their rows.
+    pub(super) untrue: Vec<Vec<u8>>,
+}
+
+/// Compares all entries of an index with their rows.
+pub(super) fn check_entries(
+    table: &Arc<TableShared>,
+    state: &Arc<TableState>,
+    index: &IndexState,
+    sequence: SequenceNumber,
+) -> Result<Held> {
+    let augment = &index.index.augment;
+    let held: Vec<usize> = augment.on().iter().copied().chain(augment.cover().iter()).collect();
+    let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, held);
+    let mut rows = IndexedRows::new(lookup, Vec::new(), None)?;
+    let mut found = Held::default();
+    rows.entries.seek(&[])?;
+    while rows.entries.valid() {
+        let IndexedRows { lookup, entries, counters, scratch, .. } = &mut rows;
+        let (values, row_key) = augment.decode_key(&index.index.schema, entries.key())?;
+        let range = (entries.sequence(), lookup.sequence);
+        let is_trusted = range.0 >= index.status.trusted_from
+            && !has_newer(table, &lookup.state, row_key, range, scratch, counters)?;
+        let row = match read_row(lookup, row_key, counters)? {
+            Some((layout, row)) => {
+                let prefix = &entries.key()[..entries.key().len() - row_key.len()];
+                let is_same = indexed_prefix(&index.index, &layout, row_key, &row)? == prefix;
+                is_same.then(|| datums_of(&layout, row_key, &row, Some(&lookup.projection))).transpose()?
+            }
+            None => None,
+        };
+        found.rows += u64::from(row.is_some());
+        if is_trusted {
+            let alone = entry_datums(&index.index, &lookup.projection, &values, row_key, entries.value())?;
+            let is_true = row.is_some_and(|row| !says_all(lookup, &values) || row == alone);
+            if !is_true && found.untrue.len() < MOST_UNTRUE {
+                found.untrue.push(entries.key().to_vec());
+            }
+        }
+        entries.advance()?;
+    }
+    Ok(found)
+}
+
+/// Untrue entries whose keys are kept.
+const MOST_UNTRUE: usize = 1000;
+
 /// Rows of an index that is not built: the table is scanned for those with the smallest derived keys, as many as fit the
 /// budget, and again for those after them.
 struct ScannedRows {

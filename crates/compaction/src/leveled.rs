@@ -192,20 +192,7 @@ impl Picker<'_> {
     fn pick_file(&self, level: usize, score: f64) -> Option<CompactionPlan> {
         let run = self.version.level(level).runs.first()?;
         let mut candidates: Vec<&Arc<FileMeta>> = run.files.iter().filter(|f| !self.busy.contains(f.number)).collect();
-        // Among equals the one that has waited longest, or the same corner of the key space would be picked again and
-        // again.
-        let age = |f: &FileMeta| (f.min_sequence, f.created_at_edit, f.number);
-        match self.options.priority {
-            PickPriority::OldestFirst => candidates.sort_by_key(|f| age(f)),
-            PickPriority::LargestFirst => candidates.sort_by_key(|f| (Reverse(compensated_size(f)), age(f))),
-            PickPriority::MinOverlap => {
-                let below = self.version.level(level + 1);
-                candidates.sort_by_cached_key(|f| {
-                    let overlap: u64 = below.overlapping(&f.range()).map(|f| f.size).sum();
-                    (u128::from(overlap) * 1024 / u128::from(compensated_size(f).max(1)), age(f))
-                });
-            }
-        }
+        sort_candidates(&mut candidates, self.options.priority, self.version, level);
         candidates.into_iter().find_map(|file| {
             let inputs = vec![input_of(level, 0, std::slice::from_ref(file))];
             self.with_output_level(inputs, &file.range(), level + 1, (Reason::LevelSize, score))
@@ -335,6 +322,29 @@ impl Picker<'_> {
         // One output: several would be as many files of level 0.
         plan.grandparents.clear();
         Some(plan)
+    }
+}
+
+/// Puts the files of a level in the order in which they are to be picked. Among equals the one that has waited longest comes
+/// first, or the same corner of the key space would be picked again and again.
+pub(crate) fn sort_candidates(
+    candidates: &mut [&Arc<FileMeta>],
+    priority: PickPriority,
+    version: &Version,
+    level: usize,
+) {
+    let age = |file: &FileMeta| (file.min_sequence, file.created_at_edit, file.number);
+    match priority {
+        PickPriority::OldestFirst => candidates.sort_by_key(|file| age(file)),
+        PickPriority::LargestFirst => candidates.sort_by_key(|file| (Reverse(compensated_size(file)), age(file))),
+        PickPriority::MinOverlap => {
+            let below = version.level(level + 1);
+            candidates.sort_by_cached_key(|file| {
+                let range = file.range();
+                let overlap: u64 = below.overlapping(&range).filter(|f| f.shares_columns(file)).map(|f| f.size).sum();
+                (u128::from(overlap) * 1024 / u128::from(compensated_size(file).max(1)), age(file))
+            });
+        }
     }
 }
 

@@ -24,8 +24,6 @@ pub enum Reason {
     SpaceAmplification,
     /// A leveled level has several runs (the table used to be tiered).
     SeveralRuns,
-    /// A level's column groups are not those of the table's layout.
-    Layout,
     /// Somebody asked for it.
     Manual,
 }
@@ -40,7 +38,6 @@ impl Reason {
             Self::RunCount => "run count",
             Self::SpaceAmplification => "space amplification",
             Self::SeveralRuns => "several runs",
-            Self::Layout => "layout",
             Self::Manual => "manual",
         }
     }

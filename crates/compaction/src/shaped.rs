@@ -19,7 +19,6 @@
 //!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -27,8 +26,8 @@ use mycelium_base::{ColumnSet, FileNumber, Group, TableId};
 use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Version};
 
 use crate::busy::BusyFiles;
-use crate::leveled::compensated_size;
-use crate::options::{LeveledOptions, PickPriority};
+use crate::leveled::sort_candidates;
+use crate::options::LeveledOptions;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::policy::CompactionPolicy;
 use crate::targets::level_count;
@@ -68,192 +67,44 @@ impl ShapedPolicy {
         (level < self.last_level(version)).then(|| (self.options.base_level_bytes as f64 * growth).max(1.0))
     }
 
-    /// (unit, score) of a level.
-    fn unit_scores(&self, version: &Version, busy: &BusyFiles, level: usize) -> Vec<(Unit, f64)> {
-        let units = units(version, level);
-        let runs = &version.level(level).runs;
-        let runs_of = |unit: &Unit| runs.iter().filter(|run| run.group() == unit.as_ref()).collect::<Vec<_>>();
-        if self.is_tiered(level) {
-            let free = |unit: &Unit| runs_of(unit).iter().filter(|run| !busy.any(&run.files)).count() as f64;
-            return units
-                .into_iter()
-                .map(|unit| {
-                    let score = free(&unit) / self.trigger();
-                    (unit, score)
-                })
-                .collect();
-        }
-        let Some(target) = self.target(version, level) else {
-            return units.into_iter().map(|unit| (unit, 0.0)).collect();
-        };
-        let widths: Vec<f64> =
-            units.iter().map(|unit| width(runs_of(unit).into_iter().flat_map(|run| &run.files))).collect();
-        let all: f64 = widths.iter().sum();
-        let free = |unit: &Unit| {
-            let files = runs_of(unit).into_iter().flat_map(|run| &run.files);
-            files.filter(|file| !busy.contains(file.number)).map(|file| file.size).sum::<u64>() as f64
-        };
-        let scored = units.into_iter().zip(widths).map(|(unit, width)| {
-            let score = free(&unit) / (target * width / all.max(1e-9)).max(1.0);
-            (unit, score)
-        });
-        scored.collect()
-    }
-
-    /// A leveled level has overlapping runs that share columns, as after it was tiered: they become one.
-    fn unite_runs(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<Option<CompactionPlan>> {
-        let leveled = (1..version.levels.len()).filter(|&level| !self.is_tiered(level));
-        let (level, run) = leveled.filter_map(|level| Some((level, overlapping_run(version, level)?))).next()?;
-        let inputs = all_runs(version, level, run.group().map(|group| &group.columns));
-        let oldest = inputs.last()?.files.first()?.number;
-        let why = (Reason::SeveralRuns, inputs.len() as f64);
-        Some(self.finish(table, version, busy, inputs, (level, RunPlace::InPlaceOf(oldest)), why))
-    }
-
-    fn pick_unit(
-        &self,
-        table: TableId,
-        version: &Version,
-        busy: &BusyFiles,
-        level: usize,
-        unit: &Unit,
-        score: f64,
-    ) -> Option<CompactionPlan> {
-        if self.is_tiered(level) {
-            return self.pick_runs(table, version, busy, level, unit, score);
-        }
-        let run = version.level(level).runs.iter().position(|run| run.group() == unit.as_ref())?;
-        let mut candidates: Vec<&Arc<FileMeta>> = version.level(level).runs[run].files.iter().collect();
-        candidates.retain(|file| !busy.contains(file.number));
-        sort_candidates(&mut candidates, self.options.priority, version, level);
-        candidates.into_iter().find_map(|file| {
-            let inputs = vec![PlanInput { level, run, files: vec![file.clone()] }];
-            self.merged_down(table, version, busy, inputs, level + 1, (Reason::LevelSize, score))
-        })
-    }
-
-    /// The runs of a tiered level that share a column with the unit, from the oldest up to the first that is not free.
-    fn pick_runs(
-        &self,
-        table: TableId,
-        version: &Version,
-        busy: &BusyFiles,
-        level: usize,
-        unit: &Unit,
-        score: f64,
-    ) -> Option<CompactionPlan> {
-        let mut inputs = all_runs(version, level, unit.as_ref().map(|group| &group.columns));
-        if let Some(newest_busy) = inputs.iter().rposition(|input| busy.any(&input.files)) {
-            inputs.drain(..=newest_busy);
-        }
-        let enough = inputs.len() as f64 >= self.trigger();
-        let reason = if level == 0 { Reason::Level0Files } else { Reason::RunCount };
-        let last = self.last_level(version);
-        if !enough {
-            return None;
-        }
-        if level < last {
-            return self.merged_down(table, version, busy, inputs, level + 1, (reason, score));
-        }
-        let oldest = inputs.last()?.files.first()?.number;
-        self.finish(table, version, busy, inputs, (level, RunPlace::InPlaceOf(oldest)), (reason, score))
-    }
-
-    /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
-    fn merged_down(
-        &self,
-        table: TableId,
-        version: &Version,
-        busy: &BusyFiles,
-        mut upper: Vec<PlanInput>,
-        output: usize,
-        why: (Reason, f64),
-    ) -> Option<CompactionPlan> {
-        if self.is_tiered(output) {
-            return self.finish(table, version, busy, upper, (output, RunPlace::Newest), why);
-        }
-        upper.extend(overlapping(version, output, &upper));
-        self.finish(table, version, busy, upper, (output, RunPlace::Sorted), why)
-    }
-
-    /// The plan of these inputs, unless they are busy or a job writes to their range.
-    fn finish(
-        &self,
-        table: TableId,
-        version: &Version,
-        busy: &BusyFiles,
-        inputs: Vec<PlanInput>,
-        output: (usize, RunPlace),
-        why: (Reason, f64),
-    ) -> Option<CompactionPlan> {
-        let mut plan = CompactionPlan::new(table, version, inputs, output, why)?;
-        if busy.any(plan.input_files()) || busy.writes_to(table, output.0, &plan.range) {
-            return None;
-        }
-        plan.outputs = self.output_groups(version, &plan);
-        plan.grandparents = grandparents(version, &plan);
-        plan.target_file_size = self.options.target_file_size;
-        plan.max_grandparent_bytes = self.options.max_compaction_bytes;
-        let below: u64 = plan.grandparents.iter().map(|file| file.size).sum();
-        plan.is_trivial_move = plan.inputs.iter().all(|input| input.level != output.0)
-            && below <= self.options.max_compaction_bytes
-            && plan.has_the_outputs_groups()
-            && plan.inputs_are_disjoint()
-            && !plan.sheds_deletes();
-        Some(plan)
-    }
-
-    /// Step 4 of the module.
-    fn output_groups(&self, version: &Version, plan: &CompactionPlan) -> Vec<Unit> {
-        let whole = &self.layout.level(0).groups[0];
-        let mut held = ColumnSet::new();
-        let mut sources: Vec<&ColumnSet> = Vec::new();
-        for file in plan.input_files() {
-            let columns = file.group.as_ref().map_or(&whole.columns, |group| &group.columns);
-            if !sources.contains(&columns) {
-                held = held.union(columns);
-                sources.push(columns);
-            }
-        }
-        let mut outputs = Vec::new();
-        for group in &self.layout.level(plan.output_level).groups {
-            let columns = group.columns.intersection(&held);
-            if columns.is_empty() && !whole.columns.is_empty() {
-                continue;
-            }
-            let pieces = if can_join(version, plan, &columns) { vec![columns] } else { refine(columns, &sources) };
-            outputs.extend(pieces.into_iter().map(|columns| Group { columns, format: group.format }));
-        }
-        outputs.into_iter().map(|group| (group != *whole).then(|| Arc::new(group))).collect()
+    fn picker<'a>(&'a self, table: TableId, version: &'a Version, busy: &'a BusyFiles) -> Picker<'a> {
+        Picker { policy: self, table, version, busy }
     }
 }
 
 impl CompactionPolicy for ShapedPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
-        if let Some(plan) = self.unite_runs(table, version, busy) {
+        let picker = self.picker(table, version, busy);
+        if let Some(plan) = picker.unite_runs() {
             return plan;
         }
         let mut due: Vec<(usize, Unit, f64)> = Vec::new();
         for level in 0..version.levels.len() {
-            let scores = self.unit_scores(version, busy, level).into_iter();
+            let scores = picker.unit_scores(level).into_iter();
             due.extend(scores.filter(|(_, score)| *score >= 1.0).map(|(unit, score)| (level, unit, score)));
         }
         due.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
-        due.iter().find_map(|(level, unit, score)| self.pick_unit(table, version, busy, *level, unit, *score))
+        due.iter().find_map(|(level, unit, score)| picker.pick_unit(*level, unit, *score))
     }
 
     fn scores(&self, version: &Version) -> Vec<f64> {
         let nothing = BusyFiles::new();
-        let highest =
-            |level| self.unit_scores(version, &nothing, level).iter().map(|(_, score)| *score).fold(0.0, f64::max);
+        let highest = |level| {
+            self.picker(TableId(0), version, &nothing)
+                .unit_scores(level)
+                .iter()
+                .map(|(_, score)| *score)
+                .fold(0.0, f64::max)
+        };
         (0..=self.last_level(version)).map(highest).collect()
     }
 
     fn debt_bytes(&self, version: &Version) -> u64 {
         let nothing = BusyFiles::new();
+        let picker = self.picker(TableId(0), version, &nothing);
         let mut debt = 0.0;
         for level in 0..version.levels.len() {
-            for (unit, score) in self.unit_scores(version, &nothing, level) {
+            for (unit, score) in picker.unit_scores(level) {
                 if score >= 1.0 {
                     let runs = version.level(level).runs.iter().filter(|run| run.group() == unit.as_ref());
                     let bytes: u64 = runs.map(|run| run.bytes()).sum();
@@ -283,7 +134,7 @@ impl CompactionPolicy for ShapedPolicy {
             None if self.is_tiered(output) => RunPlace::Newest,
             _ => RunPlace::Sorted,
         };
-        let mut plan = self.finish(table, version, busy, inputs, (output, place), (Reason::Manual, 0.0))?;
+        let mut plan = self.picker(table, version, busy).finish(inputs, (output, place), (Reason::Manual, 0.0))?;
         let is_settled = plan.inputs.iter().all(|input| input.level == output)
             && plan.has_the_outputs_groups()
             && plan.inputs_are_disjoint()
@@ -307,7 +158,144 @@ impl CompactionPolicy for ShapedPolicy {
             return None;
         }
         let inputs = crate::leveled::connected(version, level..=level, range);
-        self.merged_down(table, version, busy, inputs, level + 1, (Reason::Manual, 0.0))
+        self.picker(table, version, busy).merged_down(inputs, level + 1, (Reason::Manual, 0.0))
+    }
+}
+
+/// What all picks of one call go by.
+struct Picker<'a> {
+    policy: &'a ShapedPolicy,
+    table: TableId,
+    version: &'a Version,
+    busy: &'a BusyFiles,
+}
+
+impl Picker<'_> {
+    /// (unit, score) of a level.
+    fn unit_scores(&self, level: usize) -> Vec<(Unit, f64)> {
+        let units = units(self.version, level);
+        let runs = &self.version.level(level).runs;
+        let runs_of = |unit: &Unit| runs.iter().filter(|run| run.group() == unit.as_ref()).collect::<Vec<_>>();
+        if self.policy.is_tiered(level) {
+            let free = |unit: &Unit| runs_of(unit).iter().filter(|run| !self.busy.any(&run.files)).count() as f64;
+            return units
+                .into_iter()
+                .map(|unit| {
+                    let score = free(&unit) / self.policy.trigger();
+                    (unit, score)
+                })
+                .collect();
+        }
+        let Some(target) = self.policy.target(self.version, level) else {
+            return units.into_iter().map(|unit| (unit, 0.0)).collect();
+        };
+        let widths: Vec<f64> =
+            units.iter().map(|unit| width(runs_of(unit).into_iter().flat_map(|run| &run.files))).collect();
+        let all: f64 = widths.iter().sum();
+        let free = |unit: &Unit| {
+            let files = runs_of(unit).into_iter().flat_map(|run| &run.files);
+            files.filter(|file| !self.busy.contains(file.number)).map(|file| file.size).sum::<u64>() as f64
+        };
+        let scored = units.into_iter().zip(widths).map(|(unit, width)| {
+            let score = free(&unit) / (target * width / all.max(1e-9)).max(1.0);
+            (unit, score)
+        });
+        scored.collect()
+    }
+
+    /// A leveled level has overlapping runs that share columns, as after it was tiered: they become one.
+    fn unite_runs(&self) -> Option<Option<CompactionPlan>> {
+        let leveled = (1..self.version.levels.len()).filter(|&level| !self.policy.is_tiered(level));
+        let (level, run) = leveled.filter_map(|level| Some((level, overlapping_run(self.version, level)?))).next()?;
+        let inputs = all_runs(self.version, level, run.group().map(|group| &group.columns));
+        let oldest = inputs.last()?.files.first()?.number;
+        let why = (Reason::SeveralRuns, inputs.len() as f64);
+        Some(self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why))
+    }
+
+    fn pick_unit(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
+        if self.policy.is_tiered(level) {
+            return self.pick_runs(level, unit, score);
+        }
+        let run = self.version.level(level).runs.iter().position(|run| run.group() == unit.as_ref())?;
+        let mut candidates: Vec<&Arc<FileMeta>> = self.version.level(level).runs[run].files.iter().collect();
+        candidates.retain(|file| !self.busy.contains(file.number));
+        sort_candidates(&mut candidates, self.policy.options.priority, self.version, level);
+        candidates.into_iter().find_map(|file| {
+            let inputs = vec![PlanInput { level, run, files: vec![file.clone()] }];
+            self.merged_down(inputs, level + 1, (Reason::LevelSize, score))
+        })
+    }
+
+    /// The runs of a tiered level that share a column with the unit, from the oldest up to the first that is not free.
+    fn pick_runs(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
+        let mut inputs = all_runs(self.version, level, unit.as_ref().map(|group| &group.columns));
+        if let Some(newest_busy) = inputs.iter().rposition(|input| self.busy.any(&input.files)) {
+            inputs.drain(..=newest_busy);
+        }
+        let enough = inputs.len() as f64 >= self.policy.trigger();
+        let reason = if level == 0 { Reason::Level0Files } else { Reason::RunCount };
+        let last = self.policy.last_level(self.version);
+        if !enough {
+            return None;
+        }
+        if level < last {
+            return self.merged_down(inputs, level + 1, (reason, score));
+        }
+        let oldest = inputs.last()?.files.first()?.number;
+        self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), (reason, score))
+    }
+
+    /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
+    fn merged_down(&self, mut upper: Vec<PlanInput>, output: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
+        if self.policy.is_tiered(output) {
+            return self.finish(upper, (output, RunPlace::Newest), why);
+        }
+        upper.extend(overlapping(self.version, output, &upper));
+        self.finish(upper, (output, RunPlace::Sorted), why)
+    }
+
+    /// The plan of these inputs, unless they are busy or a job writes to their range.
+    fn finish(&self, inputs: Vec<PlanInput>, output: (usize, RunPlace), why: (Reason, f64)) -> Option<CompactionPlan> {
+        let mut plan = CompactionPlan::new(self.table, self.version, inputs, output, why)?;
+        if self.busy.any(plan.input_files()) || self.busy.writes_to(self.table, output.0, &plan.range) {
+            return None;
+        }
+        plan.outputs = self.output_groups(&plan);
+        plan.grandparents = grandparents(self.version, &plan);
+        plan.target_file_size = self.policy.options.target_file_size;
+        plan.max_grandparent_bytes = self.policy.options.max_compaction_bytes;
+        let below: u64 = plan.grandparents.iter().map(|file| file.size).sum();
+        plan.is_trivial_move = plan.inputs.iter().all(|input| input.level != output.0)
+            && below <= self.policy.options.max_compaction_bytes
+            && plan.has_the_outputs_groups()
+            && plan.inputs_are_disjoint()
+            && !plan.sheds_deletes();
+        Some(plan)
+    }
+
+    /// Step 4 of the module.
+    fn output_groups(&self, plan: &CompactionPlan) -> Vec<Unit> {
+        let whole = &self.policy.layout.level(0).groups[0];
+        let mut held = ColumnSet::new();
+        let mut sources: Vec<&ColumnSet> = Vec::new();
+        for file in plan.input_files() {
+            let columns = file.group.as_ref().map_or(&whole.columns, |group| &group.columns);
+            if !sources.contains(&columns) {
+                held = held.union(columns);
+                sources.push(columns);
+            }
+        }
+        let mut outputs = Vec::new();
+        for group in &self.policy.layout.level(plan.output_level).groups {
+            let columns = group.columns.intersection(&held);
+            if columns.is_empty() && !whole.columns.is_empty() {
+                continue;
+            }
+            let pieces = if can_join(self.version, plan, &columns) { vec![columns] } else { refine(columns, &sources) };
+            outputs.extend(pieces.into_iter().map(|columns| Group { columns, format: group.format }));
+        }
+        outputs.into_iter().map(|group| (group != *whole).then(|| Arc::new(group))).collect()
     }
 }
 
@@ -328,22 +316,6 @@ fn width<'a>(files: impl Iterator<Item = &'a Arc<FileMeta>>) -> f64 {
         (bytes + file.size, entries + file.entry_count + file.range_delete_count)
     });
     bytes as f64 / entries.max(1) as f64
-}
-
-fn sort_candidates(candidates: &mut [&Arc<FileMeta>], priority: PickPriority, version: &Version, level: usize) {
-    let age = |file: &FileMeta| (file.min_sequence, file.created_at_edit, file.number);
-    match priority {
-        PickPriority::OldestFirst => candidates.sort_by_key(|file| age(file)),
-        PickPriority::LargestFirst => candidates.sort_by_key(|file| (Reverse(compensated_size(file)), age(file))),
-        PickPriority::MinOverlap => {
-            let below = version.level(level + 1);
-            candidates.sort_by_cached_key(|file| {
-                let range = file.range();
-                let overlap: u64 = below.overlapping(&range).filter(|f| f.shares_columns(file)).map(|f| f.size).sum();
-                (u128::from(overlap) * 1024 / u128::from(compensated_size(file).max(1)), age(file))
-            });
-        }
-    }
 }
 
 /// All runs of a level, or those that share a column with `columns` or with another of them.

@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
-use mycelium_base::{Error, ErrorKind, Result};
+use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
 /// The most columns a table may have.
 pub const MAX_COLUMNS: usize = 4_096;
@@ -373,6 +373,11 @@ impl Schema {
     /// The index of the column with this name. O(columns).
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| c.name == name)
+    }
+
+    /// The columns outside the primary key: what values and column groups are made of. O(columns).
+    pub fn value_columns(&self) -> ColumnSet {
+        (0..self.columns().len()).filter(|&column| !self.is_primary_key(column)).collect()
     }
 
     /// Whether the column belongs to the primary key.

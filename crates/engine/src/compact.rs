@@ -62,10 +62,8 @@ struct Made {
 struct CompactionContext<'f, 'a, 'p> {
     files: &'f Mutex<OutputFiles<'a>>,
     inner: &'f Inner,
-    /// By output group: for keys, which come in ascending order.
-    older: Vec<OlderFiles<'p>>,
     /// By output group: what the plan's older files hold of it.
-    older_files: &'p [Vec<Vec<Arc<FileMeta>>>],
+    older: Vec<OlderFiles<'p>>,
 }
 
 impl JobContext for CompactionContext<'_, '_, '_> {
@@ -78,8 +76,7 @@ impl JobContext for CompactionContext<'_, '_, '_> {
     }
 
     fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool {
-        let range = KeyRange::exclusive(start, end);
-        !self.older_files[output].iter().flatten().any(|file| file.overlaps_range(&range))
+        !self.older[output].may_overlap(start, end)
     }
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
@@ -305,7 +302,7 @@ impl Inner {
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
-        let mut context = CompactionContext { files, inner: self, older, older_files: &older_files };
+        let mut context = CompactionContext { files, inner: self, older };
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let output = if plan.keeps_groups() {
             let input = plain_input(taken, snapshots, lower, upper, watches.first_mut());

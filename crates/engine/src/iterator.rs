@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Cursor, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::PackedLayout;
+use mycelium_encoding::row_format::RowScratch;
 use mycelium_memtable::MemtableCursor;
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{CursorOptions, LevelCursor};
@@ -121,14 +122,14 @@ enum Rows {
     /// Put together from column groups, packed.
     Columns(ColumnMergingCursor<Source>),
     /// The same in the table's own format.
-    Stored(ColumnMergingCursor<Source>, Arc<TableFormats>, Vec<u8>),
+    Stored { rows: ColumnMergingCursor<Source>, formats: Arc<TableFormats>, scratch: RowScratch, row: Vec<u8> },
 }
 
 macro_rules! each_rows {
     ($self:expr, $rows:ident => $call:expr) => {
         match $self {
             Rows::Whole($rows) => $call,
-            Rows::Columns($rows) | Rows::Stored($rows, ..) => $call,
+            Rows::Columns($rows) | Rows::Stored { rows: $rows, .. } => $call,
         }
     };
 }
@@ -139,27 +140,44 @@ impl Rows {
         each_rows!(self, rows => rows.valid())
     }
 
-    #[inline]
+    #[inline(always)]
     fn key(&self) -> &[u8] {
-        each_rows!(self, rows => rows.key())
+        match self {
+            Self::Whole(rows) => rows.key(),
+            _ => self.joined_key(),
+        }
     }
 
-    #[inline]
+    #[inline(always)]
     fn value(&self) -> &[u8] {
         match self {
             Self::Whole(rows) => rows.value(),
+            _ => self.joined_value(),
+        }
+    }
+
+    #[inline(never)]
+    fn joined_key(&self) -> &[u8] {
+        each_rows!(self, rows => rows.key())
+    }
+
+    #[inline(never)]
+    fn joined_value(&self) -> &[u8] {
+        match self {
+            Self::Whole(rows) => rows.value(),
             Self::Columns(rows) => rows.value(),
-            Self::Stored(.., row) => row,
+            Self::Stored { row, .. } => row,
         }
     }
 
     /// After every move.
     #[inline]
     fn settle(&mut self) -> Result<()> {
-        if let Self::Stored(rows, formats, row) = self
+        if let Self::Stored { rows, formats, scratch, row } = self
             && rows.valid()
         {
-            *row = formats.stored(rows.value().to_vec())?;
+            row.clear();
+            formats.append_stored(rows.value(), scratch, row)?;
         }
         Ok(())
     }
@@ -167,9 +185,12 @@ impl Rows {
 
 /// The sources of an iteration and what it must know beside them.
 struct Sources {
-    /// Each with its format in the tree.
-    cursors: Vec<(Source, usize)>,
-    range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    cursors: Vec<Source>,
+    /// The format in the tree of each.
+    kinds: Vec<usize>,
+    /// Those that are not empty, and of each the format of its source.
+    range_deletes: Vec<Arc<RangeDeleteSet>>,
+    range_delete_kinds: Vec<usize>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
 }
@@ -184,8 +205,14 @@ impl Sources {
         (columns, tally): (Option<&ColumnSet>, Option<Arc<ScanTally>>),
     ) -> Self {
         let bounds = options.bounds();
-        let mut sources =
-            Self { cursors: Vec::new(), range_deletes: Vec::new(), counters: ReadCounters::default(), bounds };
+        let mut sources = Self {
+            cursors: Vec::new(),
+            kinds: Vec::new(),
+            range_deletes: Vec::new(),
+            range_delete_kinds: Vec::new(),
+            counters: ReadCounters::default(),
+            bounds,
+        };
         let filter_snapshots = table.definition.options.snapshot_filter;
         sources.add_memtables(state, filter_snapshots.then_some(snapshot));
         let cursor_options = CursorOptions {
@@ -215,8 +242,9 @@ impl Sources {
                 continue;
             }
             self.counters.memtables_searched += 1;
-            self.range_deletes.push((memtable.range_deletes(), WHOLE));
-            self.cursors.push((Source::Memtable(memtable.cursor()), WHOLE));
+            self.add_range_deletes(memtable.range_deletes(), WHOLE);
+            self.cursors.push(Source::Memtable(memtable.cursor()));
+            self.kinds.push(WHOLE);
         }
     }
 
@@ -232,8 +260,9 @@ impl Sources {
         self.counters.files_considered += run.files.len() as u64;
         self.counters.files_skipped_by_fence += (run.files.len() - files.len()) as u64;
         if has_range_deletes {
-            let with = files.iter().filter(|file| file.meta.range_delete_count > 0);
-            self.range_deletes.extend(with.map(|file| (file.sst.range_deletes().clone(), run.format)));
+            for file in files {
+                self.add_range_deletes(file.sst.range_deletes().clone(), run.format);
+            }
         }
         let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);
         if !seen {
@@ -245,16 +274,23 @@ impl Sources {
             Some(tally) => Source::Traced(TracedRun::new(cursor, level, run.format, tally.clone())),
             None => Source::Run(cursor),
         };
-        self.cursors.push((source, run.format));
+        self.cursors.push(source);
+        self.kinds.push(run.format);
+    }
+
+    fn add_range_deletes(&mut self, set: Arc<RangeDeleteSet>, kind: usize) {
+        if !set.is_empty() {
+            self.range_deletes.push(set);
+            self.range_delete_kinds.push(kind);
+        }
     }
 
     /// The rows as all sources hold them.
     fn whole(self, table: &TableShared, snapshot: SequenceNumber) -> Rows {
         let (lower, upper) = self.bounds;
-        let merged = MergingCursor::new(self.cursors.into_iter().map(|(cursor, _)| cursor).collect());
+        let merged = MergingCursor::new(self.cursors);
         let combiner = table.combiner.clone();
-        let range_deletes = self.range_deletes.into_iter().map(|(set, _)| set).collect();
-        Rows::Whole(VisibleCursor::new(merged, snapshot, range_deletes, combiner, lower, upper))
+        Rows::Whole(VisibleCursor::new(merged, snapshot, self.range_deletes, combiner, lower, upper))
     }
 
     /// All entries of a derived table, as they are.
@@ -266,7 +302,8 @@ impl Sources {
     fn columns(self, plan: Arc<MergePlan>, snapshot: SequenceNumber) -> ColumnMergingCursor<Source> {
         let (lower, upper) = self.bounds;
         let merge = ColumnMerge::new(plan);
-        ColumnMergingCursor::new(self.cursors, merge, snapshot, self.range_deletes, lower, upper)
+        let range_deletes = self.range_deletes.into_iter().zip(self.range_delete_kinds).collect();
+        ColumnMergingCursor::new((self.cursors, self.kinds), merge, snapshot, range_deletes, lower, upper)
     }
 }
 
@@ -294,7 +331,12 @@ impl TableIterator {
         let rows = match &table.formats {
             Some(formats) if state.tree.has_groups => {
                 let rows = sources.columns(table.merge_plan(&state.tree, None)?, snapshot);
-                if formats.is_packed() { Rows::Columns(rows) } else { Rows::Stored(rows, formats.clone(), Vec::new()) }
+                match formats.is_packed() {
+                    true => Rows::Columns(rows),
+                    false => {
+                        Rows::Stored { rows, formats: formats.clone(), scratch: RowScratch::default(), row: Vec::new() }
+                    }
+                }
             }
             _ => sources.whole(table, snapshot),
         };

@@ -86,7 +86,7 @@ impl Table {
     ) -> Result<Option<Vec<u8>>> {
         let key = self.row_key(key_values)?;
         let formats = self.shared.typed_formats()?;
-        let wanted = FragmentFormat::new(formats.whole.columns().clone(), &formats.rows_of_kind(format)?);
+        let wanted = FragmentFormat::new(formats.whole.columns().clone(), formats.rows_of_kind(format)?);
         let mut scratch = RowScratch::default();
         let value = if format == formats.whole.kind() {
             self.get_with(&key, options, &mut ReadCounters::default())?

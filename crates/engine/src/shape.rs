@@ -79,6 +79,8 @@ pub(crate) struct TableFormats {
     /// Rows as they are put together for reads.
     pub(crate) packed: FragmentFormat,
     own: RowFormat,
+    /// All formats that its column groups may have.
+    formats: Formats,
     /// From packed rows to the table's own format, and back.
     to_own: Reshape,
     to_packed: Reshape,
@@ -88,12 +90,13 @@ pub(crate) struct TableFormats {
 impl TableFormats {
     pub(crate) fn new(schema: Schema, definition: &RowFormatDefinition) -> Result<Self> {
         let schema = Arc::new(schema);
-        let columns = value_columns(&schema);
+        let columns = schema.value_columns();
         let own = RowFormat::new(definition.kind, schema.clone(), &definition.definition, &definition.root)?;
         let whole = FragmentFormat::new(columns.clone(), &own);
-        let packed = FragmentFormat::packed(schema, columns);
+        let packed = FragmentFormat::packed(schema.clone(), columns);
+        let formats = Formats::new(schema).with(own.clone())?;
         let (to_own, to_packed) = (packed.reshape(&whole)?, whole.reshape(&packed)?);
-        Ok(Self { whole, packed, own, to_own, to_packed, known: Mutex::new(Vec::new()) })
+        Ok(Self { whole, packed, own, formats, to_own, to_packed, known: Mutex::new(Vec::new()) })
     }
 
     /// The table's row format.
@@ -104,6 +107,11 @@ impl TableFormats {
     /// A packed whole row in the table's own format.
     pub(crate) fn stored(&self, packed: Vec<u8>) -> Result<Vec<u8>> {
         convert(&self.to_own, packed)
+    }
+
+    /// Appends a packed whole row in the table's own format.
+    pub(crate) fn append_stored(&self, packed: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<()> {
+        self.to_own.apply(packed, scratch, out).map(drop)
     }
 
     /// A whole row of the table's own format, packed.
@@ -161,26 +169,14 @@ impl TableFormats {
         if let Some((_, format)) = known.iter().find(|(known, _)| known == group) {
             return Ok(format.clone());
         }
-        let format = FragmentFormat::new(group.columns.clone(), &self.rows_of(group.format)?);
+        let format = self.formats.values(group)?.fragment().clone();
         known.push((group.clone(), format.clone()));
         Ok(format)
     }
 
     /// The table's row format of this kind.
-    pub(crate) fn rows_of_kind(&self, kind: RowFormatKind) -> Result<RowFormat> {
-        self.rows_of(GroupFormat::Row(kind))
-    }
-
-    fn rows_of(&self, format: GroupFormat) -> Result<RowFormat> {
-        match format {
-            GroupFormat::Row(kind) if kind == self.own.kind() => Ok(self.own.clone()),
-            GroupFormat::Row(RowFormatKind::Packed) => Ok(RowFormat::packed(self.schema().clone())),
-            GroupFormat::Row(RowFormatKind::Json) => Ok(RowFormat::json(self.schema().clone())),
-            other => Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("rows of a table in the format {} cannot be had in the format {other}", self.own.kind()),
-            )),
-        }
+    pub(crate) fn rows_of_kind(&self, kind: RowFormatKind) -> Result<&RowFormat> {
+        self.formats.get(kind)
     }
 
     /// Refuses a layout that the table's files cannot have.
@@ -198,6 +194,11 @@ impl TableFormats {
                 return Err(Error::new(ErrorKind::Unsupported, "two-phase levels are not implemented yet"));
             }
             for group in &level.groups {
+                if group.format == GroupFormat::Row(RowFormatKind::Raw) && self.own.kind() != RowFormatKind::Raw {
+                    return Err(Error::invalid(format!(
+                        "group {group}: raw rows take no patches, which the table has"
+                    )));
+                }
                 self.of(Some(&Arc::new(group.clone())))?;
             }
         }
@@ -217,11 +218,6 @@ fn convert(reshape: &Reshape, row: Vec<u8>) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(row.len());
     reshape.apply(&row, &mut RowScratch::default(), &mut out)?;
     Ok(out)
-}
-
-/// The columns outside the primary key.
-fn value_columns(schema: &Schema) -> ColumnSet {
-    (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect()
 }
 
 /// The layout that a table's record in the manifest gives; `formats` of a typed table.

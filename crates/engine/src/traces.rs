@@ -148,7 +148,7 @@ impl WriteTally {
         let Ok(mut columns) = rows.present(value, scratch) else { return };
         if self.patches.len() >= MAX_PATCHES && !self.patches.contains_key(&columns) {
             let schema = rows.schema();
-            columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+            columns = schema.value_columns();
         }
         *self.patches.entry(columns).or_default() += 1;
     }

@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use mycelium_base::{ColumnSet, Error, FileNumber, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Version};
@@ -112,7 +113,7 @@ pub(crate) struct Tree {
     /// Whether some run holds a column group instead of whole rows.
     pub(crate) has_groups: bool,
     /// How rows of columns that were asked for are put together.
-    merge_plans: Mutex<Vec<(ColumnSet, Arc<MergePlan>)>>,
+    merge_plans: ArcSwap<Vec<(ColumnSet, Arc<MergePlan>)>>,
 }
 
 /// Sets of columns whose merge plans a tree keeps.
@@ -137,7 +138,7 @@ impl Tree {
         }
         let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
         let has_groups = version.has_groups();
-        Ok(Self { version, levels, has_range_deletes, formats, has_groups, merge_plans: Mutex::new(Vec::new()) })
+        Ok(Self { version, levels, has_range_deletes, formats, has_groups, merge_plans: ArcSwap::default() })
     }
 
     /// A tree without files, of a table with these formats.
@@ -148,7 +149,7 @@ impl Tree {
             has_range_deletes: false,
             formats: table.iter().map(|table| table.whole.clone()).collect(),
             has_groups: false,
-            merge_plans: Mutex::new(Vec::new()),
+            merge_plans: ArcSwap::default(),
         }
     }
 
@@ -158,14 +159,17 @@ impl Tree {
         columns: &ColumnSet,
         make: impl FnOnce() -> Result<MergePlan>,
     ) -> Result<Arc<MergePlan>> {
-        if let Some((_, plan)) = self.merge_plans.lock().iter().find(|(known, _)| known == columns) {
+        if let Some((_, plan)) = self.merge_plans.load().iter().find(|(known, _)| known == columns) {
             return Ok(plan.clone());
         }
         let plan = Arc::new(make()?);
-        let mut known = self.merge_plans.lock();
-        if known.len() < MERGE_PLANS {
-            known.push((columns.clone(), plan.clone()));
-        }
+        self.merge_plans.rcu(|known| {
+            let mut known = Vec::clone(known);
+            if known.len() < MERGE_PLANS {
+                known.push((columns.clone(), plan.clone()));
+            }
+            known
+        });
         Ok(plan)
     }
 
@@ -195,7 +199,9 @@ fn format_of(run: &Run, table: Option<&TableFormats>, formats: &mut Vec<Fragment
         return Ok(0);
     }
     let table = table.ok_or_else(|| Error::corruption("a key-value table has files of column groups"))?;
-    let format = table.of(run.group())?;
+    let format = table
+        .of(run.group())
+        .map_err(|error| Error::corruption("a column group of a table's files").caused_by(error))?;
     Ok(formats.iter().position(|known| known.is_same(&format)).unwrap_or_else(|| {
         formats.push(format);
         formats.len() - 1

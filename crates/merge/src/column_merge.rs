@@ -223,13 +223,7 @@ impl ColumnMerge {
     fn note_patched(&mut self) -> Result<()> {
         let Some((source, place)) = self.fragments.last() else { return Ok(()) };
         let row = self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?;
-        let mut patched = ColumnSet::new();
-        for column in self.plan.readings[*source].columns.intersection(&self.missing).iter() {
-            if row.datum(column)?.is_some() {
-                patched.insert(column);
-            }
-        }
-        self.missing.remove_all(&patched);
+        self.missing.remove_all(&row.present());
         Ok(())
     }
 

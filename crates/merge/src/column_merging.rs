@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Cursor, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
 
+use crate::bounds::Bounds;
 use crate::column_merge::ColumnMerge;
 use crate::merging::MergingCursor;
 
@@ -29,10 +30,7 @@ pub struct ColumnMergingCursor<C> {
     snapshot: SequenceNumber,
     /// With the kind of their source.
     range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
-    /// Inclusive.
-    lower: Option<Vec<u8>>,
-    /// Exclusive.
-    upper: Option<Vec<u8>>,
+    bounds: Bounds,
     standing: Standing,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -52,10 +50,10 @@ enum Standing {
 }
 
 impl<C: Cursor> ColumnMergingCursor<C> {
-    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; `range_deletes` are those of all sources. Each is given
-    /// with its kind of source.
+    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; beside them, the kind of each. `range_deletes` are those
+    /// of all sources, each with the kind of its source.
     pub fn new(
-        sources: Vec<(C, usize)>,
+        (sources, kinds): (Vec<C>, Vec<usize>),
         merge: ColumnMerge,
         snapshot: SequenceNumber,
         mut range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
@@ -63,15 +61,13 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         upper: Option<Vec<u8>>,
     ) -> Self {
         range_deletes.retain(|(set, _)| !set.is_empty());
-        let (sources, kinds) = sources.into_iter().unzip();
         Self {
             input: MergingCursor::new(sources),
             kinds,
             merge,
             snapshot,
             range_deletes,
-            lower,
-            upper,
+            bounds: Bounds::new(lower, upper),
             standing: Standing::Nowhere,
             key: Vec::new(),
             value: Vec::new(),
@@ -110,47 +106,28 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// To the first row.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.standing = Standing::Nowhere;
-        match &self.lower {
-            Some(lower) => self.input.seek(lower, Trailer::NEWEST)?,
-            None => self.input.seek_to_first()?,
-        }
+        self.bounds.seek_to_first(&mut self.input)?;
         self.settle_forward()
     }
 
     /// To the first row at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.standing = Standing::Nowhere;
-        let from = match &self.lower {
-            Some(lower) if key < lower.as_slice() => lower,
-            _ => key,
-        };
-        self.input.seek(from, Trailer::NEWEST)?;
+        self.bounds.seek(&mut self.input, key)?;
         self.settle_forward()
     }
 
     /// To the last row.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.standing = Standing::Nowhere;
-        match &self.upper {
-            Some(upper) => self.input.seek_before(upper, Trailer::NEWEST)?,
-            None => self.input.seek_to_last()?,
-        }
+        self.bounds.seek_to_last(&mut self.input)?;
         self.settle_backward()
     }
 
     /// To the last row at or before `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.standing = Standing::Nowhere;
-        match &self.upper {
-            Some(upper) if upper.as_slice() <= key => self.input.seek_before(upper, Trailer::NEWEST)?,
-            _ => {
-                // The successor of `key` in byte order is `key` with a NUL appended.
-                let mut after = Vec::with_capacity(key.len() + 1);
-                after.extend_from_slice(key);
-                after.push(0);
-                self.input.seek_before(&after, Trailer::NEWEST)?;
-            }
-        }
+        self.bounds.seek_for_prev(&mut self.input, key)?;
         self.settle_backward()
     }
 
@@ -207,9 +184,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     #[inline]
     fn settle_forward(&mut self) -> Result<()> {
         while self.input.valid() {
-            if let Some(upper) = &self.upper
-                && self.input.key() >= upper.as_slice()
-            {
+            if self.bounds.end_before(self.input.key()) {
                 return Ok(());
             }
             let trailer = self.input.trailer();
@@ -274,9 +249,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
     /// The input stands on the oldest entry of a key (or before the start): goes to the last row from there backwards.
     fn settle_backward(&mut self) -> Result<()> {
         while self.input.valid() {
-            if let Some(lower) = &self.lower
-                && self.input.key() < lower.as_slice()
-            {
+            if self.bounds.begin_after(self.input.key()) {
                 return Ok(());
             }
             let key = self.input.key().to_vec();

@@ -33,11 +33,6 @@ impl KeyHistory {
         Ok(())
     }
 
-    /// Whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// The key that all entries have.
     pub fn shared_key(&self) -> &[u8] {
         &self.key

@@ -10,6 +10,7 @@
 //! All fold `Patch` and `Merge` entries through the table's [`mycelium_base::Combiner`] and treat an entry below a
 //! range delete as below a `Delete`, so that they agree on every row at every snapshot.
 
+mod bounds;
 mod column_merge;
 mod column_merging;
 mod compaction_stream;

@@ -4,7 +4,8 @@
 //! 1. One source, the *top*, stands on the smallest entry; the others wait in a binary heap of their current entries.
 //! 2. `next` moves the top alone and compares it with the root of the heap, the *runner-up*: as long as it is smaller it
 //!    stays the top. A long run of one source (the last level, mostly) thus costs one comparison an entry.
-//! 3. The comparison is first made on eight-byte key prefixes, of which the runner-up's is remembered.
+//! 3. Comparisons are first made on eight-byte key prefixes. Those of waiting sources lie in the heap, so that most of them
+//!    touch no source.
 //! 4. When the runner-up is smaller the two change places and the heap is sifted once.
 //! 5. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
 //!    knows; across sources it is whether the former entry's key equalled the runner-up's.
@@ -23,10 +24,8 @@ pub struct MergingCursor<C> {
     sources: Vec<C>,
     /// Index of the source that stands on the current entry; `NONE` if no source is valid.
     top: usize,
-    /// Indices of the other valid sources, a binary heap in the current direction.
-    heap: Vec<u32>,
-    /// Key prefix of the heap's root.
-    runner_up_prefix: u64,
+    /// The other valid sources, a binary heap in the current direction.
+    heap: Vec<Waiting>,
     /// Whether the current key equals the runner-up's key.
     equals_runner_up: bool,
     same_key: bool,
@@ -34,6 +33,14 @@ pub struct MergingCursor<C> {
 }
 
 const NONE: usize = usize::MAX;
+
+/// A source that waits for its turn.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// Of its current key.
+    prefix: u64,
+    source: u32,
+}
 
 /// The first eight bytes, big-endian, zero-padded: `prefix(a) < prefix(b)` implies `a < b`.
 #[inline(always)]
@@ -53,7 +60,6 @@ impl<C: Cursor> MergingCursor<C> {
             heap: Vec::with_capacity(sources.len()),
             sources,
             top: NONE,
-            runner_up_prefix: 0,
             equals_runner_up: false,
             same_key: false,
             forward: true,
@@ -66,19 +72,31 @@ impl<C: Cursor> MergingCursor<C> {
         self.top
     }
 
-    /// Whether source `a` comes before source `b` in the current direction.
+    fn waiting(&self, source: usize) -> Waiting {
+        Waiting { prefix: prefix(self.sources[source].key()), source: source as u32 }
+    }
+
+    /// Whether `a` comes before `b` in the current direction.
     #[inline]
-    fn before(&self, a: usize, b: usize) -> bool {
-        let (a, b) = (&self.sources[a], &self.sources[b]);
-        let order = compare_entries(a.key(), a.trailer(), b.key(), b.trailer());
+    fn before(&self, a: Waiting, b: Waiting) -> bool {
+        let order = match a.prefix.cmp(&b.prefix) {
+            Ordering::Equal => self.compare(a.source as usize, b.source as usize),
+            order => order,
+        };
         if self.forward { order == Ordering::Less } else { order == Ordering::Greater }
     }
 
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        let (a, b) = (&self.sources[a], &self.sources[b]);
+        compare_entries(a.key(), a.trailer(), b.key(), b.trailer())
+    }
+
+    #[inline]
     fn sift_down(&mut self, mut at: usize) {
         loop {
             let mut least = at;
             for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.heap.len() && self.before(self.heap[child] as usize, self.heap[least] as usize) {
+                if child < self.heap.len() && self.before(self.heap[child], self.heap[least]) {
                     least = child;
                 }
             }
@@ -93,9 +111,9 @@ impl<C: Cursor> MergingCursor<C> {
     /// Rebuilds heap and top from the sources' positions.
     fn rebuild(&mut self) {
         self.heap.clear();
-        for (i, source) in self.sources.iter().enumerate() {
-            if source.valid() {
-                self.heap.push(i as u32);
+        for source in 0..self.sources.len() {
+            if self.sources[source].valid() {
+                self.heap.push(self.waiting(source));
             }
         }
         for at in (0..self.heap.len() / 2).rev() {
@@ -111,51 +129,44 @@ impl<C: Cursor> MergingCursor<C> {
             self.top = NONE;
             return;
         }
-        self.top = self.heap.swap_remove(0) as usize;
+        let top = self.heap.swap_remove(0);
+        self.top = top.source as usize;
         self.sift_down(0);
-        self.note_runner_up();
+        self.compare_with_runner_up(top.prefix);
     }
 
-    /// Remembers the runner-up's prefix and whether its key is the current one.
+    /// Notes whether the runner-up's key is the current one, which has this prefix.
     #[inline]
-    fn note_runner_up(&mut self) {
-        match self.heap.first() {
-            Some(&root) => {
-                let (key, runner_up) = (self.sources[self.top].key(), self.sources[root as usize].key());
-                self.runner_up_prefix = prefix(runner_up);
-                self.equals_runner_up = key == runner_up;
-            }
-            None => self.equals_runner_up = false,
-        }
+    fn compare_with_runner_up(&mut self, top_prefix: u64) {
+        self.equals_runner_up = self.heap.first().is_some_and(|runner_up| {
+            runner_up.prefix == top_prefix
+                && self.sources[runner_up.source as usize].key() == self.sources[self.top].key()
+        });
     }
 
     /// The top has moved and is valid: keep it or change it with the runner-up.
     #[inline]
     fn settle_forward(&mut self) {
-        let Some(&root) = self.heap.first() else {
+        let Some(&runner_up) = self.heap.first() else {
             self.same_key = self.sources[self.top].same_key_as_previous();
             return;
         };
-        let top = &self.sources[self.top];
-        let top_prefix = prefix(top.key());
-        if top_prefix < self.runner_up_prefix {
-            self.same_key = top.same_key_as_previous();
-            self.equals_runner_up = false;
-            return;
-        }
-        let runner_up = &self.sources[root as usize];
-        let key_order = top.key().cmp(runner_up.key());
-        let order = key_order.then_with(|| runner_up.trailer().cmp(&top.trailer()));
-        if order == Ordering::Less {
-            self.same_key = top.same_key_as_previous();
-            self.equals_runner_up = key_order == Ordering::Equal;
+        let top = self.waiting(self.top);
+        if top.prefix < runner_up.prefix || top.prefix == runner_up.prefix && self.stays_top(runner_up) {
+            self.same_key = self.sources[self.top].same_key_as_previous();
+            self.compare_with_runner_up(top.prefix);
             return;
         }
         self.same_key = self.equals_runner_up;
-        self.heap[0] = self.top as u32;
-        self.top = root as usize;
+        self.heap[0] = top;
+        self.top = runner_up.source as usize;
         self.sift_down(0);
-        self.note_runner_up();
+        self.compare_with_runner_up(runner_up.prefix);
+    }
+
+    /// Whether the top, whose key has the prefix of the runner-up's, still comes before it.
+    fn stays_top(&self, runner_up: Waiting) -> bool {
+        self.compare(self.top, runner_up.source as usize) == Ordering::Less
     }
 
     /// The top is exhausted: the runner-up takes its place.
@@ -271,10 +282,10 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         if !self.sources[self.top].valid() {
             self.take_root_as_top();
         } else if let Some(&root) = self.heap.first()
-            && self.before(root as usize, self.top)
+            && self.before(root, self.waiting(self.top))
         {
-            self.heap[0] = self.top as u32;
-            self.top = root as usize;
+            self.heap[0] = self.waiting(self.top);
+            self.top = root.source as usize;
             self.sift_down(0);
         }
         self.same_key = false;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Combiner, Cursor, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
 
+use crate::bounds::Bounds;
 use crate::lookup::need;
 
 /// Walks the rows of `C` visible at a snapshot, within bounds.
@@ -21,10 +22,7 @@ pub struct VisibleCursor<C> {
     snapshot: SequenceNumber,
     range_deletes: Vec<Arc<RangeDeleteSet>>,
     combiner: Option<Arc<dyn Combiner>>,
-    /// Inclusive.
-    lower: Option<Vec<u8>>,
-    /// Exclusive.
-    upper: Option<Vec<u8>>,
+    bounds: Bounds,
     standing: Standing,
     /// The row's key and value where they are not the input's own.
     key: Vec<u8>,
@@ -66,8 +64,7 @@ impl<C: Cursor> VisibleCursor<C> {
             snapshot,
             range_deletes,
             combiner,
-            lower,
-            upper,
+            bounds: Bounds::new(lower, upper),
             standing: Standing::Nowhere,
             key: Vec::new(),
             value: Vec::new(),
@@ -101,47 +98,28 @@ impl<C: Cursor> VisibleCursor<C> {
     /// To the first row.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.standing = Standing::Nowhere;
-        match &self.lower {
-            Some(lower) => self.input.seek(lower, Trailer::NEWEST)?,
-            None => self.input.seek_to_first()?,
-        }
+        self.bounds.seek_to_first(&mut self.input)?;
         self.settle_forward()
     }
 
     /// To the first row at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.standing = Standing::Nowhere;
-        let from = match &self.lower {
-            Some(lower) if key < lower.as_slice() => lower,
-            _ => key,
-        };
-        self.input.seek(from, Trailer::NEWEST)?;
+        self.bounds.seek(&mut self.input, key)?;
         self.settle_forward()
     }
 
     /// To the last row.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.standing = Standing::Nowhere;
-        match &self.upper {
-            Some(upper) => self.input.seek_before(upper, Trailer::NEWEST)?,
-            None => self.input.seek_to_last()?,
-        }
+        self.bounds.seek_to_last(&mut self.input)?;
         self.settle_backward()
     }
 
     /// To the last row at or before `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.standing = Standing::Nowhere;
-        match &self.upper {
-            Some(upper) if upper.as_slice() <= key => self.input.seek_before(upper, Trailer::NEWEST)?,
-            _ => {
-                // The successor of `key` in byte order is `key` with a NUL appended.
-                let mut after = Vec::with_capacity(key.len() + 1);
-                after.extend_from_slice(key);
-                after.push(0);
-                self.input.seek_before(&after, Trailer::NEWEST)?;
-            }
-        }
+        self.bounds.seek_for_prev(&mut self.input, key)?;
         self.settle_backward()
     }
 
@@ -204,9 +182,7 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     fn settle_forward(&mut self) -> Result<()> {
         while self.input.valid() {
-            if let Some(upper) = &self.upper
-                && self.input.key() >= upper.as_slice()
-            {
+            if self.bounds.end_before(self.input.key()) {
                 return Ok(());
             }
             let trailer = self.input.trailer();
@@ -282,9 +258,7 @@ impl<C: Cursor> VisibleCursor<C> {
     /// The input stands on the oldest entry of a key (or before the start): goes to the last row from there backwards.
     fn settle_backward(&mut self) -> Result<()> {
         while self.input.valid() {
-            if let Some(lower) = &self.lower
-                && self.input.key() < lower.as_slice()
-            {
+            if self.bounds.begin_after(self.input.key()) {
                 return Ok(());
             }
             self.key.clear();

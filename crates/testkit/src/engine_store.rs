@@ -391,8 +391,7 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
 /// A layout of a typed table.
 fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
     let schema = kind.schema()?;
-    let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
-    match Layout::parse(text, &columns) {
+    match Layout::parse(text, &schema.value_columns()) {
         Ok(layout) => Some(layout),
         Err(error) => unreachable!("the layouts of configurations are constants: {error}"),
     }

@@ -3,22 +3,13 @@
 //! In a file of a group a packed value is one of the group's columns alone, as if the table had no others. In any other
 //! format it is a value of the table in which the other columns are absent.
 //!
-//! [`Reshape`] is what split and convert do to a value, in one call (Mycelium §4.2.2 and §4.2.3; LASER §4.4):
-//!
-//! | from, to | way |
-//! |---|---|
-//! | same columns, same format | copy |
-//! | packed, packed | [`Projection`]: slots and bytes are copied in a few pieces |
-//! | another format, the same | [`RowFormat::project`]: pieces are moved undecoded |
-//! | different formats | [`RowFormat::convert`]; a packed value of few columns is widened before and narrowed after |
+//! How a value becomes one of another group and format is [`mycelium_encoding::Reshape`]'s.
 
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result};
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{ColumnState, PackedLayout, Projection, RowFormat, RowFormatKind, Schema, join};
-
-use crate::outputs::clear_for_reuse;
+use mycelium_encoding::{ColumnState, FragmentFormat, RowFormat, RowFormatKind, Schema};
 
 /// The columns of a table and its row formats, with the definitions that some of them need. Cheap to share; immutable.
 ///
@@ -44,7 +35,7 @@ pub struct Formats {
 impl Formats {
     /// The formats that need no definition: packed, JSON and, if the schema allows it, raw.
     pub fn new(schema: Arc<Schema>) -> Self {
-        let columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+        let columns = schema.value_columns();
         let mut formats = vec![RowFormat::packed(schema.clone()), RowFormat::json(schema.clone())];
         formats.extend(RowFormat::raw(schema.clone()));
         Self { schema, columns, formats }
@@ -100,14 +91,8 @@ impl Formats {
             let message = format!("group {group}: this version writes no columnar files");
             return Err(Error::new(ErrorKind::Unsupported, message));
         };
-        let format = self.get(kind)?.clone();
-        let is_whole = group.columns == self.columns;
-        let layout = if is_whole || kind != RowFormatKind::Packed {
-            format.layout().clone()
-        } else {
-            Arc::new(PackedLayout::of(self.schema.clone(), &group.columns))
-        };
-        Ok(GroupValues { group: group.clone(), format, layout, is_whole })
+        let fragment = FragmentFormat::new(group.columns.clone(), self.get(kind)?);
+        Ok(GroupValues { group: group.clone(), fragment })
     }
 }
 
@@ -115,10 +100,7 @@ impl Formats {
 #[derive(Clone, Debug)]
 pub struct GroupValues {
     group: Group,
-    format: RowFormat,
-    /// The layout of packed values; that of whole rows for the other formats.
-    layout: Arc<PackedLayout>,
-    is_whole: bool,
+    fragment: FragmentFormat,
 }
 
 impl GroupValues {
@@ -127,13 +109,14 @@ impl GroupValues {
         &self.group
     }
 
-    /// The table's schema.
-    pub fn schema(&self) -> &Arc<Schema> {
-        self.layout.schema()
+    /// How its values are written.
+    pub fn fragment(&self) -> &FragmentFormat {
+        &self.fragment
     }
 
-    fn is_packed(&self) -> bool {
-        self.format.kind() == RowFormatKind::Packed
+    /// The table's schema.
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.fragment.rows().schema()
     }
 
     /// The columns that are in a value, null or not.
@@ -142,10 +125,7 @@ impl GroupValues {
     /// [`ErrorKind::Corruption`] if it is malformed, [`ErrorKind::Unsupported`] if it is of another format or schema
     /// version.
     pub fn present(&self, value: &[u8], scratch: &mut RowScratch) -> Result<ColumnSet> {
-        if self.is_packed() {
-            return Ok(self.layout.row(value)?.present());
-        }
-        self.format.present(value, scratch)
+        self.fragment.rows().present(value, scratch)
     }
 
     /// Shows some columns of a value, ascending; one that the value does not have is absent.
@@ -175,14 +155,7 @@ impl GroupValues {
         scratch: &mut RowScratch,
         show: &mut dyn FnMut(usize, ColumnState<'_>) -> Result<()>,
     ) -> Result<()> {
-        if self.is_packed() {
-            let row = self.layout.row(value)?;
-            for column in order {
-                show(column, row.get(column)?)?;
-            }
-            return Ok(());
-        }
-        let mut row = self.format.read(value, Some(columns), scratch)?;
+        let mut row = self.fragment.rows().read(value, Some(columns), scratch)?;
         for column in order {
             show(column, row.get(column)?)?;
         }
@@ -199,102 +172,7 @@ impl GroupValues {
         scratch: &mut RowScratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        if self.is_packed() {
-            return self.layout.encode_with(state, out);
-        }
         let of_group = |column| if self.group.columns.contains(column) { state(column) } else { ColumnState::Absent };
-        self.format.encode_with(of_group, scratch, out)
-    }
-}
-
-/// Takes values of one group and format to another group within it, and its format.
-#[derive(Debug)]
-pub(crate) struct Reshape {
-    from: GroupValues,
-    to: GroupValues,
-    way: Way,
-    wide: Vec<u8>,
-    narrow: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum Way {
-    Copy,
-    Project(Projection),
-    /// Within one format that is not packed.
-    Pick,
-    Convert {
-        widen: bool,
-        narrow: Option<Projection>,
-    },
-}
-
-impl Reshape {
-    pub(crate) fn new(from: GroupValues, to: GroupValues) -> Result<Self> {
-        let missing = to.group.columns.difference(&from.group.columns);
-        if !missing.is_empty() {
-            let message =
-                format!("values of {} cannot become values of {}: no columns {missing}", from.group, to.group);
-            return Err(Error::invalid(message));
-        }
-        let way = match (from.is_packed(), to.is_packed()) {
-            _ if from.group == to.group => Way::Copy,
-            (true, true) => Way::Project(Projection::new(from.layout.clone(), to.layout.clone())?),
-            _ if from.format.kind() == to.format.kind() => Way::Pick,
-            (from_packed, to_packed) => {
-                let narrows = to_packed && !to.is_whole;
-                let narrow = narrows.then(|| Projection::new(to.format.layout().clone(), to.layout.clone()));
-                Way::Convert { widen: from_packed && !from.is_whole, narrow: narrow.transpose()? }
-            }
-        };
-        Ok(Self { from, to, way, wide: Vec::new(), narrow: Vec::new() })
-    }
-
-    pub(crate) fn target(&self) -> &Group {
-        &self.to.group
-    }
-
-    /// Appends the reshaped value, which must have a column of the target, or be a whole fragment.
-    pub(crate) fn apply(&mut self, value: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<()> {
-        let Self { from, to, way, wide, narrow } = self;
-        let columns = Some(&to.group.columns).filter(|_| !to.is_whole);
-        let has_columns = match way {
-            Way::Copy => {
-                out.extend_from_slice(value);
-                true
-            }
-            Way::Project(projection) => projection.project(value, out)?,
-            Way::Pick => {
-                from.format.project(value, &to.group.columns, scratch, out)?;
-                true
-            }
-            Way::Convert { widen, narrow: narrowing } => {
-                let value = if *widen { from.widened(value, wide)? } else { value };
-                match narrowing {
-                    None => {
-                        from.format.convert(&to.format, value, columns, scratch, out)?;
-                        true
-                    }
-                    Some(projection) => {
-                        clear_for_reuse(narrow);
-                        from.format.convert(&to.format, value, columns, scratch, narrow)?;
-                        projection.project(narrow, out)?
-                    }
-                }
-            }
-        };
-        if has_columns {
-            return Ok(());
-        }
-        Err(Error::corruption(format!("a patch has no columns of {}, though it was to be written there", to.group)))
-    }
-}
-
-impl GroupValues {
-    /// A packed value of few columns as one of the whole table, in which the others are absent.
-    fn widened<'a>(&self, value: &[u8], wide: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        clear_for_reuse(wide);
-        join(self.format.layout(), &[self.layout.row(value)?], wide)?;
-        Ok(wide)
+        self.fragment.rows().encode_with(of_group, scratch, out)
     }
 }

@@ -6,7 +6,8 @@
 //! 3. Entries are overwritten until half, once, four times the table was.
 //! 4. At each age level 0 is then filled to where writers are slowed, where the paper's continuous writer keeps it ("many
 //!    skippable low-level SSTables, especially in L0, are piled up"). Then the reads run at the snapshot, in turns of 1/8
-//!    between the two databases, so that a slow second of the machine hits both.
+//!    between the two databases, so that a slow second of the machine hits both. A turn before them is not counted: it meets
+//!    what the writes left in caches and on their way to the disk.
 //! 5. Files searched and blocks touched come from the engine's own counters, per read.
 
 use std::fs;
@@ -39,7 +40,7 @@ pub struct SnapshotFilterSettings {
     pub directory: PathBuf,
     /// Entries of the table.
     pub entries: u64,
-    /// Point reads of each measurement; ranges are fewer, in proportion to their length.
+    /// Point reads of each measurement; of ranges there are fewer, the longer they are.
     pub reads: u64,
     /// Read past the page cache, as where the table is many times the memory (the paper's environment of 4 GiB). Else the
     /// page cache holds the table, as in the paper's other figures.
@@ -77,11 +78,21 @@ pub enum ReadKind {
 }
 
 impl ReadKind {
+    /// Entries of one read.
     fn length(self) -> u64 {
         match self {
             Self::Point => 1,
             Self::Range100 => 100,
             Self::Range10000 => 10_000,
+        }
+    }
+
+    /// How many point reads one read stands for.
+    fn weight(self) -> u64 {
+        match self {
+            Self::Point => 1,
+            Self::Range100 => 10,
+            Self::Range10000 => 1000,
         }
     }
 }
@@ -246,16 +257,19 @@ impl<'a> Pair<'a> {
     }
 
     fn cell(&self, kind: ReadKind, age: f64) -> Result<Cell> {
-        let reads = (self.settings.reads / kind.length()).max(TURNS);
+        let reads = (self.settings.reads / kind.weight()).max(TURNS);
         let mut rng = SmallRng::seed_from_u64(self.settings.seed);
         let mut totals = [(0.0, ReadCounters::default()), (0.0, ReadCounters::default())];
-        for turn in 0..TURNS {
+        for turn in 0..=TURNS {
             let indexes: Vec<u64> =
                 (0..reads / TURNS).map(|_| self.chooser.draw(self.settings.entries, &mut rng)).collect();
             for at in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
-                let started = Instant::now();
-                self.read(at, kind, &indexes, &mut totals[at].1)?;
-                totals[at].0 += started.elapsed().as_secs_f64();
+                let (mut counters, started) = (ReadCounters::default(), Instant::now());
+                self.read(at, kind, &indexes, &mut counters)?;
+                if turn > 0 {
+                    totals[at].0 += started.elapsed().as_secs_f64();
+                    totals[at].1 += counters;
+                }
             }
         }
         let done = (reads / TURNS * TURNS) as f64;

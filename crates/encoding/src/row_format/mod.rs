@@ -221,8 +221,7 @@ impl RowFormat {
         definition: &[u8],
         root: &str,
     ) -> Self {
-        let columns: Vec<usize> =
-            (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
+        let columns: Vec<usize> = schema.value_columns().iter().collect();
         let ordinals = ordinals_of(&columns, &schema);
         let layout = Arc::new(PackedLayout::new(schema));
         let (definition, root) = (definition.into(), root.into());

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use crate::drawing::{Cells, assert_same, cells, for_seeds, formats, read, schema, stored};
 
 fn value_columns(schema: &Schema) -> Vec<usize> {
-    (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect()
+    schema.value_columns().iter().collect()
 }
 
 fn drawn_set(rng: &mut SmallRng, schema: &Schema) -> ColumnSet {

@@ -17,9 +17,8 @@
 use mycelium_base::{ColumnSet, Error, Group, GroupFormat, Operation, Result};
 use mycelium_encoding::key::{self, KeyReader};
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, RowFormatKind, Schema};
+use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, Reshape, RowFormatKind, Schema};
 
-use crate::group_values::Reshape;
 use crate::outputs::clear_for_reuse;
 use crate::{Formats, GroupValues, InputEntry, JobContext, Outputs, Place, TransformState, Transformer};
 
@@ -191,7 +190,7 @@ impl Augment {
         let source = formats.values(source)?;
         let covered = match self.cover.is_empty() {
             true => None,
-            false => Some(Reshape::new(source.clone(), formats.values(&self.covered_group())?)?),
+            false => Some(source.fragment().reshape(formats.values(&self.covered_group())?.fragment())?),
         };
         let schema = formats.schema();
         let value_order: Vec<usize> =
@@ -351,8 +350,10 @@ impl Indexing {
         self.encode_value_columns(value)?;
         self.encode_key(row_key)?;
         clear_for_reuse(&mut self.value);
-        if let Some(covered) = &mut self.covered {
-            covered.apply(value, &mut self.scratch, &mut self.value)?;
+        if let Some(covered) = &self.covered
+            && !covered.apply(value, &mut self.scratch, &mut self.value)?
+        {
+            return Err(Error::corruption("a row has none of the columns that its index covers"));
         }
         Ok(())
     }

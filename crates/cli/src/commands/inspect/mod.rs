@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium::disk::{AccessPattern, Disk, LocalDisk};
-use mycelium::rows::{ColumnState, FragmentFormat, RowFormat, RowScratch, decode_key};
+use mycelium::rows::{ColumnState, RowFormat, RowScratch, decode_key};
+use mycelium::transform::Formats;
 use mycelium::{Group, GroupFormat};
 use mycelium::{TableDefinition, TableId};
 use mycelium_base::{FileKind, FileNumber, Operation};
@@ -69,7 +70,7 @@ impl Files {
 
     /// The rows of a table, as text.
     fn rows_of(&self, id: TableId) -> Result<RowText, Failure> {
-        self.state.tables.get(&id).map_or(Ok(RowText { own: None }), |table| RowText::of(&table.record))
+        self.state.tables.get(&id).map_or(Ok(RowText { typed: None }), |table| RowText::of(&table.record))
     }
 
     /// The name of a table, also of one that was dropped.
@@ -111,23 +112,22 @@ fn open_sst(
 
 /// Keys and values of one table as text: by its schema if it has one, else as escaped bytes.
 struct RowText {
-    /// The row format of a typed table.
-    own: Option<RowFormat>,
+    /// Of a typed table: its row formats, and its whole rows.
+    typed: Option<(Formats, Group)>,
 }
 
 impl RowText {
     fn of(record: &TableRecord) -> Result<Self, Failure> {
         let definition = TableDefinition::decode(&record.definition)?;
         let format = definition.options.row_format;
-        let own = definition
-            .schema
-            .map(|schema| RowFormat::new(format.kind, Arc::new(schema), &format.definition, &format.root))
-            .transpose()?;
-        Ok(Self { own })
+        let Some(schema) = definition.schema.map(Arc::new) else { return Ok(Self { typed: None }) };
+        let own = RowFormat::new(format.kind, schema.clone(), &format.definition, &format.root)?;
+        let whole = Group { columns: schema.value_columns(), format: GroupFormat::Row(format.kind) };
+        Ok(Self { typed: Some((Formats::new(schema).with(own)?, whole)) })
     }
 
     fn schema(&self) -> Option<&mycelium::Schema> {
-        self.own.as_ref().map(|own| &**own.schema())
+        self.typed.as_ref().map(|(formats, _)| &**formats.schema())
     }
 
     /// A key. Fences and range deletes may be prefixes or cut keys: those show as bytes.
@@ -141,39 +141,33 @@ impl RowText {
 
     /// What an entry sets, in words; `group` is the column group of the file it lies in, if it does not hold whole rows.
     fn value(&self, operation: Operation, value: &[u8], group: Option<&Group>) -> Result<String, Failure> {
-        match (operation, &self.own) {
+        match (operation, &self.typed) {
             (Operation::Delete, _) => Ok(String::new()),
             (Operation::RangeDelete, _) => Ok(format!("up to {}", self.key(value))),
-            (Operation::Put | Operation::Patch, Some(own)) => columns(own, value, group),
+            (Operation::Put | Operation::Patch, Some((formats, whole))) => {
+                columns(formats, value, group.unwrap_or(whole))
+            }
             _ => Ok(escape_bytes(value)),
         }
     }
 }
 
 /// `column=value` of every column that a row, patch or fragment sets.
-fn columns(own: &RowFormat, value: &[u8], group: Option<&Group>) -> Result<String, Failure> {
-    let schema = own.schema();
-    let rows = match group.map(|group| group.format) {
-        None => own.clone(),
-        Some(GroupFormat::Row(kind)) if kind == own.kind() => own.clone(),
-        Some(GroupFormat::Row(kind)) => RowFormat::new(kind, schema.clone(), &[], "")?,
-        Some(GroupFormat::Columnar) => return Ok(escape_bytes(value)),
-    };
-    let all = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column)).collect();
-    let columns = group.map_or(all, |group| group.columns.clone());
-    let format = FragmentFormat::new(columns.clone(), &rows);
-    let mut scratch = RowScratch::default();
-    let mut row = format.rows().read(value, Some(&columns), &mut scratch)?;
+fn columns(formats: &Formats, value: &[u8], group: &Group) -> Result<String, Failure> {
+    if group.format == GroupFormat::Columnar {
+        return Ok(escape_bytes(value));
+    }
     let mut parts = Vec::new();
-    for column in columns.iter() {
-        let definition = &schema.columns()[column];
-        match row.get(column)? {
+    formats.values(group)?.visit(value, &group.columns, &mut RowScratch::default(), &mut |column, state| {
+        let definition = &formats.schema().columns()[column];
+        match state {
             ColumnState::Absent => {}
             ColumnState::Null => parts.push(format!("{}=null", definition.name)),
             ColumnState::Value(datum) => {
                 parts.push(format!("{}={}", definition.name, datum.display_as(&definition.ty)))
             }
         }
-    }
+        Ok(())
+    })?;
     Ok(parts.join(" "))
 }

@@ -36,7 +36,7 @@ pub(super) fn show(path: &Path, entries: u64, out: &mut Output) -> Result<(), Fa
 /// The table that the file belongs to, as far as the manifest beside it says.
 fn owner(directory: &Path, number: u64) -> Result<(RowText, Option<Arc<FileMeta>>), Failure> {
     if !crate::commands::is_database(directory)? {
-        return Ok((RowText { own: None }, None));
+        return Ok((RowText { typed: None }, None));
     }
     let files = Files::of(directory)?;
     for (id, table) in &files.state.tables {
@@ -44,7 +44,7 @@ fn owner(directory: &Path, number: u64) -> Result<(RowText, Option<Arc<FileMeta>
             return Ok((files.rows_of(*id)?, Some(meta.clone())));
         }
     }
-    Ok((RowText { own: None }, None))
+    Ok((RowText { typed: None }, None))
 }
 
 fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output) -> Result<(), Failure> {

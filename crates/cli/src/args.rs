@@ -372,8 +372,10 @@ pub(crate) struct ScanArgs {
 #[derive(Subcommand, Debug)]
 pub(crate) enum IndexCommand {
     /// Create an index; the rows that are there are indexed before the command ends.
-    #[command(after_help = "Example:\n  mycelium index create ./db flights by_dest --on dest,month --cover dep_delay\n  \
-                            mycelium index create ./db users by_mail --on mail --unique")]
+    #[command(
+        after_help = "Example:\n  mycelium index create ./db flights by_dest --on dest,month --cover dep_delay\n  \
+                            mycelium index create ./db users by_mail --on mail --unique"
+    )]
     Create(IndexCreateArgs),
     /// Drop an index.
     #[command(after_help = "Example:\n  mycelium index drop ./db flights by_dest")]

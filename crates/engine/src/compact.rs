@@ -57,6 +57,15 @@ struct Made {
     outputs: Vec<JobOutput>,
     /// What leaves the table's indexes.
     derived: Vec<DerivedFile>,
+    /// Indexes in which entries were made that may have no row.
+    guessed: Vec<TableId>,
+}
+
+/// What one part of a compaction made; as [`Made`].
+struct MadePart {
+    output: JobOutput,
+    derived: Vec<DerivedFile>,
+    guessed: Vec<TableId>,
 }
 
 struct CompactionContext<'f, 'a, 'p> {
@@ -197,7 +206,7 @@ impl Inner {
         let all = metas.iter().chain(derived.iter().map(|(_, meta)| meta));
         let opened: Vec<_> = all.map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
         let edit = plan.install_edit(metas.iter().cloned());
-        let unseen = unseen_indexes(taken)?;
+        let unseen = unseen_indexes(taken, &made.guessed)?;
         self.install_compaction(table, edit, derived, &unseen, &opened, || files.lock().keep())?;
         Ok(metas)
     }
@@ -239,14 +248,15 @@ impl Inner {
 
     fn run_subcompactions(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Made> {
         let mut made = Made::default();
-        for (output, derived) in self.run_parts(taken, files)? {
-            made.outputs.push(output);
-            made.derived.extend(derived);
+        for part in self.run_parts(taken, files)? {
+            made.outputs.push(part.output);
+            made.derived.extend(part.derived);
+            made.guessed.extend(part.guessed);
         }
         Ok(made)
     }
 
-    fn run_parts(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<(JobOutput, Vec<DerivedFile>)>> {
+    fn run_parts(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<MadePart>> {
         let snapshots = self.snapshots.live();
         let cuts = self.subcompaction_cuts(taken)?;
         if cuts.is_empty() {
@@ -297,7 +307,7 @@ impl Inner {
         snapshots: &[SequenceNumber],
         lower: Option<Vec<u8>>,
         upper: Option<Vec<u8>>,
-    ) -> Result<(JobOutput, Vec<DerivedFile>)> {
+    ) -> Result<MadePart> {
         let plan = &taken.plan;
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
@@ -311,11 +321,12 @@ impl Inner {
             let input = shaped_input(taken, &older_files, snapshots, lower, upper, &mut watches)?;
             shaped_job::run(input, &mut *partitioner, &mut context)?
         };
-        let mut derived = Vec::new();
+        let (mut derived, mut guessed) = (Vec::new(), Vec::new());
         for watch in watches {
+            guessed.extend(watch.guessed());
             derived.extend(watch.into_files()?);
         }
-        Ok((output, derived))
+        Ok(MadePart { output, derived, guessed })
     }
 
     /// By output group: what feeds the indexes whose columns it holds.
@@ -407,14 +418,15 @@ fn is_joined(taken: &Taken, columns: &ColumnSet) -> Result<bool> {
     Ok(false)
 }
 
-/// The indexes that this job tells nothing although it holds columns of theirs.
-fn unseen_indexes(taken: &Taken) -> Result<Vec<IndexState>> {
+/// The indexes that this job tells nothing although it holds columns of theirs, or that it told a guess.
+fn unseen_indexes(taken: &Taken, guessed: &[TableId]) -> Result<Vec<IndexState>> {
     let mut unseen = Vec::new();
     for index in taken.indexes.iter() {
         let reads = index.index.augment.columns_read();
         let holds = |group: &Option<Arc<Group>>| group.as_ref().is_none_or(|group| group.columns.overlaps(reads));
         let concerns = reads.is_empty() || taken.plan.outputs.iter().any(holds);
-        if concerns && watching_output(taken, &index.index)?.is_none() {
+        let is_told = !concerns || watching_output(taken, &index.index)?.is_some();
+        if !is_told || guessed.contains(&index.table.id) {
             unseen.push(index.clone());
         }
     }
@@ -425,7 +437,7 @@ fn unseen_indexes(taken: &Taken) -> Result<Vec<IndexState>> {
 fn index_deriver(taken: &Taken, index: &IndexShared, output: usize) -> Result<Deriver> {
     let formats = taken.table.typed_formats()?;
     let group = taken.plan.outputs.get(output).and_then(Option::as_deref).cloned();
-    index.augment.deriver(&formats.for_transformers()?, &group.unwrap_or_else(|| formats.whole_group()))
+    index.augment.deriver(formats.for_transformers(), &group.unwrap_or_else(|| formats.whole_group()))
 }
 
 /// A watch that has something to watch for.

@@ -295,7 +295,7 @@ impl Sources {
 
     /// All entries of a derived table, as they are.
     fn entries(self) -> MergingCursor<Source> {
-        MergingCursor::new(self.cursors.into_iter().map(|(cursor, _)| cursor).collect())
+        MergingCursor::new(self.cursors)
     }
 
     /// The rows put together.

@@ -129,8 +129,8 @@ impl TableFormats {
     }
 
     /// The formats as transformers take them.
-    pub(crate) fn for_transformers(&self) -> Result<Formats> {
-        Formats::new(self.schema().clone()).with(self.own.clone())
+    pub(crate) fn for_transformers(&self) -> &Formats {
+        &self.formats
     }
 
     /// The group of whole rows as they come.

@@ -214,3 +214,137 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<C, B> {
         &self.input
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use mycelium_base::{MAX_SEQUENCE_NUMBER, compare_entries};
+    use rand::Rng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+    use crate::MergingCursor;
+    use crate::testing::{Entry, VecCursor, seeds};
+
+    /// A version of a row: the number it was written with, and the one at which it was superseded or removed.
+    type Lifetime = (SequenceNumber, Option<SequenceNumber>);
+
+    struct Scene {
+        rows: BTreeMap<Vec<u8>, Vec<Lifetime>>,
+        snapshots: Vec<SequenceNumber>,
+        /// Youngest first.
+        places: Vec<Vec<Entry>>,
+    }
+
+    /// Versions in any place, some twice; removals of some that nobody sees, never older than what they name.
+    fn scene(rng: &mut SmallRng) -> Scene {
+        let mut snapshots: Vec<u64> = (0..rng.random_range(0..4)).map(|_| rng.random_range(0..60)).collect();
+        snapshots.sort_unstable();
+        snapshots.dedup();
+        let mut places = vec![Vec::new(); rng.random_range(1..5)];
+        let mut rows: BTreeMap<Vec<u8>, Vec<Lifetime>> = BTreeMap::new();
+        let mut next = 0;
+        while next < 60 {
+            let key = vec![rng.random_range(b'a'..b'f')];
+            let sequence = next;
+            next += rng.random_range(1..3);
+            let versions = rows.entry(key).or_default();
+            if let Some((_, end)) = versions.last_mut() {
+                end.get_or_insert(sequence);
+            }
+            versions.push((sequence, rng.random_bool(0.3).then_some(next)));
+        }
+        for (key, versions) in &rows {
+            for &(sequence, end) in versions {
+                let oldest = rng.random_range(0..places.len());
+                for _ in 0..rng.random_range(1..3) {
+                    let place = rng.random_range(0..=oldest);
+                    let value = sequence.to_string().into_bytes();
+                    places[place].push((key.clone(), Trailer::new(sequence, Operation::Put), value));
+                }
+                let is_seen = end.is_none_or(|end| snapshots.iter().any(|&s| sequence <= s && s < end));
+                if !is_seen && rng.random_bool(0.7) {
+                    let youngest =
+                        (0..=oldest).find(|&p| places[p].iter().any(|e| e.0 == *key && e.1.sequence() == sequence));
+                    let place = rng.random_range(0..=youngest.unwrap_or(0));
+                    places[place].push((key.clone(), Trailer::new(sequence, Operation::Delete), Vec::new()));
+                }
+            }
+        }
+        for place in &mut places {
+            place.sort_by(|a, b| compare_entries(&a.0, a.1, &b.0, b.1));
+        }
+        Scene { rows, snapshots, places }
+    }
+
+    /// Every version that a snapshot sees must be found; where there is none, nothing or what is stale.
+    fn check(scene: &Scene, seed: u64) {
+        for snapshot in scene.snapshots.iter().copied().chain([MAX_SEQUENCE_NUMBER]) {
+            let sources = scene.places.iter().cloned().map(VecCursor::new).collect();
+            let mut cursor = ExactCursor::new(MergingCursor::new(sources), snapshot, None);
+            let mut found = BTreeMap::new();
+            cursor.seek(&[]).unwrap();
+            while cursor.valid() {
+                assert_eq!(cursor.value(), cursor.sequence().to_string().as_bytes());
+                assert_eq!(found.insert(cursor.key().to_vec(), cursor.sequence()), None, "seed {seed}");
+                cursor.advance().unwrap();
+            }
+            for (key, versions) in &scene.rows {
+                let is_seen =
+                    |(sequence, end): &&Lifetime| *sequence <= snapshot && end.is_none_or(|end| snapshot < end);
+                if let Some((sequence, _)) = versions.iter().find(is_seen) {
+                    assert_eq!(found.get(key), Some(sequence), "seed {seed}, key {key:?} at {snapshot}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_seen_survives_any_compactions() {
+        let mut removed = 0;
+        for (seed, mut rng) in seeds("derived tables", 3_000) {
+            let mut scene = scene(&mut rng);
+            check(&scene, seed);
+            while scene.places.len() > 1 {
+                let first = rng.random_range(0..scene.places.len());
+                let last = rng.random_range(first..scene.places.len());
+                let is_base = last + 1 == scene.places.len();
+                let inputs: Vec<Vec<Entry>> = scene.places.drain(first..=last).collect();
+                let mut input = MergingCursor::new(inputs.into_iter().map(VecCursor::new).collect());
+                input.seek_to_first().unwrap();
+                let mut stream = ExactStream::new(input, scene.snapshots.clone(), |_| is_base);
+                let mut output: Vec<Entry> = Vec::new();
+                while stream.advance().unwrap() {
+                    output.push((stream.key().to_vec(), stream.trailer(), stream.value().to_vec()));
+                }
+                assert!(output.is_sorted_by(|a, b| compare_entries(&a.0, a.1, &b.0, b.1).is_lt()), "seed {seed}");
+                removed += stream.counters().dropped_obsolete;
+                scene.places.insert(first, output);
+                check(&scene, seed);
+                if first == last && rng.random_bool(0.3) {
+                    break;
+                }
+            }
+            if scene.places.len() == 1 && scene.snapshots.is_empty() {
+                let left = scene.places[0].iter().filter(|entry| entry.1.operation() == Operation::Delete).count();
+                assert!(left == 0 || scene.places[0].len() > left, "seed {seed}: removals of nothing stay");
+            }
+        }
+        assert!(removed > 1_000, "only {removed} entries were dropped");
+    }
+
+    /// A removal written late names an old version; an equal key that came meanwhile is not hidden.
+    #[test]
+    fn a_removal_hides_no_other_version_of_its_key() {
+        let entry = |sequence, operation| (b"k".to_vec(), Trailer::new(sequence, operation), b"v".to_vec());
+        let young = vec![entry(3, Operation::Delete)];
+        let old = vec![entry(7, Operation::Put), entry(3, Operation::Put)];
+        for snapshot in [3, 7, 9] {
+            let sources = vec![VecCursor::new(young.clone()), VecCursor::new(old.clone())];
+            let mut cursor = ExactCursor::new(MergingCursor::new(sources), snapshot, None);
+            cursor.seek(b"").unwrap();
+            assert_eq!(cursor.valid().then(|| cursor.sequence()), (snapshot >= 7).then_some(7));
+        }
+    }
+}

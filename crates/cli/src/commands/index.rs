@@ -36,12 +36,8 @@ fn done(out: &mut Output, text: &str, name: &str) -> Result<(), Failure> {
 fn create(args: &IndexCreateArgs, out: &mut Output) -> Result<(), Failure> {
     let database = open_to_write(&args.at.database, false)?;
     let table = table(&database, &args.at.table)?;
-    let options = IndexOptions {
-        name: args.name.clone(),
-        on: args.on.clone(),
-        cover: args.cover.clone(),
-        unique: args.unique,
-    };
+    let options =
+        IndexOptions { name: args.name.clone(), on: args.on.clone(), cover: args.cover.clone(), unique: args.unique };
     let index = database.create_index(&table, &options)?;
     database.wait_idle()?;
     if !index.is_built() {
@@ -68,11 +64,8 @@ fn list(at: &TableArgs, out: &mut Output) -> Result<(), Failure> {
         }
         let kind = if index.is_unique() { "unique on" } else { "on" };
         let covered = if cover.is_empty() { String::new() } else { format!(" cover {}", cover.join(", ")) };
-        let state = if index.is_built() {
-            String::new()
-        } else {
-            format!("  ({:.0} % built)", index.fraction_built() * 100.0)
-        };
+        let state =
+            if index.is_built() { String::new() } else { format!("  ({:.0} % built)", index.fraction_built() * 100.0) };
         out.line(format_args!("{}  {kind} {}{covered}{state}", index.name(), on.join(", ")))?;
     }
     Ok(())
@@ -87,8 +80,12 @@ fn values(schema: &Schema, index: &Index, text: &str) -> Result<Vec<Datum>, Fail
     let texts = separated(text)?;
     if texts.len() > index.on().len() {
         let names: Vec<_> = index.on().iter().map(|&column| schema.columns()[column].name.as_str()).collect();
-        return Err(Failure::usage(format!("the index has {} columns, and {} values were given", names.len(), texts.len()))
-            .hint(format!("the index is on ({})", names.join(", "))));
+        return Err(Failure::usage(format!(
+            "the index has {} columns, and {} values were given",
+            names.len(),
+            texts.len()
+        ))
+        .hint(format!("the index is on ({})", names.join(", "))));
     }
     texts.iter().zip(index.on()).map(|(text, &column)| value(schema, column, text)).collect()
 }

@@ -131,7 +131,9 @@ fn layout_option(
     let source = GroupFormat::Row(row_format.kind);
     let linked = Registry::built_in().link(&set, &formats, source, &LinkOptions::default())?;
     if !linked.derived_tables().is_empty() {
-        return Err(Failure::usage("secondary indexes are not created with the table").hint("see `mycelium index create`"));
+        return Err(
+            Failure::usage("secondary indexes are not created with the table").hint("see `mycelium index create`")
+        );
     }
     for warning in linked.warnings() {
         eprintln!("warning: {warning}");

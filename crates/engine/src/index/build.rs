@@ -3,8 +3,8 @@
 //! 1. Wait for the compactions of the table that were running when the index was created: they tell it nothing of what they
 //!    drop, and what they leave behind must be what is built from.
 //! 2. Pin the table's files and walk all versions of all keys, those that only a live snapshot sees included. Of every
-//!    version that is not newer than the index, derive what it would have derived when it was written. A patch that lacks
-//!    columns that the index reads is completed from the row that it made.
+//!    version that is not newer than the index, derive what it would have derived when it was written: of a patch, from the
+//!    row that it made, if it made one.
 //! 3. Sort within a budget; what does not fit is written as sorted files, which are merged at the end.
 //! 4. One edit puts the result below everything that was derived since, and says that the index is built.
 //!
@@ -248,7 +248,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
         chunks: &'f Mutex<OutputFiles<'a>>,
     ) -> Result<Self> {
         let formats = task.base.typed_formats()?;
-        let for_transformers = formats.for_transformers()?;
+        let for_transformers = formats.for_transformers();
         let augment = &task.index.augment;
         let reads = augment.columns_read();
         let mut derivers = Vec::with_capacity(state.tree.formats.len());
@@ -257,12 +257,12 @@ impl<'f, 'a> Gathering<'f, 'a> {
             let group = Group { columns: format.columns().clone(), format: GroupFormat::Row(format.kind()) };
             let holds_all = reads.is_subset(format.columns());
             are_apart |= !holds_all && reads.overlaps(format.columns());
-            derivers.push(if holds_all { Some(augment.deriver(&for_transformers, &group)?) } else { None });
+            derivers.push(if holds_all { Some(augment.deriver(for_transformers, &group)?) } else { None });
         }
         let packed = Group { columns: reads.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
         let completing = Completing {
             merge: ColumnMerge::new(task.base.merge_plan(&state.tree, Some(reads))?),
-            deriver: augment.deriver(&for_transformers, &packed)?,
+            deriver: augment.deriver(for_transformers, &packed)?,
             range_deletes: range_deletes_of(state, reads),
             row: Vec::new(),
         };
@@ -328,6 +328,8 @@ impl<'f, 'a> Gathering<'f, 'a> {
             let Self { history, derivers, staged, .. } = self;
             if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {
                 match deriver.derive(&history.key, trailer.operation(), &history.bytes[range])? {
+                    // Nothing says that a patch has a row.
+                    Derived::Entry { .. } if trailer.operation() == Operation::Patch => {}
                     Derived::Entry { key, value } => {
                         check_key(key)?;
                         staged.push(key, Trailer::new(sequence, Operation::Put), value);

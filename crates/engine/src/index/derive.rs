@@ -74,7 +74,7 @@ impl WriteDerivers {
             let mut derivers = Vec::new();
             for (table, index) in core.derived_tables(*id) {
                 let formats = base.typed_formats()?;
-                let deriver = index.augment.deriver(&formats.for_transformers()?, &formats.whole_group())?;
+                let deriver = index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
                 derivers.push(IndexDeriver { table: table.id, created_at: index.created_at, deriver });
             }
             if !derivers.is_empty() {

@@ -47,7 +47,7 @@ impl Derivation {
         let mut indexes = Vec::with_capacity(state.indexes.len());
         for index in state.indexes.iter() {
             let formats = table.typed_formats()?;
-            let deriver = index.index.augment.deriver(&formats.for_transformers()?, &formats.whole_group())?;
+            let deriver = index.index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
             indexes.push((index.clone(), deriver, Staged::default()));
         }
         Ok(Self { budget, indexes, files: Vec::new() })

@@ -225,13 +225,15 @@ pub(crate) fn changed_index(manifest: &Manifest, table: &TableShared, status: In
     Some(TableRecord { definition: definition.encode(), ..record.clone() })
 }
 
-/// How the files of a derived table are written: as those of its table, but always whole and packed.
+/// How the files of a derived table are written: as those of its table, but always whole, packed and without filters.
 fn derived_options(options: &TableOptions) -> TableOptions {
     TableOptions {
         row_format: RowFormatDefinition { kind: RowFormatKind::Packed, ..RowFormatDefinition::default() },
         layout: None,
         layout_auto: false,
         merge_operator: None,
+        // It is searched by ranges only.
+        filter_bits: vec![0],
         ..options.clone()
     }
 }
@@ -247,7 +249,7 @@ impl Inner {
         }
         let formats = table.shared.typed_formats()?;
         let augment = options.augment(formats.schema())?;
-        augment.deriver(&formats.for_transformers()?, &formats.whole_group())?;
+        augment.deriver(formats.for_transformers(), &formats.whole_group())?;
         let mut writer = self.commits.writer.lock();
         table.shared.check_alive()?;
         if table.index(&options.name).is_ok() {

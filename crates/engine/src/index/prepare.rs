@@ -59,10 +59,6 @@ struct Claims {
 }
 
 impl Guard {
-    fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.claims.is_empty()
-    }
-
     /// Fails with a conflict if anything changed up to now.
     pub(crate) fn check_all(&self) -> Result<()> {
         let since = self.snapshot.sequence();
@@ -113,13 +109,11 @@ impl Inner {
     /// Commits a batch that was checked, on tables that may have indexes.
     pub(crate) fn commit_prepared(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
         loop {
-            let prepared = self.prepare(body, count, &self.take_snapshot())?;
-            let result = match prepared {
-                None => self.commit(body, count, durability),
-                Some(Prepared { body: own, guard }) => {
-                    let body = own.unwrap_or_else(|| body.to_vec());
-                    self.commit_if(Arc::new(guard), body, count, durability)
-                }
+            let result = if self.uses_of(body, count)?.is_empty() {
+                self.commit(body, count, durability)
+            } else {
+                let Prepared { body: own, guard } = self.prepare(body, count, &self.take_snapshot())?;
+                self.commit_if(Arc::new(guard), own.unwrap_or_else(|| body.to_vec()), count, durability)
             };
             match result {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -128,44 +122,63 @@ impl Inner {
         }
     }
 
-    /// What the batch needs at a snapshot; `None` if it can be committed as it is.
-    pub(crate) fn prepare(&self, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Option<Prepared>> {
+    /// What the batch needs at a snapshot.
+    pub(crate) fn prepare(&self, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Prepared> {
+        // The snapshot first: the states then hold all that it sees, and the guard looks for what came after it.
         let mut tables = BTreeMap::new();
-        let mut operations = Operations::new(body, 0, count);
-        while let Some((table, entry)) = operations.next()? {
-            let is_row = matches!(entry.trailer.operation(), Operation::Put | Operation::Patch);
-            if is_row && !tables.contains_key(&table) {
-                let shared = self.core.lock().tables.get(&table).cloned();
-                tables.insert(table, shared.map(Preparing::new).transpose()?.flatten());
-            }
+        for (id, operations) in self.uses_of(body, count)? {
+            let shared = self.core.lock().tables.get(&id).cloned();
+            tables.extend(shared.map(|shared| (id, Preparing::new(shared, operations))));
         }
-        if tables.values().all(Option::is_none) {
-            return Ok(None);
-        }
-        let mut work = Work {
-            tables,
-            snapshot: snapshot.sequence(),
-            body: Vec::with_capacity(body.len()),
-            scratch: RowScratch::default(),
-        };
+        let scratch = RowScratch::default();
+        let mut work = Work { tables, snapshot: snapshot.sequence(), body: Vec::with_capacity(body.len()), scratch };
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, entry)) = operations.next()? {
             work.take(table, entry)?;
         }
-        let rewritten = work.body != body;
         if work.body.len() > MAX_BATCH_LEN - HEAD_LEN {
             return Err(Error::invalid(format!("a completed batch exceeds the limit of {MAX_BATCH_LEN} bytes")));
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };
         for (id, table) in work.tables {
-            let Some(table) = table else { continue };
             guard.claims.extend(table.claim(id, snapshot.sequence())?);
             if !table.read.is_empty() {
                 guard.rows.insert(id, (table.shared, table.read));
             }
         }
-        let body = rewritten.then_some(work.body);
-        Ok((body.is_some() || !guard.is_empty()).then_some(Prepared { body, guard }))
+        Ok(Prepared { body: (work.body != body).then_some(work.body), guard })
+    }
+
+    /// The tables for whose indexes a batch must be prepared, because it patches their rows or an index is unique, and how
+    /// many of its operations are about each key.
+    fn uses_of(&self, body: &[u8], count: u32) -> Result<BTreeMap<TableId, HashMap<Vec<u8>, u32>>> {
+        let (mut patched, mut written) = (BTreeSet::new(), BTreeSet::new());
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, entry)) = operations.next()? {
+            match entry.trailer.operation() {
+                Operation::Patch => drop(patched.insert(table)),
+                Operation::Put => drop(written.insert(table)),
+                _ => {}
+            }
+        }
+        let mut uses = BTreeMap::new();
+        for id in patched.union(&written) {
+            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
+            let indexes = table.state.load().indexes.clone();
+            let is_concerned = patched.contains(id) && !indexes.is_empty();
+            if is_concerned || indexes.iter().any(|index| index.status.unique) {
+                uses.insert(*id, HashMap::new());
+            }
+        }
+        if !uses.is_empty() {
+            let mut operations = Operations::new(body, 0, count);
+            while let Some((table, entry)) = operations.next()? {
+                if let Some(keys) = uses.get_mut(&table) {
+                    *keys.entry(entry.key.to_vec()).or_default() += 1;
+                }
+            }
+        }
+        Ok(uses)
     }
 
     /// Whether any table has an index: batches need a look then.
@@ -177,8 +190,8 @@ impl Inner {
 
 /// The operations so far.
 struct Work {
-    /// Those with indexes.
-    tables: BTreeMap<TableId, Option<Preparing>>,
+    /// Those that must be prepared.
+    tables: BTreeMap<TableId, Preparing>,
     snapshot: SequenceNumber,
     body: Vec<u8>,
     scratch: RowScratch,
@@ -191,6 +204,8 @@ struct Preparing {
     /// The columns that each index reads.
     reads: Vec<ColumnSet>,
     unique: Vec<IndexState>,
+    /// How many operations of the batch are about each key.
+    operations: HashMap<Vec<u8>, u32>,
     /// Rows as they are after the operations so far, of keys that had one.
     rows: HashMap<Vec<u8>, Option<Vec<u8>>>,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
@@ -202,7 +217,7 @@ impl Work {
     /// Takes the next operation, and appends what it becomes.
     fn take(&mut self, id: TableId, entry: EntryRef<'_>) -> Result<()> {
         let operation = entry.trailer.operation();
-        let Some(Some(table)) = self.tables.get_mut(&id) else {
+        let Some(table) = self.tables.get_mut(&id) else {
             encode_operation(&mut self.body, id, operation, entry.key, entry.value);
             return Ok(());
         };
@@ -223,16 +238,12 @@ impl Work {
 }
 
 impl Preparing {
-    /// `None` if the table has no indexes.
-    fn new(shared: Arc<TableShared>) -> Result<Option<Self>> {
+    fn new(shared: Arc<TableShared>, operations: HashMap<Vec<u8>, u32>) -> Self {
         let state = shared.state.load_full();
-        if state.indexes.is_empty() {
-            return Ok(None);
-        }
         let reads = state.indexes.iter().map(|index| index.index.augment.columns_read().clone()).collect();
         let unique = state.indexes.iter().filter(|index| index.status.unique).cloned().collect();
         let (rows, ranges, read) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        Ok(Some(Self { shared, state, reads, unique, rows, ranges, read }))
+        Self { shared, state, reads, unique, operations, rows, ranges, read }
     }
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
@@ -257,6 +268,10 @@ impl Preparing {
         let present = formats.rows().present(entry.value, scratch)?;
         let needed = completed(&self.reads, &present);
         let touches = self.reads.iter().any(|reads| reads.overlaps(&present));
+        if !touches && self.operations.get(entry.key) == Some(&1) {
+            // No index reads what it changes, and no other operation what it makes.
+            return Ok(Some(entry.value.to_vec()));
+        }
         let exists = self.row(entry.key, snapshot)?;
         let row = self.rows.get(entry.key).and_then(Option::as_deref);
         let Some(row) = row.filter(|_| exists) else {
@@ -314,7 +329,7 @@ impl Preparing {
         let mut all = Vec::new();
         for index in &self.unique {
             let augment = &index.index.augment;
-            let mut deriver = augment.deriver(&formats.for_transformers()?, &formats.whole_group())?;
+            let mut deriver = augment.deriver(formats.for_transformers(), &formats.whole_group())?;
             let mut prefixes: BTreeMap<Vec<u8>, &[u8]> = BTreeMap::new();
             for (row_key, row) in &self.rows {
                 let Some(row) = row else { continue };

@@ -472,7 +472,7 @@ impl ScannedRows {
         projection: Vec<usize>,
     ) -> Result<Self> {
         let formats = table.shared.typed_formats()?;
-        let deriver = index.shared.augment.deriver(&formats.for_transformers()?, &formats.whole_group())?;
+        let deriver = index.shared.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
         let table = table.clone();
         Ok(Self { table, deriver, snapshot, from, to, projection, gathered: VecDeque::new(), is_complete: false })
     }

@@ -11,10 +11,10 @@
 //!
 //! A key of which nothing is dropped costs nothing: no value is looked at.
 //!
-//! A patch that touches an index but lacks a column that it reads is older than the index. What was derived of it when the
-//! index was built is not known here and stays; such an index is not trusted below [`IndexStatus::trusted_from`].
-//!
-//! [`IndexStatus::trusted_from`]: super::IndexStatus
+//! Patches that are older than the index were not prepared for it when they were written. One that lacks a column that the
+//! index reads derives nothing here; what was derived of it when the index was built stays. One that is fused with others
+//! makes an entry though it may have no row: the watch notes that ([`IndexWatch::guessed`]), and then no entry up to now is
+//! trusted without its row.
 
 use std::sync::Arc;
 
@@ -50,7 +50,12 @@ pub(crate) struct IndexWatch<'f, 'a> {
 
 struct Watched {
     table: Arc<TableShared>,
+    created_at: SequenceNumber,
     deriver: Deriver,
+    /// Whether an entry was made that may have no row.
+    is_guessed: bool,
+    /// Whether a patch of the key in hand that is older than the index was dropped.
+    has_old_patch: bool,
     /// Of the key in hand.
     before: Vec<(Vec<u8>, SequenceNumber)>,
     after: Vec<(Vec<u8>, SequenceNumber, Vec<u8>)>,
@@ -78,7 +83,10 @@ impl<'f, 'a> IndexWatch<'f, 'a> {
     ) -> Self {
         let watched = |(index, deriver): (IndexState, Deriver)| Watched {
             table: index.table,
+            created_at: index.index.created_at,
             deriver,
+            is_guessed: false,
+            has_old_patch: false,
             before: Vec::new(),
             after: Vec::new(),
             staged: Staged::default(),
@@ -89,6 +97,11 @@ impl<'f, 'a> IndexWatch<'f, 'a> {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.indexes.is_empty()
+    }
+
+    /// The indexes in which an entry was made that may have no row.
+    pub(crate) fn guessed(&self) -> impl Iterator<Item = TableId> {
+        self.indexes.iter().filter(|index| index.is_guessed).map(|index| index.table.id)
     }
 
     /// Writes what is staged; the files.
@@ -124,7 +137,7 @@ impl<'f, 'a> IndexWatch<'f, 'a> {
     /// Step 2 of the module.
     fn settle_key(&mut self) -> Result<()> {
         for i in 0..self.indexes.len() {
-            let Watched { before, after, staged, .. } = &mut self.indexes[i];
+            let Watched { before, after, staged, has_old_patch, .. } = &mut self.indexes[i];
             for (key, sequence) in before.iter() {
                 if !after.iter().any(|(made, number, _)| number == sequence && made == key) {
                     staged.push(key, Trailer::new(*sequence, Operation::Delete), &[]);
@@ -137,6 +150,7 @@ impl<'f, 'a> IndexWatch<'f, 'a> {
             }
             before.clear();
             after.clear();
+            *has_old_patch = false;
             if staged.bytes() > self.budget {
                 self.spill(i)?;
             }
@@ -176,7 +190,9 @@ impl Watch for IndexWatch<'_, '_> {
         if !self.takes(key)? {
             return Ok(());
         }
+        let is_patch = trailer.operation() == Operation::Patch;
         for index in &mut self.indexes {
+            index.has_old_patch |= is_patch && trailer.sequence() <= index.created_at;
             if let Some((key, _)) = index.derive(key, trailer.operation(), value)? {
                 index.before.push((key, trailer.sequence()));
             }
@@ -188,8 +204,10 @@ impl Watch for IndexWatch<'_, '_> {
         if !self.takes(key)? {
             return Ok(());
         }
+        let is_patch = trailer.operation() == Operation::Patch;
         for index in &mut self.indexes {
             if let Some((key, value)) = index.derive(key, trailer.operation(), value)? {
+                index.is_guessed |= is_patch && index.has_old_patch;
                 index.after.push((key, trailer.sequence(), value));
             }
         }

@@ -362,9 +362,8 @@ impl Transaction {
         let seen = database.visible.load(Ordering::Acquire);
         let count = batch.len() as u32;
         let (mut body, mut guard) = (None, None);
-        if database.has_indexes()
-            && let Some(prepared) = database.prepare(batch.body(), count, &snapshot)?
-        {
+        if database.has_indexes() {
+            let prepared = database.prepare(batch.body(), count, &snapshot)?;
             (body, guard) = (prepared.body, Some(prepared.guard));
         }
         let body = body.unwrap_or_else(|| batch.into_body());

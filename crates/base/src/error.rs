@@ -22,6 +22,8 @@ pub enum ErrorKind {
     NoSpace,
     /// A transaction met a newer write; run it again.
     Conflict,
+    /// Another row has the same values in a unique index; nothing was done.
+    Duplicate,
     /// The database is read-only, by option or because an earlier I/O error latched it.
     ReadOnly,
     /// Another process (or handle) has the database open.

@@ -39,6 +39,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
                             mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 7-8 packed | 9-18 packed'")]
     Layout(LayoutArgs),
+    /// Create, drop and list the secondary indexes of a typed table.
+    #[command(subcommand)]
+    Index(IndexCommand),
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
     #[command(
         after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
@@ -64,7 +67,9 @@ pub(crate) enum Command {
     #[command(
         after_help = "Example:\n  mycelium scan ./db flights --prefix 2013,12,31,UA --columns flight,dest --limit 10\n  \
                             mycelium scan ./db flights --from 2013,6 --to 2013,7 --count\n\n\
-                            A bound is one value per key column, separated by commas; trailing columns may be left out."
+                            mycelium scan ./db flights --index by_dest --prefix HNL --columns carrier,flight\n\n\
+                            A bound is one value per key column (with --index: per indexed column), separated by commas; \
+                            trailing columns may be left out."
     )]
     Scan(ScanArgs),
     /// Propose a layout for what a table was asked for, and compare what layouts would cost.
@@ -346,6 +351,9 @@ pub(crate) struct ScanArgs {
     /// Last key first.
     #[arg(long)]
     pub(crate) reverse: bool,
+    /// In the order of this index; bounds are values of the indexed columns.
+    #[arg(long, value_name = "INDEX", conflicts_with = "reverse")]
+    pub(crate) index: Option<String>,
     /// At most this many rows.
     #[arg(long, value_name = "ROWS")]
     pub(crate) limit: Option<u64>,
@@ -358,6 +366,46 @@ pub(crate) struct ScanArgs {
     /// Also print what the scan did: files considered, skipped, blocks read.
     #[arg(long)]
     pub(crate) counters: bool,
+}
+
+/// `mycelium index`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum IndexCommand {
+    /// Create an index; the rows that are there are indexed before the command ends.
+    #[command(
+        after_help = "Example:\n  mycelium index create ./db flights by_dest --on dest,month --cover dep_delay\n  \
+                            mycelium index create ./db users by_mail --on mail --unique"
+    )]
+    Create(IndexCreateArgs),
+    /// Drop an index.
+    #[command(after_help = "Example:\n  mycelium index drop ./db flights by_dest")]
+    Drop {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The index.
+        name: String,
+    },
+    /// List the indexes of a table.
+    #[command(after_help = "Example:\n  mycelium index list ./db flights")]
+    List(TableArgs),
+}
+
+/// `mycelium index create`.
+#[derive(Args, Debug)]
+pub(crate) struct IndexCreateArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The index's name.
+    pub(crate) name: String,
+    /// The indexed columns, most significant first.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS", required = true)]
+    pub(crate) on: Vec<String>,
+    /// Columns that the index holds beside them and the key, so that lookups of these need not read the table.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub(crate) cover: Vec<String>,
+    /// No two rows may have the same values; nulls are equal to nothing.
+    #[arg(long)]
+    pub(crate) unique: bool,
 }
 
 /// `mycelium inspect`.

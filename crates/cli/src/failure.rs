@@ -116,6 +116,7 @@ impl From<Error> for Failure {
             ErrorKind::InvalidArgument | ErrorKind::Unsupported => (FailureKind::Usage, None),
             ErrorKind::NotFound => (FailureKind::Negative, None),
             ErrorKind::Corruption => (FailureKind::Corruption, Some("`mycelium verify` checks every file")),
+            ErrorKind::Duplicate => (FailureKind::Negative, None),
             ErrorKind::Conflict => (FailureKind::Busy, Some("run it again")),
             ErrorKind::Locked => (FailureKind::Busy, Some("another process has the database open")),
             ErrorKind::NoSpace => (FailureKind::Disk, Some("free some space; reads still work")),

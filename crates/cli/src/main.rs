@@ -32,6 +32,7 @@ fn run(json: bool, command: Command) -> Result<(), Failure> {
         Command::Tables(args) => commands::tables::run(&args, out),
         Command::Create(args) => commands::create::run(&args, out),
         Command::Layout(args) => commands::layout::run(&args, out),
+        Command::Index(command) => commands::index::run(&command, out),
         Command::Load(args) => commands::load::run(&args, out),
         Command::Get(args) => commands::get::run(&args, out),
         Command::Put(args) => commands::put::run(&args, out),

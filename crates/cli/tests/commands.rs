@@ -380,3 +380,30 @@ fn layouts_are_advised_of_a_database_and_of_a_trace() {
     assert_eq!(shell.failure(&["advise", "db", "--table", "bytes"]).0, 2);
     assert_eq!(shell.failure(&["advise", "db", "--widths", "0"]).0, 2);
 }
+
+#[test]
+fn indexes_are_created_read_listed_and_dropped() {
+    let shell = Shell::new();
+    shell.json(&["create", "db", "t", "--schema", "id int64 not null, city utf8, year int32, primary key (id)"]);
+    for (id, city, year) in [(1, "Graz", 1128), (2, "Linz", 799), (3, "Graz", 2003)] {
+        let values = [format!("id={id}"), format!("city={city}"), format!("year={year}")];
+        shell.json(&["put", "db", "t", &values[0], &values[1], &values[2]]);
+    }
+    shell.one(&["index", "create", "db", "t", "by_city", "--on", "city,year"]);
+    let listed = shell.one(&["index", "list", "db", "t"]);
+    assert_eq!(listed["on"], serde_json::json!(["city", "year"]));
+    assert_eq!((&listed["built"], &listed["unique"]), (&Value::Bool(true), &Value::Bool(false)));
+    let ids = |args: &[&str]| -> Vec<i64> {
+        let rows = shell.json(&[&["scan", "db", "t", "--index", "by_city"], args].concat());
+        rows.iter().map(|row| row["id"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(ids(&[]), [1, 3, 2]);
+    assert_eq!(ids(&["--prefix", "Graz"]), [1, 3]);
+    assert_eq!(ids(&["--from", "Graz,1200", "--to", "Linz"]), [3]);
+    assert_eq!(shell.one(&["scan", "db", "t", "--index", "by_city", "--prefix", "Linz", "--count"])["rows"], 1);
+    let (code, message) = shell.failure(&["index", "create", "db", "t", "one_each", "--on", "city", "--unique"]);
+    assert!(code == 1 && message.contains("Graz"), "{code}: {message}");
+    shell.one(&["index", "drop", "db", "t", "by_city"]);
+    assert!(shell.json(&["index", "list", "db", "t"]).is_empty());
+    assert_eq!(shell.json(&["tables", "db"]).len(), 1);
+}

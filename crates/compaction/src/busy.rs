@@ -76,6 +76,16 @@ impl BusyFiles {
         self.jobs.values().any(|job| job.table == table && job.output_level == level && job.range.overlaps(range))
     }
 
+    /// The running jobs of a table.
+    pub fn jobs_of(&self, table: TableId) -> impl Iterator<Item = JobId> {
+        self.jobs.iter().filter(move |(_, job)| job.table == table).map(|(id, _)| *id)
+    }
+
+    /// Whether the job is running.
+    pub fn is_running(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
     /// Number of running jobs.
     pub fn job_count(&self) -> usize {
         self.jobs.len()

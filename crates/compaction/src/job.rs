@@ -15,15 +15,25 @@ use std::time::Instant;
 use mycelium_base::{
     Combiner, Cursor, FileNumber, Group, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
-use mycelium_merge::{CompactionStream, StreamCounters, retain_range_deletes};
+use mycelium_merge::{CompactionStream, ExactStream, StreamCounters, Watch, retain_range_deletes};
 use mycelium_sst::{SstSummary, SstWriterOptions};
 use mycelium_vfs::WritableFile;
 
 use crate::outputs::{Outputs, nanoseconds_since};
 use crate::partitioner::Partitioner;
 
+/// What decides which entries survive.
+pub enum Rules<'w> {
+    /// Those of rows ([`CompactionStream`]); the watch, if there is one, is told what becomes of them.
+    Rows(Option<&'w mut dyn Watch>),
+    /// Those of a derived table ([`ExactStream`]): removals are exact.
+    Derived,
+}
+
 /// What a job is told.
-pub struct JobInput<C> {
+pub struct JobInput<'w, C> {
+    /// What decides which entries survive.
+    pub rules: Rules<'w>,
     /// All entries of the inputs, merged; unpositioned.
     pub entries: C,
     /// All range deletes of the inputs.
@@ -125,7 +135,7 @@ pub(crate) const SAMPLE: u32 = 64;
 
 /// Runs a job to its end. On an error the outputs made so far are the caller's to remove.
 pub fn run<C: Cursor>(
-    mut input: JobInput<C>,
+    mut input: JobInput<'_, C>,
     partitioner: &mut dyn Partitioner,
     context: &mut dyn JobContext,
 ) -> Result<JobOutput> {
@@ -146,12 +156,17 @@ pub fn run<C: Cursor>(
         // The stream asks about keys while the context also creates files: split by a cell, in one thread.
         let context = std::cell::RefCell::new(context);
         let is_base = |key: &[u8]| context.borrow_mut().is_base(0, key);
-        let JobInput { entries, snapshots, range_deletes, combiner, are_oldest, .. } = input;
-        let mut stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
-        copy(&mut stream, input.upper.as_deref(), partitioner, &mut outputs, &context)?;
-        let counters = stream.counters();
-        let mut reads = ReadCounters::default();
-        stream.input().add_counters(&mut reads);
+        let JobInput { rules, entries, snapshots, range_deletes, combiner, are_oldest, .. } = input;
+        let upper = input.upper.as_deref();
+        let (counters, reads) = match rules {
+            Rules::Rows(watch) => {
+                let stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
+                copy(&mut stream.watched_by(watch), upper, partitioner, &mut outputs, &context)?
+            }
+            Rules::Derived => {
+                copy(&mut ExactStream::new(entries, snapshots, is_base), upper, partitioner, &mut outputs, &context)?
+            }
+        };
         outputs.finish_last(input.upper, *context.borrow_mut())?;
         (counters, reads)
     };
@@ -161,17 +176,58 @@ pub fn run<C: Cursor>(
     Ok(JobOutput { entries, stages, files: outputs.files })
 }
 
+/// Entries that survive, one after the other.
+trait Survivors {
+    fn advance(&mut self) -> Result<bool>;
+    fn key(&self) -> &[u8];
+    fn trailer(&self) -> Trailer;
+    fn value(&self) -> &[u8];
+    /// What became of the entries, and what was read for them.
+    fn counters(&self) -> (StreamCounters, ReadCounters);
+}
+
+macro_rules! survivors {
+    ([$($generics:tt)*] $stream:ty) => {
+        impl<$($generics)* C: Cursor, B: FnMut(&[u8]) -> bool> Survivors for $stream {
+            #[inline]
+            fn advance(&mut self) -> Result<bool> {
+                self.advance()
+            }
+            #[inline]
+            fn key(&self) -> &[u8] {
+                self.key()
+            }
+            #[inline]
+            fn trailer(&self) -> Trailer {
+                self.trailer()
+            }
+            #[inline]
+            fn value(&self) -> &[u8] {
+                self.value()
+            }
+            fn counters(&self) -> (StreamCounters, ReadCounters) {
+                let mut reads = ReadCounters::default();
+                self.input().add_counters(&mut reads);
+                (self.counters(), reads)
+            }
+        }
+    };
+}
+
+survivors!(['w,] CompactionStream<'w, C, B>);
+survivors!([] ExactStream<C, B>);
+
 /// Moves the stream's entries into the outputs.
-fn copy<C: Cursor, B: FnMut(&[u8]) -> bool>(
-    stream: &mut CompactionStream<C, B>,
+fn copy<S: Survivors>(
+    stream: &mut S,
     upper: Option<&[u8]>,
     partitioner: &mut dyn Partitioner,
     outputs: &mut Outputs,
     context: &std::cell::RefCell<&mut dyn JobContext>,
-) -> Result<()> {
+) -> Result<(StreamCounters, ReadCounters)> {
     loop {
         if !stream.advance()? || upper.is_some_and(|upper| stream.key() >= upper) {
-            return Ok(());
+            return Ok(stream.counters());
         }
         if let Some(size) = outputs.size_before(stream.key())
             && partitioner.should_cut(stream.key(), size)

@@ -22,7 +22,9 @@ use mycelium_base::{
 };
 use mycelium_encoding::Reshape;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_merge::{ColumnMerge, CompactionStream, KeyHistory, MergingCursor, StreamCounters, retain_range_deletes};
+use mycelium_merge::{
+    ColumnMerge, CompactionStream, KeyHistory, MergingCursor, StreamCounters, Watch, retain_range_deletes,
+};
 use mycelium_sst::SstWriterOptions;
 
 use crate::job::{JobContext, JobOutput, SAMPLE, StageTimes};
@@ -30,11 +32,11 @@ use crate::outputs::{Outputs, nanoseconds_since};
 use crate::partitioner::Partitioner;
 
 /// What such a job is told.
-pub struct ShapedInput<C> {
+pub struct ShapedInput<'w, C> {
     /// The inputs, unpositioned.
     pub sources: Vec<C>,
     /// The column groups to be written.
-    pub outputs: Vec<OutputGroup>,
+    pub outputs: Vec<OutputGroup<'w>>,
     /// Live snapshots, ascending.
     pub snapshots: Vec<SequenceNumber>,
     /// The first key of this job's part; `None` is the first of the inputs.
@@ -44,11 +46,13 @@ pub struct ShapedInput<C> {
 }
 
 /// A column group to be written.
-pub struct OutputGroup {
+pub struct OutputGroup<'w> {
     /// The group; `None` is whole rows.
     pub group: Option<Arc<Group>>,
     /// How its rows come from the sources' entries.
     pub making: Making,
+    /// Is told what becomes of its entries; not asked where rows are joined.
+    pub watch: Option<&'w mut dyn Watch>,
     /// The range deletes of the sources that feed it.
     pub range_deletes: Arc<RangeDeleteSet>,
     /// Whether no place older than the inputs can hold a key of theirs in a column of the group.
@@ -82,7 +86,7 @@ pub enum Making {
 /// Runs a job to its end. On an error the outputs made so far are the caller's to remove. The files of all groups are in
 /// [`JobOutput::files`], each naming its group.
 pub fn run<C: Cursor>(
-    input: ShapedInput<C>,
+    input: ShapedInput<'_, C>,
     partitioner: &mut dyn Partitioner,
     context: &mut dyn JobContext,
 ) -> Result<JobOutput> {
@@ -134,7 +138,7 @@ pub fn run<C: Cursor>(
 
 /// Ends all siblings' files before `key` if the largest is to end there.
 fn cut(
-    siblings: &mut [Sibling<'_>],
+    siblings: &mut [Sibling<'_, '_>],
     key: &[u8],
     partitioner: &mut dyn Partitioner,
     context: &RefCell<&mut dyn JobContext>,
@@ -151,7 +155,7 @@ fn cut(
 }
 
 fn finish(
-    siblings: Vec<Sibling<'_>>,
+    siblings: Vec<Sibling<'_, '_>>,
     upper: Option<Vec<u8>>,
     started: Instant,
     stages: StageTimes,
@@ -171,23 +175,23 @@ fn finish(
 }
 
 /// One output group at work.
-struct Sibling<'c> {
+struct Sibling<'c, 'w> {
     outputs: Outputs,
-    deciding: Deciding<'c>,
+    deciding: Deciding<'c, 'w>,
 }
 
 type IsBase<'c> = Box<dyn FnMut(&[u8]) -> bool + 'c>;
 
 #[expect(clippy::large_enum_variant, reason = "one per output group")]
-enum Deciding<'c> {
-    Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<KeyHistory, IsBase<'c>> },
+enum Deciding<'c, 'w> {
+    Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<'w, KeyHistory, IsBase<'c>> },
     Join(Box<Joiner>),
 }
 
-impl<'c> Sibling<'c> {
+impl<'c, 'w> Sibling<'c, 'w> {
     fn new<'j: 'c>(
         number: usize,
-        output: OutputGroup,
+        output: OutputGroup<'w>,
         snapshots: &[SequenceNumber],
         lower: Option<&[u8]>,
         upper: Option<&[u8]>,
@@ -208,7 +212,7 @@ impl<'c> Sibling<'c> {
                     is_base,
                     output.are_oldest,
                 );
-                Deciding::Stream { feeds, stream }
+                Deciding::Stream { feeds, stream: stream.watched_by(output.watch) }
             }
             Making::Joined { kinds, merge, reshape, range_deletes } => Deciding::Join(Box::new(Joiner {
                 kinds,

@@ -1,6 +1,6 @@
 //! Background work: which job runs next, in which thread.
 //!
-//! 1. A job is one flush, one removal of obsolete files, one decision on a redesign, or one compaction; [`Inner::step`] runs the most urgent of them
+//! 1. A job is one flush, one removal of obsolete files, one decision on a redesign, one compaction, or the building of one index; [`Inner::step`] runs the most urgent of them
 //!    in the calling thread. In `Background::Manual` that is the only way they run.
 //! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
 //!    a single thread it does everything); the others compact.
@@ -120,7 +120,7 @@ impl Inner {
 
     fn try_job(&self, role: Role) -> Result<bool> {
         let flushes = role != Role::Compactions && (self.flush_oldest()? || self.remove_obsolete_files());
-        Ok(flushes || (role != Role::Flushes && (self.redesign_one()? || self.compact_one()?)))
+        Ok(flushes || (role != Role::Flushes && (self.redesign_one()? || self.compact_one()? || self.build_one()?)))
     }
 
     /// The error that background work last met for want of space, until a job succeeds.
@@ -179,7 +179,8 @@ impl Inner {
             }
         }
         // In this order: a job lets its inputs go before it counts as done, and a removal begins before it takes them.
-        self.graveyard.is_empty() && !self.is_removing() && !self.has_redesign_work() && !self.has_compaction_work()
+        let is_at_rest = self.graveyard.is_empty() && !self.is_removing() && !self.has_redesign_work();
+        is_at_rest && !self.has_compaction_work() && !self.has_building_work()
     }
 
     fn run_thread(inner: &Self, role: Role) {

@@ -189,7 +189,7 @@ impl WriteBatch {
 
 /// Appends one operation.
 #[inline]
-fn encode_operation(out: &mut Vec<u8>, table: TableId, operation: Operation, key: &[u8], value: &[u8]) {
+pub(crate) fn encode_operation(out: &mut Vec<u8>, table: TableId, operation: Operation, key: &[u8], value: &[u8]) {
     out.reserve(3 * MAX_VARINT_LEN + 1 + key.len() + value.len());
     put_varint(out, table.0.into());
     out.push(operation as u8);

@@ -20,14 +20,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::{Error, FileKind, Result, SequenceNumber};
+use mycelium_base::{Error, FileKind, Result, SequenceNumber, TableId};
 use mycelium_manifest::{Manifest, ManifestOptions, ManifestState, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 
 use crate::database::{Database, Inner};
 use crate::flush::{OutputFiles, file_meta};
+use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
-use crate::table::TableShared;
 use crate::tree::Tree;
 
 /// What a checkpoint holds.
@@ -76,7 +76,7 @@ struct Moment {
     state: ManifestState,
     sequence: SequenceNumber,
     /// What is in no file.
-    memtables: Vec<(Arc<TableShared>, Arc<Memtable>)>,
+    memtables: Vec<(TableId, Arc<Memtable>)>,
     _pins: Vec<Arc<Tree>>,
 }
 
@@ -118,7 +118,7 @@ impl Inner {
     fn moment_as_opened(&self, state: &ManifestState) -> Moment {
         let sequence = self.visible.load(Ordering::Acquire);
         let tables: Vec<_> = self.core.lock().tables.values().cloned().collect();
-        let filled = tables.into_iter().map(|table| (table.clone(), table.state.load().active.clone()));
+        let filled = tables.into_iter().map(|table| (table.id, table.state.load().active.clone()));
         let memtables = filled.filter(|(_, memtable)| !memtable.is_empty()).collect();
         let mut state = state.clone();
         state.last_sequence = state.last_sequence.max(sequence);
@@ -135,11 +135,11 @@ impl Inner {
                 summary.bytes += file.size;
             }
         }
-        let mut outputs = OutputFiles::within(self, directory);
+        let outputs = Mutex::new(OutputFiles::within(self, directory));
         let mut written = VersionEdit::default();
-        for (table, memtable) in &moment.memtables {
-            for (number, file) in &self.write_memtable(table, memtable, &mut outputs)?.files {
-                written.add_file(table.id, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
+        for flushed in self.write_generation(&moment.memtables, &outputs)?.0 {
+            for (number, file) in &flushed.output.files {
+                written.add_file(flushed.table, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
                 summary.files += 1;
                 summary.bytes += file.size;
             }
@@ -147,7 +147,7 @@ impl Inner {
         self.disk.sync_directory(directory)?;
         let state = moment.state.apply(&written)?;
         Manifest::create_with(self.disk.clone(), directory, state, ManifestOptions::default())?;
-        outputs.keep();
+        outputs.lock().keep();
         Ok(summary)
     }
 

@@ -4,6 +4,7 @@
 //! 2. A trivial move is an edit and nothing else.
 //! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say so)
 //!    over cursors that bypass the block cache and read ahead, and sync the directory.
+//!    What leaves the table leaves its indexes: the job's watch writes the files for them (index/watch.rs).
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
 use std::collections::HashMap;
@@ -11,27 +12,30 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
-    Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
+    ColumnSet, Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet, Result,
+    SequenceNumber, TableId,
 };
-use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
+use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, subcompaction_cuts};
 use mycelium_encoding::FragmentFormat;
-use mycelium_manifest::{FileMeta, KeyRange, VersionEdit};
-use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
+use mycelium_manifest::{FileMeta, KeyRange, RunPlace, VersionEdit};
+use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Watch};
 use mycelium_sst::{Compression, CursorOptions, LevelCursor};
+use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, changed_index};
 use crate::options::{Background, TableOptions, for_level};
 use crate::rate_limit::WritePriority;
 use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
-use crate::table::TableShared;
+use crate::table::{IndexState, TableShared};
 use crate::tree::Tree;
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
@@ -42,7 +46,26 @@ struct Taken {
     plan: CompactionPlan,
     table: Arc<TableShared>,
     tree: Arc<Tree>,
+    /// The indexes that are told of what the job drops. One that is created later waits for the job to end.
+    indexes: Arc<[IndexState]>,
     job: JobId,
+}
+
+/// What the parts of a compaction made.
+#[derive(Default)]
+struct Made {
+    outputs: Vec<JobOutput>,
+    /// What leaves the table's indexes.
+    derived: Vec<DerivedFile>,
+    /// Indexes in which entries were made that may have no row.
+    guessed: Vec<TableId>,
+}
+
+/// What one part of a compaction made; as [`Made`].
+struct MadePart {
+    output: JobOutput,
+    derived: Vec<DerivedFile>,
+    guessed: Vec<TableId>,
 }
 
 struct CompactionContext<'f, 'a, 'p> {
@@ -145,7 +168,7 @@ impl Inner {
         });
         let moves = plan.is_trivial_move && !changes_format(&table.definition.options, plan);
         let outputs = if moves {
-            self.install_compaction(table, plan.move_edit(), &[], || ())?;
+            self.install_compaction(table, plan.move_edit(), Vec::new(), &[], &[], || ())?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         } else {
@@ -169,40 +192,71 @@ impl Inner {
     fn merge_plan(&self, taken: &Taken) -> Result<Vec<Arc<FileMeta>>> {
         let (plan, table) = (&taken.plan, &taken.table);
         let files = Mutex::new(OutputFiles::new(self));
-        let results = self.run_subcompactions(taken, &files)?;
+        let made = self.run_subcompactions(taken, &files)?;
         let mut metas = Vec::new();
-        for output in &results {
+        for output in &made.outputs {
             metas.extend(output.files.iter().map(|(number, summary)| Arc::new(file_meta(*number, summary))));
             self.counters.add_compaction_stages(output.stages, output.entries);
         }
-        if !metas.is_empty() {
+        let derived: Vec<_> =
+            made.derived.iter().map(|file| (file.table, Arc::new(file_meta(file.number, &file.summary)))).collect();
+        if !metas.is_empty() || !derived.is_empty() {
             self.sync_directory()?;
         }
-        let opened: Vec<_> = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
+        let all = metas.iter().chain(derived.iter().map(|(_, meta)| meta));
+        let opened: Vec<_> = all.map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
         let edit = plan.install_edit(metas.iter().cloned());
-        self.install_compaction(table, edit, &opened, || files.lock().keep())?;
+        let unseen = unseen_indexes(taken, &made.guessed)?;
+        self.install_compaction(table, edit, derived, &unseen, &opened, || files.lock().keep())?;
         Ok(metas)
     }
 
-    /// Installs an edit; `keep` is called if the files that it adds must stay, which is also so where its sync failed
-    /// and it may yet survive.
+    /// Installs an edit, with the files for derived tables that are still there. Of the `unseen` indexes entries up to now
+    /// say nothing without their rows any more. `keep` is called if the files that it adds must stay, which is also so
+    /// where its sync failed and it may yet survive.
     fn install_compaction(
         &self,
         table: &TableShared,
-        edit: VersionEdit,
+        mut edit: VersionEdit,
+        derived: Vec<(TableId, Arc<FileMeta>)>,
+        unseen: &[IndexState],
         opened: &[Arc<crate::tree::OpenFile>],
         keep: impl FnOnce(),
     ) -> Result<()> {
         let mut manifest = self.manifest()?;
         table.check_alive()?;
-        let result = self.apply_edit(&mut manifest, edit, opened, &[], |_| ());
+        for (derived, meta) in derived {
+            if manifest.state().tables.contains_key(&derived) {
+                edit.add_file(derived, 0, RunPlace::Newest, meta);
+            }
+        }
+        let trusted_from = self.visible.load(Ordering::Acquire) + 1;
+        let mut changed = Vec::new();
+        for IndexState { table, index, .. } in unseen {
+            let status = IndexStatus { trusted_from, ..index.status() };
+            edit.changed_tables.extend(changed_index(&manifest, table, status));
+            changed.push((index.clone(), status));
+        }
+        let result = self.apply_edit(&mut manifest, edit, opened, &[], |_| {
+            changed.iter().for_each(|(index, status)| index.set_status(*status));
+        });
         if result.is_ok() || manifest.is_poisoned() {
             keep();
         }
         result
     }
 
-    fn run_subcompactions(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<JobOutput>> {
+    fn run_subcompactions(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Made> {
+        let mut made = Made::default();
+        for part in self.run_parts(taken, files)? {
+            made.outputs.push(part.output);
+            made.derived.extend(part.derived);
+            made.guessed.extend(part.guessed);
+        }
+        Ok(made)
+    }
+
+    fn run_parts(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Vec<MadePart>> {
         let snapshots = self.snapshots.live();
         let cuts = self.subcompaction_cuts(taken)?;
         if cuts.is_empty() {
@@ -253,23 +307,52 @@ impl Inner {
         snapshots: &[SequenceNumber],
         lower: Option<Vec<u8>>,
         upper: Option<Vec<u8>>,
-    ) -> Result<JobOutput> {
+    ) -> Result<MadePart> {
         let plan = &taken.plan;
+        let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
         let mut context = CompactionContext { files, inner: self, older };
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
-        if plan.keeps_groups() {
-            let input = plain_input(taken, snapshots, lower, upper);
-            return job::run(input, &mut *partitioner, &mut context);
+        let output = if plan.keeps_groups() {
+            let input = plain_input(taken, snapshots, lower, upper, watches.first_mut());
+            job::run(input, &mut *partitioner, &mut context)?
+        } else {
+            let input = shaped_input(taken, &older_files, snapshots, lower, upper, &mut watches)?;
+            shaped_job::run(input, &mut *partitioner, &mut context)?
+        };
+        let (mut derived, mut guessed) = (Vec::new(), Vec::new());
+        for watch in watches {
+            guessed.extend(watch.guessed());
+            derived.extend(watch.into_files()?);
         }
-        let input = shaped_input(taken, &older_files, snapshots, lower, upper)?;
-        shaped_job::run(input, &mut *partitioner, &mut context)
+        Ok(MadePart { output, derived, guessed })
+    }
+
+    /// By output group: what feeds the indexes whose columns it holds.
+    fn index_watches<'f, 'a>(
+        &self,
+        taken: &Taken,
+        files: &'f Mutex<OutputFiles<'a>>,
+        upper: Option<&Vec<u8>>,
+    ) -> Result<Vec<IndexWatch<'f, 'a>>> {
+        let mut watches = Vec::with_capacity(taken.plan.outputs.len());
+        for output in 0..taken.plan.outputs.len() {
+            let mut indexes = Vec::new();
+            for index in taken.indexes.iter() {
+                if watching_output(taken, &index.index)? == Some(output) {
+                    indexes.push((index.clone(), index_deriver(taken, &index.index, output)?));
+                }
+            }
+            watches.push(IndexWatch::new(files, self.staging_budget(), indexes, upper.cloned()));
+        }
+        Ok(watches)
     }
 
     /// Decides how writers are held back, from the state of all tables.
     pub(crate) fn update_throttle(&self, core: &Core) {
-        self.stalls.update(core.tables.values().map(|table| {
+        // What waits for the building of an index is not late.
+        self.stalls.update(core.tables.values().filter(|table| table.may_be_compacted()).map(|table| {
             let state = table.state.load();
             let version = &state.tree.version;
             let debt_bytes = table.shape.load().policy(version).debt_bytes(version);
@@ -286,6 +369,9 @@ fn changes_format(options: &TableOptions, plan: &CompactionPlan) -> bool {
 }
 
 fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
+    if !table.may_be_compacted() {
+        return None;
+    }
     let state = table.state.load();
     let version = &state.tree.version;
     table.shape.load().policy(version).pick(table.id, version, &core.busy)
@@ -293,8 +379,70 @@ fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
 
 fn take(core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
     let job = core.busy.start(&plan);
-    let tree = table.state.load().tree.clone();
-    Taken { plan, table, tree, job }
+    let state = table.state.load_full();
+    Taken { plan, table, tree: state.tree.clone(), indexes: state.indexes.clone(), job }
+}
+
+/// The output group whose entries say what leaves an index: one that holds all columns that the index reads, where no other
+/// holds any of them. `None` if there is none because they are in several groups, or are only now put together.
+fn watching_output(taken: &Taken, index: &IndexShared) -> Result<Option<usize>> {
+    let reads = index.augment.columns_read();
+    let formats = taken.table.typed_formats()?;
+    let mut found = None;
+    for (output, group) in taken.plan.outputs.iter().enumerate() {
+        let columns = group.as_ref().map_or_else(|| formats.whole.columns(), |group| &group.columns);
+        if !reads.is_empty() && !columns.overlaps(reads) {
+            continue;
+        }
+        if !reads.is_subset(columns) || is_joined(taken, columns)? {
+            return Ok(None);
+        }
+        if reads.is_empty() {
+            return Ok(Some(output));
+        }
+        found = Some(output);
+    }
+    Ok(found)
+}
+
+/// Whether rows of an output group are put together from narrower ones.
+fn is_joined(taken: &Taken, columns: &ColumnSet) -> Result<bool> {
+    let formats = taken.table.typed_formats()?;
+    for input in &taken.plan.inputs {
+        let source = formats.of(input.files.first().and_then(|file| file.group.as_ref()))?;
+        let feeds = columns.is_empty() || source.columns().overlaps(columns);
+        if feeds && !columns.is_subset(source.columns()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The indexes that this job tells nothing although it holds columns of theirs, or that it told a guess.
+fn unseen_indexes(taken: &Taken, guessed: &[TableId]) -> Result<Vec<IndexState>> {
+    let mut unseen = Vec::new();
+    for index in taken.indexes.iter() {
+        let reads = index.index.augment.columns_read();
+        let holds = |group: &Option<Arc<Group>>| group.as_ref().is_none_or(|group| group.columns.overlaps(reads));
+        let concerns = reads.is_empty() || taken.plan.outputs.iter().any(holds);
+        let is_told = !concerns || watching_output(taken, &index.index)?.is_some();
+        if !is_told || guessed.contains(&index.table.id) {
+            unseen.push(index.clone());
+        }
+    }
+    Ok(unseen)
+}
+
+/// What derives an index's entries from values of an output group.
+fn index_deriver(taken: &Taken, index: &IndexShared, output: usize) -> Result<Deriver> {
+    let formats = taken.table.typed_formats()?;
+    let group = taken.plan.outputs.get(output).and_then(Option::as_deref).cloned();
+    index.augment.deriver(formats.for_transformers(), &group.unwrap_or_else(|| formats.whole_group()))
+}
+
+/// A watch that has something to watch for.
+fn asked<'w>(watch: &'w mut IndexWatch<'_, '_>) -> Option<&'w mut dyn Watch> {
+    (!watch.is_empty()).then_some(watch as &mut dyn Watch)
 }
 
 /// One cursor per input run. They see all versions and leave the block cache alone.
@@ -313,12 +461,13 @@ fn input_cursors(taken: &Taken) -> Vec<LevelCursor> {
 }
 
 /// Inputs and output of one column group: entries stay as they are.
-fn plain_input(
+fn plain_input<'w>(
     taken: &Taken,
     snapshots: &[SequenceNumber],
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-) -> JobInput<MergingCursor<LevelCursor>> {
+    watch: Option<&'w mut IndexWatch<'_, '_>>,
+) -> JobInput<'w, MergingCursor<LevelCursor>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let group = plan.outputs.first().cloned().flatten();
     let combiner = match (&group, &table.formats) {
@@ -326,26 +475,29 @@ fn plain_input(
         _ => table.combiner.clone(),
     };
     JobInput {
+        rules: if table.index.is_some() { Rules::Derived } else { Rules::Rows(watch.and_then(asked)) },
         entries: MergingCursor::new(input_cursors(taken)),
         range_deletes: Arc::new(input_range_deletes(taken, |_| true)),
         snapshots: snapshots.to_vec(),
         combiner,
         lower,
         upper,
-        are_oldest: plan.output_level > 0 && plan.are_oldest(),
+        // Indexes name rows by their sequence numbers: those of indexed tables keep them.
+        are_oldest: plan.output_level > 0 && plan.are_oldest() && taken.indexes.is_empty(),
         writer: writer_options(&table.definition.options, plan.output_level),
         group,
     }
 }
 
 /// Inputs and outputs whose column groups differ.
-fn shaped_input(
+fn shaped_input<'w>(
     taken: &Taken,
     older: &[Vec<Vec<Arc<FileMeta>>>],
     snapshots: &[SequenceNumber],
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-) -> Result<ShapedInput<LevelCursor>> {
+    watches: &'w mut [IndexWatch<'_, '_>],
+) -> Result<ShapedInput<'w, LevelCursor>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let formats = table.typed_formats()?;
     let mut sources = Vec::with_capacity(plan.inputs.len());
@@ -353,14 +505,15 @@ fn shaped_input(
         sources.push(formats.of(input.files.first().and_then(|file| file.group.as_ref()))?);
     }
     let mut outputs = Vec::with_capacity(plan.outputs.len());
-    for (group, older) in plan.outputs.iter().zip(older) {
+    for ((group, older), watch) in plan.outputs.iter().zip(older).zip(watches) {
         let format = formats.of(group.as_ref())?;
         let feeds = |file: &FileMeta| file.overlaps_columns(format.columns()) || format.columns().is_empty();
         outputs.push(OutputGroup {
             group: group.clone(),
             making: making(taken, &format, &sources)?,
+            watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
-            are_oldest: plan.output_level > 0 && older.is_empty(),
+            are_oldest: plan.output_level > 0 && older.is_empty() && taken.indexes.is_empty(),
             writer: writer_options(&table.definition.options, plan.output_level),
         });
     }

@@ -11,8 +11,9 @@ use mycelium_compaction::BusyFiles;
 use mycelium_manifest::FileNumbers;
 use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
 
+use crate::index::IndexShared;
 use crate::patience::Pace;
-use crate::table::{TableShared, TableState};
+use crate::table::{IndexState, TableShared, TableState};
 use crate::tree::Tree;
 use crate::write::{SealedLog, Writer};
 
@@ -31,6 +32,8 @@ pub(crate) struct Core {
     /// Oldest first.
     pub(crate) generations: VecDeque<Arc<Generation>>,
     pub(crate) flushing: bool,
+    /// Whether a thread builds an index.
+    pub(crate) building: bool,
     /// What running compactions hold.
     pub(crate) busy: BusyFiles,
     pub(crate) pace: Pace,
@@ -45,15 +48,16 @@ impl Core {
             numbers,
             generations: VecDeque::new(),
             flushing: false,
+            building: false,
             busy: BusyFiles::new(),
             pace: Pace::default(),
             filter_bytes,
         }
     }
 
-    /// Whether a thread is at a flush or a compaction.
+    /// Whether a thread is at a flush, a compaction or the building of an index.
     pub(crate) fn is_working(&self) -> bool {
-        self.flushing || self.busy.job_count() > 0
+        self.flushing || self.building || self.busy.job_count() > 0
     }
 
     /// A new memtable; the more tables there are, the smaller its filter.
@@ -61,8 +65,44 @@ impl Core {
         Memtable::new(MemtableOptions { filter_bytes: self.filter_bytes / self.tables.len().max(1) })
     }
 
+    /// The users' table of this name.
     pub(crate) fn table_named(&self, name: &str) -> Option<&Arc<TableShared>> {
-        self.tables.values().find(|table| table.name == name)
+        self.tables.values().find(|table| table.name == name && table.index.is_none())
+    }
+
+    /// The derived tables of a table's indexes, with their indexes.
+    pub(crate) fn derived_tables(&self, base: TableId) -> impl Iterator<Item = (&Arc<TableShared>, &Arc<IndexShared>)> {
+        let derived = self.tables.values().filter_map(|table| table.index.as_ref().map(|index| (table, index)));
+        derived.filter(move |(_, index)| index.base == base)
+    }
+
+    /// Indexes of all tables.
+    pub(crate) fn index_count(&self) -> usize {
+        self.tables.values().filter(|table| table.index.is_some()).count()
+    }
+
+    /// The indexes of a table as they are now.
+    fn indexes_of(&self, base: TableId) -> Arc<[IndexState]> {
+        let indexes = self.derived_tables(base).map(|(table, index)| IndexState {
+            table: table.clone(),
+            index: index.clone(),
+            state: table.state.load_full(),
+            status: index.status(),
+        });
+        indexes.collect()
+    }
+
+    /// Puts the present states of indexes into the states of their tables: readers see both as of one moment. Called
+    /// before the critical section ends in which a derived table changed, or an index came or went.
+    pub(crate) fn publish_indexes(&self) {
+        for (id, table) in &self.tables {
+            let (state, indexes) = (table.state.load_full(), self.indexes_of(*id));
+            if !(state.indexes.is_empty() && indexes.is_empty()) {
+                let TableState { active, sealed, tree, .. } = &*state;
+                let (active, sealed, tree) = (active.clone(), sealed.clone(), tree.clone());
+                table.state.store(Arc::new(TableState { active, sealed, tree, indexes }));
+            }
+        }
     }
 
     /// Segments of sealed generations, oldest first.
@@ -73,7 +113,8 @@ impl Core {
     /// The commit lock is held: every non-empty memtable is replaced by a new one and waits for its flush.
     pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) {
         let mut memtables = Vec::new();
-        for (id, memtable_writer) in &mut writer.memtables {
+        // Derived tables first, whose states those of their tables hold: their ids are higher.
+        for (id, memtable_writer) in writer.memtables.iter_mut().rev() {
             let Some(table) = self.tables.get(id) else { continue };
             let state = table.state.load_full();
             if state.active.is_empty() {
@@ -85,13 +126,16 @@ impl Core {
             sealed.push(state.active.clone());
             sealed.extend_from_slice(&state.sealed);
             memtables.push((*id, state.active.clone()));
-            table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone() }));
+            let indexes = self.indexes_of(*id);
+            table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone(), indexes }));
         }
+        memtables.reverse();
         self.pace.note_seal(Instant::now());
         self.generations.push_back(Arc::new(Generation { log, next_log, memtables }));
     }
 
-    /// Puts a new tree into a table's state; `flushed` are memtables that it now contains.
+    /// Puts a new tree into a table's state; `flushed` are memtables that it now contains. Derived tables come before the
+    /// table of their indexes, whose state takes theirs along.
     pub(crate) fn install(&mut self, id: TableId, tree: Arc<Tree>, flushed: &[Arc<Memtable>]) {
         let Some(table) = self.tables.get(&id) else { return };
         let state = table.state.load_full();
@@ -102,6 +146,7 @@ impl Core {
             }
         }
         let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
-        table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree }));
+        let indexes = self.indexes_of(id);
+        table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree, indexes }));
     }
 }

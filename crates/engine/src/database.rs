@@ -14,6 +14,7 @@ use crate::background::{Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
+use crate::index::WriteDerivers;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
 use crate::rate_limit::RateLimiter;
@@ -47,6 +48,8 @@ pub(crate) struct Inner {
     /// Bytes of memory of generations waiting for their flush.
     pub(crate) sealed_bytes: AtomicUsize,
     pub(crate) graveyard: Arc<Graveyard>,
+    /// Indexes of all tables.
+    pub(crate) index_count: AtomicUsize,
     /// Held while files are being removed, so that removals take turns.
     pub(crate) removal: Mutex<()>,
     pub(crate) counters: Counters,
@@ -90,6 +93,7 @@ impl Inner {
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
             opened_state: parts.opened_state,
+            index_count: AtomicUsize::new(parts.core.index_count()),
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -174,6 +178,11 @@ impl Inner {
     pub(crate) fn open_file(&self, meta: &Arc<FileMeta>) -> Result<Arc<OpenFile>> {
         open_sst(&*self.disk, &self.directory, &self.cache, meta)
             .map(|sst| OpenFile::new(meta.clone(), sst, self.graveyard.clone()))
+    }
+
+    /// The present state, kept readable.
+    pub(crate) fn take_snapshot(&self) -> Snapshot {
+        self.snapshots.take(|| self.visible.load(Ordering::Acquire))
     }
 
     /// Ends the log cleanly. Idempotent.
@@ -286,16 +295,16 @@ impl Inner {
         };
         self.sync_locked(&mut writer)?;
         let mut manifest = self.manifest()?;
+        // Its indexes go with it.
+        let mut gone: Vec<_> = table.state.load().indexes.iter().map(|index| index.table.clone()).collect();
+        gone.push(table);
         let mut edit = VersionEdit::default();
-        edit.dropped_tables.push(table.id);
+        edit.dropped_tables.extend(gone.iter().map(|table| table.id));
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
-            core.tables.remove(&table.id);
+            core.tables.retain(|id, _| !gone.iter().any(|table| table.id == *id));
         })?;
-        writer.memtables.retain(|(id, _)| *id != table.id);
-        table.dropped.store(true, Ordering::Release);
-        for (_, file) in table.state.load().tree.files() {
-            file.mark_obsolete();
-        }
+        gone.iter().for_each(|table| self.forget_table(&mut writer, table));
+        writer.derivers = WriteDerivers::new(&self.core.lock())?;
         drop(manifest);
         self.wake_background();
         Ok(())
@@ -403,7 +412,7 @@ impl Database {
 
     /// Creates a key-value table: keys and values are byte strings.
     pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
-        self.inner.create_table(name, TableDefinition { schema: None, options })
+        self.inner.create_table(name, TableDefinition { schema: None, options, index: None })
     }
 
     /// Creates a table of typed columns with a primary key.
@@ -411,7 +420,7 @@ impl Database {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
         }
-        self.inner.create_table(name, TableDefinition { schema: Some(schema), options })
+        self.inner.create_table(name, TableDefinition { schema: Some(schema), options, index: None })
     }
 
     /// A handle to the table with this name; [`ErrorKind::NotFound`] if there is none.
@@ -425,7 +434,8 @@ impl Database {
 
     /// The names of all tables, in order of creation.
     pub fn table_names(&self) -> Vec<String> {
-        self.inner.core.lock().tables.values().map(|table| table.name.clone()).collect()
+        let core = self.inner.core.lock();
+        core.tables.values().filter(|table| table.index.is_none()).map(|table| table.name.clone()).collect()
     }
 
     /// Drops a table and all its rows. Durable when it returns, as is everything committed before; iterators already open go
@@ -456,7 +466,7 @@ impl Database {
 
     /// The present state, kept readable until the handle's last clone is dropped.
     pub fn snapshot(&self) -> Snapshot {
-        self.inner.snapshots.take(|| self.inner.visible.load(Ordering::Acquire))
+        self.inner.take_snapshot()
     }
 
     /// The newest sequence number that reads see.
@@ -480,7 +490,8 @@ impl Database {
         self.inner.wait_idle()
     }
 
-    /// Merges all of a table's files into one run, flushing it first; deletes and versions that no snapshot needs go.
+    /// Merges all of a table's files into one run, flushing it first; deletes and versions that no snapshot needs go. Its
+    /// indexes are compacted after it, as far as they are built.
     pub fn compact(&self, table: &Table) -> Result<()> {
         self.compact_range(table, None, None)
     }
@@ -498,7 +509,13 @@ impl Database {
         {
             range = KeyRange::exclusive(range.smallest, upper);
         }
-        self.inner.compact_range(&table.shared, Some(&range))
+        self.inner.compact_range(&table.shared, Some(&range))?;
+        if lower.is_some() || upper.is_some() {
+            return Ok(());
+        }
+        let indexes = table.shared.state.load().indexes.clone();
+        let mut built = indexes.iter().filter(|index| index.table.may_be_compacted());
+        built.try_for_each(|index| self.inner.compact_range(&index.table, None))
     }
 
     /// The directory.

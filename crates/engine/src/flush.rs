@@ -1,7 +1,8 @@
 //! Flush: a generation of memtables becomes level-0 files.
 //!
 //! 1. Take the oldest sealed generation. Generations are flushed in order, one at a time.
-//! 2. Write one SST per memtable (the compaction job with one input), synced, then sync the directory.
+//! 2. Write one SST per memtable (the compaction job with one input), synced, then sync the directory. What the flush of a
+//!    table drops leaves the table's indexes in theirs (index/watch.rs).
 //! 3. One manifest edit adds all of them and moves the oldest needed log segment past the generation's: a batch across
 //!    tables is in the files of all its tables or in none.
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
@@ -11,21 +12,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{Cursor, FileKind, FileNumber, Result, TableId};
-use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput};
+use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
+use mycelium_merge::{MergingCursor, Watch};
 use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
 use mycelium_vfs::WritableFile;
 
 use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
+use crate::index::{DerivedFile, DerivedSource, IndexWatch, StagedCursor, write_derived};
 use crate::options::{TableOptions, for_level};
 use crate::rate_limit::WritePriority;
-use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::TableShared;
 use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;
@@ -107,17 +110,27 @@ impl Drop for OutputFiles<'_> {
     }
 }
 
+/// What became of a memtable, or of what leaves an index beside it.
+pub(crate) struct Flushed {
+    pub(crate) table: TableId,
+    memtable: Option<Arc<Memtable>>,
+    pub(crate) output: JobOutput,
+}
+
 struct FlushContext<'f, 'a> {
-    files: &'f mut OutputFiles<'a>,
+    inner: &'a Inner,
+    files: &'f Mutex<OutputFiles<'a>>,
+    /// Whether every removal names an entry of the same memtable, as those of derived tables do.
+    removals_are_met: bool,
 }
 
 impl JobContext for FlushContext<'_, '_> {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        self.files.create()
+        self.files.lock().create()
     }
 
     fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
-        false
+        self.removals_are_met
     }
 
     fn is_base_range(&mut self, _output: usize, _start: &[u8], _end: &[u8]) -> bool {
@@ -125,7 +138,7 @@ impl JobContext for FlushContext<'_, '_> {
     }
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
-        self.files.inner.limit_rate(WritePriority::Flush, bytes);
+        self.inner.limit_rate(WritePriority::Flush, bytes);
         Ok(())
     }
 }
@@ -170,18 +183,10 @@ impl Inner {
         let started = Instant::now();
         let memory_bytes = generation.memtables.iter().map(|(_, memtable)| memtable.memory_usage()).sum();
         self.emit(|| Event::FlushBegin { memory_bytes });
-        let mut outputs = OutputFiles::new(self);
-        let mut flushed = Vec::new();
-        let mut tallies = Vec::new();
-        for (id, memtable) in &generation.memtables {
-            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
-            let mut tally = WriteTally::default();
-            let output = self.write_tallied(&table, memtable, &mut tally, &mut outputs)?;
-            tallies.push((table, tally));
-            flushed.push((*id, memtable.clone(), output));
-        }
+        let outputs = Mutex::new(OutputFiles::new(self));
+        let (flushed, tallies) = self.write_generation(&generation.memtables, &outputs)?;
         self.sync_directory()?;
-        self.install_flush(generation, &flushed, &mut outputs)?;
+        self.install_flush(generation, &flushed, &mut outputs.lock())?;
         for (table, tally) in &tallies {
             if let Some(traces) = &table.traces {
                 traces.add_writes(tally, table.state.load().tree.version.last_level().unwrap_or_default());
@@ -193,52 +198,125 @@ impl Inner {
             // The manifest says that the segment is not needed: it goes at the next open.
             tracing::warn!(%error, "cannot remove a flushed log segment");
         }
-        let bytes = flushed.iter().flat_map(|(_, _, output)| &output.files).map(|(_, summary)| summary.size).sum();
+        let bytes = flushed.iter().flat_map(|flushed| &flushed.output.files).map(|(_, summary)| summary.size).sum();
         self.counters.flush_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
-        for (_, _, output) in &flushed {
-            self.counters.add_flush_stages(output.stages);
+        for flushed in &flushed {
+            self.counters.add_flush_stages(flushed.output.stages);
         }
         self.emit(|| Event::FlushEnd {
-            files: flushed.iter().flat_map(|(id, _, output)| output.files.iter().map(|(n, _)| (*id, *n))).collect(),
+            files: flushed.iter().flat_map(|f| f.output.files.iter().map(|(n, _)| (f.table, *n))).collect(),
             bytes,
             seconds: started.elapsed().as_secs_f64(),
         });
         Ok(())
     }
 
-    /// Writes a memtable as a level-0 file.
-    pub(crate) fn write_memtable(
-        &self,
-        table: &TableShared,
-        memtable: &Arc<Memtable>,
-        outputs: &mut OutputFiles<'_>,
-    ) -> Result<JobOutput> {
-        self.write_entries(table, memtable, memtable.cursor(), outputs)
+    /// Writes memtables of one generation, ascending by table, as level-0 files. What leaves a table leaves its indexes:
+    /// their memtables come later, as their ids are higher.
+    pub(crate) fn write_generation<'a>(
+        &'a self,
+        memtables: &[(TableId, Arc<Memtable>)],
+        outputs: &Mutex<OutputFiles<'a>>,
+    ) -> Result<(Vec<Flushed>, Vec<(Arc<TableShared>, WriteTally)>)> {
+        let (mut flushed, mut tallies) = (Vec::with_capacity(memtables.len()), Vec::new());
+        let (mut staged, mut spilled) = (Vec::new(), Vec::new());
+        for (id, memtable) in memtables {
+            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
+            let output = if table.index.is_some() {
+                let removed = staged.extract_if(.., |(derived, _): &mut (TableId, StagedCursor)| derived == id);
+                self.write_derived_memtable(&table, memtable, removed.map(|(_, staged)| staged), outputs)?
+            } else {
+                let mut watch = self.flush_watch(&table, outputs)?;
+                let mut tally = WriteTally::default();
+                let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, outputs)?;
+                let (more_staged, more_spilled) = watch.into_staged()?;
+                staged.extend(more_staged);
+                spilled.extend(more_spilled);
+                tallies.push((table, tally));
+                output
+            };
+            flushed.push(Flushed { table: *id, memtable: Some(memtable.clone()), output });
+        }
+        for (id, entries) in staged {
+            let table = self.core.lock().tables.get(&id).cloned();
+            spilled.extend(table.map(|table| write_derived(&table, entries, outputs)).transpose()?);
+        }
+        // Newer than the files of the memtables, whose entries they remove.
+        for DerivedFile { table, number, summary } in spilled {
+            let output = JobOutput { files: vec![(number, summary)], ..JobOutput::default() };
+            flushed.push(Flushed { table, memtable: None, output });
+        }
+        Ok((flushed, tallies))
     }
 
-    /// The same; what is written of a typed table goes into `tally`.
-    fn write_tallied(
+    /// Feeds a table's indexes with what the flush of a memtable drops and makes.
+    fn flush_watch<'f, 'a>(
         &self,
+        table: &TableShared,
+        outputs: &'f Mutex<OutputFiles<'a>>,
+    ) -> Result<IndexWatch<'f, 'a>> {
+        let state = table.state.load_full();
+        let mut indexes = Vec::with_capacity(state.indexes.len());
+        for index in state.indexes.iter() {
+            let formats = table.typed_formats()?;
+            let deriver = index.index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+            indexes.push((index.clone(), deriver));
+        }
+        Ok(IndexWatch::new(outputs, self.staging_budget(), indexes, None))
+    }
+
+    /// Writes the memtable of an index with what leaves the index in the same flush.
+    fn write_derived_memtable<'a>(
+        &'a self,
+        table: &TableShared,
+        memtable: &Arc<Memtable>,
+        removed: impl Iterator<Item = StagedCursor>,
+        outputs: &Mutex<OutputFiles<'a>>,
+    ) -> Result<JobOutput> {
+        let mut sources = vec![DerivedSource::Memtable(memtable.cursor())];
+        sources.extend(removed.map(DerivedSource::Staged));
+        let mut input = self.flush_input(table, memtable, MergingCursor::new(sources));
+        input.rules = Rules::Derived;
+        let mut context = FlushContext { inner: self, files: outputs, removals_are_met: true };
+        job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
+    }
+
+    /// Writes a memtable; what is written of a typed table goes into `tally`.
+    fn write_tallied<'a>(
+        &'a self,
         table: &TableShared,
         memtable: &Arc<Memtable>,
         tally: &mut WriteTally,
-        outputs: &mut OutputFiles<'_>,
+        watch: &mut IndexWatch<'_, 'a>,
+        outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<JobOutput> {
-        let Some(formats) = &table.formats else { return self.write_memtable(table, memtable, outputs) };
+        let Some(formats) = &table.formats else {
+            return self.write_entries(table, memtable, memtable.cursor(), None, outputs);
+        };
         let (entries, rows) = (memtable.cursor(), formats.rows());
         let entries = TalliedEntries { entries, rows, tally, scratch: RowScratch::default() };
-        self.write_entries(table, memtable, entries, outputs)
+        let watch = (!watch.is_empty()).then_some(watch as &mut dyn Watch);
+        self.write_entries(table, memtable, entries, watch, outputs)
     }
 
-    fn write_entries(
-        &self,
+    fn write_entries<'a>(
+        &'a self,
         table: &TableShared,
         memtable: &Arc<Memtable>,
         entries: impl Cursor,
-        outputs: &mut OutputFiles<'_>,
+        watch: Option<&mut dyn Watch>,
+        outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<JobOutput> {
-        let input = JobInput {
+        let input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
+        let mut context = FlushContext { inner: self, files: outputs, removals_are_met: false };
+        // A flush makes one file, whatever its size: level-0 runs are single files.
+        job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
+    }
+
+    fn flush_input<'w, C>(&self, table: &TableShared, memtable: &Memtable, entries: C) -> JobInput<'w, C> {
+        JobInput {
+            rules: Rules::Rows(None),
             entries,
             range_deletes: memtable.range_deletes(),
             snapshots: self.snapshots.live(),
@@ -248,28 +326,22 @@ impl Inner {
             are_oldest: false,
             writer: writer_options(&table.definition.options, 0),
             group: None,
-        };
-        // A flush makes one file, whatever its size: level-0 runs are single files.
-        job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut FlushContext { files: outputs })
+        }
     }
 
-    fn install_flush(
-        &self,
-        generation: &Generation,
-        flushed: &[(TableId, Arc<Memtable>, JobOutput)],
-        outputs: &mut OutputFiles<'_>,
-    ) -> Result<()> {
+    fn install_flush(&self, generation: &Generation, flushed: &[Flushed], outputs: &mut OutputFiles<'_>) -> Result<()> {
         let mut manifest = self.manifest()?;
         let mut edit = VersionEdit { oldest_wal: Some(generation.next_log), ..VersionEdit::default() };
-        for (id, _, output) in flushed {
-            if self.core.lock().tables.contains_key(id) {
+        for Flushed { table, output, .. } in flushed {
+            if self.core.lock().tables.contains_key(table) {
                 for (number, summary) in &output.files {
-                    edit.add_file(*id, 0, RunPlace::Newest, Arc::new(file_meta(*number, summary)));
+                    edit.add_file(*table, 0, RunPlace::Newest, Arc::new(file_meta(*number, summary)));
                 }
             }
         }
-        let opened = self.open_outputs(flushed.iter().flat_map(|(_, _, output)| output.files.iter()))?;
-        let memtables: Vec<_> = flushed.iter().map(|(id, memtable, _)| (*id, memtable.clone())).collect();
+        let opened = self.open_outputs(flushed.iter().flat_map(|flushed| flushed.output.files.iter()))?;
+        let memtables: Vec<_> =
+            flushed.iter().filter_map(|f| f.memtable.clone().map(|memtable| (f.table, memtable))).collect();
         let result = self.apply_edit(&mut manifest, edit, &opened, &memtables, |core| {
             core.generations.pop_front();
             if core.generations.is_empty() {

@@ -10,6 +10,7 @@
 //!    the deepest level such that neither that level nor a younger one overlaps it, or to level 0 as the newest run. A
 //!    level that a running compaction writes to within the file's range is passed over, and compactions that would write
 //!    there are kept away until the files are in place.
+//!    What the rows derive for indexes was sorted and written beside them, and goes to level 0 of the derived tables.
 //! 5. One manifest edit adds all files; then the sequence number is published. A crash before the edit leaves orphans,
 //!    which the next open removes; a crash after it loses nothing: all rows or none.
 
@@ -26,10 +27,11 @@ use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 
 use crate::database::Inner;
 use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::index::{Derivation, DerivedRows};
 use crate::options::{Policy, TableOptions};
 use crate::rate_limit::WritePriority;
-use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, MutexGuard};
 use crate::table::{Table, TableShared};
 use crate::write::Writer;
 
@@ -58,7 +60,9 @@ impl Table {
     /// filter of one file.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits;
+    /// [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index;
+    /// [`mycelium_base::ErrorKind::Conflict`] if an index was created or dropped meanwhile.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Options, Result, TableOptions};
@@ -114,7 +118,9 @@ struct Ingestion<'a> {
     table: &'a Arc<TableShared>,
     options: SstWriterOptions,
     target_file_size: u64,
-    outputs: OutputFiles<'a>,
+    outputs: Mutex<OutputFiles<'a>>,
+    /// What the rows derive for the table's indexes.
+    derivation: Derivation,
     writer: Option<(FileNumber, SstWriter)>,
     /// Bytes of the current file that the rate limit knows of.
     reported: u64,
@@ -144,7 +150,8 @@ impl<'a> Ingestion<'a> {
             table: &table.shared,
             options: writer_options(options, last_level),
             target_file_size,
-            outputs: OutputFiles::new(inner),
+            outputs: Mutex::new(OutputFiles::new(inner)),
+            derivation: Derivation::new(&table.shared, inner.staging_budget())?,
             writer: None,
             reported: 0,
             last_key: None,
@@ -171,14 +178,15 @@ impl<'a> Ingestion<'a> {
         let writer = match &mut self.writer {
             Some((_, writer)) => writer,
             None => {
-                let (number, file) = self.outputs.create()?;
+                let (number, file) = self.outputs.lock().create()?;
                 let options = SstWriterOptions { file_number: number, ..self.options };
                 self.reported = 0;
                 &mut self.writer.insert((number, SstWriter::new(file, options)?)).1
             }
         };
         self.rows += 1;
-        writer.add(key, Trailer::new(0, Operation::Put), value)
+        writer.add(key, Trailer::new(0, Operation::Put), value)?;
+        self.derivation.add(key, value, &self.outputs)
     }
 
     fn finish_file(&mut self) -> Result<()> {
@@ -197,9 +205,10 @@ impl<'a> Ingestion<'a> {
         if self.files.is_empty() {
             return Ok(summary);
         }
+        let derived = self.derivation.finish(&self.outputs)?;
         self.inner.sync_directory()?;
-        summary.sequence = Some(self.inner.install_ingested(self.table, &self.files)?);
-        self.outputs.keep();
+        summary.sequence = Some(self.inner.install_ingested(self.table, &self.files, &derived)?);
+        self.outputs.lock().keep();
         if let Some(traces) = &self.table.traces {
             traces.add_inserts(self.rows);
         }
@@ -226,7 +235,12 @@ impl Drop for Reservation<'_> {
 
 impl Inner {
     /// Steps 2 to 5: returns the rows' sequence number.
-    fn install_ingested(&self, table: &TableShared, files: &[(FileNumber, SstSummary)]) -> Result<SequenceNumber> {
+    fn install_ingested(
+        &self,
+        table: &Arc<TableShared>,
+        files: &[(FileNumber, SstSummary)],
+        derived: &DerivedRows,
+    ) -> Result<SequenceNumber> {
         let mut writer = self.commits.writer.lock();
         self.check_writable()?;
         table.check_alive()?;
@@ -237,21 +251,26 @@ impl Inner {
             return Err(Error::invalid("the sequence numbers of the database are used up"));
         }
         let sequence = writer.last_sequence + 1;
-        let metas: Vec<Arc<FileMeta>> = files
-            .iter()
-            .map(|(number, summary)| {
-                Arc::new(FileMeta {
-                    min_sequence: sequence,
-                    max_sequence: sequence,
-                    sequence_override: Some(sequence),
-                    ..file_meta(*number, summary)
-                })
+        let meta = |number: FileNumber, summary: &SstSummary| {
+            Arc::new(FileMeta {
+                min_sequence: sequence,
+                max_sequence: sequence,
+                sequence_override: Some(sequence),
+                ..file_meta(number, summary)
             })
-            .collect();
-        let opened = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<Vec<_>>>()?;
+        };
+        let metas: Vec<Arc<FileMeta>> = files.iter().map(|(number, summary)| meta(*number, summary)).collect();
+        let of_indexes: Vec<_> =
+            derived.files.iter().map(|file| (file.table, meta(file.number, &file.summary))).collect();
+        let all = metas.iter().chain(of_indexes.iter().map(|(_, meta)| meta));
+        let opened = all.map(|meta| self.open_file(meta)).collect::<Result<Vec<_>>>()?;
+        derived.check(self, table, &opened)?;
         let mut manifest = self.manifest()?;
         table.check_alive()?;
-        let (edit, reservation) = self.place_ingested(table, &metas);
+        let (mut edit, reservation) = self.place_ingested(table, &metas);
+        for (derived, meta) in of_indexes {
+            edit.add_file(derived, 0, RunPlace::Newest, meta);
+        }
         self.apply_edit(&mut manifest, edit, &opened, &[], |_| ())?;
         drop(reservation);
         writer.last_sequence = sequence;

@@ -15,6 +15,7 @@ use mycelium_memtable::Memtable;
 
 use crate::core::Core;
 use crate::database::Inner;
+use crate::sync::atomic::Ordering;
 use crate::tree::{OpenFile, Tree};
 
 type OpenFiles = HashMap<FileNumber, Arc<OpenFile>>;
@@ -47,13 +48,16 @@ impl Inner {
         }
         let mut core = self.core.lock();
         change(&mut core);
-        for id in touched {
+        // Derived tables before their tables: their ids are higher.
+        for id in touched.into_iter().rev() {
             let Some(new) = manifest.state().tables.get(&id) else { continue };
             let formats = core.tables.get(&id).and_then(|table| table.formats.clone());
             let tree = Tree::new(new.version.clone(), formats.as_deref(), |meta| find(&known, meta.number))?;
             let memtables: Vec<_> = flushed.iter().filter(|(table, _)| *table == id).map(|(_, m)| m.clone()).collect();
             core.install(id, Arc::new(tree), &memtables);
         }
+        core.publish_indexes();
+        self.index_count.store(core.index_count(), Ordering::Release);
         self.update_throttle(&core);
         Ok(())
     }

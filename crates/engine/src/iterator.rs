@@ -293,6 +293,11 @@ impl Sources {
         Rows::Whole(VisibleCursor::new(merged, snapshot, self.range_deletes, combiner, lower, upper))
     }
 
+    /// All entries of a derived table, as they are.
+    fn entries(self) -> MergingCursor<Source> {
+        MergingCursor::new(self.cursors)
+    }
+
     /// The rows put together.
     fn columns(self, plan: Arc<MergePlan>, snapshot: SequenceNumber) -> ColumnMergingCursor<Source> {
         let (lower, upper) = self.bounds;
@@ -300,6 +305,18 @@ impl Sources {
         let range_deletes = self.range_deletes.into_iter().zip(self.range_delete_kinds).collect();
         ColumnMergingCursor::new((self.cursors, self.kinds), merge, snapshot, range_deletes, lower, upper)
     }
+}
+
+/// All entries of a derived table within the options' bounds, but those of places that hold nothing the snapshot sees.
+pub(crate) fn derived_entries(
+    table: &TableShared,
+    state: &TableState,
+    snapshot: SequenceNumber,
+    options: &ReadOptions,
+) -> (MergingCursor<Source>, ReadCounters) {
+    let sources = Sources::new(table, state, snapshot, options, (None, None));
+    let counters = sources.counters;
+    (sources.entries(), counters)
 }
 
 impl TableIterator {

@@ -27,6 +27,9 @@ pub(crate) struct Counters {
     pub(crate) stops: AtomicU64,
     pub(crate) stop_nanoseconds: AtomicU64,
     pub(crate) recovered_records: AtomicU64,
+    pub(crate) index_candidates: AtomicU64,
+    pub(crate) index_stale: AtomicU64,
+    pub(crate) index_only: AtomicU64,
     read_by_level: [AtomicU64; MAX_LEVELS],
     written_by_level: [AtomicU64; MAX_LEVELS],
     stages: Mutex<Stages>,
@@ -112,6 +115,9 @@ pub struct TableMetrics {
     pub space_amplification: f64,
     /// Bytes that compaction has yet to rewrite.
     pub debt_bytes: u64,
+    /// Of the derived table of an index: how much of what was in the table when the index was created has been read for
+    /// it, 0 to 1; 1 if it is built. `None` of other tables.
+    pub fraction_built: Option<f64>,
 }
 
 /// A sequence number that live snapshots hold.
@@ -170,6 +176,12 @@ pub struct Metrics {
     pub stops: u64,
     /// Seconds they were.
     pub stop_seconds: f64,
+    /// Entries of indexes that lookups looked at.
+    pub index_candidates: u64,
+    /// Those that were not their rows' any more.
+    pub index_stale: u64,
+    /// Those that answered without their rows.
+    pub index_only: u64,
     /// Bytes of all memtables.
     pub memtable_bytes: u64,
     /// Generations waiting for their flush.
@@ -222,6 +234,9 @@ impl Inner {
             operations: load(&c.operations),
             log_bytes: load(&c.log_bytes),
             flushes: load(&c.flushes),
+            index_candidates: load(&c.index_candidates),
+            index_stale: load(&c.index_stale),
+            index_only: load(&c.index_only),
             flush_bytes: load(&c.flush_bytes),
             ingested_bytes: load(&c.ingested_bytes),
             compactions: load(&c.compactions),
@@ -307,6 +322,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
         read_amplification: levels.iter().map(|level| level.runs).sum(),
         space_amplification: if last == 0 { 1.0 } else { version.total_bytes() as f64 / last as f64 },
         debt_bytes: policy.debt_bytes(version),
+        fraction_built: table.index.as_ref().map(|index| index.fraction_built()),
         levels,
     }
 }

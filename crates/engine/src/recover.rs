@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result, TableId};
+use mycelium_base::{EntryRef, Error, ErrorKind, FileKind, FileNumber, Result, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{FileNumbers, Manifest, ManifestOptions, ManifestState};
 use mycelium_memtable::MemtableWriter;
@@ -24,6 +24,7 @@ use mycelium_wal::{ReplayReport, SegmentHeader, SegmentWriter, replay};
 use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
+use crate::index::WriteDerivers;
 use crate::options::Options;
 use crate::shape::TableFormats;
 use crate::sync::atomic::Ordering;
@@ -144,17 +145,23 @@ impl Parts<'_> {
         for (id, table) in &core.tables {
             let (writer, active) = core.new_memtable();
             let tree = table.state.load().tree.clone();
-            table.state.store(Arc::new(TableState { active, sealed: Vec::new(), tree }));
+            table.state.store(Arc::new(TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() }));
             memtables.push((*id, writer));
         }
+        core.publish_indexes();
+        let mut derivers = WriteDerivers::new(core)?;
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
-            while let Some((table, entry)) = operations.next().map_err(locate)? {
-                // Entries of tables that were dropped later go nowhere.
+            // Entries of tables that were dropped later go nowhere.
+            let mut insert = |table: TableId, entry: EntryRef<'_>| {
                 if let Ok(at) = memtables.binary_search_by_key(&table, |(id, _)| *id) {
                     insert_entry(&mut memtables[at].1, entry);
                 }
+            };
+            while let Some((table, entry)) = operations.next().map_err(locate)? {
+                insert(table, entry);
+                derivers.derive_again(table, entry, &mut insert).map_err(locate)?;
             }
             last_sequence = last_sequence.max((first + u64::from(count)).saturating_sub(1));
             Ok(())
@@ -163,6 +170,7 @@ impl Parts<'_> {
         let log = if self.options.read_only { None } else { Some(self.begin_log(core, &report)?) };
         let mut writer = Writer::new(log, last_sequence);
         writer.memtables = memtables;
+        writer.derivers = derivers;
         Ok((report, writer))
     }
 

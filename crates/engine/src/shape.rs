@@ -128,6 +128,16 @@ impl TableFormats {
         self.own.schema()
     }
 
+    /// The formats as transformers take them.
+    pub(crate) fn for_transformers(&self) -> &Formats {
+        &self.formats
+    }
+
+    /// The group of whole rows as they come.
+    pub(crate) fn whole_group(&self) -> Group {
+        Group { columns: self.whole.columns().clone(), format: GroupFormat::Row(self.own.kind()) }
+    }
+
     /// Positions of columns in packed whole rows.
     pub(crate) fn packed_layout(&self) -> &Arc<PackedLayout> {
         self.packed.rows().layout()

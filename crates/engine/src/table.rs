@@ -11,6 +11,7 @@ use mycelium_memtable::Memtable;
 
 use crate::batch::WriteBatch;
 use crate::database::Inner;
+use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::iterator::TableIterator;
 use crate::options::{Durability, ReadOptions, RowFormatDefinition, TableOptions};
 use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
@@ -25,8 +26,10 @@ use crate::tree::Tree;
 /// u8      whether there is a schema
 /// bytes   the schema
 /// ...     the options (options.rs)
-/// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload
+/// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
+///         index: the table is one's derived table
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
+/// bytes   of 4: the index (`index/definition.rs`)
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -36,6 +39,8 @@ pub struct TableDefinition {
     pub schema: Option<Schema>,
     /// How its files are written.
     pub options: TableOptions,
+    /// Of a derived table: the index that it is.
+    pub index: Option<IndexDefinition>,
 }
 
 const DEFINITION_VERSION: u8 = 1;
@@ -43,6 +48,7 @@ const DEFINITION_VERSION: u8 = 1;
 /// What else there is.
 const ROW_FORMAT: u64 = 1;
 const LAYOUT_AUTO: u64 = 2;
+const INDEX: u64 = 4;
 
 impl TableDefinition {
     /// The stored form.
@@ -56,11 +62,18 @@ impl TableDefinition {
         self.options.encode(&mut out);
         let format = &self.options.row_format;
         let has_format = format.kind != RowFormatKind::Packed;
-        let rest = if has_format { ROW_FORMAT } else { 0 } | if self.options.layout_auto { LAYOUT_AUTO } else { 0 };
+        let rest = if has_format { ROW_FORMAT } else { 0 }
+            | if self.options.layout_auto { LAYOUT_AUTO } else { 0 }
+            | if self.index.is_some() { INDEX } else { 0 };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
             format.encode(&mut bytes);
+            put_bytes(&mut out, &bytes);
+        }
+        if let Some(index) = &self.index {
+            let mut bytes = Vec::new();
+            index.encode(&mut bytes);
             put_bytes(&mut out, &bytes);
         }
         out
@@ -76,15 +89,16 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO) != 0 {
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
             options.row_format = RowFormatDefinition::decode(reader.bytes()?)?;
         }
         options.layout_auto = rest & LAYOUT_AUTO != 0;
+        let index = if rest & INDEX != 0 { Some(IndexDefinition::decode(reader.bytes()?)?) } else { None };
         reader.finish()?;
-        Ok(Self { schema, options })
+        Ok(Self { schema, options, index })
     }
 }
 
@@ -95,6 +109,18 @@ pub(crate) struct TableState {
     /// Newest first.
     pub(crate) sealed: Vec<Arc<Memtable>>,
     pub(crate) tree: Arc<Tree>,
+    /// The table's indexes as they were at the same moment: what left the table has left them, too.
+    pub(crate) indexes: Arc<[IndexState]>,
+}
+
+/// An index of a table, at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct IndexState {
+    /// The derived table.
+    pub(crate) table: Arc<TableShared>,
+    pub(crate) index: Arc<IndexShared>,
+    pub(crate) state: Arc<TableState>,
+    pub(crate) status: IndexStatus,
 }
 
 impl TableState {
@@ -119,7 +145,15 @@ pub(crate) struct TableShared {
     pub(crate) state: ArcSwap<TableState>,
     /// What the table is asked for, of typed tables.
     pub(crate) traces: Option<Arc<TableTraces>>,
+    /// Of a derived table: the index that it is.
+    pub(crate) index: Option<Arc<IndexShared>>,
     pub(crate) dropped: AtomicBool,
+}
+
+impl std::fmt::Debug for TableShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TableShared({} {})", self.id, self.name)
+    }
 }
 
 impl TableShared {
@@ -144,7 +178,8 @@ impl TableShared {
         };
         let levels = sizes(&definition.options).level_count;
         let traces = formats.as_ref().and_then(|formats| TableTraces::new(formats.whole.columns(), levels));
-        let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree) };
+        let index = definition.index.as_ref().map(|index| Arc::new(IndexShared::new(index)));
+        let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree), indexes: Arc::default() };
         Ok(Self {
             id: record.id,
             name: record.name.clone(),
@@ -154,6 +189,7 @@ impl TableShared {
             shape: ArcSwap::from_pointee(shape),
             state: ArcSwap::from_pointee(state),
             traces: traces.map(Arc::new),
+            index,
             dropped: AtomicBool::new(false),
         })
     }
@@ -161,6 +197,12 @@ impl TableShared {
     /// The formats of a typed table; an error for a key-value table.
     pub(crate) fn typed_formats(&self) -> Result<&Arc<TableFormats>> {
         self.formats.as_ref().ok_or_else(|| Error::invalid(format!("table {} holds bytes, not typed rows", self.name)))
+    }
+
+    /// Whether compactions may take files of it. An index is left alone until it is built: what was there before it belongs
+    /// below all that it holds.
+    pub(crate) fn may_be_compacted(&self) -> bool {
+        self.index.as_ref().is_none_or(|index| index.status().is_built)
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {
@@ -309,13 +351,13 @@ mod tests {
         for layout_auto in [false, true] {
             for row_format in [RowFormatDefinition::default(), json.clone()] {
                 let options = TableOptions { layout_auto, row_format, ..TableOptions::default() };
-                let definition = TableDefinition { schema: Some(schema.clone()), options };
+                let definition = TableDefinition { schema: Some(schema.clone()), options, index: None };
                 assert_eq!(TableDefinition::decode(&definition.encode()).unwrap(), definition);
             }
         }
-        let mut newer = TableDefinition { schema: None, options: TableOptions::default() }.encode();
+        let mut newer = TableDefinition { schema: None, options: TableOptions::default(), index: None }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.push(4);
+        newer.push(8);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

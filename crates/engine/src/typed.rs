@@ -219,9 +219,13 @@ impl Table {
             Ok(if past { key::prefix_successor(&out) } else { Some(out) })
         };
         let is_short = options.limit.is_some_and(|limit| limit <= SHORT);
+        let lower = bound(&options.lower, Bound::Excluded(()))?;
+        // Past the last key there is nothing.
+        let is_past_all = lower.is_none() && options.lower != Bound::Unbounded;
+        let upper = if is_past_all { Some(Vec::new()) } else { bound(&options.upper, Bound::Included(()))? };
         let read = ReadOptions {
-            lower: bound(&options.lower, Bound::Excluded(()))?,
-            upper: bound(&options.upper, Bound::Included(()))?,
+            lower,
+            upper,
             snapshot: options.snapshot,
             fill_cache: is_short,
             read_ahead: if is_short { 0 } else { 256 << 10 },

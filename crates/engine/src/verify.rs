@@ -5,9 +5,12 @@
 //!    filter ([`mycelium_sst::SstFile::verify`]); what the file says of itself must be what the manifest says.
 //! 3. Age: of two versions of one key the newer must lie in the younger run, for otherwise reads would stop at the older.
 //!    The runs of a table are walked side by side; for every key the oldest version or covering range delete of a run must
-//!    be newer than everything that older runs which hold a column of it have for it.
+//!    be newer than everything that older runs which hold a column of it have for it. Derived tables are another matter:
+//!    their entries may overtake each other.
 //! 4. The log: every record of every segment still needed verifies and decodes, segments continue each other, and sequence
 //!    numbers ascend.
+//!
+//! 5. Indexes: as many entries hold as there are rows, and none that may be trusted is untrue (`index::check`).
 //!
 //! A fault does not end the verification: it is noted, and the rest is checked. [`verify_directory`] does the same without
 //! opening the database for writing.
@@ -19,7 +22,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Cursor, Error, FileKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
-use mycelium_manifest::{FileMeta, Manifest, ManifestState, Run, Version};
+use mycelium_manifest::{FileMeta, Manifest, ManifestState, Run, TableRecord, Version};
 use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentReader, replay};
@@ -154,6 +157,13 @@ impl Inner {
         let mut report = VerifyReport::default();
         let (state, trees) = self.pinned_state();
         verify_state(&mut report, &*self.disk, &self.directory, &state, Some(&trees), progress);
+        // Where files cannot be read rows cannot be compared.
+        if report.is_ok() {
+            let compared = self.verify_indexes(|name, error| report.add(Some(name), error));
+            if let Err(error) = compared {
+                report.add(None, error);
+            }
+        }
         if !self.options.read_only {
             let readers = self.open_log(&mut report);
             verify_open_log(&mut report, readers);
@@ -168,11 +178,11 @@ impl Inner {
         let mut trees = Vec::with_capacity(core.tables.len());
         for (id, table) in &core.tables {
             let tree = table.state.load().tree.clone();
-            let record = mycelium_manifest::TableRecord {
+            let record = TableRecord {
                 id: *id,
                 name: table.name.clone(),
                 definition: table.definition.encode(),
-                layout: String::new(),
+                layout: if table.index.is_some() { TableRecord::DERIVED.into() } else { String::new() },
             };
             state.tables.insert(*id, mycelium_manifest::TableState { record, version: tree.version.clone() });
             trees.push((*id, tree));
@@ -208,7 +218,7 @@ fn verify_state(
     trees: Option<&[(TableId, Arc<Tree>)]>,
     mut progress: impl FnMut(u64, u64),
 ) {
-    let total = state.tables.values().map(|table| work_of(&table.version)).sum();
+    let total = state.tables.values().map(work_of).sum();
     let mut done = 0;
     progress(0, total);
     for (id, table) in &state.tables {
@@ -217,7 +227,7 @@ fn verify_state(
         if let Err(error) = TableDefinition::decode(&table.record.definition) {
             report.add(Some(name), error);
         }
-        if let Err(error) = table.version.check() {
+        if let Err(error) = table.check() {
             report.add(Some(name), Error::corruption(error.to_string()));
         }
         let before = report.problem_count;
@@ -230,13 +240,14 @@ fn verify_state(
             progress(done, total);
         }
         // Where a file cannot be read its entries cannot be compared with others'.
-        if report.problem_count == before && run_count(&table.version) > 1 {
+        let has_ages = !table.record.is_derived() && run_count(&table.version) > 1;
+        if report.problem_count == before && has_ages {
             let tree = trees.and_then(|trees| trees.iter().find(|(table, _)| table == id)).map(|(_, tree)| &**tree);
             if let Err(error) = verify_table_age(report, name, disk, directory, &table.version, tree) {
                 report.add(Some(name), error);
             }
         }
-        if run_count(&table.version) > 1 {
+        if has_ages {
             done += table.version.total_bytes();
             progress(done, total);
         }
@@ -248,8 +259,9 @@ fn run_count(version: &Version) -> usize {
 }
 
 /// Bytes that the verification of a table reads.
-fn work_of(version: &Version) -> u64 {
-    version.total_bytes() * if run_count(version) > 1 { 2 } else { 1 }
+fn work_of(table: &mycelium_manifest::TableState) -> u64 {
+    let has_ages = !table.record.is_derived() && run_count(&table.version) > 1;
+    table.version.total_bytes() * if has_ages { 2 } else { 1 }
 }
 
 /// Step 2 for one file.

@@ -8,6 +8,7 @@
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
+//!    What the batch derives for indexes (index/derive.rs) is found out before it is logged, and inserted with it.
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new log
 //!    segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed or
 //!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
@@ -29,6 +30,7 @@ use mycelium_wal::{SegmentHeader, SegmentWriter};
 use crate::batch::{Operations, WriteBatch, encode_head};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
+use crate::index::{DerivedBatch, WriteDerivers};
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
@@ -47,11 +49,21 @@ pub(crate) struct Writer {
     head: Vec<u8>,
     /// Acknowledged `Buffered` records were taken back from the log: only memtables hold them.
     pub(crate) log_gap: bool,
+    /// Feed the indexes' derived tables.
+    pub(crate) derivers: WriteDerivers,
 }
 
 impl Writer {
     pub(crate) fn new(log: Option<SegmentWriter>, last_sequence: SequenceNumber) -> Self {
-        Self { log, memtables: Vec::new(), last_sequence, generation_bytes: 0, log_gap: false, head: Vec::new() }
+        Self {
+            log,
+            memtables: Vec::new(),
+            last_sequence,
+            generation_bytes: 0,
+            log_gap: false,
+            head: Vec::new(),
+            derivers: WriteDerivers::default(),
+        }
     }
 
     /// The log being written.
@@ -137,10 +149,11 @@ pub(crate) trait Precondition: Send + Sync {
 /// it, they are committed as a group of their own, and looked up in the memtables then.
 const MOST_COMPARED: u32 = 4096;
 
-/// How many of the batches, from the first on, make the next group, and those of them whose precondition holds; the others
-/// are told.
-fn form_group(last: SequenceNumber, waiting: &[Arc<Waiting>]) -> (usize, Vec<&Waiting>) {
+/// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with what
+/// they derive; the others are told.
+fn form_group<'w>(writer: &mut Writer, waiting: &'w [Arc<Waiting>]) -> (usize, Vec<(&'w Waiting, DerivedBatch)>) {
     let (mut group, mut operations) = (Vec::new(), 0_u32);
+    let last = writer.last_sequence;
     for (i, next) in waiting.iter().enumerate() {
         if let Some(precondition) = &next.precondition {
             if operations > MOST_COMPARED {
@@ -151,16 +164,26 @@ fn form_group(last: SequenceNumber, waiting: &[Arc<Waiting>]) -> (usize, Vec<&Wa
                 continue;
             }
         }
+        match writer.derivers.derive(&next.body, next.count) {
+            Ok(derived) => group.push((&**next, derived)),
+            Err(error) => {
+                *next.outcome.lock() = Some(Err(error));
+                continue;
+            }
+        }
         operations = operations.saturating_add(next.count);
-        group.push(&**next);
     }
     (waiting.len(), group)
 }
 
 /// Checks a precondition after everything up to `last` and the batches of its group before it.
-fn check_precondition(precondition: &dyn Precondition, last: SequenceNumber, before: &[&Waiting]) -> Result<()> {
+fn check_precondition(
+    precondition: &dyn Precondition,
+    last: SequenceNumber,
+    before: &[(&Waiting, DerivedBatch)],
+) -> Result<()> {
     precondition.check(last)?;
-    for earlier in before {
+    for (earlier, _) in before {
         let mut operations = Operations::new(&earlier.body, 0, earlier.count);
         while let Some((table, entry)) = operations.next()? {
             precondition.check_operation(table, entry)?;
@@ -176,6 +199,8 @@ struct Pending<'a> {
     body: &'a [u8],
     count: u32,
     durability: Durability,
+    /// For derived tables.
+    derived: &'a DerivedBatch,
 }
 
 impl CommitQueue {
@@ -194,22 +219,22 @@ impl Inner {
     /// Commits a batch. Its operations get consecutive sequence numbers, of which the last is returned.
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
         batch.check(self.identity)?;
-        self.commit(batch.body(), batch.len() as u32, durability)
+        self.commit_checked(batch.body(), batch.len() as u32, durability)
     }
 
-    /// Commits a batch that was checked, if the precondition holds when its turn comes.
-    pub(crate) fn write_if(
+    /// Commits operations that were checked, if the precondition holds when their turn comes.
+    pub(crate) fn commit_if(
         &self,
         precondition: Arc<dyn Precondition>,
-        batch: WriteBatch,
+        body: Vec<u8>,
+        count: u32,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        let count = batch.len() as u32;
         let Some(mut writer) = self.commits.writer.try_lock() else {
-            return self.commit_in_group(Waiting::new(batch.into_body(), count, durability, Some(precondition)));
+            return self.commit_in_group(Waiting::new(body, count, durability, Some(precondition)));
         };
         precondition.check(writer.last_sequence)?;
-        self.commit_alone(&mut writer, Pending { body: batch.body(), count, durability })
+        self.commit_alone(&mut writer, &body, count, durability)
     }
 
     /// Commits one operation without building a batch.
@@ -227,19 +252,35 @@ impl Inner {
             _ => batch.put(table, key, value),
         };
         batch.check(self.identity)?;
-        self.commit(batch.body(), 1, durability)
+        self.commit_checked(batch.body(), 1, durability)
     }
 
-    fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+    #[inline]
+    fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+        if self.has_indexes() {
+            self.commit_prepared(body, count, durability)
+        } else {
+            self.commit(body, count, durability)
+        }
+    }
+
+    pub(crate) fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
         match self.commits.writer.try_lock() {
-            Some(mut writer) => self.commit_alone(&mut writer, Pending { body, count, durability }),
+            Some(mut writer) => self.commit_alone(&mut writer, body, count, durability),
             None => self.commit_in_group(Waiting::new(body.to_vec(), count, durability, None)),
         }
     }
 
-    fn commit_alone(&self, writer: &mut MutexGuard<'_, Writer>, pending: Pending<'_>) -> Result<SequenceNumber> {
+    fn commit_alone(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        body: &[u8],
+        count: u32,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let derived = &writer.derivers.derive(body, count)?;
         let mut last = 0;
-        self.commit_group(writer, &[pending], |_, n| last = n)?;
+        self.commit_group(writer, &[Pending { body, count, durability, derived }], |_, n| last = n)?;
         Ok(last)
     }
 
@@ -261,16 +302,18 @@ impl Inner {
     /// Commits all of them, as a rule as one group.
     fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, mut waiting: &[Arc<Waiting>]) {
         while !waiting.is_empty() {
-            let (taken, group) = form_group(writer.last_sequence, waiting);
+            let (taken, group) = form_group(writer, waiting);
             waiting = &waiting[taken..];
             if group.is_empty() {
                 continue;
             }
-            let pending: Vec<Pending<'_>> =
-                group.iter().map(|w| Pending { body: &w.body, count: w.count, durability: w.durability }).collect();
-            let result = self.commit_group(writer, &pending, |i, last| *group[i].outcome.lock() = Some(Ok(last)));
+            let pending: Vec<Pending<'_>> = group
+                .iter()
+                .map(|(w, derived)| Pending { body: &w.body, count: w.count, durability: w.durability, derived })
+                .collect();
+            let result = self.commit_group(writer, &pending, |i, last| *group[i].0.outcome.lock() = Some(Ok(last)));
             if let Err(error) = result {
-                for member in group {
+                for (member, _) in group {
                     *member.outcome.lock() = Some(Err(error.duplicate()));
                 }
             }
@@ -295,6 +338,9 @@ impl Inner {
             let first = writer.last_sequence + 1;
             let mut operations = Operations::new(pending.body, first, pending.count);
             while let Some((table, entry)) = operations.next()? {
+                writer.insert(table, entry);
+            }
+            for (table, entry) in pending.derived.entries(first) {
                 writer.insert(table, entry);
             }
             writer.last_sequence += u64::from(pending.count);

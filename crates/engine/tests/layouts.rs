@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, RowFormatKind};
 use mycelium_encoding::row_format::{Covers, RowFormat, RowScratch};
-use mycelium_encoding::{DatumRef, Schema};
+use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, Layout, Options, ReadOptions, RowFormatDefinition, Table, TableOptions,
+    Background, Database, Durability, ErrorKind, Layout, Options, ReadOptions, RowFormatDefinition, ScanOptions, Table,
+    TableOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -81,4 +83,21 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
         assert!(unknown.to_string().contains("protobuf"), "{unknown}");
         if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
     }
+}
+
+/// No key comes after one whose code is all ones: such a bound was taken for none.
+#[test]
+fn a_scan_past_the_last_key_there_can_be_is_empty() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse("id uint8 not null, name utf8, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, TableOptions::default()).unwrap();
+    for id in [0, 254, 255] {
+        table.insert_row(&[DatumRef::UInt8(id), DatumRef::Null], Durability::Os).unwrap();
+    }
+    let rows = |lower| {
+        let options = ScanOptions { lower: Bound::Excluded(vec![Datum::UInt8(lower)]), ..ScanOptions::default() };
+        table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>()
+    };
+    assert_eq!((rows(0), rows(254), rows(255)), (2, 1, 0));
 }

@@ -44,8 +44,18 @@ pub struct TableRecord {
     pub name: String,
     /// Options and schema, in the engine's encoding; opaque here.
     pub definition: Vec<u8>,
-    /// The layout, in its text form.
+    /// The layout, in its text form; [`TableRecord::DERIVED`] of a derived table.
     pub layout: String,
+}
+
+impl TableRecord {
+    /// The layout of a derived table: entries at every level as they come, whose places say nothing of their age.
+    pub const DERIVED: &str = "derived";
+
+    /// Whether its entries may overtake each other.
+    pub fn is_derived(&self) -> bool {
+        self.layout == Self::DERIVED
+    }
 }
 
 /// Where in its level an added file goes.

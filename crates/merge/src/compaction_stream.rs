@@ -49,10 +49,19 @@ impl std::ops::AddAssign for StreamCounters {
     }
 }
 
+/// Is told what a compaction drops and what it makes, key by key in ascending order: what feeds derived tables.
+pub trait Watch {
+    /// An entry that does not survive as it is: superseded, removed, or folded into another.
+    fn dropped(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()>;
+    /// An entry that was folded from several and survives.
+    fn made(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()>;
+}
+
 /// The surviving entries of `C`, in order. `B` says whether no place older than the inputs can hold a key; it is asked
 /// with ascending keys.
-pub struct CompactionStream<C, B> {
+pub struct CompactionStream<'w, C, B> {
     input: C,
+    watch: Option<&'w mut dyn Watch>,
     /// Live snapshots, ascending.
     snapshots: Vec<SequenceNumber>,
     range_deletes: Arc<RangeDeleteSet>,
@@ -77,7 +86,7 @@ enum End {
     Unknown,
 }
 
-impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
+impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
     /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending; `range_deletes` are those
     /// of all inputs; `are_oldest`: `is_base` would hold for every key between the inputs' first and last.
     pub fn new(
@@ -91,6 +100,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         debug_assert!(snapshots.is_sorted());
         Self {
             input,
+            watch: None,
             snapshots,
             range_deletes,
             combiner,
@@ -103,6 +113,14 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             key: Vec::new(),
             counters: StreamCounters::default(),
         }
+    }
+
+    /// Tells `watch` of everything that is dropped or made. Rows then keep their sequence numbers (step 6 of the module),
+    /// by which derived tables name them.
+    pub fn watched_by(mut self, watch: Option<&'w mut dyn Watch>) -> Self {
+        self.are_oldest &= watch.is_none();
+        self.watch = watch;
+        self
     }
 
     /// Goes to the next surviving entry; `false` at the end.
@@ -202,6 +220,9 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
             if self.decided == Some(stripe) || self.covered(stripe) {
                 self.decided = Some(stripe);
                 self.counters.dropped_obsolete += 1;
+                if let Some(watch) = &mut self.watch {
+                    watch.dropped(self.input.key(), trailer, self.input.value())?;
+                }
                 self.step()?;
                 continue;
             }
@@ -255,10 +276,17 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         let combiner = need(self.combiner.as_deref())?;
         self.counters.folded += operands.len() as u64 - 1;
         if !matches!(end, End::Unknown) {
+            if let Some(watch) = &mut self.watch {
+                operands.iter().try_for_each(|(trailer, value)| watch.dropped(&self.key, *trailer, value))?;
+            }
             let base = matches!(end, End::Base).then(|| self.input.value());
             let hides_older = base.is_some();
             if let Some(row) = combiner.apply(&self.key, base, &oldest_first)? {
-                self.queue.push((self.row_trailer(newest.sequence(), stripe, &self.key), row));
+                let trailer = self.row_trailer(newest.sequence(), stripe, &self.key);
+                if let Some(watch) = &mut self.watch {
+                    watch.made(&self.key, trailer, &row)?;
+                }
+                self.queue.push((trailer, row));
             } else if !hides_older {
                 return Ok(());
             } else if stripe > 0 || !(self.is_base)(&self.key) {
@@ -270,7 +298,13 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         }
         let fused = if operands.len() > 1 { combiner.fuse(&self.key, &oldest_first)? } else { None };
         match fused {
-            Some(operand) => self.queue.push((newest, operand)),
+            Some(operand) => {
+                if let Some(watch) = &mut self.watch {
+                    operands.iter().try_for_each(|(trailer, value)| watch.dropped(&self.key, *trailer, value))?;
+                    watch.made(&self.key, newest, &operand)?;
+                }
+                self.queue.push((newest, operand));
+            }
             None => {
                 self.counters.folded -= operands.len() as u64 - 1;
                 operands.reverse();

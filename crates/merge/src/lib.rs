@@ -3,6 +3,7 @@
 //! - [`MergingCursor`]: many sorted sources into one sorted sequence of entries (all versions).
 //! - [`VisibleCursor`]: the rows that a snapshot sees, forwards and backwards.
 //! - [`CompactionStream`]: the entries that must survive a compaction.
+//! - [`ExactCursor`] and [`ExactStream`]: the same two for derived tables, whose entries are removed one by one.
 //! - [`Lookup`]: the row of one key, fed version by version.
 //! - [`ColumnMerge`] and [`ColumnMergingCursor`]: the same two for tables with several column groups.
 //!
@@ -13,6 +14,7 @@ mod bounds;
 mod column_merge;
 mod column_merging;
 mod compaction_stream;
+mod exact;
 mod history;
 mod lookup;
 mod merging;
@@ -20,7 +22,8 @@ mod visible;
 
 pub use column_merge::{ColumnMerge, MergePlan};
 pub use column_merging::ColumnMergingCursor;
-pub use compaction_stream::{CompactionStream, StreamCounters, retain_range_deletes};
+pub use compaction_stream::{CompactionStream, StreamCounters, Watch, retain_range_deletes};
+pub use exact::{ExactCursor, ExactStream};
 pub use history::KeyHistory;
 pub use lookup::Lookup;
 pub use merging::MergingCursor;

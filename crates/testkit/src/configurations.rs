@@ -91,7 +91,16 @@ pub struct Configuration {
     /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is asked
     /// for, round and round. Empty: rows as they come at every level.
     pub layouts: &'static [&'static str],
+    /// Indexes of typed tables, as augments in text form: all from the beginning. With `changing_indexes` every flush that
+    /// is asked for drops one of them or creates it again, turn by turn.
+    pub indexes: &'static [&'static str],
+    /// Whether indexes come and go.
+    pub changing_indexes: bool,
 }
+
+/// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key.
+const INDEXES: &[&str] =
+    &["small on 2", "name on 5,1 cover 2", "count on 3 cover 1,4-6", "key on 0,2", "wide on 2,4,1"];
 
 /// LASER's kind of layout: ever finer groups, all leveled.
 const FINER: &str =
@@ -128,6 +137,8 @@ const BASE: Configuration = Configuration {
     fill_cache: true,
     row_format: RowFormatKind::Packed,
     layouts: &[],
+    indexes: &[],
+    changing_indexes: false,
 };
 
 const fn leveled(levels: usize) -> MergePolicy {
@@ -221,6 +232,49 @@ pub fn configurations() -> Vec<Configuration> {
         },
         Configuration {
             name: "changing-formats",
+            row_format: RowFormatKind::Json,
+            layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
+            memtable_bytes: 8 << 10,
+            ..BASE
+        },
+        Configuration { name: "indexes", indexes: INDEXES, ..BASE },
+        Configuration { name: "indexes-tiny-memtable", indexes: INDEXES, memtable_bytes: 2 << 10, ..BASE },
+        Configuration { name: "indexes-tiered", indexes: INDEXES, policy: tiered(4, 3, 200), ..BASE },
+        Configuration {
+            name: "changing-indexes",
+            indexes: INDEXES,
+            changing_indexes: true,
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "changing-indexes-no-filters",
+            indexes: INDEXES,
+            changing_indexes: true,
+            policy: tiered(3, 2, 25),
+            filter_bits: 0,
+            snapshot_filter: false,
+            ..BASE
+        },
+        Configuration {
+            name: "indexes-columns",
+            indexes: INDEXES,
+            layouts: &[COLUMNS],
+            memtable_bytes: 2 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "indexes-changing-layouts",
+            indexes: INDEXES,
+            changing_indexes: true,
+            layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "indexes-changing-formats",
+            indexes: INDEXES,
+            changing_indexes: true,
             row_format: RowFormatKind::Json,
             layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
             memtable_bytes: 8 << 10,

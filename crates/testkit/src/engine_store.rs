@@ -12,13 +12,15 @@ use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
-    Background, Database, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy, ReadOptions,
-    RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions, Transaction,
-    WriteBatch, verify_directory,
+    Background, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy,
+    ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions,
+    Transaction, WriteBatch, verify_directory,
 };
+use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
+use crate::index_checks::check_indexes;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
@@ -104,7 +106,7 @@ impl EngineStore {
         opened.tables[index].as_ref().ok_or_else(|| missing(index))
     }
 
-    /// Every row of every table, by a full scan of each.
+    /// Every row of every table, by a full scan of each, with which their indexes must agree.
     pub fn state(&self) -> Result<State> {
         let opened = self.opened.as_ref().ok_or_else(closed)?;
         opened.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
@@ -142,6 +144,46 @@ impl EngineStore {
             WriteKind::Merge(key, operand) => transaction.merge(table, key, operand),
             WriteKind::DeleteRange(start, end) => transaction.delete_range(table, start, end),
         }
+    }
+
+    fn create_bare_table(&mut self, index: usize) -> Result<()> {
+        let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
+        let (opened, name) = (self.opened()?, table_name(index));
+        let table = match kind.schema() {
+            Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
+            None => opened.database.create_table(&name, options)?,
+        };
+        opened.tables[index] = Some(table);
+        Ok(())
+    }
+
+    /// Creates an index of a typed table: `small on 2`.
+    fn create_index(&self, table: usize, augment: &str) -> Result<()> {
+        let Some(schema) = self.kinds[table].schema() else { return Ok(()) };
+        let augment = Augment::parse(augment, &schema)?;
+        let name = |column: usize| schema.columns()[column].name.clone();
+        let options = IndexOptions {
+            name: augment.name().to_owned(),
+            on: augment.on().iter().copied().map(name).collect(),
+            cover: augment.cover().iter().map(name).collect(),
+            unique: false,
+        };
+        self.database()?.create_index(self.table(table)?, &options).map(drop)
+    }
+
+    /// Drops an index, or creates it again if it is not there.
+    fn turn_index(&self) -> Result<()> {
+        let augments = self.configuration.indexes;
+        let augment = augments[self.flushes % augments.len()];
+        let name = augment.split_whitespace().next().unwrap_or_default();
+        for index in 0..self.kinds.len() {
+            match self.table(index) {
+                Ok(table) if table.index(name).is_ok() => self.database()?.drop_index(table, name)?,
+                Ok(_) => self.create_index(index, augment)?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     fn opened(&mut self) -> Result<&mut Opened> {
@@ -280,6 +322,13 @@ fn check_batches(table: &Table) -> Result<()> {
 
 /// All rows of a table at its newest state.
 fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let all = scan_of(table)?;
+    let rows: Vec<Row> = all.iter().map(|(key, row)| (key.clone(), row.clone())).collect();
+    check_indexes(table, &rows, None)?;
+    Ok(all)
+}
+
+fn scan_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut rows = table.iter(&ReadOptions::default())?;
     rows.seek_to_first()?;
     let mut all = BTreeMap::new();
@@ -458,14 +507,9 @@ impl Store for EngineStore {
     }
 
     fn create_table(&mut self, index: usize) -> Result<()> {
-        let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
-        let (opened, name) = (self.opened()?, table_name(index));
-        let table = match kind.schema() {
-            Some(schema) => opened.database.create_typed_table(&name, (*schema).clone(), options)?,
-            None => opened.database.create_table(&name, options)?,
-        };
-        opened.tables[index] = Some(table);
-        Ok(())
+        self.create_bare_table(index)?;
+        let augments = self.configuration.indexes;
+        augments.iter().try_for_each(|augment| self.create_index(index, augment))
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {
@@ -511,6 +555,9 @@ impl Store for EngineStore {
                 Direction::Forward => rows.next()?,
                 Direction::Backward => rows.prev()?,
             }
+        }
+        if *range == ScanRange::ALL && limit == usize::MAX {
+            check_indexes(table, &found, snapshot)?;
         }
         Ok(found)
     }
@@ -559,6 +606,9 @@ impl Store for EngineStore {
                     self.database()?.set_layout(table, layout)?;
                 }
             }
+        }
+        if self.configuration.changing_indexes {
+            self.turn_index()?;
         }
         self.database()?.flush()
     }

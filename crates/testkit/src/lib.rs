@@ -18,6 +18,7 @@ pub mod driver;
 pub mod engine_store;
 pub mod fuzz;
 mod fuzz_rows;
+mod index_checks;
 pub mod kill_script;
 pub mod model;
 pub mod operations;

@@ -91,3 +91,13 @@ fn long_histories_give_the_answers_of_the_model() {
     let (seeds, actions) = Scale::from_environment().pick((100, 5_000), (5_000, 10_000));
     check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
 }
+
+/// Histories on tables with indexes, which come and go, under every layout: what an index answers, at the newest state and
+/// at every live snapshot, is what its table's rows say.
+#[test]
+fn indexes_give_the_answers_of_their_tables() {
+    let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.indexes.is_empty()).collect();
+    assert!(all.len() >= 8, "{} configurations", all.len());
+    let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
+    check_seeds(20_000..20_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
+}

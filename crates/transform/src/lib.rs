@@ -53,7 +53,7 @@ mod registry;
 mod staging;
 mod transformer;
 
-pub use built_in::{Augment, Convert, Identity, Split};
+pub use built_in::{Augment, Convert, Derived, Deriver, Identity, Split};
 pub use definition::{MAX_LINE_LEN, MAX_NAME_LEN, MAX_TRANSFORMERS, TransformerDefinition, TransformerSet};
 pub use group_values::{Formats, GroupValues};
 pub use job::{Job, Progress};

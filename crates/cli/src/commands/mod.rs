@@ -21,6 +21,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod get;
+pub(crate) mod index;
 pub(crate) mod inspect;
 pub(crate) mod layout;
 pub(crate) mod load;
@@ -130,7 +131,9 @@ fn layout_option(
     let source = GroupFormat::Row(row_format.kind);
     let linked = Registry::built_in().link(&set, &formats, source, &LinkOptions::default())?;
     if !linked.derived_tables().is_empty() {
-        return Err(Failure::usage("secondary indexes (`augment`) are not implemented yet"));
+        return Err(
+            Failure::usage("secondary indexes are not created with the table").hint("see `mycelium index create`")
+        );
     }
     for warning in linked.warnings() {
         eprintln!("warning: {warning}");
@@ -202,12 +205,16 @@ pub(crate) fn key(schema: Option<&Schema>, texts: &[String]) -> Result<Vec<u8>, 
 /// The bytes that all keys with these first values begin with. Values are separated as in CSV.
 fn key_prefix(schema: Option<&Schema>, text: &str) -> Result<Vec<u8>, Failure> {
     let Some(schema) = schema else { return unescape_bytes(text) };
+    let mut out = Vec::new();
+    encode_key_prefix(schema, &borrowed(&key_values(schema, &separated(text)?)?), &mut out)?;
+    Ok(out)
+}
+
+/// Texts separated as in CSV.
+fn separated(text: &str) -> Result<Vec<String>, Failure> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
     let record = reader.records().next().transpose().map_err(|error| Failure::usage(error.to_string()))?;
-    let texts: Vec<&str> = record.iter().flatten().collect();
-    let mut out = Vec::new();
-    encode_key_prefix(schema, &borrowed(&key_values(schema, &texts)?), &mut out)?;
-    Ok(out)
+    Ok(record.iter().flatten().map(str::to_owned).collect())
 }
 
 /// A key interval `[from, to)`; `None` is unbounded.

@@ -17,6 +17,9 @@ const READ_AHEAD: usize = 1 << 20;
 
 /// Prints the rows, or their number.
 pub(crate) fn run(args: &ScanArgs, out: &mut Output) -> Result<(), Failure> {
+    if let Some(index) = &args.index {
+        return super::index::scan(index, args, out);
+    }
     let database = open_to_read(&args.at.database)?;
     let table = table(&database, &args.at.table)?;
     let interval = interval(table.schema().map(|schema| &**schema), &args.range)?;

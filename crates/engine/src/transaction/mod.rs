@@ -48,15 +48,17 @@ use mycelium_merge::Lookup;
 
 use crate::batch::{Operations, WriteBatch};
 use crate::database::{Database, Inner};
+use crate::index::Guard;
 use crate::options::{Durability, ReadOptions};
 use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
-use crate::table::Table;
+use crate::table::{Table, TableShared};
 use crate::write::Precondition;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
+pub(crate) use validate::Check;
 
 /// What a transaction is protected from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -108,6 +110,8 @@ struct Footprint {
     validated: SequenceNumber,
     writes: BTreeMap<TableId, TableWrites>,
     reads: Option<Mutex<ReadSet>>,
+    /// What indexes rest on.
+    guard: Option<Guard>,
 }
 
 /// Reads and writes that take effect together or not at all. Dropping it without [`Transaction::commit`] rolls it back.
@@ -356,10 +360,17 @@ impl Transaction {
         batch.check(database.identity)?;
         // Before the states are taken: what the validation does not see is newer than this.
         let seen = database.visible.load(Ordering::Acquire);
-        let mut footprint = Footprint { validated: snapshot.sequence(), snapshot, writes, reads };
+        let count = batch.len() as u32;
+        let (mut body, mut guard) = (None, None);
+        if database.has_indexes() {
+            let prepared = database.prepare(batch.body(), count, &snapshot)?;
+            (body, guard) = (prepared.body, Some(prepared.guard));
+        }
+        let body = body.unwrap_or_else(|| batch.into_body());
+        let mut footprint = Footprint { validated: snapshot.sequence(), snapshot, writes, reads, guard };
         footprint.validate(seen)?;
         footprint.validated = seen;
-        database.write_if(Arc::new(footprint), batch, durability)
+        database.commit_if(Arc::new(footprint), body, count, durability)
     }
 
     fn find(&self, savepoint: Savepoint) -> Result<usize> {
@@ -413,7 +424,7 @@ impl Footprint {
             return Ok(());
         }
         for own in self.writes.values() {
-            let check = validate::Check::new(&own.table, self.validated)?;
+            let check = Check::new(&own.table.shared, self.validated)?;
             for key in own.overlay.keys() {
                 check.key(key)?;
             }
@@ -423,7 +434,7 @@ impl Footprint {
         }
         let Some(reads) = &self.reads else { return Ok(()) };
         for noted in reads.lock().tables() {
-            let check = validate::Check::new(noted.table(), self.validated)?;
+            let check = Check::new(&noted.table().shared, self.validated)?;
             for key in noted.keys() {
                 check.key(key)?;
             }
@@ -439,10 +450,14 @@ impl Precondition for Footprint {
     fn check(&self, last: SequenceNumber) -> Result<()> {
         debug_assert!(self.snapshot.sequence() <= self.validated && self.validated <= last);
         self.validate(last)?;
+        self.guard.as_ref().map_or(Ok(()), Guard::check_all)?;
         self.writes.values().try_for_each(|own| own.table.shared.check_alive())
     }
 
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()> {
+        if let Some(guard) = &self.guard {
+            guard.check_operation(table, entry)?;
+        }
         let range = (entry.trailer.operation() == Operation::RangeDelete).then_some((entry.key, entry.value));
         if let Some(own) = self.writes.get(&table) {
             let touched = match range {
@@ -450,7 +465,7 @@ impl Precondition for Footprint {
                 None => own.overlay.touches(entry.key),
             };
             if touched {
-                return Err(conflict(&own.table, entry.key));
+                return Err(conflict(&own.table.shared, entry.key));
             }
         }
         let Some(reads) = &self.reads else { return Ok(()) };
@@ -460,7 +475,7 @@ impl Precondition for Footprint {
             Some((start, end)) => noted.touches_range(start, end),
             None => noted.touches(entry.key),
         };
-        if touched { Err(conflict(noted.table(), entry.key)) } else { Ok(()) }
+        if touched { Err(conflict(&noted.table().shared, entry.key)) } else { Ok(()) }
     }
 }
 
@@ -473,8 +488,8 @@ fn lay_under(lookup: &mut Lookup, row: Option<&[u8]>) {
 
 /// The error of a transaction that lost to an earlier commit.
 #[cold]
-fn conflict(table: &Table, key: &[u8]) -> Error {
+pub(crate) fn conflict(table: &TableShared, key: &[u8]) -> Error {
     let shown = String::from_utf8_lossy(&key[..key.len().min(64)]).into_owned();
-    let message = format!("a newer commit wrote {shown:?} in table {}", table.name());
+    let message = format!("a newer commit wrote {shown:?} in table {}", table.name);
     Error::new(ErrorKind::Conflict, message)
 }

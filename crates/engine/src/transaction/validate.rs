@@ -12,33 +12,33 @@ use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, RangeDeleteSet, ReadCounters, R
 use mycelium_sst::{CursorOptions, GetScratch};
 
 use super::conflict;
-use crate::table::{Table, TableState};
+use crate::table::{TableShared, TableState};
 use crate::tree::OpenFile;
 
 /// Bytes read ahead in files whose entries are looked through.
 const READ_AHEAD: usize = 64 << 10;
 
 /// A table's state, to be searched for entries above a sequence number.
-pub(super) struct Check<'a> {
-    table: &'a Table,
+pub(crate) struct Check<'a> {
+    table: &'a TableShared,
     state: Arc<TableState>,
     since: SequenceNumber,
 }
 
 impl<'a> Check<'a> {
     /// Takes the table's present state.
-    pub(super) fn new(table: &'a Table, since: SequenceNumber) -> Result<Self> {
-        table.shared.check_alive()?;
-        Ok(Self { table, state: table.shared.state.load_full(), since })
+    pub(crate) fn new(table: &'a TableShared, since: SequenceNumber) -> Result<Self> {
+        table.check_alive()?;
+        Ok(Self { table, state: table.state.load_full(), since })
     }
 
     /// Fails with a conflict if `key` has an entry, or is covered by a range delete, above the mark.
-    pub(super) fn key(&self, key: &[u8]) -> Result<()> {
+    pub(crate) fn key(&self, key: &[u8]) -> Result<()> {
         if self.has_newer(key)? { Err(conflict(self.table, key)) } else { Ok(()) }
     }
 
     /// Fails with a conflict if any key of `[start, end)` does.
-    pub(super) fn range(&self, start: &[u8], end: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn range(&self, start: &[u8], end: Option<&[u8]>) -> Result<()> {
         if end.is_some_and(|end| end <= start) {
             return Ok(());
         }

@@ -20,7 +20,7 @@ use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, Reshape, RowFormatKind, Schema};
 
 use crate::outputs::clear_for_reuse;
-use crate::{GroupValues, InputEntry, JobContext, Outputs, Place, TransformState, Transformer};
+use crate::{Formats, GroupValues, InputEntry, JobContext, Outputs, Place, TransformState, Transformer};
 
 const LONGEST_NAME: usize = 255;
 
@@ -77,7 +77,11 @@ impl Augment {
         Ok(Self { name: name.to_owned(), on: on.to_vec(), cover: cover.clone(), reads })
     }
 
-    pub(crate) fn parse(arguments: &str, schema: &Schema) -> Result<Self> {
+    /// Reads the text form without its first word: `by_city on 3,1 cover 2`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if it is malformed, and as [`Augment::index`].
+    pub fn parse(arguments: &str, schema: &Schema) -> Result<Self> {
         let words: Vec<&str> = arguments.split_whitespace().collect();
         let (name, on, cover) = match words.as_slice() {
             [name, "on", on] => (name, on, "-"),
@@ -92,6 +96,18 @@ impl Augment {
         };
         let on = on.split(',').map(position).collect::<Result<Vec<_>>>()?;
         Self::index(name, &on, &cover.parse()?, schema)
+    }
+
+    /// The text that [`Augment::parse`] reads.
+    pub fn arguments(&self) -> String {
+        let on: Vec<String> = self.on.iter().map(ToString::to_string).collect();
+        let cover = if self.cover.is_empty() { String::new() } else { format!(" cover {}", self.cover) };
+        format!("{} on {}{cover}", self.name, on.join(","))
+    }
+
+    /// The columns outside the primary key that entries are made of.
+    pub fn columns_read(&self) -> &ColumnSet {
+        &self.reads
     }
 
     /// The name of the derived table.
@@ -165,15 +181,21 @@ impl Transformer for Augment {
     }
 
     fn prepare(&self, job: &JobContext<'_>) -> Result<Box<dyn TransformState>> {
-        let source = job.formats.values(job.source)?;
+        Ok(Box::new(self.indexing(job.formats, job.source)?))
+    }
+}
+
+impl Augment {
+    fn indexing(&self, formats: &Formats, source: &Group) -> Result<Indexing> {
+        let source = formats.values(source)?;
         let covered = match self.cover.is_empty() {
             true => None,
-            false => Some(source.fragment().reshape(job.formats.values(&self.covered_group())?.fragment())?),
+            false => Some(source.fragment().reshape(formats.values(&self.covered_group())?.fragment())?),
         };
-        let schema = job.formats.schema();
+        let schema = formats.schema();
         let value_order: Vec<usize> =
             self.on.iter().copied().filter(|&column| !schema.is_primary_key(column)).collect();
-        Ok(Box::new(Indexing {
+        Ok(Indexing {
             source,
             on: self.on.clone(),
             key_positions: key_positions(&self.on, schema),
@@ -185,7 +207,73 @@ impl Transformer for Augment {
             code_ends: Vec::new(),
             key: Vec::new(),
             value: Vec::new(),
-        }))
+        })
+    }
+
+    /// What derives the index's entries one by one from values of `source`, outside of a job.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if the group lacks a column that the index reads.
+    pub fn deriver(&self, formats: &Formats, source: &Group) -> Result<Deriver> {
+        let lacking = self.reads.difference(&source.columns);
+        if !lacking.is_empty() {
+            let message = format!("augment {}: values of group {source} have no columns {lacking}", self.name);
+            return Err(Error::invalid(message));
+        }
+        Ok(Deriver { state: self.indexing(formats, source)?, reads: self.reads.clone() })
+    }
+}
+
+/// What an entry says of an index; see [`Deriver::derive`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Derived<'a> {
+    /// A `Put` of the index with this key and value, and the entry's sequence number.
+    Entry {
+        /// The derived key.
+        key: &'a [u8],
+        /// The covered columns.
+        value: &'a [u8],
+    },
+    /// Nothing: a patch of columns that the index does not read, or a removal.
+    Nothing,
+    /// A patch that touches the index but lacks these columns that it reads.
+    Needs(ColumnSet),
+}
+
+/// Derives the entries of one index. For one thread; keeps its memory from entry to entry.
+pub struct Deriver {
+    state: Indexing,
+    reads: ColumnSet,
+}
+
+impl Deriver {
+    /// The columns outside the primary key that entries are made of.
+    pub fn reads(&self) -> &ColumnSet {
+        &self.reads
+    }
+
+    /// What the index gets from an entry of the row with key `row_key`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value. Whether the key is one that a table can
+    /// hold is the caller's to check.
+    pub fn derive(&mut self, row_key: &[u8], operation: Operation, value: &[u8]) -> Result<Derived<'_>> {
+        match operation {
+            Operation::Put => {}
+            Operation::Patch => {
+                let present = self.state.source.present(value, &mut self.state.scratch)?;
+                if !self.reads.overlaps(&present) {
+                    return Ok(Derived::Nothing);
+                }
+                let missing = self.reads.difference(&present);
+                if !missing.is_empty() {
+                    return Ok(Derived::Needs(missing));
+                }
+            }
+            _ => return Ok(Derived::Nothing),
+        }
+        self.state.encode(row_key, value)?;
+        Ok(Derived::Entry { key: &self.state.key, value: &self.state.value })
     }
 }
 
@@ -256,16 +344,24 @@ impl Indexing {
     }
 }
 
-impl TransformState for Indexing {
-    fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()> {
-        self.encode_value_columns(entry.value)?;
-        self.encode_key(entry.key)?;
+impl Indexing {
+    /// The derived key and value of a row or of a patch that has all columns that the index reads.
+    fn encode(&mut self, row_key: &[u8], value: &[u8]) -> Result<()> {
+        self.encode_value_columns(value)?;
+        self.encode_key(row_key)?;
         clear_for_reuse(&mut self.value);
         if let Some(covered) = &self.covered
-            && !covered.apply(entry.value, &mut self.scratch, &mut self.value)?
+            && !covered.apply(value, &mut self.scratch, &mut self.value)?
         {
             return Err(Error::corruption("a row has none of the columns that its index covers"));
         }
+        Ok(())
+    }
+}
+
+impl TransformState for Indexing {
+    fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()> {
+        self.encode(entry.key, entry.value)?;
         outputs.derive(0, &self.key, Operation::Put, &self.value).map(drop)
     }
 }

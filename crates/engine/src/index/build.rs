@@ -1,0 +1,423 @@
+//! Building an index: what was in the table before it.
+//!
+//! 1. Wait for the compactions of the table that were running when the index was created: they tell it nothing of what they
+//!    drop, and what they leave behind must be what is built from.
+//! 2. Pin the table's files and walk all versions of all keys, those that only a live snapshot sees included. Of every
+//!    version that is not newer than the index, derive what it would have derived when it was written: of a patch, from the
+//!    row that it made, if it made one.
+//! 3. Sort within a budget; what does not fit is written as sorted files, which are merged at the end.
+//! 4. One edit puts the result below everything that was derived since, and says that the index is built.
+//!
+//! While an index is built, compactions leave it alone, so that all it has stands in level 0 and step 4 has a place. What the
+//! table drops meanwhile is removed by removals that stand there, too, and are kept until they have met what they name.
+//!
+//! Where the columns of the index lie in several column groups, or a patch had to be completed, removals cannot name what
+//! was derived here: then no entry up to the index's creation is trusted without its row. A crash loses the building, which
+//! begins again at the next open.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mycelium_base::{
+    ColumnSet, Cursor, Error, ErrorKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation,
+    RangeDeleteSet, Result, RowFormatKind, SequenceNumber, Trailer,
+};
+use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
+use mycelium_compaction::partitioner::FixedPartitioner;
+use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
+use mycelium_merge::{ColumnMerge, MergingCursor};
+use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
+use mycelium_transform::{Derived, Deriver};
+use mycelium_vfs::WritableFile;
+
+use super::DerivedSource;
+use super::definition::{IndexShared, IndexStatus};
+use super::derive::check_key;
+use super::manage::changed_index;
+use super::staged::Staged;
+use super::watch::write_derived;
+use crate::core::Core;
+use crate::database::Inner;
+use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::rate_limit::WritePriority;
+use crate::shape::sizes;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
+use crate::table::{TableShared, TableState};
+
+/// Bytes read at once from each run.
+const READ_AHEAD: usize = 256 << 10;
+/// Keys between two reports of progress.
+const REPORT_KEYS: u64 = 1024;
+
+/// An index to be built, and its table.
+struct Task {
+    derived: Arc<TableShared>,
+    index: Arc<IndexShared>,
+    base: Arc<TableShared>,
+}
+
+impl Core {
+    /// An index that can be built now.
+    fn building_task(&self) -> Option<(&Arc<TableShared>, &Arc<IndexShared>)> {
+        let indexes = self.tables.values().filter_map(|table| table.index.as_ref().map(|index| (table, index)));
+        let mut waiting = indexes.filter(|(_, index)| !index.status().is_built && index.failure().is_none());
+        waiting.find(|(_, index)| !index.unaware_jobs.lock().iter().any(|job| self.busy.is_running(*job)))
+    }
+}
+
+impl Inner {
+    /// Whether an index is to be built that can be, or is being built.
+    pub(crate) fn has_building_work(&self) -> bool {
+        let core = self.core.lock();
+        core.building || core.building_task().is_some()
+    }
+
+    /// Builds an index, if there is one to be built and no other thread is at it.
+    pub(crate) fn build_one(&self) -> Result<bool> {
+        let task = {
+            let mut core = self.core.lock();
+            if core.building {
+                return Ok(false);
+            }
+            let Some((derived, index)) = core.building_task() else { return Ok(false) };
+            let Some(base) = core.tables.get(&index.base).cloned() else { return Ok(false) };
+            let task = Task { derived: derived.clone(), index: index.clone(), base };
+            core.building = true;
+            task
+        };
+        let result = self.build(&task);
+        self.core.lock().building = false;
+        self.wake_background();
+        if task.derived.check_alive().is_err() {
+            return Ok(true);
+        }
+        match result {
+            // A row that the index cannot hold is no fault of the database: the index stays as it is, exact but slow.
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => {
+                tracing::warn!(%error, index = task.derived.name, "an index cannot be built");
+                task.index.fail(error);
+                Ok(true)
+            }
+            result => result.map(|()| true),
+        }
+    }
+
+    fn build(&self, task: &Task) -> Result<()> {
+        let state = task.base.state.load_full();
+        let chunks = Mutex::new(OutputFiles::new(self));
+        let gathered = Gathering::new(self, task, &state, &chunks)?.run()?;
+        let outputs = Mutex::new(OutputFiles::new(self));
+        let made = self.merge_chunks(task, gathered.sources, &outputs)?;
+        if !made.files.is_empty() {
+            self.sync_directory()?;
+        }
+        self.install_built(task, gathered.is_guessed, &made, &outputs)
+    }
+
+    /// Step 3: one run of all that was gathered.
+    fn merge_chunks(
+        &self,
+        task: &Task,
+        sources: Vec<DerivedSource>,
+        outputs: &Mutex<OutputFiles<'_>>,
+    ) -> Result<JobOutput> {
+        let options = &task.derived.definition.options;
+        let levels = sizes(options);
+        let input = JobInput {
+            rules: Rules::Derived,
+            entries: MergingCursor::new(sources),
+            range_deletes: Arc::default(),
+            snapshots: self.snapshots.live(),
+            combiner: None,
+            lower: None,
+            upper: None,
+            are_oldest: false,
+            writer: writer_options(options, levels.level_count - 1),
+            group: None,
+        };
+        let mut partitioner = FixedPartitioner::new(levels.target_file_size);
+        job::run(input, &mut partitioner, &mut BuildContext { inner: self, derived: &task.derived, outputs })
+    }
+
+    /// Step 4.
+    fn install_built(
+        &self,
+        task: &Task,
+        is_guessed: bool,
+        made: &JobOutput,
+        outputs: &Mutex<OutputFiles<'_>>,
+    ) -> Result<()> {
+        let Task { derived, index, .. } = task;
+        let metas: Vec<Arc<FileMeta>> =
+            made.files.iter().map(|(number, summary)| Arc::new(file_meta(*number, summary))).collect();
+        let opened = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<Vec<_>>>()?;
+        let mut manifest = self.manifest()?;
+        derived.check_alive()?;
+        let status = index.status();
+        let trusted_from = if is_guessed { index.created_at + 1 } else { 0 };
+        let status = IndexStatus { is_built: true, trusted_from: status.trusted_from.max(trusted_from), ..status };
+        let mut edit = VersionEdit::default();
+        edit.changed_tables.extend(changed_index(&manifest, derived, status));
+        let level = sizes(&derived.definition.options).level_count - 1;
+        for meta in metas {
+            edit.add_file(derived.id, level, RunPlace::Newest, meta);
+        }
+        let result = self.apply_edit(&mut manifest, edit, &opened, &[], |_| index.set_status(status));
+        if result.is_ok() || manifest.is_poisoned() {
+            outputs.lock().keep();
+        }
+        result
+    }
+}
+
+struct BuildContext<'f, 'a> {
+    inner: &'f Inner,
+    derived: &'f TableShared,
+    outputs: &'f Mutex<OutputFiles<'a>>,
+}
+
+impl JobContext for BuildContext<'_, '_> {
+    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
+        self.outputs.lock().create()
+    }
+
+    fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
+        true
+    }
+
+    fn is_base_range(&mut self, _output: usize, _start: &[u8], _end: &[u8]) -> bool {
+        true
+    }
+
+    fn wrote(&mut self, bytes: u64) -> Result<()> {
+        self.inner.check_writable()?;
+        self.derived.check_alive()?;
+        self.inner.limit_rate(WritePriority::Compaction, bytes);
+        Ok(())
+    }
+}
+
+/// What was derived.
+struct Gathered {
+    sources: Vec<DerivedSource>,
+    /// Whether some of it is not what a removal would name.
+    is_guessed: bool,
+}
+
+/// Step 2.
+struct Gathering<'f, 'a> {
+    inner: &'f Inner,
+    task: &'f Task,
+    state: &'f TableState,
+    chunks: &'f Mutex<OutputFiles<'a>>,
+    /// The files of the chunks, open.
+    written: Vec<Arc<SstFile>>,
+    /// By format of the table's runs: what derives from values of such a run alone.
+    derivers: Vec<Option<Deriver>>,
+    /// Puts the columns that the index reads together, and derives from them.
+    completing: Completing,
+    /// Whether the columns lie apart in some runs.
+    are_apart: bool,
+    history: History,
+    staged: Staged,
+    is_guessed: bool,
+}
+
+/// All versions of the key in hand, newest first.
+#[derive(Default)]
+struct History {
+    key: Vec<u8>,
+    /// Each with the format of its run.
+    entries: Vec<(usize, Trailer, Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+struct Completing {
+    merge: ColumnMerge,
+    deriver: Deriver,
+    range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    row: Vec<u8>,
+}
+
+impl<'f, 'a> Gathering<'f, 'a> {
+    fn new(
+        inner: &'f Inner,
+        task: &'f Task,
+        state: &'f TableState,
+        chunks: &'f Mutex<OutputFiles<'a>>,
+    ) -> Result<Self> {
+        let formats = task.base.typed_formats()?;
+        let for_transformers = formats.for_transformers();
+        let augment = &task.index.augment;
+        let reads = augment.columns_read();
+        let mut derivers = Vec::with_capacity(state.tree.formats.len());
+        let mut are_apart = false;
+        for format in &state.tree.formats {
+            let group = Group { columns: format.columns().clone(), format: GroupFormat::Row(format.kind()) };
+            let holds_all = reads.is_subset(format.columns());
+            are_apart |= !holds_all && reads.overlaps(format.columns());
+            derivers.push(if holds_all { Some(augment.deriver(for_transformers, &group)?) } else { None });
+        }
+        let packed = Group { columns: reads.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
+        let completing = Completing {
+            merge: ColumnMerge::new(task.base.merge_plan(&state.tree, Some(reads))?),
+            deriver: augment.deriver(for_transformers, &packed)?,
+            range_deletes: range_deletes_of(state, reads),
+            row: Vec::new(),
+        };
+        Ok(Self {
+            inner,
+            task,
+            state,
+            chunks,
+            written: Vec::new(),
+            derivers,
+            completing,
+            are_apart,
+            history: History::default(),
+            staged: Staged::default(),
+            is_guessed: are_apart,
+        })
+    }
+
+    fn run(mut self) -> Result<Gathered> {
+        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+        let reads = self.task.index.augment.columns_read().clone();
+        let holds = |format: usize| reads.is_empty() || self.state.tree.formats[format].columns().overlaps(&reads);
+        let runs: Vec<_> = self.state.tree.runs().map(|(_, run)| run).filter(|run| holds(run.format)).collect();
+        let formats: Vec<usize> = runs.iter().map(|run| run.format).collect();
+        let total: u64 = runs.iter().flat_map(|run| &run.files).map(|file| file.meta.entry_count).sum();
+        let mut entries =
+            MergingCursor::new(runs.iter().map(|run| LevelCursor::new(run.ssts.clone(), options)).collect());
+        entries.seek_to_first()?;
+        let (mut keys, mut done) = (0_u64, 0_u64);
+        while entries.valid() {
+            self.history.begin(entries.key());
+            loop {
+                self.history.push(formats[entries.source()], entries.trailer(), entries.value());
+                entries.next()?;
+                if !entries.valid() || !entries.same_key_as_previous() {
+                    break;
+                }
+            }
+            done += self.history.entries.len() as u64;
+            keys += 1;
+            if keys.is_multiple_of(REPORT_KEYS) {
+                self.inner.check_writable()?;
+                self.task.derived.check_alive()?;
+                self.task.index.progress.store(done * 1000 / total.max(1), Ordering::Relaxed);
+            }
+            self.derive_key()?;
+        }
+        let mut sources = vec![DerivedSource::Staged(self.staged.take_sorted())];
+        let chunks = self.written.into_iter().map(|chunk| LevelCursor::new(vec![chunk], options));
+        sources.extend(chunks.map(DerivedSource::Run));
+        Ok(Gathered { sources, is_guessed: self.is_guessed })
+    }
+
+    /// Derives from every version of the key in hand that is not newer than the index.
+    fn derive_key(&mut self) -> Result<()> {
+        let mut completed = None;
+        for at in 0..self.history.entries.len() {
+            let (format, trailer, range) = self.history.entries[at].clone();
+            let sequence = trailer.sequence();
+            if sequence > self.task.index.created_at {
+                continue;
+            }
+            let Self { history, derivers, staged, .. } = self;
+            if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {
+                match deriver.derive(&history.key, trailer.operation(), &history.bytes[range])? {
+                    // Nothing says that a patch has a row.
+                    Derived::Entry { .. } if trailer.operation() == Operation::Patch => {}
+                    Derived::Entry { key, value } => {
+                        check_key(key)?;
+                        staged.push(key, Trailer::new(sequence, Operation::Put), value);
+                        continue;
+                    }
+                    Derived::Nothing => continue,
+                    Derived::Needs(_) => self.is_guessed = true,
+                }
+            }
+            if completed.replace(sequence) != Some(sequence) {
+                self.complete(sequence)?;
+            }
+        }
+        if self.staged.bytes() > self.inner.building_budget() {
+            self.spill()?;
+        }
+        Ok(())
+    }
+
+    /// Derives from the row as it was at `sequence`, put together.
+    fn complete(&mut self, sequence: SequenceNumber) -> Result<()> {
+        let Self { history, completing, staged, .. } = self;
+        let Completing { merge, deriver, range_deletes, row } = completing;
+        merge.reset();
+        row.clear();
+        for (set, kind) in range_deletes.iter() {
+            if let Some(covering) = set.covering(&history.key, sequence) {
+                merge.cover(*kind, covering);
+            }
+        }
+        for (kind, trailer, range) in history.entries.iter().filter(|(_, trailer, _)| trailer.sequence() <= sequence) {
+            let is_broken = merge.visit(*kind, *trailer, &history.bytes[range.clone()])?.is_break();
+            if is_broken && merge.is_settled() {
+                break;
+            }
+        }
+        if merge.finish(row)?
+            && let Derived::Entry { key, value } = deriver.derive(&history.key, Operation::Put, row)?
+        {
+            check_key(key)?;
+            staged.push(key, Trailer::new(sequence, Operation::Put), value);
+        }
+        Ok(())
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        let written = write_derived(&self.task.derived, self.staged.take_sorted(), self.chunks)?;
+        self.inner.limit_rate(WritePriority::Compaction, written.summary.size);
+        let meta = Arc::new(file_meta(written.number, &written.summary));
+        self.written.push(self.inner.open_file(&meta)?.sst.clone());
+        Ok(())
+    }
+}
+
+impl History {
+    fn begin(&mut self, key: &[u8]) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.entries.clear();
+        self.bytes.clear();
+    }
+
+    fn push(&mut self, format: usize, trailer: Trailer, value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.entries.push((format, trailer, start..self.bytes.len()));
+    }
+}
+
+/// The range deletes of the runs that hold one of the columns, with the runs' formats.
+fn range_deletes_of(state: &TableState, columns: &ColumnSet) -> Vec<(Arc<RangeDeleteSet>, usize)> {
+    let mut found = Vec::new();
+    for (_, run) in state.tree.runs() {
+        if columns.is_empty() || state.tree.formats[run.format].columns().overlaps(columns) {
+            let with = run.files.iter().filter(|file| file.meta.range_delete_count > 0);
+            found.extend(with.map(|file| (file.sst.range_deletes().clone(), run.format)));
+        }
+    }
+    found
+}
+
+impl IndexShared {
+    /// Why the index cannot be built, if it cannot.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.lock().as_ref().map(Error::duplicate)
+    }
+
+    fn fail(&self, error: Error) {
+        *self.failure.lock() = Some(error);
+    }
+}

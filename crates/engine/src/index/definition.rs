@@ -1,0 +1,162 @@
+//! What the manifest keeps of an index, and what is known of one while the database is open.
+
+use std::sync::Arc;
+
+use mycelium_base::coding::{Reader, put_bytes, put_varint};
+use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::{Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_compaction::JobId;
+use mycelium_encoding::{PackedLayout, Schema};
+use mycelium_transform::Augment;
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The stored form of an index, which stands in the definition of its derived table:
+///
+/// ```text
+/// varint  id of the table that it is an index of
+/// bytes   that table's schema
+/// bytes   the augment that feeds it, as text: `by_city on 3,1 cover 2`
+/// varint  a sum: 1 unique, 2 built
+/// varint  the sequence number at which it was created: what is newer is derived when it is written
+/// varint  the sequence number from which on its entries need no look at their rows (read.rs)
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct IndexDefinition {
+    /// The table that it is an index of.
+    pub table: TableId,
+    /// That table's schema.
+    pub schema: Schema,
+    /// The augment that feeds it.
+    pub augment: Augment,
+    /// What changes.
+    pub status: IndexStatus,
+    /// What is newer is derived when it is written; what is not was there before the index.
+    pub created_at: SequenceNumber,
+}
+
+/// What changes of an index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexStatus {
+    /// Whether no two rows may have the same values in the indexed columns.
+    pub unique: bool,
+    /// Whether it holds what was in the table when it was created.
+    pub is_built: bool,
+    /// Entries with a lower sequence number say nothing without their row.
+    pub trusted_from: SequenceNumber,
+}
+
+const UNIQUE: u64 = 1;
+const BUILT: u64 = 2;
+
+impl IndexDefinition {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.table.0.into());
+        let mut schema = Vec::new();
+        self.schema.encode(&mut schema);
+        put_bytes(out, &schema);
+        put_bytes(out, self.augment.arguments().as_bytes());
+        let flags = if self.status.unique { UNIQUE } else { 0 } | if self.status.is_built { BUILT } else { 0 };
+        put_varint(out, flags);
+        put_varint(out, self.created_at);
+        put_varint(out, self.status.trusted_from);
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let table = TableId(reader.length(u32::MAX as usize)? as u32);
+        let schema = Schema::decode(reader.bytes()?)?;
+        let malformed = |what: &str| Error::corruption(format!("the definition of an index: {what}"));
+        let text = std::str::from_utf8(reader.bytes()?).map_err(|e| malformed("not UTF-8").caused_by(e))?;
+        let augment = Augment::parse(text, &schema).map_err(|e| malformed("its augment").caused_by(e))?;
+        let flags = reader.varint()?;
+        if flags & !(UNIQUE | BUILT) != 0 {
+            return Err(Error::new(ErrorKind::Unsupported, "an index says more than this version knows"));
+        }
+        let (created_at, trusted_from) = (reader.varint()?, reader.varint()?);
+        if created_at > MAX_SEQUENCE_NUMBER || trusted_from > MAX_SEQUENCE_NUMBER + 1 {
+            return Err(malformed("a sequence number out of range"));
+        }
+        reader.finish()?;
+        let status = IndexStatus { unique: flags & UNIQUE != 0, is_built: flags & BUILT != 0, trusted_from };
+        Ok(Self { table, schema, augment, status, created_at })
+    }
+}
+
+/// An index of an open database: what does not change, and what does.
+#[derive(Debug)]
+pub(crate) struct IndexShared {
+    /// The table that it is an index of.
+    pub(crate) base: TableId,
+    pub(crate) augment: Augment,
+    pub(crate) schema: Arc<Schema>,
+    /// How values are packed, if they hold columns.
+    pub(crate) covered: Option<Arc<PackedLayout>>,
+    pub(crate) created_at: SequenceNumber,
+    /// As the manifest has it. Readers take the one in the table's state.
+    status: Mutex<IndexStatus>,
+    /// Compactions of the table that were running when the index was created: they tell it nothing of what they drop.
+    pub(crate) unaware_jobs: Mutex<Vec<JobId>>,
+    /// Of a thousand parts of the rows that were there, how many have been indexed.
+    pub(crate) progress: AtomicU64,
+    /// Why it cannot be built, if it cannot.
+    pub(super) failure: Mutex<Option<Error>>,
+}
+
+impl IndexShared {
+    pub(crate) fn new(definition: &IndexDefinition) -> Self {
+        let schema = Arc::new(definition.schema.clone());
+        let cover = definition.augment.cover();
+        let covered = (!cover.is_empty()).then(|| Arc::new(PackedLayout::of(schema.clone(), cover)));
+        Self {
+            base: definition.table,
+            augment: definition.augment.clone(),
+            schema,
+            covered,
+            created_at: definition.created_at,
+            status: Mutex::new(definition.status),
+            unaware_jobs: Mutex::new(Vec::new()),
+            progress: AtomicU64::new(0),
+            failure: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn status(&self) -> IndexStatus {
+        *self.status.lock()
+    }
+
+    /// How much of what was in the table when it was created has been read for it: 0 to 1.
+    pub(crate) fn fraction_built(&self) -> f64 {
+        if self.status().is_built { 1.0 } else { self.progress.load(Ordering::Relaxed) as f64 / 1000.0 }
+    }
+
+    /// The manifest says so now.
+    pub(crate) fn set_status(&self, status: IndexStatus) {
+        *self.status.lock() = status;
+    }
+
+    pub(crate) fn definition(&self, status: IndexStatus) -> IndexDefinition {
+        IndexDefinition {
+            table: self.base,
+            schema: (*self.schema).clone(),
+            augment: self.augment.clone(),
+            status,
+            created_at: self.created_at,
+        }
+    }
+
+    /// The name under which users know it.
+    pub(crate) fn name(&self) -> &str {
+        self.augment.name()
+    }
+
+    /// Appends what the keys with these values in the first indexed columns start with.
+    pub(crate) fn encode_prefix(&self, values: &[mycelium_encoding::DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
+        self.augment.encode_prefix(&self.schema, values, out)?;
+        if out.len() > MAX_KEY_LEN {
+            return Err(Error::invalid("the values are longer than a key of the index can be"));
+        }
+        Ok(())
+    }
+}

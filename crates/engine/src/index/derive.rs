@@ -1,0 +1,164 @@
+//! Deriving at the moment of the write.
+//!
+//! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`]: what
+//!    cannot be derived is refused while nothing has happened yet.
+//! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the sequence
+//!    number of its operation. They are not logged: replaying the log derives them again.
+//!
+//! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same writes.
+//! Patches come completed (prepare.rs); one that touches an index and lacks a column that it reads is refused as a
+//! conflict: the index was created since the patch was made, which is to be completed again.
+
+use std::ops::Range;
+
+use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::{EntryRef, Error, ErrorKind, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_transform::{Derived, Deriver};
+
+use crate::batch::Operations;
+use crate::core::Core;
+
+/// What derives the entries of all indexes, for the holder of the commit lock.
+#[derive(Default)]
+pub(crate) struct WriteDerivers {
+    /// By table, ascending; only tables with indexes.
+    tables: Vec<(TableId, Vec<IndexDeriver>)>,
+}
+
+struct IndexDeriver {
+    /// The derived table.
+    table: TableId,
+    created_at: SequenceNumber,
+    deriver: Deriver,
+}
+
+/// What a batch derives.
+#[derive(Default)]
+pub(crate) struct DerivedBatch {
+    entries: Vec<DerivedEntry>,
+    bytes: Vec<u8>,
+}
+
+struct DerivedEntry {
+    table: TableId,
+    /// Which operation of the batch it comes of.
+    operation: u64,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl DerivedBatch {
+    /// The entries with the sequence numbers that they get where the batch's first is `first`.
+    pub(crate) fn entries(&self, first: SequenceNumber) -> impl Iterator<Item = (TableId, EntryRef<'_>)> {
+        self.entries.iter().map(move |entry| {
+            let trailer = Trailer::new(first + entry.operation, Operation::Put);
+            let (key, value) = (&self.bytes[entry.key.clone()], &self.bytes[entry.value.clone()]);
+            (entry.table, EntryRef { key, trailer, value })
+        })
+    }
+
+    fn add(&mut self, table: TableId, operation: u64, key: &[u8], value: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.entries.push(DerivedEntry { table, operation, key: start..middle, value: middle..self.bytes.len() });
+    }
+}
+
+impl WriteDerivers {
+    /// Derivers for the indexes that there are.
+    pub(crate) fn new(core: &Core) -> Result<Self> {
+        let mut tables = Vec::new();
+        for (id, base) in &core.tables {
+            let mut derivers = Vec::new();
+            for (table, index) in core.derived_tables(*id) {
+                let formats = base.typed_formats()?;
+                let deriver = index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+                derivers.push(IndexDeriver { table: table.id, created_at: index.created_at, deriver });
+            }
+            if !derivers.is_empty() {
+                tables.push((*id, derivers));
+            }
+        }
+        Ok(Self { tables })
+    }
+
+    fn of(&mut self, table: TableId) -> &mut [IndexDeriver] {
+        match self.tables.binary_search_by_key(&table, |(id, _)| *id) {
+            Ok(at) => &mut self.tables[at].1,
+            Err(_) => &mut [],
+        }
+    }
+
+    /// What a batch derives.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a row whose derived key would be too long, [`ErrorKind::Conflict`] for a patch
+    /// that must be completed.
+    #[inline]
+    pub(crate) fn derive(&mut self, body: &[u8], count: u32) -> Result<DerivedBatch> {
+        if self.tables.is_empty() {
+            return Ok(DerivedBatch::default());
+        }
+        self.derive_batch(body, count)
+    }
+
+    fn derive_batch(&mut self, body: &[u8], count: u32) -> Result<DerivedBatch> {
+        let mut batch = DerivedBatch::default();
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, entry)) = operations.next()? {
+            for index in self.of(table) {
+                match index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)? {
+                    Derived::Entry { key, value } => {
+                        check_key(key)?;
+                        batch.add(index.table, entry.trailer.sequence(), key, value);
+                    }
+                    Derived::Nothing => {}
+                    Derived::Needs(_) => return Err(incomplete()),
+                }
+            }
+        }
+        Ok(batch)
+    }
+
+    /// Derives what an entry of the log derived when it was written.
+    pub(crate) fn derive_again(
+        &mut self,
+        table: TableId,
+        entry: EntryRef<'_>,
+        insert: &mut impl FnMut(TableId, EntryRef<'_>),
+    ) -> Result<()> {
+        for index in self.of(table) {
+            if entry.trailer.sequence() <= index.created_at {
+                continue;
+            }
+            match index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)? {
+                Derived::Entry { key, value } => {
+                    let trailer = Trailer::new(entry.trailer.sequence(), Operation::Put);
+                    insert(index.table, EntryRef { key, trailer, value });
+                }
+                Derived::Nothing => {}
+                Derived::Needs(missing) => {
+                    let message = format!("a patch in the log lacks the columns {missing}, which an index reads");
+                    return Err(Error::corruption(message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a key that a derived table cannot hold.
+pub(super) fn check_key(key: &[u8]) -> Result<()> {
+    let len = key.len();
+    if len <= MAX_KEY_LEN {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("the row's key in an index would have {len} bytes; at most {MAX_KEY_LEN} are possible")))
+}
+
+#[cold]
+pub(super) fn incomplete() -> Error {
+    Error::new(ErrorKind::Conflict, "an index was created since the patch was made: write it again")
+}

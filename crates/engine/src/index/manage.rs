@@ -1,0 +1,341 @@
+//! Indexes as users hold them: created, dropped, listed, found by name.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
+use mycelium_encoding::{DatumRef, Schema, key};
+use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
+use mycelium_transform::Augment;
+
+use super::definition::{IndexDefinition, IndexShared, IndexStatus};
+use super::derive::WriteDerivers;
+use super::read::IndexRows;
+use crate::database::{Database, Inner};
+use crate::options::{RowFormatDefinition, TableOptions};
+use crate::snapshot::Snapshot;
+use crate::sync::MutexGuard;
+use crate::sync::atomic::Ordering;
+use crate::table::{Table, TableDefinition, TableShared};
+use crate::tree::Tree;
+use crate::write::Writer;
+
+/// What an index is to be.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct IndexOptions {
+    /// Its name, unique among the table's indexes: 1 to 200 bytes without white space, slashes and NUL.
+    pub name: String,
+    /// The indexed columns, most significant first.
+    pub on: Vec<String>,
+    /// Columns that the index holds beside them and the primary key: lookups that ask for no others need not read the
+    /// table.
+    pub cover: Vec<String>,
+    /// Whether no two rows may have the same values in the indexed columns. Rows with a null among them may.
+    pub unique: bool,
+}
+
+const LONGEST_NAME: usize = 200;
+
+impl IndexOptions {
+    fn augment(&self, schema: &Schema) -> Result<Augment> {
+        let name = &self.name;
+        if name.is_empty()
+            || name.len() > LONGEST_NAME
+            || name.contains(|c: char| c.is_whitespace() || "/\0".contains(c))
+        {
+            return Err(Error::invalid(format!(
+                "an index's name has 1 to {LONGEST_NAME} bytes and no white space, slash or NUL"
+            )));
+        }
+        let position = |column: &String| {
+            schema.index_of(column).ok_or_else(|| Error::invalid(format!("there is no column {column}")))
+        };
+        let on = self.on.iter().map(position).collect::<Result<Vec<_>>>()?;
+        // What every entry of the index has anyway need not be covered.
+        let given = self.cover.iter().map(position).collect::<Result<Vec<_>>>()?;
+        let cover: ColumnSet = given.into_iter().filter(|&column| !schema.is_primary_key(column)).collect();
+        Augment::index(name, &on, &cover, schema)
+    }
+}
+
+/// A handle to an index. Cheap to clone; all methods may be called from any thread.
+///
+/// ```
+/// use std::sync::Arc;
+/// use mycelium_encoding::{Datum, DatumRef, Schema};
+/// use mycelium_engine::{Database, Durability, IndexOptions, Options, TableOptions};
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// let schema = Schema::parse("id int64 not null, city utf8, name utf8, primary key (id)")?;
+/// let people = database.create_typed_table("people", schema, TableOptions::default())?;
+/// let by_city = IndexOptions { name: "by_city".into(), on: vec!["city".into()], ..IndexOptions::default() };
+/// let by_city = database.create_index(&people, &by_city)?;
+/// people.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("Graz"), DatumRef::Utf8("Ada")], Durability::Os)?;
+/// people.insert_row(&[DatumRef::Int64(2), DatumRef::Utf8("Linz"), DatumRef::Utf8("Max")], Durability::Os)?;
+///
+/// let found = by_city.get(&[DatumRef::Utf8("Graz")], Some(&[2]), None)?;
+/// let names: Vec<_> = found.map(|row| row.unwrap().values).collect();
+/// assert_eq!(names, [[Datum::Utf8("Ada".into())]]);
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Index {
+    pub(super) table: Table,
+    /// The derived table.
+    pub(super) derived: Arc<TableShared>,
+    pub(super) shared: Arc<IndexShared>,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Index({} of {})", self.name(), self.table.name())
+    }
+}
+
+impl Index {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// The table that it is an index of.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// The indexed columns by position in the table's schema, most significant first.
+    pub fn on(&self) -> &[usize] {
+        self.shared.augment.on()
+    }
+
+    /// The columns that it holds beside those and the primary key.
+    pub fn cover(&self) -> &ColumnSet {
+        self.shared.augment.cover()
+    }
+
+    /// Whether no two rows may have the same values in the indexed columns.
+    pub fn is_unique(&self) -> bool {
+        self.shared.status().unique
+    }
+
+    /// Whether it holds what was in the table when it was created. Until then reads scan the table, and are exact.
+    pub fn is_built(&self) -> bool {
+        self.shared.status().is_built
+    }
+
+    /// How much of what was in the table when it was created has been read for it: 0 to 1.
+    pub fn fraction_built(&self) -> f64 {
+        self.shared.fraction_built()
+    }
+
+    /// The rows with these values in the first indexed columns, in the order of the index: their columns of `projection`
+    /// (all if `None`), by position. `snapshot`: the state to read; `None` is the newest.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for more values than indexed columns, values that the columns cannot hold, or a
+    /// projection of columns that do not exist; [`ErrorKind::NotFound`] if the index was dropped.
+    pub fn get(
+        &self,
+        values: &[DatumRef<'_>],
+        projection: Option<&[usize]>,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<IndexRows> {
+        self.range((Bound::Included(values), Bound::Included(values)), projection, snapshot)
+    }
+
+    /// As [`Index::get`], for the rows whose values in the first indexed columns lie within bounds.
+    pub fn range(
+        &self,
+        (lower, upper): (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
+        projection: Option<&[usize]>,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<IndexRows> {
+        let prefix = |values| {
+            let mut prefix = Vec::new();
+            self.shared.encode_prefix(values, &mut prefix)?;
+            Ok::<_, Error>(prefix)
+        };
+        // Below nothing there is nothing.
+        let nothing = Some(Vec::new());
+        let mut to = match upper {
+            Bound::Unbounded => None,
+            Bound::Included(values) => key::prefix_successor(&prefix(values)?),
+            Bound::Excluded(values) => Some(prefix(values)?),
+        };
+        let from = match lower {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(values) => prefix(values)?,
+            Bound::Excluded(values) => match key::prefix_successor(&prefix(values)?) {
+                Some(after) => after,
+                None => {
+                    to = nothing;
+                    Vec::new()
+                }
+            },
+        };
+        IndexRows::open(self, from, to, projection, snapshot)
+    }
+}
+
+impl Table {
+    /// Its indexes, in order of creation.
+    pub fn indexes(&self) -> Vec<Index> {
+        let state = self.shared.state.load();
+        let handle = |index: &crate::table::IndexState| Index {
+            table: self.clone(),
+            derived: index.table.clone(),
+            shared: index.index.clone(),
+        };
+        state.indexes.iter().map(handle).collect()
+    }
+
+    /// The index with this name; [`ErrorKind::NotFound`] if there is none.
+    pub fn index(&self, name: &str) -> Result<Index> {
+        let found = self.indexes().into_iter().find(|index| index.name() == name);
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("table {} has no index {name}", self.name())))
+    }
+}
+
+impl Database {
+    /// Creates an index of a typed table. Durable when it returns. Rows that are there already are indexed in the
+    /// background; until that is done reads through the index scan the table, and are exact from the first moment. A unique
+    /// index is built before the call returns (a crash meanwhile may leave one that is not unique).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column twice.
+    /// [`ErrorKind::Duplicate`]: two rows have the same values in a unique index; there is no such index then.
+    pub fn create_index(&self, table: &Table, options: &IndexOptions) -> Result<Index> {
+        self.inner.create_index(table, options)
+    }
+
+    /// Drops an index. Durable when it returns; lookups already begun go on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the table has no such index.
+    pub fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
+        self.inner.drop_index(table, name)
+    }
+}
+
+/// The manifest's record of an index with another status; `None` if it was dropped.
+pub(crate) fn changed_index(manifest: &Manifest, table: &TableShared, status: IndexStatus) -> Option<TableRecord> {
+    let index = table.index.as_ref()?;
+    let record = &manifest.state().tables.get(&table.id)?.record;
+    let definition = TableDefinition { index: Some(index.definition(status)), ..table.definition.clone() };
+    Some(TableRecord { definition: definition.encode(), ..record.clone() })
+}
+
+/// How the files of a derived table are written: as those of its table, but always whole, packed and without filters.
+fn derived_options(options: &TableOptions) -> TableOptions {
+    TableOptions {
+        row_format: RowFormatDefinition { kind: RowFormatKind::Packed, ..RowFormatDefinition::default() },
+        layout: None,
+        layout_auto: false,
+        merge_operator: None,
+        // It is searched by ranges only.
+        filter_bits: vec![0],
+        ..options.clone()
+    }
+}
+
+impl Inner {
+    /// 1. With the commit lock held, flush: what is older than the index is in files, what is newer derives.
+    /// 2. One edit creates the derived table, built already if there are no files.
+    /// 3. Note which compactions are running: they tell the index nothing of what they drop, so its building waits for them.
+    fn create_index(self: &Arc<Self>, table: &Table, options: &IndexOptions) -> Result<Index> {
+        self.check_writable()?;
+        if table.database_identity() != self.identity {
+            return Err(Error::invalid("the table belongs to another database"));
+        }
+        let formats = table.shared.typed_formats()?;
+        let augment = options.augment(formats.schema())?;
+        augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+        let mut writer = self.commits.writer.lock();
+        table.shared.check_alive()?;
+        if table.index(&options.name).is_ok() {
+            return Err(Error::invalid(format!("table {} has an index {} already", table.name(), options.name)));
+        }
+        self.empty_memtables(&mut writer)?;
+        self.sync_locked(&mut writer)?;
+        let is_built = table.shared.state.load().tree.files().next().is_none();
+        let definition = IndexDefinition {
+            table: table.id(),
+            schema: (**formats.schema()).clone(),
+            augment,
+            created_at: writer.last_sequence,
+            status: IndexStatus {
+                // Where there are rows, that has to be found out.
+                unique: options.unique && is_built,
+                is_built,
+                trusted_from: 0,
+            },
+        };
+        let is_unique = options.unique && !definition.status.unique;
+        let derived = self.install_index(&mut writer, &table.shared, definition)?;
+        drop(writer);
+        self.wake_background();
+        let index = table.index(&options.name)?;
+        debug_assert!(Arc::ptr_eq(&index.derived, &derived));
+        if is_unique {
+            self.make_unique(&index)?;
+        }
+        Ok(index)
+    }
+
+    fn install_index(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        base: &TableShared,
+        index: IndexDefinition,
+    ) -> Result<Arc<TableShared>> {
+        let mut manifest = self.manifest()?;
+        let id = TableId(manifest.state().next_table_id);
+        let name = format!("{}/{}", base.name, index.augment.name());
+        let created_at: SequenceNumber = index.created_at;
+        let definition =
+            TableDefinition { schema: None, options: derived_options(&base.definition.options), index: Some(index) };
+        let layout = TableRecord::DERIVED.to_owned();
+        let record = TableRecord { id, name, definition: definition.encode(), layout };
+        let (memtable_writer, active) = self.core.lock().new_memtable();
+        let shared = Arc::new(TableShared::new(&record, &[], active, |formats| Ok(Tree::empty(formats)))?);
+        // A crash must not give numbers up to this one again: replay would take what has them for older than the index.
+        let mut edit = VersionEdit { last_sequence: Some(created_at), ..VersionEdit::default() };
+        edit.created_tables.push(record);
+        self.apply_edit(&mut manifest, edit, &[], &[], |core| {
+            if let Some(index) = &shared.index {
+                index.unaware_jobs.lock().extend(core.busy.jobs_of(base.id));
+            }
+            core.tables.insert(id, shared.clone());
+        })?;
+        writer.memtables.push((id, memtable_writer));
+        writer.derivers = WriteDerivers::new(&self.core.lock())?;
+        Ok(shared)
+    }
+
+    pub(super) fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
+        self.check_writable()?;
+        let mut writer = self.commits.writer.lock();
+        table.shared.check_alive()?;
+        let index = table.index(name)?;
+        let mut manifest = self.manifest()?;
+        let mut edit = VersionEdit::default();
+        edit.dropped_tables.push(index.derived.id);
+        self.apply_edit(&mut manifest, edit, &[], &[], |core| {
+            core.tables.remove(&index.derived.id);
+        })?;
+        drop(manifest);
+        self.forget_table(&mut writer, &index.derived);
+        writer.derivers = WriteDerivers::new(&self.core.lock())?;
+        self.wake_background();
+        Ok(())
+    }
+
+    /// A table was dropped: its memtable and files go when nobody reads them any more.
+    pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
+        writer.memtables.retain(|(id, _)| *id != table.id);
+        table.dropped.store(true, Ordering::Release);
+        for (_, file) in table.state.load().tree.files() {
+            file.mark_obsolete();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Secondary indexes (Mycelium §4.2.4; docs/decisions/0023).
+//!
+//! An index is a derived table that an augment feeds: each of its entries has the indexed values and the row's key for its
+//! key, the covered columns for its value, and the sequence number of the row's version.
+//!
+//! 1. *Written* with the row, into the derived table's memtable (`derive`), and flushed with it: memtables and level 0 are
+//!    indexed by their own small indexes. Patches are completed first (`prepare`).
+//! 2. *Removed* with the row's version, by flushes and compactions, in the same edit (`watch`).
+//! 3. *Read* at one moment of table and index (`crate::table::TableState::indexes`): an entry of which the table has nothing
+//!    newer is the row's present version and answers alone; any other is checked against its row (`read`).
+//! 4. *Built* in the background where the table had rows when the index was created (`build`); until then read by scanning
+//!    the table.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `definition` | what the manifest keeps of an index |
+//! | `manage` | created, dropped, listed |
+//! | `prepare` | before the write: patches completed, unique indexes asked |
+//! | `derive` | at the moment of the write |
+//! | `unique` | an index of a table with rows becomes unique |
+//! | `load` | bulk loads |
+//! | `watch`, `staged` | what leaves a table leaves its indexes |
+//! | `build` | what was there before the index |
+//! | `read` | lookups |
+//! | `check` | table and index compared |
+
+mod build;
+mod check;
+mod definition;
+mod derive;
+mod load;
+mod manage;
+mod prepare;
+mod read;
+mod staged;
+mod unique;
+mod watch;
+
+use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+use mycelium_memtable::MemtableCursor;
+use mycelium_sst::LevelCursor;
+
+pub use definition::{IndexDefinition, IndexStatus};
+pub use manage::{Index, IndexOptions};
+pub use read::{IndexRow, IndexRows};
+
+pub(crate) use definition::IndexShared;
+pub(crate) use derive::{DerivedBatch, WriteDerivers};
+pub(crate) use load::{Derivation, DerivedRows};
+pub(crate) use manage::changed_index;
+pub(crate) use prepare::Guard;
+pub(crate) use staged::StagedCursor;
+pub(crate) use watch::{DerivedFile, IndexWatch, write_derived};
+
+use crate::database::Inner;
+
+/// One sorted source of a job of a derived table.
+pub(crate) enum DerivedSource {
+    Memtable(MemtableCursor),
+    Staged(StagedCursor),
+    Run(LevelCursor),
+}
+
+macro_rules! each {
+    ($self:ident, $cursor:ident => $call:expr) => {
+        match $self {
+            Self::Memtable($cursor) => $call,
+            Self::Staged($cursor) => $call,
+            Self::Run($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for DerivedSource {
+    fn valid(&self) -> bool {
+        each!(self, c => c.valid())
+    }
+    fn key(&self) -> &[u8] {
+        each!(self, c => c.key())
+    }
+    fn trailer(&self) -> Trailer {
+        each!(self, c => c.trailer())
+    }
+    fn value(&self) -> &[u8] {
+        each!(self, c => c.value())
+    }
+    fn seek_to_first(&mut self) -> Result<()> {
+        each!(self, c => c.seek_to_first())
+    }
+    fn seek_to_last(&mut self) -> Result<()> {
+        each!(self, c => c.seek_to_last())
+    }
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each!(self, c => c.seek(key, trailer))
+    }
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each!(self, c => c.seek_before(key, trailer))
+    }
+    fn next(&mut self) -> Result<()> {
+        each!(self, c => c.next())
+    }
+    fn prev(&mut self) -> Result<()> {
+        each!(self, c => c.prev())
+    }
+    fn same_key_as_previous(&self) -> bool {
+        each!(self, c => c.same_key_as_previous())
+    }
+    fn add_counters(&self, counters: &mut ReadCounters) {
+        each!(self, c => c.add_counters(counters));
+    }
+}
+
+impl Inner {
+    /// Bytes that one job stages for one index.
+    pub(crate) fn staging_budget(&self) -> usize {
+        (self.options.memory_budget / 16).min(8 << 20)
+    }
+
+    /// Bytes that the building of an index sorts at once.
+    fn building_budget(&self) -> usize {
+        (self.options.memory_budget / 4).min(64 << 20)
+    }
+}

@@ -1,0 +1,385 @@
+//! What a batch on tables with indexes needs before it is committed.
+//!
+//! At a snapshot, operation by operation, seeing what the batch itself did before:
+//!
+//! 1. *Patches are completed.* One that touches a column of an index gets the row's present values of the other columns
+//!    that the index reads, so that it derives by itself. What completes it for one index may touch another. One whose row
+//!    does not exist changes nothing and must derive nothing: it is written as the delete that it amounts to.
+//! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither in
+//!    the batch nor at the snapshot. Rows with a null among the values may.
+//! 3. The batch is committed on condition that nothing came between ([`Guard`], checked under the commit lock, as a
+//!    transaction's validation is): no commit to a row that was read, and no new entry for the values that were found free.
+//!    Otherwise everything is done again. One of those who meet always gets through.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use mycelium_base::limits::MAX_BATCH_LEN;
+use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId};
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{ColumnState, Datum, key};
+use mycelium_transform::{Derived, Deriver};
+
+use super::derive::check_key;
+use super::read::holders;
+use crate::batch::{HEAD_LEN, Operations, encode_operation};
+use crate::database::Inner;
+use crate::options::Durability;
+use crate::read::PointRead;
+use crate::snapshot::Snapshot;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
+use crate::table::{IndexState, TableShared, TableState};
+use crate::transaction::{Check, conflict};
+use crate::write::Precondition;
+
+/// A batch that is ready to be committed.
+pub(crate) struct Prepared {
+    /// The operations, where they are not the batch's own.
+    pub(crate) body: Option<Vec<u8>>,
+    /// What must not have changed meanwhile.
+    pub(crate) guard: Guard,
+}
+
+/// Rows and values that nobody may have touched since the snapshot.
+pub(crate) struct Guard {
+    /// Keeps what the check looks for.
+    snapshot: Snapshot,
+    rows: BTreeMap<TableId, (Arc<TableShared>, BTreeSet<Vec<u8>>)>,
+    claims: Vec<Claims>,
+}
+
+/// Values of a unique index that were found free.
+struct Claims {
+    base: TableId,
+    derived: Arc<TableShared>,
+    /// What the derived keys of such rows start with.
+    prefixes: BTreeSet<Vec<u8>>,
+    deriver: Mutex<Deriver>,
+}
+
+impl Guard {
+    /// Fails with a conflict if anything changed up to now.
+    pub(crate) fn check_all(&self) -> Result<()> {
+        let since = self.snapshot.sequence();
+        for (table, keys) in self.rows.values() {
+            let check = Check::new(table, since)?;
+            keys.iter().try_for_each(|key| check.key(key))?;
+        }
+        for claims in &self.claims {
+            let check = Check::new(&claims.derived, since)?;
+            for prefix in &claims.prefixes {
+                check.range(prefix, key::prefix_successor(prefix).as_deref())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Precondition for Guard {
+    fn check(&self, _last: SequenceNumber) -> Result<()> {
+        self.check_all()
+    }
+
+    fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()> {
+        if let Some((shared, keys)) = self.rows.get(&table) {
+            let is_touched = match entry.trailer.operation() {
+                Operation::RangeDelete => {
+                    keys.range(entry.key.to_vec()..).next().is_some_and(|k| k.as_slice() < entry.value)
+                }
+                _ => keys.contains(entry.key),
+            };
+            if is_touched {
+                return Err(conflict(shared, entry.key));
+            }
+        }
+        for claims in self.claims.iter().filter(|claims| claims.base == table) {
+            let mut deriver = claims.deriver.lock();
+            if let Derived::Entry { key, .. } = deriver.derive(entry.key, entry.trailer.operation(), entry.value)? {
+                if claims.prefixes.contains(&key[..key.len() - entry.key.len()]) {
+                    return Err(conflict(&claims.derived, key));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Commits a batch that was checked, on tables that may have indexes.
+    pub(crate) fn commit_prepared(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+        loop {
+            let result = if self.uses_of(body, count)?.is_empty() {
+                self.commit(body, count, durability)
+            } else {
+                let Prepared { body: own, guard } = self.prepare(body, count, &self.take_snapshot())?;
+                self.commit_if(Arc::new(guard), own.unwrap_or_else(|| body.to_vec()), count, durability)
+            };
+            match result {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// What the batch needs at a snapshot.
+    pub(crate) fn prepare(&self, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Prepared> {
+        // The snapshot first: the states then hold all that it sees, and the guard looks for what came after it.
+        let mut tables = BTreeMap::new();
+        for (id, operations) in self.uses_of(body, count)? {
+            let shared = self.core.lock().tables.get(&id).cloned();
+            tables.extend(shared.map(|shared| (id, Preparing::new(shared, operations))));
+        }
+        let scratch = RowScratch::default();
+        let mut work = Work { tables, snapshot: snapshot.sequence(), body: Vec::with_capacity(body.len()), scratch };
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, entry)) = operations.next()? {
+            work.take(table, entry)?;
+        }
+        if work.body.len() > MAX_BATCH_LEN - HEAD_LEN {
+            return Err(Error::invalid(format!("a completed batch exceeds the limit of {MAX_BATCH_LEN} bytes")));
+        }
+        let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };
+        for (id, table) in work.tables {
+            guard.claims.extend(table.claim(id, snapshot.sequence())?);
+            if !table.read.is_empty() {
+                guard.rows.insert(id, (table.shared, table.read));
+            }
+        }
+        Ok(Prepared { body: (work.body != body).then_some(work.body), guard })
+    }
+
+    /// The tables for whose indexes a batch must be prepared, because it patches their rows or an index is unique, and how
+    /// many of its operations are about each key.
+    fn uses_of(&self, body: &[u8], count: u32) -> Result<BTreeMap<TableId, HashMap<Vec<u8>, u32>>> {
+        let (mut patched, mut written) = (BTreeSet::new(), BTreeSet::new());
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, entry)) = operations.next()? {
+            match entry.trailer.operation() {
+                Operation::Patch => drop(patched.insert(table)),
+                Operation::Put => drop(written.insert(table)),
+                _ => {}
+            }
+        }
+        let mut uses = BTreeMap::new();
+        for id in patched.union(&written) {
+            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
+            let indexes = table.state.load().indexes.clone();
+            let is_concerned = patched.contains(id) && !indexes.is_empty();
+            if is_concerned || indexes.iter().any(|index| index.status.unique) {
+                uses.insert(*id, HashMap::new());
+            }
+        }
+        if !uses.is_empty() {
+            let mut operations = Operations::new(body, 0, count);
+            while let Some((table, entry)) = operations.next()? {
+                if let Some(keys) = uses.get_mut(&table) {
+                    *keys.entry(entry.key.to_vec()).or_default() += 1;
+                }
+            }
+        }
+        Ok(uses)
+    }
+
+    /// Whether any table has an index: batches need a look then.
+    #[inline]
+    pub(crate) fn has_indexes(&self) -> bool {
+        self.index_count.load(Ordering::Acquire) > 0
+    }
+}
+
+/// The operations so far.
+struct Work {
+    /// Those that must be prepared.
+    tables: BTreeMap<TableId, Preparing>,
+    snapshot: SequenceNumber,
+    body: Vec<u8>,
+    scratch: RowScratch,
+}
+
+/// A table with indexes, and what a batch has done to it.
+struct Preparing {
+    shared: Arc<TableShared>,
+    state: Arc<TableState>,
+    /// The columns that each index reads.
+    reads: Vec<ColumnSet>,
+    unique: Vec<IndexState>,
+    /// How many operations of the batch are about each key.
+    operations: HashMap<Vec<u8>, u32>,
+    /// Rows as they are after the operations so far, of keys that had one.
+    rows: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Keys whose rows were read.
+    read: BTreeSet<Vec<u8>>,
+}
+
+impl Work {
+    /// Takes the next operation, and appends what it becomes.
+    fn take(&mut self, id: TableId, entry: EntryRef<'_>) -> Result<()> {
+        let operation = entry.trailer.operation();
+        let Some(table) = self.tables.get_mut(&id) else {
+            encode_operation(&mut self.body, id, operation, entry.key, entry.value);
+            return Ok(());
+        };
+        let mut completed = None;
+        match operation {
+            Operation::Put => drop(table.rows.insert(entry.key.to_vec(), Some(entry.value.to_vec()))),
+            Operation::RangeDelete => table.delete_range(entry.key, entry.value),
+            Operation::Patch => completed = Some(table.patch(entry, self.snapshot, &mut self.scratch)?),
+            Operation::Delete | Operation::Merge => drop(table.rows.insert(entry.key.to_vec(), None)),
+        }
+        match completed {
+            None => encode_operation(&mut self.body, id, operation, entry.key, entry.value),
+            Some(Some(patch)) => encode_operation(&mut self.body, id, operation, entry.key, &patch),
+            Some(None) => encode_operation(&mut self.body, id, Operation::Delete, entry.key, &[]),
+        }
+        Ok(())
+    }
+}
+
+impl Preparing {
+    fn new(shared: Arc<TableShared>, operations: HashMap<Vec<u8>, u32>) -> Self {
+        let state = shared.state.load_full();
+        let reads = state.indexes.iter().map(|index| index.index.augment.columns_read().clone()).collect();
+        let unique = state.indexes.iter().filter(|index| index.status.unique).cloned().collect();
+        let (rows, ranges, read) = (HashMap::new(), Vec::new(), BTreeSet::new());
+        Self { shared, state, reads, unique, operations, rows, ranges, read }
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        for (_, row) in self.rows.iter_mut().filter(|(key, _)| key.as_slice() >= start && key.as_slice() < end) {
+            *row = None;
+        }
+        self.ranges.push((start.to_vec(), end.to_vec()));
+    }
+
+    fn is_range_deleted(&self, key: &[u8]) -> bool {
+        self.ranges.iter().any(|(start, end)| start.as_slice() <= key && key < end.as_slice())
+    }
+
+    /// The patch with all columns that it must have, or `None` if there is no row to be patched.
+    fn patch(
+        &mut self,
+        entry: EntryRef<'_>,
+        snapshot: SequenceNumber,
+        scratch: &mut RowScratch,
+    ) -> Result<Option<Vec<u8>>> {
+        let formats = self.shared.typed_formats()?.clone();
+        let present = formats.rows().present(entry.value, scratch)?;
+        let needed = completed(&self.reads, &present);
+        let touches = self.reads.iter().any(|reads| reads.overlaps(&present));
+        if !touches && self.operations.get(entry.key) == Some(&1) {
+            // No index reads what it changes, and no other operation what it makes.
+            return Ok(Some(entry.value.to_vec()));
+        }
+        let exists = self.row(entry.key, snapshot)?;
+        let row = self.rows.get(entry.key).and_then(Option::as_deref);
+        let Some(row) = row.filter(|_| exists) else {
+            return Ok(if touches { None } else { Some(entry.value.to_vec()) });
+        };
+        let combiner = formats.whole.combiner();
+        let missing = needed.difference(&present);
+        let mut patch = entry.value.to_vec();
+        if touches && !missing.is_empty() {
+            let mut values: Vec<(usize, Option<Datum>)> = Vec::with_capacity(missing.len());
+            let mut columns = formats.rows().read(row, Some(&missing), scratch)?;
+            for column in missing.iter() {
+                values.push((
+                    column,
+                    match columns.get(column)? {
+                        ColumnState::Value(datum) => Some(datum.to_datum()),
+                        ColumnState::Null | ColumnState::Absent => None,
+                    },
+                ));
+            }
+            let state = |column: usize| match values.iter().find(|(at, _)| *at == column) {
+                Some((_, Some(datum))) => ColumnState::Value(datum.borrowed()),
+                Some((_, None)) => ColumnState::Null,
+                None => ColumnState::Absent,
+            };
+            let mut older = Vec::new();
+            formats.rows().encode_with(state, scratch, &mut older)?;
+            let fused = combiner.fuse(entry.key, &[&older, entry.value])?;
+            patch = fused.ok_or_else(|| Error::invalid("the table's patches cannot be completed"))?;
+        }
+        let row = combiner.apply(entry.key, Some(row), &[&patch])?;
+        self.rows.insert(entry.key.to_vec(), row);
+        Ok(Some(patch))
+    }
+
+    /// Makes the key's row known; whether there is one.
+    fn row(&mut self, key: &[u8], snapshot: SequenceNumber) -> Result<bool> {
+        if let Some(row) = self.rows.get(key) {
+            return Ok(row.is_some());
+        }
+        let row = if self.is_range_deleted(key) {
+            None
+        } else {
+            self.read.insert(key.to_vec());
+            PointRead::new(&self.shared, snapshot).get(&self.state, key, &mut ReadCounters::default())?
+        };
+        let exists = row.is_some();
+        self.rows.insert(key.to_vec(), row);
+        Ok(exists)
+    }
+
+    /// Step 2 of the module: what the batch's rows claim in unique indexes.
+    fn claim(&self, base: TableId, snapshot: SequenceNumber) -> Result<Vec<Claims>> {
+        let formats = self.shared.typed_formats()?;
+        let mut all = Vec::new();
+        for index in &self.unique {
+            let augment = &index.index.augment;
+            let mut deriver = augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+            let mut prefixes: BTreeMap<Vec<u8>, &[u8]> = BTreeMap::new();
+            for (row_key, row) in &self.rows {
+                let Some(row) = row else { continue };
+                let Derived::Entry { key, .. } = deriver.derive(row_key, Operation::Put, row)? else { continue };
+                check_key(key)?;
+                let (values, _) = augment.decode_key(&index.index.schema, key)?;
+                if values.contains(&Datum::Null) {
+                    continue;
+                }
+                let prefix = &key[..key.len() - row_key.len()];
+                if prefixes.insert(prefix.to_vec(), row_key).is_some() {
+                    return Err(duplicate(index, &values));
+                }
+                for holder in holders(&self.shared, &self.state, index, prefix, snapshot)? {
+                    if !self.rows.contains_key(&holder) && !self.is_range_deleted(&holder) {
+                        return Err(duplicate(index, &values));
+                    }
+                }
+            }
+            if !prefixes.is_empty() {
+                let (derived, prefixes) = (index.table.clone(), prefixes.into_keys().collect());
+                all.push(Claims { base, derived, prefixes, deriver: Mutex::new(deriver) });
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The error of values that another row has.
+#[cold]
+pub(super) fn duplicate(index: &IndexState, values: &[Datum]) -> Error {
+    let values: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
+    let message =
+        format!("another row has the values ({}) in the unique index {}", values.join(", "), index.table.name);
+    Error::new(ErrorKind::Duplicate, message)
+}
+
+/// The columns that a patch of `touched` must have, so that it has all columns of every index of which it has one.
+fn completed(reads: &[ColumnSet], touched: &ColumnSet) -> ColumnSet {
+    let mut completed = touched.clone();
+    // What completes a patch for one index may touch another. Each round but the last adds a column.
+    loop {
+        let before = completed.len();
+        for read in reads {
+            if read.overlaps(&completed) {
+                completed = completed.union(read);
+            }
+        }
+        if completed.len() == before {
+            return completed;
+        }
+    }
+}

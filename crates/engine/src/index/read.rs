@@ -1,0 +1,521 @@
+//! Lookups through an index.
+//!
+//! At a snapshot `s`, of one state that holds table and index as they were at one moment:
+//!
+//! 1. Merge the derived table's memtables and runs within the bounds; per derived key the newest entry at or before `s` that
+//!    no removal names ([`mycelium_merge::ExactCursor`]) is a *candidate* `(row key, q)`.
+//! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete, then
+//!    the candidate is the row's visible version. Files whose largest number is not above `q` are passed over unread, a
+//!    snapshot filter from below. It answers alone if what is asked for is indexed, covered, or in the key.
+//! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's: equal, and it is answered
+//!    with; else the candidate is stale and passed over. Equal keys are entries of one row, so no row comes twice.
+//!
+//! Step 2 rests on what flushes and compactions do: they remove the entry of a version with the version itself, in one
+//! edit. Where they could not (columns of an index in several column groups, patches older than the index) entries below
+//! [`super::IndexStatus::trusted_from`] always go to step 3.
+//!
+//! A float's zero has one code for two values and NaN one for many, so that such values are taken from the row.
+//!
+//! While the index is not built, the table is scanned instead, as often as the rows found do not fit a budget of memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mycelium_base::hash::hash_key;
+use mycelium_base::{ColumnSet, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_encoding::{Datum, DatumRef, PackedLayout, key};
+use mycelium_merge::{ExactCursor, MergingCursor};
+use mycelium_sst::GetScratch;
+use mycelium_transform::{Derived, Deriver};
+
+use super::definition::IndexShared;
+use super::manage::Index;
+use crate::database::Inner;
+use crate::iterator::{Source, derived_entries};
+use crate::options::ReadOptions;
+use crate::read::PointRead;
+use crate::snapshot::Snapshot;
+use crate::sync::atomic::Ordering;
+use crate::table::{IndexState, Table, TableShared, TableState};
+use crate::typed::datums_of;
+
+/// Bytes of rows that a lookup through an index that is not built gathers from one scan of the table.
+const SCANNED_BYTES: usize = 4 << 20;
+
+/// A row found through an index.
+#[derive(Clone, PartialEq, Debug)]
+pub struct IndexRow {
+    /// The row's key, which decodes to the primary key.
+    pub key: Vec<u8>,
+    /// The columns asked for.
+    pub values: Vec<Datum>,
+}
+
+/// Rows in the order of an index; ends after the first error. It reads one state of table and index, whose files and
+/// memtables it keeps until it is dropped.
+pub struct IndexRows {
+    rows: Rows,
+    is_done: bool,
+    database: Arc<Inner>,
+}
+
+impl Drop for IndexRows {
+    fn drop(&mut self) {
+        if let Rows::Indexed(rows) = &self.rows {
+            let (found, counts) = (rows.found, &self.database.counters);
+            counts.index_candidates.fetch_add(found.candidates, Ordering::Relaxed);
+            counts.index_stale.fetch_add(found.stale, Ordering::Relaxed);
+            counts.index_only.fetch_add(found.index_only, Ordering::Relaxed);
+        }
+    }
+}
+
+enum Rows {
+    Indexed(Box<IndexedRows>),
+    Scanned(Box<ScannedRows>),
+}
+
+impl IndexRows {
+    /// The rows whose derived keys lie in `[from, to)`.
+    pub(super) fn open(
+        index: &Index,
+        from: Vec<u8>,
+        to: Option<Vec<u8>>,
+        projection: Option<&[usize]>,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<Self> {
+        let table = &index.table;
+        table.shared.check_alive()?;
+        let schema = &index.shared.schema;
+        let columns = schema.columns().len();
+        let projection: Vec<usize> = projection.map_or_else(|| (0..columns).collect(), <[usize]>::to_vec);
+        if let Some(column) = projection.iter().find(|&&column| column >= columns) {
+            return Err(Error::invalid(format!("column {column} does not exist")));
+        }
+        // The state first: what it lacks is newer than the number taken after it.
+        let state = table.shared.state.load_full();
+        let sequence = table.database.read_sequence(snapshot)?;
+        let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
+        let Some(found) = found else {
+            let message = format!("the index {} of table {} was dropped", index.name(), table.name());
+            return Err(Error::new(ErrorKind::NotFound, message));
+        };
+        let rows = if found.status.is_built {
+            let lookup = Lookup::new(table.shared.clone(), state, found, sequence, snapshot, projection);
+            Rows::Indexed(Box::new(IndexedRows::new(lookup, from, to)?))
+        } else {
+            let pinned = snapshot.cloned().unwrap_or_else(|| table.database.take_snapshot());
+            Rows::Scanned(Box::new(ScannedRows::new(table, index, pinned, (from, to), projection)?))
+        };
+        Ok(Self { rows, is_done: false, database: table.database.clone() })
+    }
+
+    /// What was read and skipped so far; of lookups through an index that is not built, nothing is counted.
+    pub fn counters(&self) -> ReadCounters {
+        match &self.rows {
+            Rows::Indexed(rows) => rows.counters(),
+            Rows::Scanned(_) => ReadCounters::default(),
+        }
+    }
+}
+
+impl Iterator for IndexRows {
+    type Item = Result<IndexRow>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_done {
+            return None;
+        }
+        let row = match &mut self.rows {
+            Rows::Indexed(rows) => rows.next_row(),
+            Rows::Scanned(rows) => rows.next_row(),
+        };
+        let row = row.transpose();
+        self.is_done = !matches!(row, Some(Ok(_)));
+        row
+    }
+}
+
+/// What a lookup asks, and of which state.
+struct Lookup {
+    table: Arc<TableShared>,
+    state: Arc<TableState>,
+    index: IndexState,
+    sequence: SequenceNumber,
+    projection: Vec<usize>,
+    /// The columns outside the primary key that are read from rows: those asked for, and the indexed ones.
+    wanted: ColumnSet,
+    /// Whether entries hold all that is asked for.
+    is_covered: bool,
+    /// Keeps the versions from being dropped.
+    _snapshot: Option<Snapshot>,
+}
+
+impl Lookup {
+    fn new(
+        table: Arc<TableShared>,
+        state: Arc<TableState>,
+        index: IndexState,
+        sequence: SequenceNumber,
+        snapshot: Option<&Snapshot>,
+        projection: Vec<usize>,
+    ) -> Self {
+        let schema = &index.index.schema;
+        let augment = &index.index.augment;
+        let asked = projection.iter().chain(augment.on()).copied();
+        let wanted = asked.filter(|&column| !schema.is_primary_key(column)).collect();
+        let held = |column: usize| {
+            schema.is_primary_key(column) || augment.cover().contains(column) || augment.on().contains(&column)
+        };
+        let is_covered = projection.iter().all(|&column| held(column));
+        Self { table, state, index, sequence, projection, wanted, is_covered, _snapshot: snapshot.cloned() }
+    }
+}
+
+/// Steps 1 to 3 of the module.
+struct IndexedRows {
+    lookup: Lookup,
+    from: Option<Vec<u8>>,
+    entries: ExactCursor<MergingCursor<Source>>,
+    counters: ReadCounters,
+    found: Found,
+    scratch: GetScratch,
+}
+
+/// What became of the entries that a lookup looked at.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    candidates: u64,
+    stale: u64,
+    index_only: u64,
+}
+
+impl IndexedRows {
+    fn new(lookup: Lookup, from: Vec<u8>, to: Option<Vec<u8>>) -> Result<Self> {
+        let options = ReadOptions { lower: Some(from.clone()), upper: to.clone(), ..ReadOptions::default() };
+        let IndexState { table, state, .. } = &lookup.index;
+        let (entries, counters) = derived_entries(table, state, lookup.sequence, &options);
+        let entries = ExactCursor::new(entries, lookup.sequence, to);
+        let scratch = GetScratch::new(lookup.table.definition.options.snapshot_filter);
+        Ok(Self { lookup, from: Some(from), entries, counters, found: Found::default(), scratch })
+    }
+
+    fn counters(&self) -> ReadCounters {
+        let mut counters = self.counters;
+        self.entries.add_counters(&mut counters);
+        counters
+    }
+
+    fn next_row(&mut self) -> Result<Option<IndexRow>> {
+        loop {
+            match self.from.take() {
+                Some(from) => self.entries.seek(&from)?,
+                None => self.entries.advance()?,
+            }
+            if !self.entries.valid() {
+                return Ok(None);
+            }
+            self.found.candidates += 1;
+            if let Some(row) = self.settle()? {
+                return Ok(Some(row));
+            }
+            self.found.stale += 1;
+        }
+    }
+
+    /// The row of the candidate, or `None` if it is stale.
+    fn settle(&mut self) -> Result<Option<IndexRow>> {
+        let Self { lookup, entries, counters, scratch, found, .. } = self;
+        let index = &lookup.index.index;
+        let (values, row_key) = index.augment.decode_key(&index.schema, entries.key())?;
+        if lookup.is_covered && entries.sequence() >= lookup.index.status.trusted_from && says_all(lookup, &values) {
+            let (base, range) = (&*lookup.table, (entries.sequence(), lookup.sequence));
+            if !has_newer(base, &lookup.state, row_key, range, scratch, counters)? {
+                found.index_only += 1;
+                let values = entry_datums(index, &lookup.projection, &values, row_key, entries.value())?;
+                return Ok(Some(IndexRow { key: row_key.to_vec(), values }));
+            }
+        }
+        let Some((layout, row)) = read_row(lookup, row_key, counters)? else { return Ok(None) };
+        let prefix = &entries.key()[..entries.key().len() - row_key.len()];
+        if indexed_prefix(index, &layout, row_key, &row)? != prefix {
+            return Ok(None);
+        }
+        let values = datums_of(&layout, row_key, &row, Some(&lookup.projection))?;
+        Ok(Some(IndexRow { key: row_key.to_vec(), values }))
+    }
+}
+
+/// Whether the values of an entry's key are those of its row, as far as they are asked for.
+fn says_all(lookup: &Lookup, values: &[Datum]) -> bool {
+    let index = &lookup.index.index;
+    let is_ambiguous = |value: &Datum| match value {
+        Datum::Float32(v) => *v == 0.0 || v.is_nan(),
+        Datum::Float64(v) => *v == 0.0 || v.is_nan(),
+        _ => false,
+    };
+    index.augment.on().iter().zip(values).all(|(column, value)| {
+        let is_elsewhere = index.schema.is_primary_key(*column) || index.augment.cover().contains(*column);
+        is_elsewhere || !lookup.projection.contains(column) || !is_ambiguous(value)
+    })
+}
+
+/// The columns of `projection` from an entry alone.
+fn entry_datums(
+    index: &IndexShared,
+    projection: &[usize],
+    values: &[Datum],
+    row_key: &[u8],
+    covered: &[u8],
+) -> Result<Vec<Datum>> {
+    let primary = key::decode_key(&index.schema, row_key)?;
+    let covered = index.covered.as_ref().map(|layout| layout.row(covered)).transpose()?;
+    let datum = |&column: &usize| {
+        if let Some(at) = index.schema.primary_key().iter().position(|&key| key == column) {
+            return Ok(primary[at].clone());
+        }
+        if let Some(row) = covered.as_ref().filter(|_| index.augment.cover().contains(column)) {
+            return Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()));
+        }
+        let at = index.augment.on().iter().position(|&on| on == column);
+        at.map(|at| values[at].clone()).ok_or_else(|| Error::invalid(format!("the index has no column {column}")))
+    };
+    projection.iter().map(datum).collect()
+}
+
+/// The codes of a row's indexed values.
+fn indexed_prefix(index: &IndexShared, layout: &PackedLayout, row_key: &[u8], row: &[u8]) -> Result<Vec<u8>> {
+    let values = datums_of(layout, row_key, row, Some(index.augment.on()))?;
+    let values: Vec<DatumRef<'_>> = values.iter().map(Datum::borrowed).collect();
+    let mut prefix = Vec::new();
+    index.augment.encode_prefix(&index.schema, &values, &mut prefix)?;
+    Ok(prefix)
+}
+
+/// The wanted columns of the row that the lookup's snapshot sees, packed, and their layout.
+fn read_row(
+    lookup: &Lookup,
+    row_key: &[u8],
+    counters: &mut ReadCounters,
+) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
+    let table = &lookup.table;
+    let formats = table.typed_formats()?;
+    let read = PointRead::new(table, lookup.sequence);
+    if formats.is_packed() && !lookup.state.tree.has_groups {
+        let row = read.get(&lookup.state, row_key, counters)?;
+        return Ok(row.map(|row| (formats.packed_layout().clone(), row)));
+    }
+    let plan = table.merge_plan(&lookup.state.tree, Some(&lookup.wanted))?;
+    let row = read.get_columns(&lookup.state, row_key, plan.clone(), counters)?;
+    Ok(row.map(|row| (plan.layout().clone(), row)))
+}
+
+/// Whether the table has an entry for `key`, or a range delete over it, with a sequence number in `(after, upto]`.
+fn has_newer(
+    table: &TableShared,
+    state: &TableState,
+    key: &[u8],
+    (after, upto): (SequenceNumber, SequenceNumber),
+    scratch: &mut GetScratch,
+    counters: &mut ReadCounters,
+) -> Result<bool> {
+    let hash = hash_key(key);
+    for memtable in state.memtables() {
+        if memtable.sequence_range().is_none_or(|(oldest, newest)| newest <= after || oldest > upto) {
+            continue;
+        }
+        counters.memtables_searched += 1;
+        if memtable.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after) {
+            return Ok(true);
+        }
+        if memtable.may_contain(hash)
+            && let Some((trailer, _)) = memtable.get(key, upto).next()
+            && trailer.sequence() > after
+        {
+            return Ok(true);
+        }
+    }
+    let filters = table.definition.options.snapshot_filter;
+    for (_, run) in state.tree.runs() {
+        counters.files_considered += 1;
+        let Some(file) = run.file_for(key) else {
+            counters.files_skipped_by_fence += 1;
+            continue;
+        };
+        if file.meta.max_sequence <= after || (filters && file.sst.min_sequence() > upto) {
+            counters.files_skipped_by_snapshot += 1;
+            continue;
+        }
+        if file.meta.range_delete_count > 0
+            && file.sst.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after)
+        {
+            return Ok(true);
+        }
+        if !file.sst.may_contain(hash) {
+            counters.files_skipped_by_bloom += 1;
+            continue;
+        }
+        counters.files_searched += 1;
+        let mut is_newer = false;
+        file.sst.get(key, upto, scratch, counters, &mut |trailer: Trailer, _: &[u8]| {
+            is_newer = trailer.sequence() > after;
+            ControlFlow::Break(())
+        })?;
+        if is_newer {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The keys of the rows that have the values of `prefix` in an index that is built.
+pub(super) fn holders(
+    table: &Arc<TableShared>,
+    state: &Arc<TableState>,
+    index: &IndexState,
+    prefix: &[u8],
+    sequence: SequenceNumber,
+) -> Result<Vec<Vec<u8>>> {
+    let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, Vec::new());
+    let mut rows = IndexedRows::new(lookup, prefix.to_vec(), key::prefix_successor(prefix))?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next_row()? {
+        keys.push(row.key);
+    }
+    Ok(keys)
+}
+
+/// The keys of an index's entries that their rows bear out, ascending.
+pub(super) fn entries_of(
+    table: &Arc<TableShared>,
+    state: &Arc<TableState>,
+    index: &IndexState,
+    sequence: SequenceNumber,
+) -> Result<impl Iterator<Item = Result<Vec<u8>>>> {
+    let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, Vec::new());
+    let mut rows = IndexedRows::new(lookup, Vec::new(), None)?;
+    Ok(std::iter::from_fn(move || rows.next_row().map(|row| row.map(|_| rows.entries.key().to_vec())).transpose()))
+}
+
+/// What verification found of an index.
+#[derive(Default)]
+pub(super) struct Held {
+    /// Entries that their rows bear out.
+    pub(super) rows: u64,
+    /// The keys of entries that would answer alone, but say something else than their rows.
+    pub(super) untrue: Vec<Vec<u8>>,
+}
+
+/// Compares all entries of an index with their rows.
+pub(super) fn check_entries(
+    table: &Arc<TableShared>,
+    state: &Arc<TableState>,
+    index: &IndexState,
+    sequence: SequenceNumber,
+) -> Result<Held> {
+    let augment = &index.index.augment;
+    let held: Vec<usize> = augment.on().iter().copied().chain(augment.cover().iter()).collect();
+    let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, held);
+    let mut rows = IndexedRows::new(lookup, Vec::new(), None)?;
+    let mut found = Held::default();
+    rows.entries.seek(&[])?;
+    while rows.entries.valid() {
+        let IndexedRows { lookup, entries, counters, scratch, .. } = &mut rows;
+        let (values, row_key) = augment.decode_key(&index.index.schema, entries.key())?;
+        let range = (entries.sequence(), lookup.sequence);
+        let is_trusted = range.0 >= index.status.trusted_from
+            && !has_newer(table, &lookup.state, row_key, range, scratch, counters)?;
+        let row = match read_row(lookup, row_key, counters)? {
+            Some((layout, row)) => {
+                let prefix = &entries.key()[..entries.key().len() - row_key.len()];
+                let is_same = indexed_prefix(&index.index, &layout, row_key, &row)? == prefix;
+                is_same.then(|| datums_of(&layout, row_key, &row, Some(&lookup.projection))).transpose()?
+            }
+            None => None,
+        };
+        found.rows += u64::from(row.is_some());
+        if is_trusted {
+            let alone = entry_datums(&index.index, &lookup.projection, &values, row_key, entries.value())?;
+            let is_true = row.is_some_and(|row| !says_all(lookup, &values) || row == alone);
+            if !is_true && found.untrue.len() < MOST_UNTRUE {
+                found.untrue.push(entries.key().to_vec());
+            }
+        }
+        entries.advance()?;
+    }
+    Ok(found)
+}
+
+/// Untrue entries whose keys are kept.
+const MOST_UNTRUE: usize = 1000;
+
+/// Rows of an index that is not built: the table is scanned for those with the smallest derived keys, as many as fit the
+/// budget, and again for those after them.
+struct ScannedRows {
+    table: Table,
+    deriver: Deriver,
+    snapshot: Snapshot,
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    projection: Vec<usize>,
+    gathered: VecDeque<IndexRow>,
+    is_complete: bool,
+}
+
+impl ScannedRows {
+    fn new(
+        table: &Table,
+        index: &Index,
+        snapshot: Snapshot,
+        (from, to): (Vec<u8>, Option<Vec<u8>>),
+        projection: Vec<usize>,
+    ) -> Result<Self> {
+        let formats = table.shared.typed_formats()?;
+        let deriver = index.shared.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+        let table = table.clone();
+        Ok(Self { table, deriver, snapshot, from, to, projection, gathered: VecDeque::new(), is_complete: false })
+    }
+
+    fn next_row(&mut self) -> Result<Option<IndexRow>> {
+        while self.gathered.is_empty() && !self.is_complete {
+            self.gather()?;
+        }
+        Ok(self.gathered.pop_front())
+    }
+
+    /// One scan: the rows with the smallest derived keys from `from` on.
+    fn gather(&mut self) -> Result<()> {
+        let options = ReadOptions { fill_cache: false, read_ahead: 256 << 10, ..ReadOptions::at(&self.snapshot) };
+        let mut rows = self.table.iter(&options)?;
+        rows.seek_to_first()?;
+        let mut found: BTreeMap<Vec<u8>, (IndexRow, usize)> = BTreeMap::new();
+        let (mut bytes, mut limit) = (0, self.to.clone());
+        self.is_complete = true;
+        while rows.valid() {
+            if let Derived::Entry { key, .. } = self.deriver.derive(rows.key(), Operation::Put, rows.value())?
+                && key >= self.from.as_slice()
+                && limit.as_deref().is_none_or(|limit| key < limit)
+            {
+                let weight = 2 * key.len() + rows.value().len() + 100;
+                let values = self.table.datums_of(rows.key(), rows.value().to_vec(), Some(&self.projection))?;
+                found.insert(key.to_vec(), (IndexRow { key: rows.key().to_vec(), values }, weight));
+                bytes += weight;
+            }
+            while bytes > SCANNED_BYTES
+                && found.len() > 1
+                && let Some((key, (_, weight))) = found.pop_last()
+            {
+                self.is_complete = false;
+                bytes -= weight;
+                limit = Some(key);
+            }
+            rows.next()?;
+        }
+        if let Some((last, _)) = found.last_key_value() {
+            self.from = key::key_successor(last);
+        }
+        self.gathered = found.into_values().map(|(row, _)| row).collect();
+        Ok(())
+    }
+}

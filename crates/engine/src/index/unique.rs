@@ -1,0 +1,114 @@
+//! Making an index of a table that has rows a unique one.
+//!
+//! 1. Create it as one that is not unique, and have it built.
+//! 2. At a snapshot, walk it: of neighbours with the same values and no null among them both are rows.
+//! 3. With the commit lock held, ask for the values of every entry that is newer than the snapshot. From here every write is
+//!    asked (prepare.rs): one edit says that the index is unique.
+//!
+//! A crash before step 3 leaves an index that is not unique.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mycelium_base::{Cursor, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
+use mycelium_encoding::Datum;
+use mycelium_manifest::VersionEdit;
+
+use super::definition::{IndexShared, IndexStatus};
+use super::manage::{Index, changed_index};
+use super::prepare::duplicate;
+use super::read::{entries_of, holders};
+use crate::database::Inner;
+use crate::table::{IndexState, TableState};
+
+impl Inner {
+    /// Makes an index unique that was just created; drops it again if two rows have the same values, or it cannot be built.
+    pub(super) fn make_unique(&self, index: &Index) -> Result<()> {
+        let result = self.build_unique(index);
+        if result.is_err() && !self.is_latched() {
+            // Whoever asked gets the reason; that the index is gone already is as good.
+            drop(self.drop_index(&index.table, index.name()));
+        }
+        result
+    }
+
+    fn build_unique(&self, index: &Index) -> Result<()> {
+        let is_settled = |inner: &Self| {
+            index.is_built()
+                || index.shared.failure().is_some()
+                || index.derived.check_alive().is_err()
+                || inner.check_writable().is_err()
+        };
+        self.wait_until(is_settled)?;
+        index.derived.check_alive()?;
+        if let Some(failure) = index.shared.failure() {
+            return Err(failure);
+        }
+        let table = &index.table.shared;
+        let snapshot = self.take_snapshot();
+        let (state, found) = present(index)?;
+        let mut last: Option<Vec<u8>> = None;
+        for key in entries_of(table, &state, &found, snapshot.sequence())? {
+            let (prefix, values) = split(&index.shared, &key?)?;
+            let Some(prefix) = prefix else { continue };
+            if last.as_ref() == Some(&prefix) {
+                return Err(duplicate(&found, &values));
+            }
+            last = Some(prefix);
+        }
+        let writer = self.commits.writer.lock();
+        let (state, found) = present(index)?;
+        for prefix in newer_prefixes(&index.shared, &found.state, snapshot.sequence())? {
+            if holders(table, &state, &found, &prefix, writer.last_sequence)?.len() > 1 {
+                let (_, values) = split(&index.shared, &prefix)?;
+                return Err(duplicate(&found, &values));
+            }
+        }
+        let mut manifest = self.manifest()?;
+        index.derived.check_alive()?;
+        let status = IndexStatus { unique: true, ..index.shared.status() };
+        let mut edit = VersionEdit::default();
+        edit.changed_tables.extend(changed_index(&manifest, &index.derived, status));
+        self.apply_edit(&mut manifest, edit, &[], &[], |_| index.shared.set_status(status))
+    }
+}
+
+/// The index as the table's present state has it, with that state.
+fn present(index: &Index) -> Result<(Arc<TableState>, IndexState)> {
+    let state = index.table.shared.state.load_full();
+    let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
+    let found =
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the index {} was dropped", index.name())))?;
+    Ok((state, found))
+}
+
+/// What a key of the index starts with, unless there is a null among the values, and the values.
+fn split(index: &IndexShared, key: &[u8]) -> Result<(Option<Vec<u8>>, Vec<Datum>)> {
+    let (values, row_key) = index.augment.decode_key(&index.schema, key)?;
+    let prefix = key[..key.len() - row_key.len()].to_vec();
+    Ok(((!values.contains(&Datum::Null)).then_some(prefix), values))
+}
+
+/// What the keys of entries above `since` start with.
+fn newer_prefixes(index: &IndexShared, state: &TableState, since: SequenceNumber) -> Result<BTreeSet<Vec<u8>>> {
+    let mut prefixes = BTreeSet::new();
+    let mut gather = |cursor: &mut dyn Cursor| {
+        cursor.seek_to_first()?;
+        while cursor.valid() {
+            if cursor.trailer().sequence() > since {
+                prefixes.extend(split(index, cursor.key())?.0);
+            }
+            cursor.next()?;
+        }
+        Ok::<(), Error>(())
+    };
+    for memtable in state.memtables() {
+        gather(&mut memtable.cursor())?;
+    }
+    let options =
+        mycelium_sst::CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 64 << 10 };
+    for (_, file) in state.tree.files().filter(|(_, file)| file.meta.max_sequence > since) {
+        gather(&mut file.sst.cursor(options))?;
+    }
+    Ok(prefixes)
+}

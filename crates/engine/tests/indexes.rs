@@ -1,0 +1,627 @@
+//! Secondary indexes: each test is named for what could go wrong, most of it by what went wrong elsewhere.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use common::{assert_verified, small_options, small_table};
+use mycelium_base::ColumnSet;
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{
+    Background, Database, Durability, ErrorKind, Index, IndexOptions, IsolationLevel, Layout, Options, Snapshot, Table,
+    TableOptions, WriteBatch,
+};
+use mycelium_vfs::{CrashDraw, MemoryDisk};
+
+const SCHEMA: &str = "id int64 not null, city utf8, year int32, note utf8, primary key (id)";
+
+fn open(disk: &MemoryDisk) -> Database {
+    Database::open("db", small_options(disk)).unwrap()
+}
+
+fn create(database: &Database) -> Table {
+    database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), small_table()).unwrap()
+}
+
+fn options(name: &str, on: &[&str], cover: &[&str]) -> IndexOptions {
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    IndexOptions { name: name.into(), on: owned(on), cover: owned(cover), unique: false }
+}
+
+fn unique(name: &str, on: &[&str]) -> IndexOptions {
+    IndexOptions { unique: true, ..options(name, on, &[]) }
+}
+
+fn put(table: &Table, id: i64, city: &str, year: i32) {
+    table.insert_row(&row(id, city, year), Durability::Os).unwrap();
+}
+
+fn row(id: i64, city: &str, year: i32) -> [DatumRef<'_>; 4] {
+    [DatumRef::Int64(id), DatumRef::Utf8(city), DatumRef::Int32(year), DatumRef::Null]
+}
+
+fn delete(table: &Table, id: i64) {
+    table.delete_row(&[DatumRef::Int64(id)], Durability::Os).unwrap();
+}
+
+/// The ids of the rows with a city.
+fn ids_at(index: &Index, city: &str, snapshot: Option<&Snapshot>) -> Vec<i64> {
+    let found = index.get(&[DatumRef::Utf8(city)], Some(&[0]), snapshot).unwrap();
+    found
+        .map(|row| match row.unwrap().values[..] {
+            [Datum::Int64(id)] => id,
+            ref other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn ids(index: &Index, city: &str) -> Vec<i64> {
+    ids_at(index, city, None)
+}
+
+/// Entries of an index in files.
+fn entries(database: &Database, index: &str) -> u64 {
+    let metrics = database.metrics();
+    let table = metrics.tables.iter().find(|table| table.name == format!("people/{index}")).unwrap();
+    table.levels.iter().map(|level| level.entries).sum()
+}
+
+#[test]
+fn index_output_is_not_lost_on_its_way_down() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let cities = ["Graz", "Linz", "Wien", ""];
+    for id in 0..4_000 {
+        put(&table, id, cities[id as usize % 4], 0);
+    }
+    let expected: Vec<i64> = (0..4_000).filter(|id| id % 4 == 1).collect();
+    assert_eq!(ids(&index, "Linz"), expected, "partly in memory");
+    database.flush().unwrap();
+    database.wait_idle().unwrap();
+    assert_eq!(ids(&index, "Linz"), expected, "in files");
+    database.compact(&table).unwrap();
+    assert_eq!(ids(&index, "Linz"), expected, "in one run");
+    assert_eq!(entries(&database, "by_city"), 4_000);
+    assert_verified(&database);
+    drop((index, table));
+    database.close().unwrap();
+    let database = open(&disk);
+    let index = database.table("people").unwrap().index("by_city").unwrap();
+    assert_eq!((ids(&index, "Linz"), index.is_built()), (expected, true));
+}
+
+/// Values that contain each other, as text and as keys.
+#[test]
+fn a_value_is_not_lost_because_another_one_contains_it() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let cities = ["10", "1", "", "\0", "1\0", "\01", "100", "01"];
+    for _ in 0..2 {
+        for (id, city) in cities.iter().enumerate() {
+            put(&table, id as i64, city, 0);
+        }
+        database.compact(&table).unwrap();
+        for (id, city) in cities.iter().enumerate() {
+            assert_eq!(ids(&index, city), [id as i64], "{city:?}");
+        }
+    }
+    assert_eq!(entries(&database, "by_city"), cities.len() as u64);
+}
+
+/// The old version is dropped, and its entry removed, after the same value came back.
+#[test]
+fn a_late_removal_does_not_hide_a_newer_equal_entry() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &["year"])).unwrap();
+    put(&table, 1, "Graz", 1);
+    database.compact(&table).unwrap();
+    put(&table, 1, "Linz", 2);
+    database.flush().unwrap();
+    put(&table, 1, "Graz", 3);
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    let years = |city| {
+        index.get(&[DatumRef::Utf8(city)], Some(&[2]), None).unwrap().map(|r| r.unwrap().values).collect::<Vec<_>>()
+    };
+    assert_eq!(years("Graz"), [[Datum::Int32(3)]]);
+    assert!(years("Linz").is_empty());
+    assert_eq!(entries(&database, "by_city"), 1, "what was superseded is gone");
+    delete(&table, 1);
+    assert!(ids(&index, "Graz").is_empty());
+    database.compact(&table).unwrap();
+    assert!(ids(&index, "Graz").is_empty());
+    assert_eq!(entries(&database, "by_city"), 0);
+}
+
+/// Removals reach the index with the edit that drops the rows: at no operation of the disk may one be there without the
+/// other, or an entry of a row long gone would be trusted.
+#[test]
+fn removals_and_rows_leave_together_whatever_the_crash() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    database.create_index(&table, &options("by_city", &["city"], &["year"])).unwrap();
+    for id in 0..300 {
+        put(&table, id, ["Graz", "Linz"][id as usize % 2], 1);
+    }
+    database.compact(&table).unwrap();
+    for id in 0..300 {
+        match id % 3 {
+            0 => delete(&table, id),
+            1 => put(&table, id, "Wien", 2),
+            _ => {}
+        }
+    }
+    database.flush().unwrap();
+    let images = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (kept, hooked) = (images.clone(), disk.clone());
+    disk.on_operation(move |index, _| kept.lock().unwrap().push(hooked.crash_image(&CrashDraw::from_seed(index))));
+    database.compact(&table).unwrap();
+    disk.clear_hook();
+    let images = std::mem::take(&mut *images.lock().unwrap());
+    assert!(images.len() > 10, "{} operations", images.len());
+    for image in images {
+        let database = Database::open("db", small_options(&image)).unwrap();
+        let index = database.table("people").unwrap().index("by_city").unwrap();
+        let expected = |r: i64| -> Vec<i64> { (0..300).filter(|id| id % 3 == 2 && id % 2 == r).collect() };
+        assert_eq!(ids(&index, "Graz"), expected(0));
+        assert_eq!(ids(&index, "Linz"), expected(1));
+        assert_eq!(ids(&index, "Wien"), (0..300).filter(|id| id % 3 == 1).collect::<Vec<_>>());
+        assert_verified(&database);
+    }
+}
+
+#[test]
+fn an_index_made_in_mid_life_is_exact_from_the_first_moment() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    for id in 0..1_000 {
+        put(&table, id, ["Graz", "Linz"][id as usize % 2], 1);
+    }
+    let before = database.snapshot();
+    for id in 0..500 {
+        put(&table, id, "Wien", 2);
+    }
+    table.patch_row(&[DatumRef::Int64(999)], &[("city", DatumRef::Utf8("Graz"))], Durability::Os).unwrap();
+    let index = database.create_index(&table, &options("by_city", &["city", "year"], &[])).unwrap();
+    assert!(!index.is_built());
+    for id in 500..600 {
+        put(&table, id, "Wien", 2);
+    }
+    let check = |index: &Index| {
+        assert_eq!(ids(index, "Wien"), (0..600).collect::<Vec<_>>());
+        assert_eq!(ids(index, "Graz"), (600..1_000).filter(|id| id % 2 == 0 || *id == 999).collect::<Vec<_>>());
+        assert_eq!(ids_at(index, "Linz", Some(&before)), (0..1_000).filter(|id| id % 2 == 1).collect::<Vec<_>>());
+    };
+    check(&index);
+    database.wait_idle().unwrap();
+    assert!(index.is_built());
+    check(&index);
+    assert_verified(&database);
+    database.compact(&table).unwrap();
+    check(&index);
+    assert_verified(&database);
+}
+
+#[test]
+fn a_crash_while_an_index_is_built_begins_again() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    for id in 0..500 {
+        put(&table, id, ["Graz", "Linz"][id as usize % 2], 1);
+    }
+    database.flush().unwrap();
+    database.wait_idle().unwrap();
+    database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let images = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (kept, hooked) = (images.clone(), disk.clone());
+    disk.on_operation(move |index, _| kept.lock().unwrap().push(hooked.crash_image(&CrashDraw::from_seed(index))));
+    database.wait_idle().unwrap();
+    disk.clear_hook();
+    for image in std::mem::take(&mut *images.lock().unwrap()) {
+        let database = Database::open("db", small_options(&image)).unwrap();
+        let index = database.table("people").unwrap().index("by_city").unwrap();
+        assert_eq!(ids(&index, "Linz").len(), 250);
+        database.wait_idle().unwrap();
+        assert!(index.is_built());
+        assert_eq!(ids(&index, "Linz").len(), 250);
+        assert_verified(&database);
+    }
+}
+
+#[test]
+fn a_patch_is_completed_with_the_other_columns_of_its_index() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city", "year"], &["note"])).unwrap();
+    put(&table, 1, "Graz", 1);
+    let mut batch = WriteBatch::new();
+    batch.insert_row(&table, &row(2, "Graz", 2)).unwrap();
+    // The second sees the first, and one without a row changes nothing.
+    batch.patch_row(&table, &[DatumRef::Int64(2)], &[("city", DatumRef::Utf8("Linz"))]).unwrap();
+    batch.patch_row(&table, &[DatumRef::Int64(2)], &[("year", DatumRef::Int32(7))]).unwrap();
+    batch.patch_row(&table, &[DatumRef::Int64(3)], &[("city", DatumRef::Utf8("Graz"))]).unwrap();
+    database.write(&batch, Durability::Os).unwrap();
+    table.patch_row(&[DatumRef::Int64(1)], &[("note", DatumRef::Utf8("x"))], Durability::Os).unwrap();
+    let mut transaction = database.begin(IsolationLevel::Serializable);
+    transaction.patch_row(&table, &[DatumRef::Int64(1)], &[("year", DatumRef::Int32(9))]).unwrap();
+    transaction.commit(Durability::Os).unwrap();
+    for _ in 0..2 {
+        let all = index.range((Bound::Unbounded, Bound::Unbounded), Some(&[1, 2, 0, 3]), None).unwrap();
+        let all: Vec<Vec<Datum>> = all.map(|row| row.unwrap().values).collect();
+        let text = |text: &str| Datum::Utf8(text.into());
+        let first = vec![text("Graz"), Datum::Int32(9), Datum::Int64(1), text("x")];
+        let second = vec![text("Linz"), Datum::Int32(7), Datum::Int64(2), Datum::Null];
+        assert_eq!(all, [first, second]);
+        assert_verified(&database);
+        database.compact(&table).unwrap();
+    }
+    assert_eq!(entries(&database, "by_city"), 2);
+}
+
+#[test]
+fn a_snapshot_sees_the_index_as_it_was_across_compactions() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &["year"])).unwrap();
+    let mut snapshots = Vec::new();
+    for round in 0..5 {
+        for id in 0..50 {
+            put(&table, id, &format!("city {}", (id + round) % 5), round as i32);
+        }
+        snapshots.push(database.snapshot());
+        if round == 3 {
+            table.delete_range(&table.row_key(&[DatumRef::Int64(0)]).unwrap(), &[0xff; 9], Durability::Os).unwrap();
+        }
+        if round % 2 == 0 {
+            database.compact(&table).unwrap();
+        }
+    }
+    for _ in 0..2 {
+        for (round, snapshot) in snapshots.iter().enumerate() {
+            let expected: Vec<i64> = (0..50).filter(|id| (id + round as i64) % 5 == 2).collect();
+            assert_eq!(ids_at(&index, "city 2", Some(snapshot)), expected, "round {round}");
+        }
+        database.compact(&table).unwrap();
+    }
+    snapshots.clear();
+    database.compact(&table).unwrap();
+    assert_eq!(entries(&database, "by_city"), 50);
+    assert_verified(&database);
+}
+
+#[test]
+fn a_range_delete_takes_its_rows_out_of_the_index() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    for id in 0..100 {
+        put(&table, id, "Graz", 0);
+    }
+    database.compact(&table).unwrap();
+    let key = |id| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+    table.delete_range(&key(10), &key(90), Durability::Os).unwrap();
+    put(&table, 50, "Graz", 1);
+    let expected: Vec<i64> = (0..100).filter(|id| !(10..90).contains(id) || *id == 50).collect();
+    assert_eq!(ids(&index, "Graz"), expected);
+    database.compact(&table).unwrap();
+    assert_eq!(ids(&index, "Graz"), expected);
+    assert_eq!(entries(&database, "by_city"), 21);
+    assert_verified(&database);
+}
+
+/// Where a layout takes the columns of an index apart, its entries never answer alone; they stay exact.
+#[test]
+fn column_groups_that_part_the_columns_of_an_index_do_not_make_it_lie() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let layout = Layout::parse(
+        "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed | 3 packed",
+        &ColumnSet::from_iter([1, 2, 3]),
+    );
+    let table_options = TableOptions { layout: Some(layout.unwrap()), ..small_table() };
+    let table = database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let apart = database.create_index(&table, &options("apart", &["city"], &["year"])).unwrap();
+    let together = database.create_index(&table, &options("together", &["city"], &[])).unwrap();
+    for round in 0..3 {
+        for id in 0..100 {
+            put(&table, id, ["Graz", "Linz"][(id as usize + round) % 2], round as i32);
+        }
+        for id in 0..10 {
+            delete(&table, id);
+        }
+        database.compact(&table).unwrap();
+        let expected: Vec<i64> = (10..100).filter(|id| (*id as usize + round) % 2 == 0).collect();
+        assert_eq!(ids(&apart, "Graz"), expected);
+        assert_eq!(ids(&together, "Graz"), expected);
+        assert_verified(&database);
+    }
+    assert_eq!(entries(&database, "together"), 90);
+    // Deleted, and dropped from all groups: nothing of the rows is left that could contradict the entries.
+    for id in 0..100 {
+        delete(&table, id);
+    }
+    database.compact(&table).unwrap();
+    assert!(ids(&apart, "Graz").is_empty() && ids(&apart, "Linz").is_empty());
+}
+
+#[test]
+fn lookups_that_the_index_covers_do_not_read_the_table() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &["year"])).unwrap();
+    for id in 0..1_000 {
+        put(&table, id, ["Graz", "Linz"][id as usize % 2], 1);
+    }
+    database.compact(&table).unwrap();
+    put(&table, 1, "Graz", 2);
+    let before = database.metrics();
+    let found: Vec<_> = index.get(&[DatumRef::Utf8("Linz")], Some(&[0, 2]), None).unwrap().collect();
+    assert_eq!(found.len(), 499);
+    let after = database.metrics();
+    assert_eq!(after.index_candidates - before.index_candidates, 500);
+    assert_eq!(after.index_only - before.index_only, 499);
+    assert_eq!(after.index_stale - before.index_stale, 1);
+}
+
+#[test]
+fn an_index_and_its_files_go_when_it_or_its_table_is_dropped() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let second = database.create_index(&table, &options("by_year", &["year"], &[])).unwrap();
+    for id in 0..1_000 {
+        put(&table, id, "Graz", 1);
+    }
+    database.flush().unwrap();
+    assert!(database.table("people/by_city").is_err(), "an index is no table");
+    assert_eq!(database.table_names(), ["people"]);
+    let mut begun = index.get(&[DatumRef::Utf8("Graz")], None, None).unwrap();
+    database.drop_index(&table, "by_city").unwrap();
+    assert_eq!(begun.by_ref().count(), 1_000);
+    drop(begun);
+    let refused = index.get(&[DatumRef::Utf8("Graz")], None, None).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    assert_eq!(table.indexes().len(), 1);
+    assert_eq!(database.drop_index(&table, "by_city").unwrap_err().kind(), ErrorKind::NotFound);
+    drop((index, second, table));
+    database.drop_table("people").unwrap();
+    database.wait_idle().unwrap();
+    let files = disk.paths().iter().filter(|path| path.extension().is_some_and(|e| e == "sst")).count();
+    assert_eq!(files, 0, "{:?}", disk.paths());
+    database.close().unwrap();
+    assert!(open(&disk).table_names().is_empty());
+}
+
+#[test]
+fn bulk_loads_are_indexed() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &options("by_city", &["city"], &["year"])).unwrap();
+    for id in 0..100 {
+        put(&table, id, "Wien", 0);
+    }
+    let source = create_copy(&database);
+    for id in 50..2_000 {
+        source.insert_row(&row(id, ["Graz", "Linz"][id as usize % 2], 1), Durability::Os).unwrap();
+    }
+    let batches = source.scan_batches(mycelium_engine::ScanOptions::default()).unwrap();
+    table.ingest_batches(batches).unwrap();
+    for _ in 0..2 {
+        assert_eq!(ids(&index, "Wien"), (0..50).collect::<Vec<_>>());
+        assert_eq!(ids(&index, "Graz"), (50..2_000).filter(|id| id % 2 == 0).collect::<Vec<_>>());
+        assert_verified(&database);
+        database.compact(&table).unwrap();
+    }
+    assert_eq!(entries(&database, "by_city"), 2_000);
+}
+
+fn create_copy(database: &Database) -> Table {
+    database.create_typed_table("source", Schema::parse(SCHEMA).unwrap(), small_table()).unwrap()
+}
+
+#[test]
+fn a_row_whose_key_in_the_index_would_be_too_long_is_refused() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let long = "x".repeat(70_000);
+    put(&table, 1, &long, 0);
+    delete(&table, 1);
+    database.compact(&table).unwrap();
+    database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let refused = table.insert_row(&row(1, &long, 0), Durability::Os).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(table.get(&table.row_key(&[DatumRef::Int64(1)]).unwrap()).unwrap(), None);
+    // One that was there before keeps the index from being built, and is found all the same.
+    let other = create_copy(&database);
+    other.insert_row(&row(1, &long, 0), Durability::Os).unwrap();
+    let index = database.create_index(&other, &options("by_city", &["city"], &[])).unwrap();
+    database.wait_idle().unwrap();
+    assert!(!index.is_built());
+    let all = index.range((Bound::Unbounded, Bound::Unbounded), Some(&[0]), None).unwrap();
+    assert_eq!(all.count(), 1);
+    other.insert_row(&row(2, "Graz", 0), Durability::Os).unwrap();
+}
+
+#[test]
+fn two_rows_cannot_have_the_same_values_in_a_unique_index() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    let index = database.create_index(&table, &unique("by_city", &["city", "year"])).unwrap();
+    assert!(index.is_unique());
+    put(&table, 1, "Graz", 1);
+    put(&table, 2, "Graz", 2);
+    put(&table, 1, "Graz", 1);
+    let refused = |result: mycelium_engine::Result<u64>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Duplicate);
+    refused(table.insert_row(&row(3, "Graz", 1), Durability::Os));
+    refused(table.patch_row(&[DatumRef::Int64(2)], &[("year", DatumRef::Int32(1))], Durability::Os));
+    // Nulls are equal to nothing.
+    for id in 10..12 {
+        table
+            .insert_row(&[DatumRef::Int64(id), DatumRef::Null, DatumRef::Int32(1), DatumRef::Null], Durability::Os)
+            .unwrap();
+    }
+    let mut batch = WriteBatch::new();
+    batch.insert_row(&table, &row(4, "Linz", 1)).unwrap();
+    batch.insert_row(&table, &row(5, "Linz", 1)).unwrap();
+    refused(database.write(&batch, Durability::Os));
+    // What counts is how rows are after the batch: two may change places, and values may move on.
+    let mut batch = WriteBatch::new();
+    batch.insert_row(&table, &row(1, "Graz", 2)).unwrap();
+    batch.insert_row(&table, &row(2, "Graz", 1)).unwrap();
+    database.write(&batch, Durability::Os).unwrap();
+    delete(&table, 2);
+    put(&table, 3, "Graz", 1);
+    assert_eq!(ids(&index, "Graz"), [3, 1]);
+    database.compact(&table).unwrap();
+    refused(table.insert_row(&row(9, "Graz", 1), Durability::Os));
+    let source = create_copy(&database);
+    source.insert_row(&row(7, "Graz", 1), Durability::Os).unwrap();
+    let batches = source.scan_batches(mycelium_engine::ScanOptions::default()).unwrap();
+    assert_eq!(table.ingest_batches(batches).unwrap_err().kind(), ErrorKind::Duplicate);
+    source.insert_row(&row(3, "Wien", 1), Durability::Os).unwrap();
+    let batches = source.scan_batches(mycelium_engine::ScanOptions::default()).unwrap();
+    table.ingest_batches(batches).unwrap();
+    assert_eq!((ids(&index, "Graz"), ids(&index, "Wien")), (vec![7, 1], vec![3]));
+    assert_verified(&database);
+}
+
+#[test]
+fn an_index_of_rows_with_equal_values_cannot_be_made_unique() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    for id in 0..100 {
+        put(&table, id, &format!("city {}", id % 99), 0);
+    }
+    let refused = database.create_index(&table, &unique("by_city", &["city"])).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Duplicate);
+    assert!(refused.to_string().contains("city 0"), "{refused}");
+    assert!(table.indexes().is_empty());
+    delete(&table, 99);
+    let index = database.create_index(&table, &unique("by_city", &["city"])).unwrap();
+    assert!(index.is_unique() && index.is_built());
+    assert_eq!(table.insert_row(&row(500, "city 7", 0), Durability::Os).unwrap_err().kind(), ErrorKind::Duplicate);
+}
+
+/// Threads that all want the same few values: of each exactly one gets it.
+#[test]
+fn threads_that_want_the_same_unique_value_get_it_once() {
+    let options = Options {
+        disk: Arc::new(MemoryDisk::new()),
+        memory_budget: 256 << 10,
+        background: Background::Threads(2),
+        ..Options::default()
+    };
+    let database = Database::open("db", options).unwrap();
+    let table = create(&database);
+    let index = database.create_index(&table, &unique("by_city", &["city"])).unwrap();
+    let got: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread: i64| {
+                let table = &table;
+                scope.spawn(move || {
+                    let mut got = 0;
+                    for n in 0..300_i64 {
+                        let city = format!("city {n}");
+                        match table.insert_row(&row(thread * 1_000 + n, &city, 0), Durability::Os) {
+                            Ok(_) => got += 1,
+                            Err(error) => assert_eq!(error.kind(), ErrorKind::Duplicate, "{error}"),
+                        }
+                    }
+                    got
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(got, 300);
+    assert_eq!(index.range((Bound::Unbounded, Bound::Unbounded), Some(&[0]), None).unwrap().count(), 300);
+    assert_verified(&database);
+}
+
+/// Patches of one row by several threads: each is completed with what the row is when it takes effect.
+#[test]
+fn patches_that_meet_are_completed_with_what_is_there() {
+    let options = Options {
+        disk: Arc::new(MemoryDisk::new()),
+        memory_budget: 256 << 10,
+        background: Background::Threads(2),
+        ..Options::default()
+    };
+    let database = Database::open("db", options).unwrap();
+    let table = create(&database);
+    let index = database.create_index(&table, &self::options("by_city", &["city", "year"], &["note"])).unwrap();
+    for id in 0..4 {
+        put(&table, id, "Graz", 0);
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let table = &table;
+            scope.spawn(move || {
+                for n in 0..400 {
+                    let text = format!("{n}");
+                    let change = match thread {
+                        0 => ("city", DatumRef::Utf8(&text)),
+                        1 => ("year", DatumRef::Int32(n)),
+                        _ => ("note", DatumRef::Utf8(&text)),
+                    };
+                    table.patch_row(&[DatumRef::Int64(i64::from(n % 4))], &[change], Durability::Os).unwrap();
+                }
+            });
+        }
+    });
+    let all = index.range((Bound::Unbounded, Bound::Unbounded), None, None).unwrap();
+    let mut all: Vec<Vec<Datum>> = all.map(|row| row.unwrap().values).collect();
+    all.sort_by_key(|row| format!("{:?}", row[0]));
+    for (id, row) in all.iter().enumerate() {
+        let last = 396 + id as i32;
+        let text = Datum::Utf8(last.to_string().into());
+        assert_eq!(*row, [Datum::Int64(id as i64), text.clone(), Datum::Int32(last), text]);
+    }
+    assert_eq!(all.len(), 4);
+    assert_verified(&database);
+}
+
+/// A reader looks rows up while they are moved about, flushed and compacted: each row is somewhere, once.
+#[test]
+fn readers_find_every_row_once_while_compactions_run() {
+    let options = Options {
+        disk: Arc::new(MemoryDisk::new()),
+        memory_budget: 64 << 10,
+        background: Background::Threads(2),
+        ..Options::default()
+    };
+    let database = Database::open("db", options).unwrap();
+    let table = create(&database);
+    let index = database.create_index(&table, &self::options("by_city", &["city"], &["year"])).unwrap();
+    for id in 0..200 {
+        put(&table, id, "Graz", 0);
+    }
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for n in 0..6_000_i64 {
+                put(&table, n % 200, ["Graz", "Linz", "Wien"][(n / 200) as usize % 3], n as i32);
+            }
+        });
+        while !writer.is_finished() {
+            let all = index.range((Bound::Unbounded, Bound::Unbounded), Some(&[0, 2]), None).unwrap();
+            let mut seen: Vec<Vec<Datum>> = all.map(|row| row.unwrap().values[..1].to_vec()).collect();
+            seen.sort_by_key(|row| format!("{row:?}"));
+            seen.dedup();
+            assert_eq!(seen.len(), 200);
+        }
+        writer.join().unwrap();
+    });
+    database.compact(&table).unwrap();
+    assert_verified(&database);
+}

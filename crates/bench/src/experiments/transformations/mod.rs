@@ -11,8 +11,7 @@
 //! threads for 32 cores are two here; its block cache keeps its share of the data. RocksDB holds indexes and filters outside
 //! that cache; ours does not and gets as much more. Nothing is compressed.
 //!
-//! One client writes, where the paper has eight: a second would only take the core that compacts. Augment (secondary
-//! indexes) has no row here, since the engine does not feed derived tables yet.
+//! One client writes, where the paper has eight: a second would only take the core that compacts.
 
 mod reads;
 mod records;
@@ -215,8 +214,8 @@ mod tests {
         };
         let report = run(&settings, Some(&stand_in)).expect("experiment");
         let protobuf = &report.writes["protobuf"];
-        assert_eq!(protobuf.len(), 5);
-        for name in ["identity", "split", "split-convert"] {
+        assert_eq!(protobuf.len(), 6);
+        for name in ["identity", "split", "split-convert", "augment"] {
             let figures = &protobuf[name];
             assert!(figures.penalty_percent.is_some() && figures.over_rocksdb.is_some(), "{name}");
             assert_eq!(figures.rate.count, 2, "{name}");
@@ -229,6 +228,8 @@ mod tests {
         let split = &report.reads["protobuf"]["q2-table"]["split"];
         assert!(split.over_rocksdb.is_some() && split.over_plain.is_some(), "{split:?}");
         assert_eq!(report.reads["json"]["q7"].len(), 3);
+        assert_eq!(report.reads["protobuf"]["q5"].keys().collect::<Vec<_>>(), ["augment"]);
+        assert!(report.index_point_over_primary.is_some_and(|ratio| ratio > 0.0));
         assert!(report.table().contains("penalty"));
         assert!(!fs::exists(directory.path().join(format!("transformations-{}", std::process::id()))).expect("exists"));
     }

@@ -36,6 +36,11 @@ pub(super) enum Query {
     ColumnTable,
     /// Q3: `SELECT Vi FROM T WHERE K = k`.
     ColumnPoint,
+    /// Q4: `SELECT MAX(Vi) FROM T WHERE Vi >= v1 AND Vi < v2`. Asked of stores with an index on that column: without one it is a
+    /// Q2 over the table.
+    IndexRange,
+    /// Q5: `SELECT * FROM T WHERE Vi = v`, alike.
+    IndexPoint,
     /// Q6: `SELECT * FROM T WHERE K >= k1 AND K < k2`.
     RowRange,
     /// Q7: `SELECT * FROM T WHERE K = k`.
@@ -43,13 +48,23 @@ pub(super) enum Query {
 }
 
 impl Query {
-    const ALL: [Self; 5] = [Self::ColumnRange, Self::ColumnTable, Self::ColumnPoint, Self::RowRange, Self::RowPoint];
+    const ALL: [Self; 7] = [
+        Self::ColumnRange,
+        Self::ColumnTable,
+        Self::ColumnPoint,
+        Self::IndexRange,
+        Self::IndexPoint,
+        Self::RowRange,
+        Self::RowPoint,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Self::ColumnRange => "q2-range",
             Self::ColumnTable => "q2-table",
             Self::ColumnPoint => "q3",
+            Self::IndexRange => "q4",
+            Self::IndexPoint => "q5",
             Self::RowRange => "q6",
             Self::RowPoint => "q7",
         }
@@ -64,8 +79,8 @@ impl Query {
         let points = settings.reads / TURNS;
         match self {
             Self::ColumnTable => 1,
-            Self::ColumnPoint | Self::RowPoint => points.max(1),
-            Self::ColumnRange | Self::RowRange => (points / POINTS_A_RANGE).max(1),
+            Self::ColumnPoint | Self::IndexPoint | Self::RowPoint => points.max(1),
+            Self::ColumnRange | Self::IndexRange | Self::RowRange => (points / POINTS_A_RANGE).max(1),
         }
     }
 }
@@ -110,8 +125,12 @@ pub(super) fn measure(
     let chooser = Chooser::new(Skew::Zipfian(YCSB_THETA), records.max(2));
     let mut all = BTreeMap::new();
     for query in Query::ALL {
-        let costs = run(query, stores, &chooser, records, settings)?;
-        let figures = figures(stores, &costs);
+        let mut asked: Vec<&mut Named> = stores.iter_mut().filter(|(_, store)| store.answers(query)).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        let costs = run(query, &mut asked, &chooser, records, settings)?;
+        let figures = figures(&asked, &costs);
         if settings.progress {
             for (name, figures) in &figures {
                 eprintln!("  {:<8} {name:<13} {}", query.name(), figures.line());
@@ -124,7 +143,7 @@ pub(super) fn measure(
 
 fn run(
     query: Query,
-    stores: &mut [Named],
+    stores: &mut [&mut Named],
     chooser: &Chooser,
     records: u64,
     settings: &TransformationSettings,
@@ -168,8 +187,8 @@ fn take_turn(
     Ok(answer)
 }
 
-fn figures(stores: &[Named], costs: &[Cost]) -> BTreeMap<String, ReadFigures> {
-    let names: Vec<&str> = stores.iter().map(|(contender, _)| contender.name()).collect();
+fn figures(stores: &[&mut Named], costs: &[Cost]) -> BTreeMap<String, ReadFigures> {
+    let names: Vec<&str> = stores.iter().map(|named| named.0.name()).collect();
     let of = |name: &str| names.iter().position(|other| *other == name).map(|at| &costs[at]);
     let over = |own: &Cost, other: Option<&Cost>| {
         let ratios = other?.seconds.iter().zip(&own.seconds).map(|(other, own)| other / own);

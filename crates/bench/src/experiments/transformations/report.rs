@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::TransformationSettings;
 use super::reads::ReadFigures;
 use super::records::SourceFormat;
-use super::variants::{PLAIN, RIVAL};
+use super::variants::{AUGMENT, PLAIN, RIVAL};
 use super::writes::WriteFigures;
 use crate::report::Spread;
 
@@ -31,6 +31,8 @@ pub struct TransformationReport {
     pub least_transformed_percent: f64,
     /// By how much converted SSTs are smaller than those of the plain JSON table, in percent.
     pub convert_saves_percent: Option<f64>,
+    /// Median latency of Q5 over that of Q7 in the table with a secondary index.
+    pub index_point_over_primary: Option<f64>,
 }
 
 impl TransformationReport {
@@ -43,6 +45,7 @@ impl TransformationReport {
             reads: BTreeMap::new(),
             least_transformed_percent: 100.0,
             convert_saves_percent: None,
+            index_point_over_primary: None,
         }
     }
 
@@ -54,6 +57,9 @@ impl TransformationReport {
         let bytes = |name: &str| Some(self.writes.get(SourceFormat::Json.name())?.get(name)?.sst_bytes.median);
         let saved = bytes("convert").zip(bytes(PLAIN)).map(|(converted, plain)| (1.0 - converted / plain) * 100.0);
         self.convert_saves_percent = saved;
+        let median =
+            |query: &str| Some(self.reads.get(SourceFormat::Protobuf.name())?.get(query)?.get(AUGMENT)?.p50_us);
+        self.index_point_over_primary = median("q5").zip(median("q7")).map(|(index, primary)| index / primary);
         self
     }
 
@@ -71,6 +77,9 @@ impl TransformationReport {
         }
         if let Some(saved) = self.convert_saves_percent {
             out += &format!("  json     SSTs     converted     {saved:.1} % smaller\n");
+        }
+        if let Some(ratio) = self.index_point_over_primary {
+            out += &format!("  protobuf q5       augment       p50 {ratio:.2}x that of q7\n");
         }
         for (source, queries) in &self.reads {
             for (query, contenders) in queries {

@@ -17,8 +17,8 @@ use mycelium_base::ColumnSet;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, DatumRef};
 use mycelium_engine::{
-    Background, BatchScan, Database, Durability, LeveledOptions, Options, Policy, ReadOptions, ScanOptions, Table,
-    TableOptions,
+    Background, BatchScan, Database, Durability, Index, IndexOptions, LeveledOptions, Options, Policy, ReadOptions,
+    ScanOptions, Table, TableOptions,
 };
 
 use super::TransformationSettings;
@@ -34,6 +34,9 @@ pub(super) trait RowStore {
 
     /// Writes everything to files and waits until no compaction is running or due.
     fn settle(&mut self) -> Result<()>;
+
+    /// Whether it answers a query.
+    fn answers(&self, query: Query) -> bool;
 
     /// Answers a query of `rows` rows from record `index` on.
     fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64>;
@@ -61,7 +64,10 @@ pub(super) struct Transformed {
 pub(super) struct Ours {
     database: Database,
     table: Table,
+    /// On the queried column.
+    index: Option<Index>,
     records: Arc<Records>,
+    record_count: u64,
 }
 
 impl Ours {
@@ -76,10 +82,12 @@ impl Ours {
         let groups = layout
             .as_ref()
             .map_or(1, |layout| layout.levels().iter().map(|level| level.groups.len()).max().unwrap_or(1));
+        let has_index = variant == Variant::Augment;
         let options = Options {
             // See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows.
             memory_budget: usize::try_from(settings.buffer_bytes)? / 16 * 21,
-            cache_bytes: settings.cache_bytes() + settings.outside_cache_bytes(&records, groups as u64)?,
+            cache_bytes: settings.cache_bytes()
+                + settings.outside_cache_bytes(&records, groups as u64 + u64::from(has_index))?,
             background: Background::Threads(2),
             slowdown_level0_runs: TransformationSettings::SLOWDOWN_FILES,
             stop_level0_runs: TransformationSettings::STOP_FILES,
@@ -100,7 +108,41 @@ impl Ours {
             schema,
             TableOptions { policy, row_format, layout, ..TableOptions::default() },
         )?;
-        Ok(Self { database, table, records })
+        let on = vec![records.rows().schema().columns()[QUERIED].name.clone()];
+        let index = IndexOptions { name: "by_number".to_owned(), on, ..IndexOptions::default() };
+        let index = has_index.then(|| database.create_index(&table, &index)).transpose()?;
+        let record_count = settings.records(&records)?;
+        Ok(Self { database, table, index, records, record_count })
+    }
+
+    /// The row whose number is that of record `index`.
+    fn point_by_number(&self, index: u64) -> Result<u64> {
+        let number = self.records.with_row(index, |_, row| row[QUERIED].to_datum());
+        let mut weights = Vec::new();
+        for row in self.index()?.get(&[number.borrowed()], None, None)? {
+            weights.push(sum(row?.values.iter().map(|datum| weigh(datum.borrowed()))));
+        }
+        match weights.as_slice() {
+            [weight] => Ok(*weight),
+            _ => Err(format!("{} rows have the number of record {index}", weights.len()).into()),
+        }
+    }
+
+    /// The largest number of those at or above that of record `index` and close enough to be of about `rows` rows.
+    fn maximum_by_number(&self, index: u64, rows: u64) -> Result<u64> {
+        let width = u64::MAX / self.record_count.max(1) * rows;
+        let from = self.records.with_row(index, |_, row| weigh(row[QUERIED]));
+        let bounds = [DatumRef::UInt64(from), DatumRef::UInt64(from.saturating_add(width))];
+        let bounds = (Bound::Included(&bounds[..1]), Bound::Excluded(&bounds[1..]));
+        let mut maximum = 0;
+        for row in self.index()?.range(bounds, Some(&[QUERIED]), None)? {
+            maximum = row?.values.iter().map(|datum| weigh(datum.borrowed())).fold(maximum, u64::max);
+        }
+        Ok(maximum)
+    }
+
+    fn index(&self) -> Result<&Index> {
+        Ok(self.index.as_ref().ok_or("the table has no index")?)
     }
 
     fn point(&self, index: u64, projection: Option<&[usize]>) -> Result<u64> {
@@ -148,8 +190,14 @@ impl RowStore for Ours {
         Ok(self.database.wait_idle()?)
     }
 
+    fn answers(&self, query: Query) -> bool {
+        self.index.is_some() || !matches!(query, Query::IndexRange | Query::IndexPoint)
+    }
+
     fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
         match query {
+            Query::IndexPoint => self.point_by_number(index),
+            Query::IndexRange => self.maximum_by_number(index, rows),
             Query::ColumnPoint => self.point(index, Some(&[QUERIED])),
             Query::RowPoint => self.point(index, None),
             Query::ColumnRange => self.maximum(Some(index), Some(rows)),
@@ -258,8 +306,13 @@ impl RowStore for Rival {
         self.store.settle()
     }
 
+    fn answers(&self, query: Query) -> bool {
+        !matches!(query, Query::IndexRange | Query::IndexPoint)
+    }
+
     fn answer(&mut self, query: Query, index: u64, rows: u64) -> Result<u64> {
         match query {
+            Query::IndexPoint | Query::IndexRange => Err("the store has no index".into()),
             Query::ColumnPoint => self.point(index, false),
             Query::RowPoint => self.point(index, true),
             Query::ColumnRange => self.scan(Some(index), rows, false, u64::max),

@@ -24,13 +24,17 @@ pub(super) enum Variant {
     Convert,
     /// The same groups; when they are all made, Protobuf to packed.
     SplitConvert,
+    /// A secondary index on one number; rows as they came at every level.
+    Augment,
 }
 
 impl Variant {
     /// Those of a source format.
     fn of(source: SourceFormat) -> &'static [Self] {
         match source {
-            SourceFormat::Protobuf => &[Self::NoTransform, Self::Identity, Self::Split, Self::SplitConvert],
+            SourceFormat::Protobuf => {
+                &[Self::NoTransform, Self::Identity, Self::Split, Self::SplitConvert, Self::Augment]
+            }
             SourceFormat::Json => &[Self::NoTransform, Self::Convert],
         }
     }
@@ -42,12 +46,13 @@ impl Variant {
             Self::Split => "split",
             Self::Convert => "convert",
             Self::SplitConvert => "split-convert",
+            Self::Augment => AUGMENT,
         }
     }
 
     fn transformers(self) -> &'static str {
         match self {
-            Self::NoTransform | Self::Identity => "",
+            Self::NoTransform | Self::Identity | Self::Augment => "",
             Self::Split => "split by 2 down to 4",
             Self::Convert => "convert json to packed",
             Self::SplitConvert => "split by 2 down to 4\nconvert protobuf to packed",
@@ -59,7 +64,7 @@ impl Variant {
         let formats = Arc::new(Formats::new(rows.schema().clone()).with(rows.clone())?);
         let source = GroupFormat::Row(rows.kind());
         match self {
-            Self::NoTransform => Ok(None),
+            Self::NoTransform | Self::Augment => Ok(None),
             Self::Identity => {
                 let text = format!("L0-1 tiered: * {source}\nL2 leveled: * {source}");
                 Ok(Some(Layout::parse(&text, formats.columns())?))
@@ -75,6 +80,9 @@ impl Variant {
 
 /// The name of the table without transformers in reports.
 pub(super) const PLAIN: &str = "no-transform";
+
+/// The name of the table with a secondary index in reports.
+pub(super) const AUGMENT: &str = "augment";
 
 /// The name of the rival in reports.
 pub(super) const RIVAL: &str = "rocksdb";

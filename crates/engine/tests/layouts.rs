@@ -101,3 +101,26 @@ fn a_scan_past_the_last_key_there_can_be_is_empty() {
     };
     assert_eq!((rows(0), rows(254), rows(255)), (2, 1, 0));
 }
+
+#[test]
+fn retrieving_column_groups_is_a_stage_of_its_own() {
+    for (layout, retrieves) in [
+        ("L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed", true),
+        ("L0 tiered: * packed\nL1 leveled: * packed", false),
+    ] {
+        let (database, table) = table(RowFormatKind::Packed, layout);
+        for id in 0..2000 {
+            table.insert_row(&[DatumRef::Int64(id), DatumRef::Null, DatumRef::Float64(0.5)], Durability::Os).unwrap();
+        }
+        // The second pass has something to merge with.
+        for id in 0..2 {
+            database.compact(&table).unwrap();
+            table.insert_row(&[DatumRef::Int64(1000 * id), DatumRef::Null, DatumRef::Null], Durability::Os).unwrap();
+        }
+        let stages = database.metrics().compaction_stages;
+        assert_eq!(stages.retrieve > 0, retrieves, "{stages:?}");
+        let known =
+            [stages.retrieve, stages.read, stages.decode, stages.merge, stages.encode, stages.compress, stages.filter];
+        assert!(known.iter().sum::<u64>() + stages.write <= stages.total, "{stages:?}");
+    }
+}

@@ -14,7 +14,7 @@ use mycelium_engine::{
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 
-const PARTED: &str = "L0 tiered: * packed\nL1 leveled: 1-2 packed | 3 packed\nL2 leveled: 1 packed | 2 json | 3 packed";
+const PARTED: &str = "L0 tiered: * packed\nL1 leveled: 1 packed | 2 json | 3 packed";
 
 fn options(disk: &MemoryDisk) -> Options {
     Options { disk: Arc::new(disk.clone()), background: Background::Manual, ..Options::default() }
@@ -100,7 +100,7 @@ fn manifests(disk: &MemoryDisk) -> Vec<(String, Vec<u8>)> {
     let mut manifests = Vec::new();
     for name in names.into_iter().filter(|name| name.contains("MANIFEST")) {
         let file = disk.open(&Path::new("db").join(&name), AccessPattern::Sequential).unwrap();
-        let mut bytes = vec![0; file.len().unwrap() as usize];
+        let mut bytes = vec![0; file.len() as usize];
         file.read_at(0, &mut bytes).unwrap();
         manifests.push((name, bytes));
     }

@@ -137,7 +137,7 @@ impl Inner {
         }
         let outputs = Mutex::new(OutputFiles::within(self, directory));
         let mut written = VersionEdit::default();
-        for flushed in self.write_generation(&moment.memtables, &outputs)?.0 {
+        for flushed in self.write_generation(&moment.memtables, &outputs)?.flushed {
             for (number, file) in &flushed.output.files {
                 written.add_file(flushed.table, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
                 summary.files += 1;

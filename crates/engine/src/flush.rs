@@ -24,7 +24,7 @@ use mycelium_vfs::WritableFile;
 use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
-use crate::index::{DerivedFile, DerivedSource, IndexWatch, StagedCursor, write_derived};
+use crate::index::{DerivedFile, DerivedSource, IndexWatch, StagedCursor, StagedRemovals, write_derived};
 use crate::options::{TableOptions, for_level};
 use crate::rate_limit::WritePriority;
 use crate::sync::atomic::Ordering;
@@ -117,6 +117,14 @@ pub(crate) struct Flushed {
     pub(crate) output: JobOutput,
 }
 
+/// What became of a generation.
+#[derive(Default)]
+pub(crate) struct WrittenGeneration {
+    pub(crate) flushed: Vec<Flushed>,
+    /// What was written to each table.
+    tallies: Vec<(Arc<TableShared>, WriteTally)>,
+}
+
 struct FlushContext<'f, 'a> {
     inner: &'a Inner,
     files: &'f Mutex<OutputFiles<'a>>,
@@ -184,7 +192,7 @@ impl Inner {
         let memory_bytes = generation.memtables.iter().map(|(_, memtable)| memtable.memory_usage()).sum();
         self.emit(|| Event::FlushBegin { memory_bytes });
         let outputs = Mutex::new(OutputFiles::new(self));
-        let (flushed, tallies) = self.write_generation(&generation.memtables, &outputs)?;
+        let WrittenGeneration { flushed, tallies } = self.write_generation(&generation.memtables, &outputs)?;
         self.sync_directory()?;
         self.install_flush(generation, &flushed, &mut outputs.lock())?;
         for (table, tally) in &tallies {
@@ -218,26 +226,27 @@ impl Inner {
         &'a self,
         memtables: &[(TableId, Arc<Memtable>)],
         outputs: &Mutex<OutputFiles<'a>>,
-    ) -> Result<(Vec<Flushed>, Vec<(Arc<TableShared>, WriteTally)>)> {
-        let (mut flushed, mut tallies) = (Vec::with_capacity(memtables.len()), Vec::new());
-        let (mut staged, mut spilled) = (Vec::new(), Vec::new());
+    ) -> Result<WrittenGeneration> {
+        let mut written = WrittenGeneration::default();
+        let mut removals = StagedRemovals::default();
         for (id, memtable) in memtables {
             let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
             let output = if table.index.is_some() {
-                let removed = staged.extract_if(.., |(derived, _): &mut (TableId, StagedCursor)| derived == id);
+                let removed = removals.staged.extract_if(.., |(derived, _)| derived == id);
                 self.write_derived_memtable(&table, memtable, removed.map(|(_, staged)| staged), outputs)?
             } else {
                 let mut watch = self.flush_watch(&table, outputs)?;
                 let mut tally = WriteTally::default();
                 let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, outputs)?;
-                let (more_staged, more_spilled) = watch.into_staged()?;
-                staged.extend(more_staged);
-                spilled.extend(more_spilled);
-                tallies.push((table, tally));
+                let StagedRemovals { staged, spilled } = watch.into_staged()?;
+                removals.staged.extend(staged);
+                removals.spilled.extend(spilled);
+                written.tallies.push((table, tally));
                 output
             };
-            flushed.push(Flushed { table: *id, memtable: Some(memtable.clone()), output });
+            written.flushed.push(Flushed { table: *id, memtable: Some(memtable.clone()), output });
         }
+        let StagedRemovals { staged, mut spilled } = removals;
         for (id, entries) in staged {
             let table = self.core.lock().tables.get(&id).cloned();
             spilled.extend(table.map(|table| write_derived(&table, entries, outputs)).transpose()?);
@@ -245,9 +254,9 @@ impl Inner {
         // Newer than the files of the memtables, whose entries they remove.
         for DerivedFile { table, number, summary } in spilled {
             let output = JobOutput { files: vec![(number, summary)], ..JobOutput::default() };
-            flushed.push(Flushed { table, memtable: None, output });
+            written.flushed.push(Flushed { table, memtable: None, output });
         }
-        Ok((flushed, tallies))
+        Ok(written)
     }
 
     /// Feeds a table's indexes with what the flush of a memtable drops and makes.

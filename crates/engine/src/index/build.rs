@@ -312,7 +312,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
         }
         let mut sources = vec![DerivedSource::Staged(self.staged.take_sorted())];
         let chunks = self.written.into_iter().map(|chunk| LevelCursor::new(vec![chunk], options));
-        sources.extend(chunks.map(DerivedSource::Run));
+        sources.extend(chunks.map(|chunk| DerivedSource::Run(Box::new(chunk))));
         Ok(Gathered { sources, is_guessed: self.is_guessed })
     }
 

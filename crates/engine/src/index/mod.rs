@@ -50,7 +50,7 @@ pub(crate) use load::{Derivation, DerivedRows};
 pub(crate) use manage::changed_index;
 pub(crate) use prepare::Guard;
 pub(crate) use staged::StagedCursor;
-pub(crate) use watch::{DerivedFile, IndexWatch, write_derived};
+pub(crate) use watch::{DerivedFile, IndexWatch, StagedRemovals, write_derived};
 
 use crate::database::Inner;
 
@@ -58,7 +58,7 @@ use crate::database::Inner;
 pub(crate) enum DerivedSource {
     Memtable(MemtableCursor),
     Staged(StagedCursor),
-    Run(LevelCursor),
+    Run(Box<LevelCursor>),
 }
 
 macro_rules! each {

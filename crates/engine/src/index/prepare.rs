@@ -95,10 +95,10 @@ impl Precondition for Guard {
         }
         for claims in self.claims.iter().filter(|claims| claims.base == table) {
             let mut deriver = claims.deriver.lock();
-            if let Derived::Entry { key, .. } = deriver.derive(entry.key, entry.trailer.operation(), entry.value)? {
-                if claims.prefixes.contains(&key[..key.len() - entry.key.len()]) {
-                    return Err(conflict(&claims.derived, key));
-                }
+            if let Derived::Entry { key, .. } = deriver.derive(entry.key, entry.trailer.operation(), entry.value)?
+                && claims.prefixes.contains(&key[..key.len() - entry.key.len()])
+            {
+                return Err(conflict(&claims.derived, key));
             }
         }
         Ok(())

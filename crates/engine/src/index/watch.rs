@@ -36,6 +36,15 @@ pub(crate) struct DerivedFile {
     pub(crate) summary: SstSummary,
 }
 
+/// What leaves the indexes of a table, still in memory as far as the budget allowed.
+#[derive(Default)]
+pub(crate) struct StagedRemovals {
+    /// By derived table.
+    pub(crate) staged: Vec<(TableId, StagedCursor)>,
+    /// What had to be written before.
+    pub(crate) spilled: Vec<DerivedFile>,
+}
+
 /// Feeds the indexes of one table from one job, or one part of it.
 pub(crate) struct IndexWatch<'f, 'a> {
     outputs: &'f Mutex<OutputFiles<'a>>,
@@ -114,11 +123,11 @@ impl<'f, 'a> IndexWatch<'f, 'a> {
     }
 
     /// What is staged for each derived table, and the files that had to be written before.
-    pub(crate) fn into_staged(mut self) -> Result<(Vec<(TableId, StagedCursor)>, Vec<DerivedFile>)> {
+    pub(crate) fn into_staged(mut self) -> Result<StagedRemovals> {
         self.settle_key()?;
         let staged = self.indexes.iter_mut().filter(|index| !index.staged.is_empty());
         let staged = staged.map(|index| (index.table.id, index.staged.take_sorted())).collect();
-        Ok((staged, self.files))
+        Ok(StagedRemovals { staged, spilled: self.files })
     }
 
     /// Whether entries of `key` are this part's; settles the key before it.

@@ -22,26 +22,29 @@ pub(crate) fn check_indexes(table: &Table, rows: &[Row], snapshot: Option<&Snaps
 }
 
 fn check_index(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
-    let mut expected = rows.iter().map(|row| all_columns(table, row)).collect::<Result<Vec<_>>>()?;
-    let values = |row: &Expected| -> Vec<Datum> { index.on().iter().map(|&column| row.1[column].clone()).collect() };
-    expected.sort_by(|a, b| compare(&values(a), &values(b)).then_with(|| a.0.cmp(&b.0)));
+    let mut expected = Vec::with_capacity(rows.len());
+    for row in rows {
+        let row = all_columns(table, row)?;
+        let place: Vec<(bool, String)> = index.on().iter().map(|&column| order_of(&row.1[column])).collect();
+        expected.push((place, row));
+    }
+    expected.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.0.cmp(&b.1.0)));
+    let (places, expected): (Vec<_>, Vec<Expected>) = expected.into_iter().unzip();
     let all = (Bound::Unbounded, Bound::Unbounded);
     compare_rows("all rows", &expected, index.range(all, None, snapshot)?, None)?;
-    let schema = table.schema().map(|schema| schema.columns().len()).unwrap_or_default();
-    let held: Vec<usize> = (0..schema)
-        .filter(|column| *column == 0 || index.on().contains(column) || index.cover().contains(*column))
-        .collect();
+    let columns = table.schema().map(|schema| schema.columns().len()).unwrap_or_default();
+    let is_held = |column: &usize| *column == 0 || index.on().contains(column) || index.cover().contains(*column);
+    let held: Vec<usize> = (0..columns).filter(is_held).collect();
     compare_rows("held columns", &expected, index.range(all, Some(&held), snapshot)?, Some(&held))?;
-    // Some values by themselves, and the range between two of them.
-    for at in (0..expected.len()).step_by(expected.len() / 3 + 1) {
-        let wanted = values(&expected[at]);
-        let same: Vec<Expected> = expected.iter().filter(|row| values(row) == wanted).cloned().collect();
-        let borrowed: Vec<DatumRef<'_>> = wanted.iter().map(Datum::borrowed).collect();
-        compare_rows("a point", &same, index.get(&borrowed, Some(&held), snapshot)?, Some(&held))?;
-        let above: Vec<Expected> =
-            expected.iter().filter(|row| compare(&values(row)[..1], &wanted[..1]).is_gt()).cloned().collect();
-        let range = (Bound::Excluded(&borrowed[..1]), Bound::Unbounded);
-        compare_rows("a range", &above, index.range(range, None, snapshot)?, None)?;
+    // Some values by themselves, and what comes after their first.
+    for at in (0..expected.len()).step_by(expected.len() / 2 + 1) {
+        let wanted: Vec<DatumRef<'_>> = index.on().iter().map(|&column| expected[at].1[column].borrowed()).collect();
+        let from = places.partition_point(|place| *place < places[at]);
+        let to = places.partition_point(|place| *place <= places[at]);
+        compare_rows("a point", &expected[from..to], index.get(&wanted, Some(&held), snapshot)?, Some(&held))?;
+        let after = places.partition_point(|place| place[0] <= places[at][0]);
+        let range = (Bound::Excluded(&wanted[..1]), Bound::Unbounded);
+        compare_rows("a range", &expected[after..], index.range(range, None, snapshot)?, None)?;
     }
     Ok(())
 }
@@ -60,13 +63,7 @@ fn all_columns(table: &Table, (key, value): &Row) -> Result<Expected> {
     Ok((key.clone(), values))
 }
 
-/// The order of an index: nulls first.
-fn compare(a: &[Datum], b: &[Datum]) -> std::cmp::Ordering {
-    let borrowed = |values: &[Datum]| -> Vec<(bool, String)> { values.iter().map(order_of).collect() };
-    borrowed(a).cmp(&borrowed(b))
-}
-
-/// Text that is ordered as the values of one column are; written apart from the engine's codes.
+/// Text that is ordered as the values of one column are, nulls first; written apart from the engine's codes.
 fn order_of(value: &Datum) -> (bool, String) {
     let text = match value {
         Datum::Null => return (false, String::new()),

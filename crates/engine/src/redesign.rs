@@ -5,6 +5,8 @@
 //!    compaction, so that the next compaction works under the layout that was decided on.
 //! 2. The job takes the trace so far, in which older windows weigh a half, a quarter, and so on, saves it beside the
 //!    database, and asks [`advise_layout`].
+//!    Groups that would part the columns of a secondary index are made one: such an index could not be kept clean
+//!    (`crate::index::watch`). What the advice predicts is the design's before that.
 //! 3. If the verdict is to switch, the layout is set as [`crate::Database::set_layout`] sets it, unless the layout was
 //!    changed meanwhile, and [`Event::LayoutChanged`] tells. Files stay as they are: it takes effect run by run.
 //!
@@ -14,7 +16,7 @@ use std::sync::Arc;
 
 use mycelium_advisor::proposal::{entries_per_block, evidence, usual_widths};
 use mycelium_advisor::{Hysteresis, LayoutAdvice, TableFacts, Trace, advise_layout};
-use mycelium_base::{ErrorKind, Result};
+use mycelium_base::{ColumnSet, ErrorKind, Result};
 use mycelium_manifest::Version;
 
 use crate::database::Inner;
@@ -55,7 +57,11 @@ impl TableShared {
         };
         let usual = || usual_widths(trace.columns());
         let widths = widths.map_or_else(usual, <[usize]>::to_vec);
-        advise_layout(&facts, trace, &widths, &Hysteresis::default())
+        let mut advice = advise_layout(&facts, trace, &widths, &Hysteresis::default())?;
+        let indexed: Vec<ColumnSet> =
+            state.indexes.iter().map(|index| index.index.augment.columns_read().clone()).collect();
+        advice.layout = advice.layout.keeping_together(&indexed);
+        Ok(advice)
     }
 }
 
@@ -92,7 +98,7 @@ impl Inner {
         let trace = traces.take_and_age();
         self.save_trace(table.id, &trace);
         match table.advise(&trace, None) {
-            Ok(advice) if advice.verdict.switch => {
+            Ok(advice) if advice.verdict.switch && advice.layout != *present => {
                 let to = Arc::new(advice.layout);
                 let changed = self.change_layout(table, (*to).clone(), Some(&present));
                 let is_gone = table.check_alive().is_err();

@@ -12,8 +12,8 @@ use common::{assert_verified, small_options, small_table};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadOptions, ScanOptions, Table,
-    TableOptions, Trace,
+    Background, Database, Durability, ErrorKind, IndexOptions, LeveledOptions, Options, Policy, ReadOptions,
+    ScanOptions, Table, TableOptions, Trace,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 use rand::rngs::SmallRng;
@@ -360,4 +360,9 @@ fn advice_is_given_for_what_was_asked() {
     assert!(advice.verdict.gain > 0.1, "{:?}", advice.verdict);
     assert!(table.layout().is_rows());
     assert!(table.advise(Some(&[0])).is_err());
+
+    // An index that needs a column of each group keeps them together.
+    let on = vec!["d".to_owned(), "b".to_owned()];
+    database.create_index(&table, &IndexOptions { name: "by_d".into(), on, ..IndexOptions::default() }).unwrap();
+    assert!(table.advise(None).unwrap().layout.is_rows());
 }

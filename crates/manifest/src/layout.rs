@@ -129,6 +129,34 @@ impl Layout {
         self.levels.iter().all(|level| level.groups.len() == 1)
     }
 
+    /// The same layout but for groups that part the columns of one of `sets`: on every level they are one group, in the format
+    /// of the first. What lies within one group above still does.
+    ///
+    /// ```
+    /// use mycelium_base::ColumnSet;
+    /// use mycelium_manifest::Layout;
+    ///
+    /// let columns = ColumnSet::first(4);
+    /// let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: 0 packed | 1 packed | 2-3 packed", &columns)?;
+    /// let together = layout.keeping_together(&["0,2".parse()?]);
+    /// assert_eq!(together.to_string(), "L0 tiered: 0-3 packed\nL1 leveled: 0,2-3 packed | 1 packed\n");
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keeping_together(&self, sets: &[ColumnSet]) -> Self {
+        let mut layout = self.clone();
+        for groups in layout.levels.iter_mut().map(|level| &mut level.groups) {
+            for set in sets {
+                let Some(first) = groups.iter().position(|group| group.columns.overlaps(set)) else { continue };
+                let rest: Vec<Group> = groups.extract_if(first + 1.., |group| group.columns.overlaps(set)).collect();
+                for group in rest {
+                    groups[first].columns = groups[first].columns.union(&group.columns);
+                }
+            }
+        }
+        layout
+    }
+
     /// Checks the guarantees of the module.
     fn check(&self, columns: &ColumnSet) -> Result<()> {
         let Some(top) = self.levels.first() else {

@@ -139,7 +139,7 @@ impl Layout {
     /// let columns = ColumnSet::first(4);
     /// let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: 0 packed | 1 packed | 2-3 packed", &columns)?;
     /// let together = layout.keeping_together(&["0,2".parse()?]);
-    /// assert_eq!(together.to_string(), "L0 tiered: 0-3 packed\nL1 leveled: 0,2-3 packed | 1 packed\n");
+    /// assert_eq!(together.to_string(), "L0 tiered: * packed\nL1 leveled: 0,2-3 packed | 1 packed\n");
     /// # Ok::<(), mycelium_base::Error>(())
     /// ```
     #[must_use]

@@ -7,14 +7,16 @@
 //!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead.
 //! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are the
 //!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
-//! 3. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
+//! 3. Blocks evicted become [`SpareBlocks`], memory for the blocks that are read next.
+//! 4. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
 //!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it.
 //!
-//! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping and blocks
-//! that readers still hold after their eviction.
+//! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping, blocks that
+//! readers still hold after their eviction, and at most 2 MiB of spares.
 
 mod chain;
 mod reservation;
+mod spare;
 mod stats;
 
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -26,6 +28,7 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 pub use chain::ChainedBlock;
 use reservation::Budget;
 pub use reservation::Reservation;
+pub use spare::SpareBlocks;
 pub use stats::CacheStats;
 use stats::Counters;
 
@@ -98,6 +101,7 @@ pub struct BlockCache {
     blocks: Arc<Cache<CacheKey, CachedBlock, ByBytes, MixHash, CountEvictions>>,
     budget: Arc<Budget>,
     counters: Arc<Counters>,
+    spares: SpareBlocks,
 }
 
 impl BlockCache {
@@ -117,7 +121,8 @@ impl BlockCache {
             Ok(options) => Cache::with_options(options, ByBytes, MixHash, lifecycle),
             Err(_) => Cache::with(items, capacity_bytes, ByBytes, MixHash, lifecycle),
         };
-        Self { blocks: Arc::new(blocks), budget: Arc::new(Budget::new(capacity_bytes)), counters }
+        let budget = Arc::new(Budget::new(capacity_bytes));
+        Self { blocks: Arc::new(blocks), budget, counters, spares: SpareBlocks::default() }
     }
 
     /// The block, if it is cached. O(1).
@@ -160,7 +165,17 @@ impl BlockCache {
     pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) {
         let block = CachedBlock { bytes, chained: None, kind };
         self.counters.count_insert(&block);
-        self.blocks.insert(key, block);
+        let mut evicted = Evicted::default();
+        self.blocks.insert_with_lifecycle(key, block, &mut evicted);
+        if let Some(CachedBlock { bytes, chained, kind: BlockKind::Data }) = evicted.first {
+            drop(chained);
+            self.spares.give_back(bytes);
+        }
+    }
+
+    /// Where the memory of blocks to be inserted comes from.
+    pub fn spares(&self) -> &SpareBlocks {
+        &self.spares
     }
 
     /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would

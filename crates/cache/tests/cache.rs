@@ -130,3 +130,30 @@ fn threads_share_it() {
     assert_eq!(stats.reserved, 0);
     assert!(stats.used <= stats.capacity && stats.data_bytes <= stats.used, "{stats:?}");
 }
+
+#[test]
+fn a_block_read_takes_the_memory_of_one_evicted() {
+    let cache = BlockCache::new(64 << 10);
+    let mut addresses = std::collections::HashSet::new();
+    for offset in 0..1000 {
+        let bytes = cache.spares().take(4096, 4160);
+        addresses.insert(bytes.as_ptr());
+        cache.insert(CacheKey { file: 1, offset }, bytes, BlockKind::Data);
+    }
+    assert!(addresses.len() <= 17, "{} buffers for a cache of 15 blocks", addresses.len());
+}
+
+#[test]
+fn a_block_that_a_reader_holds_stays_as_it_is() {
+    let cache = BlockCache::new(64 << 10);
+    let key = CacheKey { file: 1, offset: 0 };
+    cache.insert(key, block(1, 7, 4096), BlockKind::Data);
+    let (held, chained) = (cache.get(key).expect("cached"), cache.get_chained(key).expect("cached"));
+    for offset in 1..1000 {
+        let mut bytes = cache.spares().take(4096, 4160);
+        Arc::get_mut(&mut bytes).expect("unshared").fill(offset as u8);
+        cache.insert(CacheKey { file: 1, offset }, bytes, BlockKind::Data);
+    }
+    assert!(cache.get(key).is_none(), "evicted");
+    assert_eq!((&held, chained.bytes()), (&block(1, 7, 4096), &held));
+}

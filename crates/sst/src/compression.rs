@@ -12,8 +12,10 @@ use std::io::Read;
 use std::sync::Arc;
 
 use mycelium_base::{Error, Result};
+use mycelium_cache::SpareBlocks;
 
-use crate::checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN};
+use crate::block::BlockBuffer;
+use crate::checksum::MAX_BLOCK_LEN;
 
 /// The kind byte of a stored block.
 pub(crate) const STORED: u8 = 0;
@@ -103,9 +105,11 @@ impl Compressor {
     }
 }
 
-/// Decompresses blocks, keeping the Zstandard context between them.
+/// Decompresses blocks, keeping the Zstandard context and the memory for what is read between them.
 #[derive(Default)]
 pub struct Decompressor {
+    /// The block to be decompressed, framed, where it is read by itself.
+    pub(crate) framed: Vec<u8>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
@@ -116,8 +120,8 @@ impl std::fmt::Debug for Decompressor {
 }
 
 impl Decompressor {
-    /// The block behind a compressed payload, followed by `BLOCK_TRAILER_LEN` zero bytes in place of the frame.
-    pub fn decompress(&mut self, kind: u8, payload: &[u8]) -> Result<Arc<[u8]>> {
+    /// The block behind a compressed payload, in memory from `spares`. Its last byte counts those after the block itself.
+    pub fn decompress(&mut self, kind: u8, payload: &[u8], spares: &SpareBlocks) -> Result<Arc<[u8]>> {
         let Some((len, compressed)) = payload.split_first_chunk::<4>() else {
             return Err(Error::corruption("compressed block cut short").expected("at least 4 bytes", payload.len()));
         };
@@ -128,11 +132,11 @@ impl Decompressor {
         match kind {
             // LZ4 cannot shrink a block by more than 255, so that this bounds the allocation by the bytes there.
             LZ4 if len / 255 <= compressed.len() => {
-                let mut out = zeroed(len + BLOCK_TRAILER_LEN);
+                let mut out = BlockBuffer::new(len, spares);
                 let size = i32::try_from(len).map_err(malformed)?;
-                let found = lz4::block::decompress_to_buffer(compressed, Some(size), &mut exclusive(&mut out)[..len]);
+                let found = lz4::block::decompress_to_buffer(compressed, Some(size), &mut out.bytes()[..len]);
                 expect_len(len, found.map_err(malformed)?)?;
-                Ok(out)
+                Ok(out.finish(len))
             }
             LZ4 => {
                 Err(Error::corruption("LZ4 block shorter than its length allows").expected(len / 255, compressed.len()))
@@ -142,25 +146,24 @@ impl Decompressor {
                     Some(context) => context,
                     empty => empty.insert(zstd::bulk::Decompressor::new().map_err(failed)?),
                 };
-                let mut out = zeroed(len + BLOCK_TRAILER_LEN);
-                let found = context.decompress_to_buffer(compressed, &mut exclusive(&mut out)[..len]);
+                let mut out = BlockBuffer::new(len, spares);
+                let found = context.decompress_to_buffer(compressed, &mut out.bytes()[..len]);
                 expect_len(len, found.map_err(malformed)?)?;
-                Ok(out)
+                Ok(out.finish(len))
             }
-            ZSTD => decompress_large(len, compressed),
+            ZSTD => decompress_large(len, compressed, spares),
             _ => Err(Error::corruption("unknown compression").expected("0, 1 or 2", kind)),
         }
     }
 }
 
 /// Grows the output as bytes arrive, because `len` cannot be believed.
-fn decompress_large(len: usize, compressed: &[u8]) -> Result<Arc<[u8]>> {
+fn decompress_large(len: usize, compressed: &[u8], spares: &SpareBlocks) -> Result<Arc<[u8]>> {
     let mut out = Vec::new();
     let decoder = zstd::stream::read::Decoder::new(compressed).map_err(failed)?;
     let found = decoder.take(len as u64 + 1).read_to_end(&mut out).map_err(malformed)?;
     expect_len(len, found)?;
-    out.extend_from_slice(&[0; BLOCK_TRAILER_LEN]);
-    Ok(out.into())
+    Ok(BlockBuffer::copy_of(&out, spares))
 }
 
 /// A zeroed block in one allocation.

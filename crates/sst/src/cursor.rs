@@ -17,10 +17,10 @@ use std::time::Instant;
 use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_cache::{BlockKind, ChainedBlock};
 
-use crate::block::{BlockCursor, KeyBuffer, Step};
+use crate::block::{BlockCursor, KeyBuffer, Step, payload_in_memory};
 use crate::compression::{Decompressor, STORED, exclusive, zeroed};
 use crate::index::{Index, IndexEntry};
-use crate::reader::{SstFile, malformed_part, payload_of};
+use crate::reader::{SstFile, malformed_part};
 use crate::writer::nanoseconds_since;
 
 /// How a cursor reads.
@@ -254,7 +254,9 @@ impl SstCursor {
         }
         let went_on = direction == Direction::Forward && self.current + 1 == i && self.block.shape().is_some();
         self.current = i;
-        self.block.release();
+        if let Some(block) = self.block.release().filter(|_| !self.options.fill_cache) {
+            self.file.cache.spares().give_back(block);
+        }
         let entry = self.index().entry(i);
         if self.window.find(entry.offset, entry.len).is_some() {
             return self.load_from_window(entry);
@@ -300,9 +302,9 @@ impl SstCursor {
         self.take_up(bytes, offset)
     }
 
-    /// Takes up a block that fills `bytes` but for the frame.
+    /// Takes up a block in memory.
     fn take_up(&mut self, bytes: Arc<[u8]>, offset: u64) -> Result<()> {
-        let end = payload_of(&bytes).len();
+        let end = payload_in_memory(&bytes).len();
         self.take_up_range(bytes, 0, end, offset)
     }
 
@@ -377,12 +379,7 @@ impl SstCursor {
             self.chain.leave();
             return self.take_up_range(bytes, start, end, offset);
         }
-        let bytes = if kind == STORED {
-            framed.into()
-        } else {
-            let decompressed = self.decompressor.decompress(kind, payload);
-            decompressed.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))?
-        };
+        let bytes = self.file.decompressed(payload, kind, offset, &mut self.decompressor)?;
         self.take_up_read(bytes, offset)
     }
 

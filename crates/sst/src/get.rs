@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
 
-use crate::block::{BlockShape, bad_entry, prefetch_keys, search};
+use crate::block::{BlockShape, bad_entry, payload_in_memory, prefetch_keys, search};
 use crate::compression::Decompressor;
-use crate::reader::{SstFile, malformed_part, payload_of};
+use crate::reader::{SstFile, malformed_part};
 
 /// What point reads reuse; one per thread or per reader.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl SstFile {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
-        let shape = BlockShape::parse(block, 0, payload_of(block).len(), self.options.sequence_override)?;
+        let shape = BlockShape::parse(block, 0, payload_in_memory(block).len(), self.options.sequence_override)?;
         prefetch_keys(block, &shape);
         let Some(found) = search(block, &shape, key, Trailer::seek_at(snapshot))? else {
             return Ok(ControlFlow::Continue(()));

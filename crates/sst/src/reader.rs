@@ -15,8 +15,9 @@ use mycelium_base::{Error, RangeDelete, RangeDeleteSet, ReadCounters, Result, Se
 use mycelium_cache::{BlockCache, BlockKind, CacheKey, Reservation};
 use mycelium_vfs::ReadableFile;
 
+use crate::block::BlockBuffer;
 use crate::checksum::{BLOCK_TRAILER_LEN, open_block};
-use crate::compression::{Decompressor, STORED, exclusive, zeroed};
+use crate::compression::{Compression, Decompressor, STORED, exclusive, zeroed};
 use crate::filter::{AlignedBlock, FilterShape};
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{Index, IndexEntry, IndexShape};
@@ -47,6 +48,8 @@ pub struct SstFile {
     pub(crate) footer: Footer,
     pub(crate) options: OpenOptions,
     properties: Properties,
+    /// Whether blocks are compressed, but for those that did not shrink.
+    is_compressed: bool,
     index_shape: IndexShape,
     /// `None`: cached, or read again.
     index: Option<Arc<[u8]>>,
@@ -173,6 +176,7 @@ impl SstFile {
         let reservation = cache.reserve(bytes);
         let (filter_shape, filter) = filter.unzip();
         let Opening { file, path, number, .. } = opening;
+        let is_compressed = properties.compression != Compression::None.name();
         let mut sst = Self {
             file,
             path,
@@ -181,6 +185,7 @@ impl SstFile {
             footer,
             options,
             properties,
+            is_compressed,
             index_shape,
             index: None,
             filter_shape,
@@ -348,8 +353,9 @@ impl SstFile {
         }
     }
 
-    /// The uncompressed data block, followed by [`BLOCK_TRAILER_LEN`] bytes that are not part of it: from the cache, or
-    /// from the file and then verified.
+    /// The data block in memory ([`payload_in_memory`]): from the cache, or from the file and then verified.
+    ///
+    /// [`payload_in_memory`]: crate::block::payload_in_memory
     #[inline]
     pub(crate) fn block(
         &self,
@@ -376,19 +382,49 @@ impl SstFile {
     ) -> Result<Arc<[u8]>> {
         let len = usize::try_from(entry.len)
             .map_err(|_| Error::corruption("block too long").at(entry.offset).in_file(&self.path))?;
-        let mut framed = zeroed(len);
-        self.file.read_at(entry.offset, exclusive(&mut framed)).map_err(|e| e.in_file(&self.path))?;
         counters.blocks_read += 1;
         counters.bytes_read += entry.len;
-        match self.check_block(&framed, entry.offset)? {
-            (_, STORED) => {}
-            (payload, kind) => {
-                return decompressor
-                    .decompress(kind, payload)
-                    .map_err(|e| malformed_part(&self.path, "data block", entry.offset, e));
-            }
+        if self.is_compressed {
+            return self.read_compressed(entry.offset, len, decompressor);
         }
-        Ok(framed)
+        let spares = self.cache.spares();
+        let mut block = BlockBuffer::new(len.saturating_sub(BLOCK_TRAILER_LEN), spares);
+        let framed = block.bytes().get_mut(..len).unwrap_or_default();
+        self.file.read_at(entry.offset, framed).map_err(|e| e.in_file(&self.path))?;
+        match self.check_block(framed, entry.offset)? {
+            (payload, STORED) => {
+                let payload_len = payload.len();
+                Ok(block.finish(payload_len))
+            }
+            (payload, kind) => self.decompressed(payload, kind, entry.offset, decompressor),
+        }
+    }
+
+    /// Reads a block into the decompressor's memory, since it will hardly stay as it is.
+    fn read_compressed(&self, offset: u64, len: usize, decompressor: &mut Decompressor) -> Result<Arc<[u8]>> {
+        let mut framed = std::mem::take(&mut decompressor.framed);
+        framed.resize(len, 0);
+        self.file.read_at(offset, &mut framed).map_err(|e| e.in_file(&self.path))?;
+        let (payload, kind) = self.check_block(&framed, offset)?;
+        let block = self.decompressed(payload, kind, offset, decompressor)?;
+        decompressor.framed = framed;
+        Ok(block)
+    }
+
+    /// A block in memory from the payload that was stored at `offset`.
+    pub(crate) fn decompressed(
+        &self,
+        payload: &[u8],
+        kind: u8,
+        offset: u64,
+        decompressor: &mut Decompressor,
+    ) -> Result<Arc<[u8]>> {
+        let spares = self.cache.spares();
+        if kind == STORED {
+            return Ok(BlockBuffer::copy_of(payload, spares));
+        }
+        let block = decompressor.decompress(kind, payload, spares);
+        block.map_err(|e| malformed_part(&self.path, "data block", offset, e))
     }
 
     /// The payload and compression kind of a framed block.

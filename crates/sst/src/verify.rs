@@ -6,16 +6,14 @@
 //! 3. Each key against the fences and the filter; range deletes against the fences.
 //! 4. The sums against the properties, and the whole file against its checksum in the manifest.
 
-use std::sync::Arc;
-
 use mycelium_base::hash::hash_key;
 use mycelium_base::{Error, Operation, Result, Trailer, compare_entries};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::block::BlockCursor;
-use crate::compression::{Decompressor, STORED};
+use crate::block::{BlockCursor, payload_in_memory};
+use crate::compression::Decompressor;
 use crate::index::{Index, IndexEntry};
-use crate::reader::{SstFile, malformed_part, payload_of};
+use crate::reader::{SstFile, malformed_part};
 
 const PIECE: u64 = 1 << 20;
 
@@ -106,11 +104,8 @@ impl Verifier<'_> {
     fn verify_block(&mut self, i: usize, entry: IndexEntry, framed: &[u8]) -> Result<()> {
         let (payload, kind) = self.file.check_block(framed, entry.offset)?;
         let inside = |e| malformed_part(&self.file.path, "data block", entry.offset, e);
-        let bytes: Arc<[u8]> = match kind {
-            STORED => framed.into(),
-            _ => self.decompressor.decompress(kind, payload).map_err(inside)?,
-        };
-        let end = payload_of(&bytes).len();
+        let bytes = self.file.decompressed(payload, kind, entry.offset, &mut self.decompressor)?;
+        let end = payload_in_memory(&bytes).len();
         self.cursor.load(bytes, 0, end, None).map_err(inside)?;
         let (mut count, mut min, mut max, mut unique) = (0, u64::MAX, 0, true);
         let mut value_bytes = 0;

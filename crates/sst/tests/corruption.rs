@@ -8,6 +8,7 @@ use std::path::Path;
 
 use common::*;
 use mycelium_base::{Error, ErrorKind, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, Trailer};
+use mycelium_cache::SpareBlocks;
 use mycelium_sst::{
     BlockBuilder, BlockCursor, BlockShape, Compression, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer,
     Index, Properties, SstWriterOptions, block_seed, open_block, parse_range_deletes, seal_block,
@@ -235,7 +236,7 @@ fn decoders_take_any_bytes() {
         let _ = BlockShape::parse(&bytes, 0, bytes.len(), None);
         let _ = open_block(&bytes, 1, 2);
         for kind in 0..4 {
-            let _ = decompressor.decompress(kind, &bytes);
+            let _ = decompressor.decompress(kind, &bytes, &SpareBlocks::default());
         }
         let mut cursor = BlockCursor::new();
         if cursor.load(bytes.clone().into(), 0, bytes.len(), None).is_ok() {
@@ -257,8 +258,8 @@ fn forged_lengths_do_not_allocate() {
     let mut decompressor = Decompressor::default();
     for kind in [1, 2] {
         let forged = [&(1_u32 << 30).to_le_bytes()[..], &[0; 20]].concat();
-        assert!(decompressor.decompress(kind, &forged).unwrap_err().is_corruption());
-        assert!(decompressor.decompress(kind, &[255; 30]).unwrap_err().is_corruption());
+        assert!(decompressor.decompress(kind, &forged, &SpareBlocks::default()).unwrap_err().is_corruption());
+        assert!(decompressor.decompress(kind, &[255; 30], &SpareBlocks::default()).unwrap_err().is_corruption());
     }
     let mut count = Vec::new();
     mycelium_base::coding::put_varint(&mut count, u64::MAX);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
-use mycelium_cache::BlockCache;
+use mycelium_cache::{BlockCache, SpareBlocks};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, PackedLayout, Schema, TimeUnit, key};
 use mycelium_engine::{Compression, Durability, Options, TableDefinition, TableOptions, Trace, WriteBatch};
 use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
@@ -219,7 +219,7 @@ fn sst_block(bytes: &[u8]) {
 
 fn sst_compressed_block(bytes: &[u8]) {
     let Some((&kind, payload)) = bytes.split_first() else { return };
-    drop(Decompressor::default().decompress(kind, payload));
+    drop(Decompressor::default().decompress(kind, payload, &SpareBlocks::default()));
 }
 
 /// The input is the index and, in its first eight bytes, where the data blocks end.

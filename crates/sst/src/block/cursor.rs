@@ -158,19 +158,19 @@ impl BlockCursor {
         end: usize,
         sequence_override: Option<SequenceNumber>,
     ) -> Result<()> {
-        self.release();
+        drop(self.release());
         self.shape = Some(BlockShape::parse(&bytes, start, end, sequence_override)?);
         self.bytes = Held(Some(bytes));
         Ok(())
     }
 
-    /// Lets go of the block.
-    pub(crate) fn release(&mut self) {
+    /// Lets go of the block and gives its bytes.
+    pub(crate) fn release(&mut self) -> Option<Arc<[u8]>> {
         self.valid = false;
         self.same_key = false;
         self.shape = None;
-        self.bytes = Held(None);
         self.before.entries.clear();
+        self.bytes.0.take()
     }
 
     /// The block's header, if there is a block.

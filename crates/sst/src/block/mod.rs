@@ -1,9 +1,11 @@
 //! Data blocks.
 
+mod buffer;
 mod builder;
 mod cursor;
 mod format;
 
+pub(crate) use buffer::{BlockBuffer, payload_in_memory};
 pub use builder::BlockBuilder;
 pub(crate) use builder::is_point_operation;
 pub use cursor::BlockCursor;

@@ -6,11 +6,13 @@
 //! cargo xtask check-dependencies                           crates depend only on earlier ones
 //! cargo xtask tidy                                         rules about the tree that no compiler checks
 //! cargo xtask fresh-clone                                  the README's commands on a clone of this commit
+//! cargo xtask fuzz [TARGET...] [--seconds N]               the fuzz targets, one after the other
 //! ```
 
 mod claims;
 mod dependencies;
 mod fresh_clone;
+mod fuzz;
 mod peers;
 mod registry;
 mod tidy;
@@ -50,6 +52,8 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json_file: Option<PathBuf>,
     },
+    /// Run the fuzz targets of all decoders (needs nightly and cargo-fuzz): `cargo xtask fuzz sst_block --seconds 60`.
+    Fuzz(fuzz::Arguments),
 }
 
 /// The workspace's root: as cargo says now, for clones that share a target directory share this binary too.
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
         Command::CheckDependencies => dependencies::run(&root()),
         Command::Tidy => tidy::run(&root()),
         Command::FreshClone { json_file } => fresh_clone::run(&root(), json_file.as_deref()),
+        Command::Fuzz(arguments) => fuzz::run(&root(), &arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

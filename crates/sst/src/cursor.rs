@@ -18,7 +18,7 @@ use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, Se
 use mycelium_cache::{BlockKind, ChainedBlock};
 
 use crate::block::{BlockCursor, KeyBuffer, Step, payload_in_memory};
-use crate::compression::{Decompressor, STORED, exclusive, zeroed};
+use crate::compression::{Decompressor, STORED, exclusive};
 use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part};
 use crate::writer::nanoseconds_since;
@@ -145,8 +145,11 @@ impl Window {
     }
 
     /// The bytes after `end` that the disk should fetch by now, if it was not told of them: twice the way so far, for
-    /// who has come far goes on.
+    /// who has come far goes on. Most short ranges end within the first window, and announce nothing.
     fn announce(&mut self, end: u64) -> Option<u64> {
+        if self.travelled <= FIRST_WINDOW {
+            return None;
+        }
         let len = self.wanted.max(2 * self.travelled.min(AUTOMATIC_WINDOW)) as u64;
         let due = end >= self.announced;
         if due {
@@ -160,6 +163,16 @@ impl Window {
     fn find(&self, offset: u64, len: u64) -> Option<usize> {
         let from = offset.checked_sub(self.offset)?;
         (from.checked_add(len)? <= self.len as u64).then_some(from as usize)
+    }
+}
+
+impl Drop for SstCursor {
+    /// The window's memory is for the next cursor.
+    fn drop(&mut self) {
+        drop(self.block.release());
+        if let Some(window) = self.window.bytes.take() {
+            self.file.cache.spares().give_back(window);
+        }
     }
 }
 
@@ -339,7 +352,9 @@ impl SstCursor {
         let window = &mut self.window;
         (window.offset, window.len) = (offset, 0);
         let reusable = window.bytes.take_if(|bytes| bytes.len() >= len && Arc::get_mut(bytes).is_some());
-        let buffer = window.bytes.insert(reusable.unwrap_or_else(|| zeroed(len.max(wanted as usize))));
+        let least = len.max(wanted as usize);
+        let spares = self.file.cache.spares();
+        let buffer = window.bytes.insert(reusable.unwrap_or_else(|| spares.take(least, least + FIRST_WINDOW)));
         let target = exclusive(buffer).get_mut(..len).unwrap_or_default();
         let started = Instant::now();
         self.file.file.read_at(offset, target).map_err(|e| e.in_file(&self.file.path))?;

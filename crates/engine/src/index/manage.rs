@@ -9,7 +9,6 @@ use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
 use mycelium_transform::Augment;
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
-use super::derive::WriteDerivers;
 use super::read::IndexRows;
 use crate::database::{Database, Inner};
 use crate::options::{RowFormatDefinition, TableOptions};
@@ -247,16 +246,30 @@ impl Inner {
         if table.database_identity() != self.identity {
             return Err(Error::invalid("the table belongs to another database"));
         }
+        let index = self.create_locked(&mut self.commits.writer.lock(), table, options)?;
+        self.wake_background();
+        if options.unique && !index.is_unique() {
+            self.make_unique(&index)?;
+        }
+        Ok(index)
+    }
+
+    /// Steps 1 to 3; the index is unique only if the table has no rows.
+    pub(super) fn create_locked(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        table: &Table,
+        options: &IndexOptions,
+    ) -> Result<Index> {
         let formats = table.shared.typed_formats()?;
         let augment = options.augment(formats.schema())?;
         augment.deriver(formats.for_transformers(), &formats.whole_group())?;
-        let mut writer = self.commits.writer.lock();
         table.shared.check_alive()?;
         if table.index(&options.name).is_ok() {
             return Err(Error::invalid(format!("table {} has an index {} already", table.name(), options.name)));
         }
-        self.empty_memtables(&mut writer)?;
-        self.sync_locked(&mut writer)?;
+        self.empty_memtables(writer)?;
+        self.sync_locked(writer)?;
         let is_built = table.shared.state.load().tree.files().next().is_none();
         let definition = IndexDefinition {
             table: table.id(),
@@ -270,15 +283,9 @@ impl Inner {
                 trusted_from: 0,
             },
         };
-        let is_unique = options.unique && !definition.status.unique;
-        let derived = self.install_index(&mut writer, &table.shared, definition)?;
-        drop(writer);
-        self.wake_background();
+        let derived = self.install_index(writer, &table.shared, definition)?;
         let index = table.index(&options.name)?;
         debug_assert!(Arc::ptr_eq(&index.derived, &derived));
-        if is_unique {
-            self.make_unique(&index)?;
-        }
         Ok(index)
     }
 
@@ -308,13 +315,18 @@ impl Inner {
             core.tables.insert(id, shared.clone());
         })?;
         writer.memtables.push((id, memtable_writer));
-        writer.derivers = WriteDerivers::new(&self.core.lock())?;
+        self.renew_derivers(writer)?;
         Ok(shared)
     }
 
     pub(super) fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
         self.check_writable()?;
-        let mut writer = self.commits.writer.lock();
+        self.drop_locked(&mut self.commits.writer.lock(), table, name)?;
+        self.wake_background();
+        Ok(())
+    }
+
+    pub(super) fn drop_locked(&self, writer: &mut MutexGuard<'_, Writer>, table: &Table, name: &str) -> Result<()> {
         table.shared.check_alive()?;
         let index = table.index(name)?;
         let mut manifest = self.manifest()?;
@@ -324,10 +336,8 @@ impl Inner {
             core.tables.remove(&index.derived.id);
         })?;
         drop(manifest);
-        self.forget_table(&mut writer, &index.derived);
-        writer.derivers = WriteDerivers::new(&self.core.lock())?;
-        self.wake_background();
-        Ok(())
+        self.forget_table(writer, &index.derived);
+        self.renew_derivers(writer)
     }
 
     /// A table was dropped: its memtable and files go when nobody reads them any more.

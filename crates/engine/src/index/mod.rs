@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `definition` | what the manifest keeps of an index |
 //! | `manage` | created, dropped, listed |
+//! | `indexed` | which tables have indexes, as those who write see it |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
 //! | `derive` | at the moment of the write |
 //! | `unique` | an index of a table with rows becomes unique |
@@ -28,6 +29,7 @@ mod build;
 mod check;
 mod definition;
 mod derive;
+mod indexed;
 mod load;
 mod manage;
 mod prepare;
@@ -46,6 +48,7 @@ pub use read::{IndexRow, IndexRows};
 
 pub(crate) use definition::IndexShared;
 pub(crate) use derive::{DerivedBatch, WriteDerivers};
+pub(crate) use indexed::{IndexGeneration, IndexedTables};
 pub(crate) use load::{Derivation, DerivedRows};
 pub(crate) use manage::changed_index;
 pub(crate) use prepare::Guard;

@@ -8,9 +8,10 @@
 //! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither in
 //!    the batch nor at the snapshot. Rows with a null among the values may.
 //! 3. The batch is committed on condition that nothing came between ([`Guard`], checked under the commit lock, as a
-//!    transaction's validation is): no commit to a row that was read, and no new entry for the values that were found free.
-//!    Otherwise everything is done again. One of those who meet always gets through.
+//!    transaction's validation is): no commit to a row that was read, no new entry for the values that were found free, and
+//!    the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use mycelium_encoding::{ColumnState, Datum, key};
 use mycelium_transform::{Derived, Deriver};
 
 use super::derive::check_key;
+use super::indexed::IndexedTables;
 use super::read::holders;
 use crate::batch::{HEAD_LEN, Operations, encode_operation};
 use crate::database::Inner;
@@ -28,10 +30,9 @@ use crate::options::Durability;
 use crate::read::PointRead;
 use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared, TableState};
 use crate::transaction::{Check, conflict};
-use crate::write::Precondition;
+use crate::write::{Precondition, ReadyBatch};
 
 /// A batch that is ready to be committed.
 pub(crate) struct Prepared {
@@ -106,20 +107,24 @@ impl Precondition for Guard {
 }
 
 impl Inner {
-    /// Commits a batch that was checked, on tables that may have indexes.
-    pub(crate) fn commit_prepared(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        loop {
-            let result = if self.uses_of(body, count)?.is_empty() {
-                self.commit(body, count, durability)
-            } else {
-                let Prepared { body: own, guard } = self.prepare(body, count, &self.take_snapshot())?;
-                self.commit_if(Arc::new(guard), own.unwrap_or_else(|| body.to_vec()), count, durability)
-            };
-            match result {
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                result => return result,
-            }
+    /// Prepares a batch that was checked, and commits it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if it must be prepared again: something came between.
+    pub(crate) fn commit_prepared(
+        &self,
+        indexed: &IndexedTables,
+        body: &[u8],
+        count: u32,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let prepared_for = indexed.generation();
+        if self.uses_of(body, count)?.is_empty() {
+            return self.commit(ReadyBatch { body: Cow::Borrowed(body), count, durability, prepared_for }, None);
         }
+        let Prepared { body: own, guard } = self.prepare(body, count, &self.take_snapshot())?;
+        let body = own.map_or(Cow::Borrowed(body), Cow::Owned);
+        self.commit(ReadyBatch { body, count, durability, prepared_for }, Some(Arc::new(guard)))
     }
 
     /// What the batch needs at a snapshot.
@@ -179,12 +184,6 @@ impl Inner {
             }
         }
         Ok(uses)
-    }
-
-    /// Whether any table has an index: batches need a look then.
-    #[inline]
-    pub(crate) fn has_indexes(&self) -> bool {
-        self.index_count.load(Ordering::Acquire) > 0
     }
 }
 

@@ -38,6 +38,7 @@ mod overlay;
 mod reads;
 mod validate;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
-use crate::write::Precondition;
+use crate::write::{Precondition, ReadyBatch};
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
@@ -348,9 +349,10 @@ impl Transaction {
     /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read: run it again from
-    /// the start. [`ErrorKind::NotFound`] if a table was dropped; otherwise as [`Database::write`]. In all cases it had no
-    /// effect, except that after an error of the log's sync it may turn out to be there when the database is opened again.
+    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index came or
+    /// went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table was dropped; otherwise as
+    /// [`Database::write`]. In all cases it had no effect, except that after an error of the log's sync it may turn out to be
+    /// there when the database is opened again.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
         let Self { database, snapshot, batch, writes, reads, .. } = self;
         if batch.is_empty() {
@@ -362,15 +364,17 @@ impl Transaction {
         let seen = database.visible.load(Ordering::Acquire);
         let count = batch.len() as u32;
         let (mut body, mut guard) = (None, None);
-        if database.has_indexes() {
+        let indexed = database.indexed.load();
+        if !indexed.is_empty() {
             let prepared = database.prepare(batch.body(), count, &snapshot)?;
             (body, guard) = (prepared.body, Some(prepared.guard));
         }
-        let body = body.unwrap_or_else(|| batch.into_body());
+        let body = Cow::Owned(body.unwrap_or_else(|| batch.into_body()));
         let mut footprint = Footprint { validated: snapshot.sequence(), snapshot, writes, reads, guard };
         footprint.validate(seen)?;
         footprint.validated = seen;
-        database.commit_if(Arc::new(footprint), body, count, durability)
+        let batch = ReadyBatch { body, count, durability, prepared_for: indexed.generation() };
+        database.commit(batch, Some(Arc::new(footprint)))
     }
 
     fn find(&self, savepoint: Savepoint) -> Result<usize> {

@@ -254,14 +254,7 @@ impl Inner {
     #[inline]
     fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
         loop {
-            let indexed = self.indexed.load();
-            let result = if indexed.is_empty() {
-                let (body, prepared_for) = (Cow::Borrowed(body), indexed.generation());
-                self.commit(ReadyBatch { body, count, durability, prepared_for }, None)
-            } else {
-                self.commit_prepared(&indexed, body, count, durability)
-            };
-            match result {
+            match self.commit_prepared(&self.indexed.load(), body, count, durability) {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 result => return result,
             }

@@ -9,11 +9,13 @@
 //!
 //! So every committed batch was prepared for exactly the indexes that it is derived for.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, Result, TableId};
+use mycelium_base::{Error, ErrorKind, Operation, Result, TableId};
 
 use super::derive::WriteDerivers;
+use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::write::Writer;
@@ -23,8 +25,19 @@ use crate::write::Writer;
 pub(crate) struct IndexedTables {
     generation: IndexGeneration,
     /// Ascending.
-    tables: Vec<TableId>,
+    tables: Vec<IndexedTable>,
 }
+
+struct IndexedTable {
+    id: TableId,
+    has_unique: bool,
+}
+
+/// The tables for whose indexes a batch must be prepared.
+pub(crate) type Uses = BTreeMap<TableId, KeyCounts>;
+
+/// How many operations of a batch are about each key; empty if no operation is a patch.
+pub(crate) type KeyCounts = HashMap<Vec<u8>, u32>;
 
 /// Tells the indexes that there were at one time from those at any other.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -33,8 +46,12 @@ pub(crate) struct IndexGeneration(u64);
 impl IndexedTables {
     /// The tables that have indexes now.
     pub(super) fn new(core: &Core, generation: IndexGeneration) -> Self {
-        let has_index = |id: &TableId| core.derived_tables(*id).next().is_some();
-        Self { generation, tables: core.tables.keys().copied().filter(has_index).collect() }
+        let indexed = |id: &TableId| {
+            let mut indexes = core.derived_tables(*id).map(|(_, index)| index.status().unique).peekable();
+            indexes.peek()?;
+            Some(IndexedTable { id: *id, has_unique: indexes.any(|is_unique| is_unique) })
+        };
+        Self { generation, tables: core.tables.keys().filter_map(indexed).collect() }
     }
 
     #[inline]
@@ -42,10 +59,41 @@ impl IndexedTables {
         self.generation
     }
 
-    /// Whether no table has an index: no batch needs a look then.
+    /// The tables for whose indexes a batch must be prepared: it patches their rows, or puts some and an index is unique.
+    /// Takes no lock, and allocates nothing where there are none.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tables.is_empty()
+    pub(crate) fn uses_of(&self, body: &[u8], count: u32) -> Result<Uses> {
+        if self.tables.is_empty() { Ok(Uses::new()) } else { self.find_uses(body, count) }
+    }
+
+    fn find_uses(&self, body: &[u8], count: u32) -> Result<Uses> {
+        let (mut uses, mut has_patches) = (Uses::new(), false);
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, entry)) = operations.next()? {
+            let operation = entry.trailer.operation();
+            if self.concerns(table, operation) {
+                has_patches |= operation == Operation::Patch;
+                uses.entry(table).or_default();
+            }
+        }
+        if has_patches {
+            let mut operations = Operations::new(body, 0, count);
+            while let Some((table, entry)) = operations.next()? {
+                if let Some(keys) = uses.get_mut(&table) {
+                    *keys.entry(entry.key.to_vec()).or_default() += 1;
+                }
+            }
+        }
+        Ok(uses)
+    }
+
+    fn concerns(&self, table: TableId, operation: Operation) -> bool {
+        let found = || self.tables.binary_search_by_key(&table, |indexed| indexed.id);
+        match operation {
+            Operation::Patch => found().is_ok(),
+            Operation::Put => found().is_ok_and(|at| self.tables[at].has_unique),
+            Operation::Delete | Operation::RangeDelete | Operation::Merge => false,
+        }
     }
 
     /// Refuses a batch that was prepared for the indexes of another generation.
@@ -163,6 +211,33 @@ mod tests {
         assert_eq!(kind(commit(between)), ErrorKind::Conflict);
         assert_eq!(kind(database.write(&batch, Durability::Os)), ErrorKind::Duplicate);
         assert_eq!((database.last_sequence(), ids(&index, "Graz")), (last, vec![Datum::Int64(1)]));
+    }
+
+    #[test]
+    fn batches_that_no_index_asks_anything_of_are_not_prepared() {
+        let (database, table) = create();
+        let other = database.create_typed_table("other", (**table.schema().unwrap()).clone(), TableOptions::default());
+        let other = other.unwrap();
+        let mut puts = WriteBatch::new();
+        puts.insert_row(&table, &row(1, "Graz")).unwrap().insert_row(&other, &row(1, "Graz")).unwrap();
+        puts.delete(&table, b"key");
+        let mut patches = WriteBatch::new();
+        let change = [("year", DatumRef::Int32(1))];
+        patches.patch_row(&table, &[DatumRef::Int64(1)], &change).unwrap();
+        patches.patch_row(&table, &[DatumRef::Int64(1)], &change).unwrap();
+        patches.patch_row(&other, &[DatumRef::Int64(1)], &change).unwrap();
+        let uses = |batch: &WriteBatch| -> Vec<(TableId, Vec<u32>)> {
+            let uses = database.inner.indexed.load().uses_of(batch.body(), batch.len() as u32).unwrap();
+            uses.into_iter().map(|(id, keys)| (id, keys.into_values().collect())).collect()
+        };
+        assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![]));
+        database.create_index(&table, &options(&["city"], false)).unwrap();
+        assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![(table.id(), vec![2])]));
+        database.drop_index(&table, "index").unwrap();
+        database.create_index(&table, &options(&["city"], true)).unwrap();
+        assert_eq!((uses(&puts), uses(&patches)), (vec![(table.id(), vec![])], vec![(table.id(), vec![2])]));
+        database.drop_table("people").unwrap();
+        assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![]));
     }
 
     /// Both wait for the commit lock, prepared for no index, while the index is created; others of their group are prepared

@@ -22,7 +22,7 @@ use mycelium_encoding::{ColumnState, Datum, key};
 use mycelium_transform::{Derived, Deriver};
 
 use super::derive::check_key;
-use super::indexed::IndexedTables;
+use super::indexed::{IndexedTables, KeyCounts, Uses};
 use super::read::holders;
 use crate::batch::{HEAD_LEN, Operations, encode_operation};
 use crate::database::Inner;
@@ -107,7 +107,7 @@ impl Precondition for Guard {
 }
 
 impl Inner {
-    /// Prepares a batch that was checked, and commits it.
+    /// Prepares a batch that was checked, where it must be, and commits it.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if it must be prepared again: something came between.
@@ -119,22 +119,23 @@ impl Inner {
         durability: Durability,
     ) -> Result<SequenceNumber> {
         let prepared_for = indexed.generation();
-        if self.uses_of(body, count)?.is_empty() {
+        let uses = indexed.uses_of(body, count)?;
+        if uses.is_empty() {
             return self.commit(ReadyBatch { body: Cow::Borrowed(body), count, durability, prepared_for }, None);
         }
-        let Prepared { body: own, guard } = self.prepare(body, count, &self.take_snapshot())?;
+        let Prepared { body: own, guard } = self.prepare(uses, body, count, &self.take_snapshot())?;
         let body = own.map_or(Cow::Borrowed(body), Cow::Owned);
         self.commit(ReadyBatch { body, count, durability, prepared_for }, Some(Arc::new(guard)))
     }
 
-    /// What the batch needs at a snapshot.
-    pub(crate) fn prepare(&self, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Prepared> {
+    /// What the batch needs at a snapshot, for the indexes of the tables that it uses.
+    pub(crate) fn prepare(&self, uses: Uses, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Prepared> {
         // The snapshot first: the states then hold all that it sees, and the guard looks for what came after it.
-        let mut tables = BTreeMap::new();
-        for (id, operations) in self.uses_of(body, count)? {
-            let shared = self.core.lock().tables.get(&id).cloned();
-            tables.extend(shared.map(|shared| (id, Preparing::new(shared, operations))));
-        }
+        let tables = {
+            let core = self.core.lock();
+            let found = uses.into_iter().filter_map(|(id, keys)| Some((core.tables.get(&id)?.clone(), keys)));
+            found.map(|(shared, keys)| (shared.id, Preparing::new(shared, keys))).collect()
+        };
         let scratch = RowScratch::default();
         let mut work = Work { tables, snapshot: snapshot.sequence(), body: Vec::with_capacity(body.len()), scratch };
         let mut operations = Operations::new(body, 0, count);
@@ -152,38 +153,6 @@ impl Inner {
             }
         }
         Ok(Prepared { body: (work.body != body).then_some(work.body), guard })
-    }
-
-    /// The tables for whose indexes a batch must be prepared, because it patches their rows or an index is unique, and how
-    /// many of its operations are about each key.
-    fn uses_of(&self, body: &[u8], count: u32) -> Result<BTreeMap<TableId, HashMap<Vec<u8>, u32>>> {
-        let (mut patched, mut written) = (BTreeSet::new(), BTreeSet::new());
-        let mut operations = Operations::new(body, 0, count);
-        while let Some((table, entry)) = operations.next()? {
-            match entry.trailer.operation() {
-                Operation::Patch => drop(patched.insert(table)),
-                Operation::Put => drop(written.insert(table)),
-                _ => {}
-            }
-        }
-        let mut uses = BTreeMap::new();
-        for id in patched.union(&written) {
-            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
-            let indexes = table.state.load().indexes.clone();
-            let is_concerned = patched.contains(id) && !indexes.is_empty();
-            if is_concerned || indexes.iter().any(|index| index.status.unique) {
-                uses.insert(*id, HashMap::new());
-            }
-        }
-        if !uses.is_empty() {
-            let mut operations = Operations::new(body, 0, count);
-            while let Some((table, entry)) = operations.next()? {
-                if let Some(keys) = uses.get_mut(&table) {
-                    *keys.entry(entry.key.to_vec()).or_default() += 1;
-                }
-            }
-        }
-        Ok(uses)
     }
 }
 
@@ -203,8 +172,7 @@ struct Preparing {
     /// The columns that each index reads.
     reads: Vec<ColumnSet>,
     unique: Vec<IndexState>,
-    /// How many operations of the batch are about each key.
-    operations: HashMap<Vec<u8>, u32>,
+    operations: KeyCounts,
     /// Rows as they are after the operations so far, of keys that had one.
     rows: HashMap<Vec<u8>, Option<Vec<u8>>>,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
@@ -237,7 +205,7 @@ impl Work {
 }
 
 impl Preparing {
-    fn new(shared: Arc<TableShared>, operations: HashMap<Vec<u8>, u32>) -> Self {
+    fn new(shared: Arc<TableShared>, operations: KeyCounts) -> Self {
         let state = shared.state.load_full();
         let reads = state.indexes.iter().map(|index| index.index.augment.columns_read().clone()).collect();
         let unique = state.indexes.iter().filter(|index| index.status.unique).cloned().collect();

@@ -365,8 +365,9 @@ impl Transaction {
         let count = batch.len() as u32;
         let (mut body, mut guard) = (None, None);
         let indexed = database.indexed.load();
-        if !indexed.is_empty() {
-            let prepared = database.prepare(batch.body(), count, &snapshot)?;
+        let uses = indexed.uses_of(batch.body(), count)?;
+        if !uses.is_empty() {
+            let prepared = database.prepare(uses, batch.body(), count, &snapshot)?;
             (body, guard) = (prepared.body, Some(prepared.guard));
         }
         let body = Cow::Owned(body.unwrap_or_else(|| batch.into_body()));

@@ -28,6 +28,7 @@ mod recover;
 mod redesign;
 mod shape;
 mod snapshot;
+mod sources;
 mod stall;
 mod sync;
 mod table;

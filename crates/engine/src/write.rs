@@ -154,7 +154,8 @@ impl ReadyBatch<'_> {
 pub(crate) trait Precondition: Send + Sync {
     /// Whether all that was committed, up to this sequence number, leaves it standing.
     fn check(&self, last: SequenceNumber) -> Result<()>;
-    /// Whether an operation that is about to be committed, before the batch and together with it, does.
+    /// Whether an operation that is about to be committed, before the batch and together with it, does, or an entry of a
+    /// derived table that comes of one.
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()>;
 }
 
@@ -195,11 +196,13 @@ impl Waiting {
 }
 
 fn check_operations(precondition: &dyn Precondition, before: &[(&Waiting, DerivedBatch)]) -> Result<()> {
-    for (earlier, _) in before {
+    for (earlier, derived) in before {
         let mut operations = Operations::new(&earlier.batch.body, 0, earlier.batch.count);
         while let Some((table, entry)) = operations.next()? {
             precondition.check_operation(table, entry)?;
         }
+        // Whatever the sequence numbers will be.
+        derived.entries(1).try_for_each(|(table, entry)| precondition.check_operation(table, entry))?;
     }
     Ok(())
 }

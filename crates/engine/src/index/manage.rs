@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_encoding::{DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
-use mycelium_transform::Augment;
+use mycelium_transform::{Augment, Deriver};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
 use super::read::IndexRows;
@@ -145,10 +145,19 @@ impl Index {
     /// As [`Index::get`], for the rows whose values in the first indexed columns lie within bounds.
     pub fn range(
         &self,
-        (lower, upper): (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
+        bounds: (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
         projection: Option<&[usize]>,
         snapshot: Option<&Snapshot>,
     ) -> Result<IndexRows> {
+        let (from, to) = self.encode_bounds(bounds)?;
+        IndexRows::open(self, from, to, projection, snapshot)
+    }
+
+    /// The derived keys within bounds: those of `[from, to)`.
+    pub(crate) fn encode_bounds(
+        &self,
+        (lower, upper): (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
+    ) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         let prefix = |values| {
             let mut prefix = Vec::new();
             self.shared.encode_prefix(values, &mut prefix)?;
@@ -172,7 +181,23 @@ impl Index {
                 }
             },
         };
-        IndexRows::open(self, from, to, projection, snapshot)
+        Ok((from, to))
+    }
+
+    /// Derives the index's entries from rows as the table stores them.
+    pub(crate) fn deriver(&self) -> Result<Deriver> {
+        let formats = self.table.shared.typed_formats()?;
+        self.shared.augment.deriver(formats.for_transformers(), &formats.whole_group())
+    }
+
+    /// What is newer than this derives when it is written.
+    pub(crate) fn created_at(&self) -> SequenceNumber {
+        self.shared.created_at
+    }
+
+    /// Its derived table.
+    pub(crate) fn derived_table(&self) -> Table {
+        Table { shared: self.derived.clone(), database: self.table.database.clone() }
     }
 }
 

@@ -13,13 +13,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_BATCH_LEN;
 use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, key};
-use mycelium_transform::{Derived, Deriver};
+use mycelium_transform::Derived;
 
 use super::derive::check_key;
 use super::indexed::{IndexedTables, KeyCounts, Uses};
@@ -29,7 +30,6 @@ use crate::database::Inner;
 use crate::options::Durability;
 use crate::read::PointRead;
 use crate::snapshot::Snapshot;
-use crate::sync::Mutex;
 use crate::table::{IndexState, TableShared, TableState};
 use crate::transaction::{Check, conflict};
 use crate::write::{Precondition, ReadyBatch};
@@ -52,11 +52,9 @@ pub(crate) struct Guard {
 
 /// Values of a unique index that were found free.
 struct Claims {
-    base: TableId,
     derived: Arc<TableShared>,
-    /// What the derived keys of such rows start with.
+    /// What the derived keys of such rows start with. None starts with another: codes of values do not.
     prefixes: BTreeSet<Vec<u8>>,
-    deriver: Mutex<Deriver>,
 }
 
 impl Guard {
@@ -94,12 +92,11 @@ impl Precondition for Guard {
                 return Err(conflict(shared, entry.key));
             }
         }
-        for claims in self.claims.iter().filter(|claims| claims.base == table) {
-            let mut deriver = claims.deriver.lock();
-            if let Derived::Entry { key, .. } = deriver.derive(entry.key, entry.trailer.operation(), entry.value)?
-                && claims.prefixes.contains(&key[..key.len() - entry.key.len()])
-            {
-                return Err(conflict(&claims.derived, key));
+        for claims in self.claims.iter().filter(|claims| claims.derived.id == table) {
+            let upto = (Bound::Unbounded, Bound::Included(entry.key));
+            let nearest = claims.prefixes.range::<[u8], _>(upto).next_back();
+            if nearest.is_some_and(|prefix| entry.key.starts_with(prefix)) {
+                return Err(conflict(&claims.derived, entry.key));
             }
         }
         Ok(())
@@ -147,7 +144,7 @@ impl Inner {
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };
         for (id, table) in work.tables {
-            guard.claims.extend(table.claim(id, snapshot.sequence())?);
+            guard.claims.extend(table.claim(snapshot.sequence())?);
             if !table.read.is_empty() {
                 guard.rows.insert(id, (table.shared, table.read));
             }
@@ -291,7 +288,7 @@ impl Preparing {
     }
 
     /// Step 2 of the module: what the batch's rows claim in unique indexes.
-    fn claim(&self, base: TableId, snapshot: SequenceNumber) -> Result<Vec<Claims>> {
+    fn claim(&self, snapshot: SequenceNumber) -> Result<Vec<Claims>> {
         let formats = self.shared.typed_formats()?;
         let mut all = Vec::new();
         for index in &self.unique {
@@ -318,7 +315,7 @@ impl Preparing {
             }
             if !prefixes.is_empty() {
                 let (derived, prefixes) = (index.table.clone(), prefixes.into_keys().collect());
-                all.push(Claims { base, derived, prefixes, deriver: Mutex::new(deriver) });
+                all.push(Claims { derived, prefixes });
             }
         }
         Ok(all)

@@ -2,8 +2,8 @@
 //!
 //! 1. A transaction takes a snapshot when it begins. It reads at that snapshot, with its own writes laid over (see
 //!    `overlay`), and keeps its writes to itself, in a batch: no other reader sees them, and no lock is held.
-//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, and the intervals that iterators passed
-//!    through (see `reads`).
+//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, the intervals that iterators passed through
+//!    (see `reads`), and the intervals of indexes that it looked up (see `index_rows`).
 //! 3. Commit validates and then writes the batch. First without a lock: nothing it wrote, and under `Serializable` nothing
 //!    it read, may have an entry newer than its snapshot (see `validate`). Then with the commit lock held: the same for
 //!    what was committed since the first validation began, which is little and in memory. Then the batch is committed like
@@ -33,6 +33,7 @@
 
 #[cfg(test)]
 mod group_tests;
+mod index_rows;
 mod iterator;
 mod overlay;
 mod reads;
@@ -56,6 +57,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
 use crate::write::{Precondition, ReadyBatch};
+pub use index_rows::TransactionIndexRows;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
@@ -350,7 +352,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index came or
-    /// went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table was dropped; otherwise as
+    /// went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table, or an index that it read, was dropped; otherwise as
     /// [`Database::write`]. In all cases it had no effect, except that after an error of the log's sync it may turn out to be
     /// there when the database is opened again.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {

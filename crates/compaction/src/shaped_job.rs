@@ -23,7 +23,8 @@ use mycelium_base::{
 use mycelium_encoding::Reshape;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_merge::{
-    ColumnMerge, CompactionStream, KeyHistory, MergingCursor, StreamCounters, Watch, retain_range_deletes,
+    ColumnMerge, CompactionStream, FragmentHistory, KeyHistory, MergingCursor, StreamCounters, Watch,
+    retain_range_deletes,
 };
 use mycelium_sst::SstWriterOptions;
 
@@ -221,8 +222,7 @@ impl<'c, 'w> Sibling<'c, 'w> {
                 snapshots: snapshots.to_vec(),
                 all_range_deletes: output.range_deletes,
                 range_deletes,
-                history: KeyHistory::default(),
-                entry_kinds: Vec::new(),
+                history: FragmentHistory::default(),
                 packed: Vec::new(),
                 row: Vec::new(),
                 scratch: RowScratch::default(),
@@ -236,10 +236,7 @@ impl<'c, 'w> Sibling<'c, 'w> {
     fn begin(&mut self, key: &[u8]) {
         match &mut self.deciding {
             Deciding::Stream { stream, .. } => stream.input_mut().begin(key),
-            Deciding::Join(joiner) => {
-                joiner.history.begin(key);
-                joiner.entry_kinds.clear();
-            }
+            Deciding::Join(joiner) => joiner.history.begin(key),
         }
     }
 
@@ -254,7 +251,10 @@ impl<'c, 'w> Sibling<'c, 'w> {
                 Some(_) => stream.input_mut().push(trailer, |_| Ok(true)),
                 None => Ok(()),
             },
-            Deciding::Join(joiner) => joiner.take(source, trailer, value),
+            Deciding::Join(joiner) => {
+                joiner.take(source, trailer, value);
+                Ok(())
+            }
         }
     }
 
@@ -293,9 +293,7 @@ struct Joiner {
     /// Those of all sources, as they may be kept.
     all_range_deletes: Arc<RangeDeleteSet>,
     range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
-    history: KeyHistory,
-    /// Of the history's entries.
-    entry_kinds: Vec<usize>,
+    history: FragmentHistory,
     packed: Vec<u8>,
     row: Vec<u8>,
     scratch: RowScratch,
@@ -303,14 +301,11 @@ struct Joiner {
 }
 
 impl Joiner {
-    fn take(&mut self, source: usize, trailer: Trailer, value: &[u8]) -> Result<()> {
-        let Some(kind) = self.kinds[source] else { return Ok(()) };
-        self.counters.entries_in += 1;
-        self.entry_kinds.push(kind);
-        self.history.push(trailer, |out| {
-            out.extend_from_slice(value);
-            Ok(true)
-        })
+    fn take(&mut self, source: usize, trailer: Trailer, value: &[u8]) {
+        if let Some(kind) = self.kinds[source] {
+            self.counters.entries_in += 1;
+            self.history.push(kind, trailer, value);
+        }
     }
 
     /// Writes the key's row for every state that differs from the one before: from the newest stripe to the oldest.
@@ -321,14 +316,15 @@ impl Joiner {
     /// 3. Where a stripe ends without a row a `Delete` says so, but for the oldest stripe, below which nothing lies.
     fn settle(&mut self, outputs: &mut Outputs, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
         let mut decided = None;
-        let newest: Vec<SequenceNumber> = self.history.entries().map(|(trailer, _)| trailer.sequence()).collect();
+        let newest: Vec<SequenceNumber> = self.history.entries().map(|(_, trailer, _)| trailer.sequence()).collect();
         for sequence in newest {
             let stripe = self.snapshots.partition_point(|&snapshot| snapshot < sequence);
             if decided.replace(stripe) == Some(stripe) {
                 continue;
             }
             let end = self.snapshots.get(stripe).copied().unwrap_or(MAX_SEQUENCE_NUMBER);
-            let trailer = if self.build(end)? {
+            self.packed.clear();
+            let trailer = if self.history.join(end, &mut self.merge, &self.range_deletes, &mut self.packed)? {
                 let covered = self.all_range_deletes.covering(self.history.shared_key(), MAX_SEQUENCE_NUMBER).is_some();
                 Trailer::new(if stripe == 0 && !covered { 0 } else { sequence }, Operation::Put)
             } else if stripe > 0 {
@@ -346,23 +342,5 @@ impl Joiner {
             outputs.add(self.history.shared_key(), trailer, &self.row, context)?;
         }
         Ok(())
-    }
-
-    /// Puts the row as a snapshot at `end` sees it into `packed`; `false` if there is none.
-    fn build(&mut self, end: SequenceNumber) -> Result<bool> {
-        self.packed.clear();
-        self.merge.reset();
-        for (set, kind) in &self.range_deletes {
-            if let Some(sequence) = set.covering(self.history.shared_key(), end) {
-                self.merge.cover(*kind, sequence);
-            }
-        }
-        for ((trailer, value), &kind) in self.history.entries().zip(&self.entry_kinds) {
-            let is_seen = trailer.sequence() <= end;
-            if is_seen && self.merge.visit(kind, trailer, value)?.is_break() && self.merge.is_settled() {
-                break;
-            }
-        }
-        self.merge.finish(&mut self.packed)
     }
 }

@@ -76,11 +76,6 @@ impl Core {
         derived.filter(move |(_, index)| index.base == base)
     }
 
-    /// Indexes of all tables.
-    pub(crate) fn index_count(&self) -> usize {
-        self.tables.values().filter(|table| table.index.is_some()).count()
-    }
-
     /// The indexes of a table as they are now.
     fn indexes_of(&self, base: TableId) -> Arc<[IndexState]> {
         let indexes = self.derived_tables(base).map(|(table, index)| IndexState {

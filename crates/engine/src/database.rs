@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
@@ -14,7 +15,7 @@ use crate::background::{Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
-use crate::index::WriteDerivers;
+use crate::index::IndexedTables;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
 use crate::rate_limit::RateLimiter;
@@ -48,8 +49,8 @@ pub(crate) struct Inner {
     /// Bytes of memory of generations waiting for their flush.
     pub(crate) sealed_bytes: AtomicUsize,
     pub(crate) graveyard: Arc<Graveyard>,
-    /// Indexes of all tables.
-    pub(crate) index_count: AtomicUsize,
+    /// What writers prepare their batches for; changes with the commit lock held.
+    pub(crate) indexed: ArcSwap<IndexedTables>,
     /// Held while files are being removed, so that removals take turns.
     pub(crate) removal: Mutex<()>,
     pub(crate) counters: Counters,
@@ -82,6 +83,7 @@ static IDENTITIES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 
 impl Inner {
     pub(crate) fn new(options: Options, parts: Recovered) -> Self {
+        let indexed = parts.commits.writer.lock().derivers.indexed().clone();
         Self {
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
             directory: parts.directory,
@@ -90,10 +92,10 @@ impl Inner {
             stalls: WriteStalls::new(&options),
             options,
             cache: parts.cache,
+            indexed: ArcSwap::new(indexed),
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
             opened_state: parts.opened_state,
-            index_count: AtomicUsize::new(parts.core.index_count()),
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -304,7 +306,9 @@ impl Inner {
             core.tables.retain(|id, _| !gone.iter().any(|table| table.id == *id));
         })?;
         gone.iter().for_each(|table| self.forget_table(&mut writer, table));
-        writer.derivers = WriteDerivers::new(&self.core.lock())?;
+        if gone.len() > 1 {
+            self.renew_derivers(&mut writer)?;
+        }
         drop(manifest);
         self.wake_background();
         Ok(())

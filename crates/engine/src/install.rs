@@ -15,7 +15,6 @@ use mycelium_memtable::Memtable;
 
 use crate::core::Core;
 use crate::database::Inner;
-use crate::sync::atomic::Ordering;
 use crate::tree::{OpenFile, Tree};
 
 type OpenFiles = HashMap<FileNumber, Arc<OpenFile>>;
@@ -57,7 +56,6 @@ impl Inner {
             core.install(id, Arc::new(tree), &memtables);
         }
         core.publish_indexes();
-        self.index_count.store(core.index_count(), Ordering::Release);
         self.update_throttle(&core);
         Ok(())
     }

@@ -7,10 +7,9 @@
 
 use std::sync::Arc;
 
-use mycelium_base::{ColumnSet, Cursor, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::PackedLayout;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_memtable::MemtableCursor;
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{CursorOptions, LevelCursor};
 
@@ -19,71 +18,10 @@ use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::shape::TableFormats;
 use crate::snapshot::Snapshot;
+use crate::sources::Source;
 use crate::table::{TableShared, TableState};
 use crate::traces::{ScanTally, TracedRun};
 use crate::tree::OpenRun;
-
-/// One sorted source of a merge, without dynamic dispatch.
-pub(crate) enum Source {
-    Memtable(MemtableCursor),
-    Run(LevelCursor),
-    Traced(TracedRun),
-}
-
-macro_rules! each {
-    ($self:ident, $cursor:ident => $call:expr) => {
-        match $self {
-            Self::Memtable($cursor) => $call,
-            Self::Run($cursor) => $call,
-            Self::Traced($cursor) => $call,
-        }
-    };
-}
-
-impl Cursor for Source {
-    #[inline]
-    fn valid(&self) -> bool {
-        each!(self, c => c.valid())
-    }
-    #[inline]
-    fn key(&self) -> &[u8] {
-        each!(self, c => c.key())
-    }
-    #[inline]
-    fn trailer(&self) -> Trailer {
-        each!(self, c => c.trailer())
-    }
-    #[inline]
-    fn value(&self) -> &[u8] {
-        each!(self, c => c.value())
-    }
-    fn seek_to_first(&mut self) -> Result<()> {
-        each!(self, c => c.seek_to_first())
-    }
-    fn seek_to_last(&mut self) -> Result<()> {
-        each!(self, c => c.seek_to_last())
-    }
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        each!(self, c => c.seek(key, trailer))
-    }
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        each!(self, c => c.seek_before(key, trailer))
-    }
-    #[inline]
-    fn next(&mut self) -> Result<()> {
-        each!(self, c => c.next())
-    }
-    fn prev(&mut self) -> Result<()> {
-        each!(self, c => c.prev())
-    }
-    #[inline]
-    fn same_key_as_previous(&self) -> bool {
-        each!(self, c => c.same_key_as_previous())
-    }
-    fn add_counters(&self, counters: &mut ReadCounters) {
-        each!(self, c => c.add_counters(counters))
-    }
-}
 
 /// Walks the rows of a table forwards and backwards. Belongs to one thread at a time.
 ///
@@ -144,7 +82,7 @@ impl Rows {
     fn key(&self) -> &[u8] {
         match self {
             Self::Whole(rows) => rows.key(),
-            _ => self.joined_key(),
+            Self::Columns(rows) | Self::Stored { rows, .. } => joined_key(rows),
         }
     }
 
@@ -152,20 +90,7 @@ impl Rows {
     fn value(&self) -> &[u8] {
         match self {
             Self::Whole(rows) => rows.value(),
-            _ => self.joined_value(),
-        }
-    }
-
-    #[inline(never)]
-    fn joined_key(&self) -> &[u8] {
-        each_rows!(self, rows => rows.key())
-    }
-
-    #[inline(never)]
-    fn joined_value(&self) -> &[u8] {
-        match self {
-            Self::Whole(rows) => rows.value(),
-            Self::Columns(rows) => rows.value(),
+            Self::Columns(rows) => joined_value(rows),
             Self::Stored { row, .. } => row,
         }
     }
@@ -181,6 +106,18 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+// Kept out of what is inlined for whole rows.
+
+#[inline(never)]
+fn joined_key(rows: &ColumnMergingCursor<Source>) -> &[u8] {
+    rows.key()
+}
+
+#[inline(never)]
+fn joined_value(rows: &ColumnMergingCursor<Source>) -> &[u8] {
+    rows.value()
 }
 
 /// The sources of an iteration and what it must know beside them.

@@ -28,6 +28,7 @@ mod recover;
 mod redesign;
 mod shape;
 mod snapshot;
+mod sources;
 mod stall;
 mod sync;
 mod table;
@@ -59,6 +60,8 @@ pub use options::{
 };
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};
-pub use transaction::{IsolationLevel, Savepoint, Transaction, TransactionIterator, TransactionOptions};
+pub use transaction::{
+    IsolationLevel, Savepoint, Transaction, TransactionIndexRows, TransactionIterator, TransactionOptions,
+};
 pub use typed::{BatchScan, ScanOptions};
 pub use verify::{Problem, VerifyReport, verify_directory};

@@ -24,7 +24,7 @@ use mycelium_wal::{ReplayReport, SegmentHeader, SegmentWriter, replay};
 use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
-use crate::index::WriteDerivers;
+use crate::index::{IndexGeneration, WriteDerivers};
 use crate::options::Options;
 use crate::shape::TableFormats;
 use crate::sync::atomic::Ordering;
@@ -149,7 +149,7 @@ impl Parts<'_> {
             memtables.push((*id, writer));
         }
         core.publish_indexes();
-        let mut derivers = WriteDerivers::new(core)?;
+        let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;

@@ -8,7 +8,8 @@
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
 //!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
 //!    all of a batch or nothing.
-//!    What the batch derives for indexes (index/derive.rs) is found out before it is logged, and inserted with it.
+//!    What the batch derives for indexes (index/derive.rs) is found out before it is logged, and inserted with it. One that
+//!    was prepared for other indexes than there are now is left out, and prepared again by its writer (index/indexed.rs).
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new log
 //!    segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed or
 //!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
@@ -18,6 +19,7 @@
 //! failure also took back records of earlier `Buffered` writes, these are only in memory; the next write first has their
 //! generation flushed, so that no later write can survive a crash that they do not.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ use mycelium_wal::{SegmentHeader, SegmentWriter};
 use crate::batch::{Operations, WriteBatch, encode_head};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
-use crate::index::{DerivedBatch, WriteDerivers};
+use crate::index::{DerivedBatch, IndexGeneration, WriteDerivers};
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
@@ -123,16 +125,27 @@ pub(crate) struct CommitQueue {
 }
 
 struct Waiting {
-    body: Vec<u8>,
-    count: u32,
-    durability: Durability,
+    batch: ReadyBatch<'static>,
     precondition: Option<Arc<dyn Precondition>>,
     outcome: Mutex<Option<Result<SequenceNumber>>>,
 }
 
-impl Waiting {
-    fn new(body: Vec<u8>, count: u32, durability: Durability, precondition: Option<Arc<dyn Precondition>>) -> Self {
-        Self { body, count, durability, precondition, outcome: Mutex::new(None) }
+/// A batch that was checked, and prepared for the indexes that there are or were.
+pub(crate) struct ReadyBatch<'a> {
+    /// The encoded operations.
+    pub(crate) body: Cow<'a, [u8]>,
+    pub(crate) count: u32,
+    pub(crate) durability: Durability,
+    pub(crate) prepared_for: IndexGeneration,
+}
+
+impl ReadyBatch<'_> {
+    fn into_owned(self) -> ReadyBatch<'static> {
+        ReadyBatch { body: Cow::Owned(self.body.into_owned()), ..self }
+    }
+
+    fn derive(&self, writer: &mut Writer) -> Result<DerivedBatch> {
+        writer.derivers.derive(&self.body, self.count, self.prepared_for)
     }
 }
 
@@ -141,7 +154,8 @@ impl Waiting {
 pub(crate) trait Precondition: Send + Sync {
     /// Whether all that was committed, up to this sequence number, leaves it standing.
     fn check(&self, last: SequenceNumber) -> Result<()>;
-    /// Whether an operation that is about to be committed, before the batch and together with it, does.
+    /// Whether an operation that is about to be committed, before the batch and together with it, does, or an entry of a
+    /// derived table that comes of one.
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()>;
 }
 
@@ -153,41 +167,42 @@ const MOST_COMPARED: u32 = 4096;
 /// they derive; the others are told.
 fn form_group<'w>(writer: &mut Writer, waiting: &'w [Arc<Waiting>]) -> (usize, Vec<(&'w Waiting, DerivedBatch)>) {
     let (mut group, mut operations) = (Vec::new(), 0_u32);
-    let last = writer.last_sequence;
     for (i, next) in waiting.iter().enumerate() {
-        if let Some(precondition) = &next.precondition {
-            if operations > MOST_COMPARED {
-                return (i, group);
-            }
-            if let Err(error) = check_precondition(&**precondition, last, &group) {
-                *next.outcome.lock() = Some(Err(error));
-                continue;
-            }
+        if next.precondition.is_some() && operations > MOST_COMPARED {
+            return (i, group);
         }
-        match writer.derivers.derive(&next.body, next.count) {
-            Ok(derived) => group.push((&**next, derived)),
-            Err(error) => {
-                *next.outcome.lock() = Some(Err(error));
-                continue;
+        match next.admit(writer, &group) {
+            Ok(derived) => {
+                operations = operations.saturating_add(next.batch.count);
+                group.push((&**next, derived));
             }
+            Err(error) => *next.outcome.lock() = Some(Err(error)),
         }
-        operations = operations.saturating_add(next.count);
     }
     (waiting.len(), group)
 }
 
-/// Checks a precondition after everything up to `last` and the batches of its group before it.
-fn check_precondition(
-    precondition: &dyn Precondition,
-    last: SequenceNumber,
-    before: &[(&Waiting, DerivedBatch)],
-) -> Result<()> {
-    precondition.check(last)?;
-    for (earlier, _) in before {
-        let mut operations = Operations::new(&earlier.body, 0, earlier.count);
+impl Waiting {
+    /// What the batch derives, if its precondition holds after everything committed and the batches of its group before it.
+    fn admit(&self, writer: &mut Writer, before: &[(&Self, DerivedBatch)]) -> Result<DerivedBatch> {
+        // First: it says whether the indexes are still those that the precondition is about.
+        let derived = self.batch.derive(writer)?;
+        if let Some(precondition) = &self.precondition {
+            precondition.check(writer.last_sequence)?;
+            check_operations(&**precondition, before)?;
+        }
+        Ok(derived)
+    }
+}
+
+fn check_operations(precondition: &dyn Precondition, before: &[(&Waiting, DerivedBatch)]) -> Result<()> {
+    for (earlier, derived) in before {
+        let mut operations = Operations::new(&earlier.batch.body, 0, earlier.batch.count);
         while let Some((table, entry)) = operations.next()? {
             precondition.check_operation(table, entry)?;
         }
+        // Whatever the sequence numbers will be.
+        derived.entries(1).try_for_each(|(table, entry)| precondition.check_operation(table, entry))?;
     }
     Ok(())
 }
@@ -195,10 +210,7 @@ fn check_precondition(
 /// A batch about to be committed.
 #[derive(Clone, Copy)]
 struct Pending<'a> {
-    /// The encoded operations.
-    body: &'a [u8],
-    count: u32,
-    durability: Durability,
+    batch: &'a ReadyBatch<'a>,
     /// For derived tables.
     derived: &'a DerivedBatch,
 }
@@ -222,21 +234,6 @@ impl Inner {
         self.commit_checked(batch.body(), batch.len() as u32, durability)
     }
 
-    /// Commits operations that were checked, if the precondition holds when their turn comes.
-    pub(crate) fn commit_if(
-        &self,
-        precondition: Arc<dyn Precondition>,
-        body: Vec<u8>,
-        count: u32,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        let Some(mut writer) = self.commits.writer.try_lock() else {
-            return self.commit_in_group(Waiting::new(body, count, durability, Some(precondition)));
-        };
-        precondition.check(writer.last_sequence)?;
-        self.commit_alone(&mut writer, &body, count, durability)
-    }
-
     /// Commits one operation without building a batch.
     pub(crate) fn write_one(
         &self,
@@ -255,32 +252,36 @@ impl Inner {
         self.commit_checked(batch.body(), 1, durability)
     }
 
+    /// Commits a batch that was checked. It is prepared for the indexes until it meets those that it was prepared for, and
+    /// until nothing comes between; one of those who meet always gets through.
     #[inline]
     fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        if self.has_indexes() {
-            self.commit_prepared(body, count, durability)
-        } else {
-            self.commit(body, count, durability)
+        loop {
+            match self.commit_prepared(&self.indexed.load(), body, count, durability) {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                result => return result,
+            }
         }
     }
 
-    pub(crate) fn commit(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        match self.commits.writer.try_lock() {
-            Some(mut writer) => self.commit_alone(&mut writer, body, count, durability),
-            None => self.commit_in_group(Waiting::new(body.to_vec(), count, durability, None)),
-        }
-    }
-
-    fn commit_alone(
+    /// Commits a batch, if the precondition holds when its turn comes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if there are other indexes by then than it was prepared for, beside those of the precondition.
+    pub(crate) fn commit(
         &self,
-        writer: &mut MutexGuard<'_, Writer>,
-        body: &[u8],
-        count: u32,
-        durability: Durability,
+        batch: ReadyBatch<'_>,
+        precondition: Option<Arc<dyn Precondition>>,
     ) -> Result<SequenceNumber> {
-        let derived = &writer.derivers.derive(body, count)?;
+        let Some(mut writer) = self.commits.writer.try_lock() else {
+            let outcome = Mutex::new(None);
+            return self.commit_in_group(Waiting { batch: batch.into_owned(), precondition, outcome });
+        };
+        // First, as in a group.
+        let derived = &batch.derive(&mut writer)?;
+        precondition.map_or(Ok(()), |precondition| precondition.check(writer.last_sequence))?;
         let mut last = 0;
-        self.commit_group(writer, &[Pending { body, count, durability, derived }], |_, n| last = n)?;
+        self.commit_group(&mut writer, &[Pending { batch: &batch, derived }], |_, n| last = n)?;
         Ok(last)
     }
 
@@ -307,10 +308,8 @@ impl Inner {
             if group.is_empty() {
                 continue;
             }
-            let pending: Vec<Pending<'_>> = group
-                .iter()
-                .map(|(w, derived)| Pending { body: &w.body, count: w.count, durability: w.durability, derived })
-                .collect();
+            let pending: Vec<Pending<'_>> =
+                group.iter().map(|(waiting, derived)| Pending { batch: &waiting.batch, derived }).collect();
             let result = self.commit_group(writer, &pending, |i, last| *group[i].0.outcome.lock() = Some(Ok(last)));
             if let Err(error) = result {
                 for (member, _) in group {
@@ -328,22 +327,22 @@ impl Inner {
         mut done: impl FnMut(usize, SequenceNumber),
     ) -> Result<()> {
         self.check_writable()?;
-        self.make_room(writer, group.iter().map(|pending| pending.body.len() as u64).sum())?;
-        let total: u64 = group.iter().map(|pending| u64::from(pending.count)).sum();
+        self.make_room(writer, group.iter().map(|pending| pending.batch.body.len() as u64).sum())?;
+        let total: u64 = group.iter().map(|pending| u64::from(pending.batch.count)).sum();
         if total > mycelium_base::MAX_SEQUENCE_NUMBER - writer.last_sequence {
             return Err(Error::invalid("the sequence numbers of the database are used up"));
         }
         self.log_group(writer, group)?;
         for (i, pending) in group.iter().enumerate() {
             let first = writer.last_sequence + 1;
-            let mut operations = Operations::new(pending.body, first, pending.count);
+            let mut operations = Operations::new(&pending.batch.body, first, pending.batch.count);
             while let Some((table, entry)) = operations.next()? {
                 writer.insert(table, entry);
             }
             for (table, entry) in pending.derived.entries(first) {
                 writer.insert(table, entry);
             }
-            writer.last_sequence += u64::from(pending.count);
+            writer.last_sequence += u64::from(pending.batch.count);
             done(i, writer.last_sequence);
         }
         self.visible.store(writer.last_sequence, Ordering::Release);
@@ -354,16 +353,17 @@ impl Inner {
 
     /// Appends the group to the log and makes it as durable as asked; on failure nothing of it stays.
     fn log_group(&self, writer: &mut Writer, group: &[Pending<'_>]) -> Result<()> {
-        let durability = group.iter().map(|pending| pending.durability).max().unwrap_or_default();
+        let durability = group.iter().map(|pending| pending.batch.durability).max().unwrap_or_default();
         let mut first = writer.last_sequence + 1;
         let mut head = std::mem::take(&mut writer.head);
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
         let mut result = Ok(());
-        for pending in group.iter().filter(|pending| pending.count > 0) {
-            encode_head(&mut head, first, pending.count);
-            first += u64::from(pending.count);
-            result = log.append(&[&head, pending.body]);
+        for ReadyBatch { body, count, .. } in group.iter().map(|pending| pending.batch).filter(|batch| batch.count > 0)
+        {
+            encode_head(&mut head, first, *count);
+            first += u64::from(*count);
+            result = log.append(&[&head, body]);
             if result.is_err() {
                 break;
             }

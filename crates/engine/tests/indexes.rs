@@ -22,6 +22,12 @@ fn open(disk: &MemoryDisk) -> Database {
     Database::open("db", small_options(disk)).unwrap()
 }
 
+/// A database in memory that two threads work for.
+fn open_with_threads(memory_budget: usize) -> Database {
+    let (disk, background) = (Arc::new(MemoryDisk::new()), Background::Threads(2));
+    Database::open("db", Options { disk, memory_budget, background, ..Options::default() }).unwrap()
+}
+
 fn create(database: &Database) -> Table {
     database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), small_table()).unwrap()
 }
@@ -547,13 +553,7 @@ fn an_index_of_rows_with_equal_values_cannot_be_made_unique() {
 /// Threads that all want the same few values: of each exactly one gets it.
 #[test]
 fn threads_that_want_the_same_unique_value_get_it_once() {
-    let options = Options {
-        disk: Arc::new(MemoryDisk::new()),
-        memory_budget: 256 << 10,
-        background: Background::Threads(2),
-        ..Options::default()
-    };
-    let database = Database::open("db", options).unwrap();
+    let database = open_with_threads(256 << 10);
     let table = create(&database);
     let index = database.create_index(&table, &unique("by_city", &["city"])).unwrap();
     let got: u64 = std::thread::scope(|scope| {
@@ -583,13 +583,7 @@ fn threads_that_want_the_same_unique_value_get_it_once() {
 /// Patches of one row by several threads: each is completed with what the row is when it takes effect.
 #[test]
 fn patches_that_meet_are_completed_with_what_is_there() {
-    let options = Options {
-        disk: Arc::new(MemoryDisk::new()),
-        memory_budget: 256 << 10,
-        background: Background::Threads(2),
-        ..Options::default()
-    };
-    let database = Database::open("db", options).unwrap();
+    let database = open_with_threads(256 << 10);
     let table = create(&database);
     let index = database.create_index(&table, &self::options("by_city", &["city", "year"], &["note"])).unwrap();
     for id in 0..4 {
@@ -626,13 +620,7 @@ fn patches_that_meet_are_completed_with_what_is_there() {
 /// A reader looks rows up while they are moved about, flushed and compacted: each row is somewhere, once.
 #[test]
 fn readers_find_every_row_once_while_compactions_run() {
-    let options = Options {
-        disk: Arc::new(MemoryDisk::new()),
-        memory_budget: 64 << 10,
-        background: Background::Threads(2),
-        ..Options::default()
-    };
-    let database = Database::open("db", options).unwrap();
+    let database = open_with_threads(64 << 10);
     let table = create(&database);
     let index = database.create_index(&table, &self::options("by_city", &["city"], &["year"])).unwrap();
     for id in 0..200 {

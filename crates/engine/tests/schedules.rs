@@ -8,9 +8,10 @@
 
 use std::sync::Arc;
 
+use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, IsolationLevel, LeveledOptions, Options, Policy, ReadOptions,
-    Snapshot, Table, TableOptions, WriteBatch,
+    Background, Database, Durability, ErrorKind, IndexOptions, IsolationLevel, LeveledOptions, Options, Policy,
+    ReadOptions, Snapshot, Table, TableOptions, WriteBatch,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 use shuttle::thread;
@@ -361,4 +362,45 @@ fn the_newer_of_an_ingestion_and_a_write_wins() {
         let newer = if written > ingested { 2 } else { 1 };
         assert_eq!(rows(&setup.table, &ReadOptions::default()), [(0, 1), (1, newer), (2, 1)]);
     });
+}
+
+#[test]
+fn a_unique_index_created_beside_writers_of_one_value_holds_it_once() {
+    explore(|| {
+        let database = Database::open("db", options(&MemoryDisk::new())).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        let writers = [1, 2].map(|id| {
+            let table = table.clone();
+            thread::spawn(move || table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8("Graz")], Durability::Os))
+        });
+        let by_city =
+            IndexOptions { name: "by_city".into(), on: vec!["city".into()], unique: true, ..IndexOptions::default() };
+        let created = database.create_index(&table, &by_city);
+        let written = writers.map(|writer| writer.join().unwrap());
+        let refused: Vec<_> = written.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
+        assert!(refused.iter().all(|error| error.kind() == ErrorKind::Duplicate), "{refused:?}");
+        match created {
+            Ok(index) => {
+                let found = index.get(&[DatumRef::Utf8("Graz")], Some(&[0]), None).unwrap().count();
+                assert_eq!((found, refused.len()), (1, 1));
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Duplicate, "{error}");
+                assert!(refused.is_empty(), "refused for an index that there never was: {refused:?}");
+            }
+        }
+        assert_eq!(rows_of(&table), 2 - refused.len());
+    });
+}
+
+fn rows_of(table: &Table) -> usize {
+    let mut rows = table.iter(&ReadOptions::default()).unwrap();
+    let mut count = 0;
+    rows.seek_to_first().unwrap();
+    while rows.valid() {
+        count += 1;
+        rows.next().unwrap();
+    }
+    count
 }

@@ -1,8 +1,11 @@
-//! The entries of one key, for a [`crate::CompactionStream`] that is fed key by key.
+//! The entries of one key: for a [`crate::CompactionStream`] that is fed key by key, or to be put together.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use mycelium_base::{Cursor, Error, ReadCounters, Result, Trailer};
+use mycelium_base::{Cursor, Error, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+
+use crate::ColumnMerge;
 
 /// A cursor over entries of one key that were put in, newest first. Reused for all keys: allocates nothing once it is
 /// large enough. Walks forwards only.
@@ -33,13 +36,8 @@ impl KeyHistory {
         Ok(())
     }
 
-    /// The key that all entries have.
-    pub fn shared_key(&self) -> &[u8] {
-        &self.key
-    }
-
     /// The entries, newest first.
-    pub fn entries(&self) -> impl Iterator<Item = (Trailer, &[u8])> {
+    fn entries(&self) -> impl Iterator<Item = (Trailer, &[u8])> {
         self.entries.iter().map(|(trailer, place)| (*trailer, &self.bytes[place.clone()]))
     }
 
@@ -102,4 +100,74 @@ impl Cursor for KeyHistory {
     }
 
     fn add_counters(&self, _counters: &mut ReadCounters) {}
+}
+
+/// The fragments that sources of several kinds hold of one row, in all its versions. Reused as [`KeyHistory`] is.
+#[derive(Debug, Default)]
+pub struct FragmentHistory {
+    history: KeyHistory,
+    /// Of each entry, the kind of its source.
+    kinds: Vec<usize>,
+}
+
+impl FragmentHistory {
+    /// Forgets the fragments: those of `key` follow.
+    pub fn begin(&mut self, key: &[u8]) {
+        self.history.begin(key);
+        self.kinds.clear();
+    }
+
+    /// Adds the next older fragment, from a source of this kind.
+    pub fn push(&mut self, kind: usize, trailer: Trailer, value: &[u8]) {
+        let start = self.history.bytes.len();
+        self.history.bytes.extend_from_slice(value);
+        self.history.entries.push((trailer, start..self.history.bytes.len()));
+        self.kinds.push(kind);
+    }
+
+    /// The key that all fragments have.
+    pub fn shared_key(&self) -> &[u8] {
+        &self.history.key
+    }
+
+    /// The number of fragments.
+    pub fn len(&self) -> usize {
+        self.kinds.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// The fragments with their kinds, newest first.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, Trailer, &[u8])> {
+        self.kinds.iter().zip(self.history.entries()).map(|(&kind, (trailer, value))| (kind, trailer, value))
+    }
+
+    /// Appends the row as a snapshot at `end` sees it; whether there is one. `range_deletes` are those of the sources, by
+    /// their kind. Visits every fragment at most once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed fragment.
+    pub fn join(
+        &self,
+        end: SequenceNumber,
+        merge: &mut ColumnMerge,
+        range_deletes: &[(Arc<RangeDeleteSet>, usize)],
+        row: &mut Vec<u8>,
+    ) -> Result<bool> {
+        merge.reset();
+        for (set, kind) in range_deletes {
+            if let Some(sequence) = set.covering(self.shared_key(), end) {
+                merge.cover(*kind, sequence);
+            }
+        }
+        for (kind, trailer, value) in self.entries().filter(|(_, trailer, _)| trailer.sequence() <= end) {
+            if merge.visit(kind, trailer, value)?.is_break() && merge.is_settled() {
+                break;
+            }
+        }
+        merge.finish(row)
+    }
 }

@@ -15,7 +15,6 @@
 //! was derived here: then no entry up to the index's creation is trusted without its row. A crash loses the building, which
 //! begins again at the next open.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{
@@ -25,12 +24,11 @@ use mycelium_base::{
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
-use mycelium_merge::{ColumnMerge, MergingCursor};
+use mycelium_merge::{ColumnMerge, FragmentHistory, MergingCursor};
 use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
 use mycelium_transform::{Derived, Deriver};
 use mycelium_vfs::WritableFile;
 
-use super::DerivedSource;
 use super::definition::{IndexShared, IndexStatus};
 use super::derive::check_key;
 use super::manage::changed_index;
@@ -41,6 +39,7 @@ use crate::database::Inner;
 use crate::flush::{OutputFiles, file_meta, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::shape::sizes;
+use crate::sources::DerivedSource;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
@@ -219,18 +218,10 @@ struct Gathering<'f, 'a> {
     completing: Completing,
     /// Whether the columns lie apart in some runs.
     are_apart: bool,
-    history: History,
+    /// All versions of the key in hand, each with the format of its run.
+    history: FragmentHistory,
     staged: Staged,
     is_guessed: bool,
-}
-
-/// All versions of the key in hand, newest first.
-#[derive(Default)]
-struct History {
-    key: Vec<u8>,
-    /// Each with the format of its run.
-    entries: Vec<(usize, Trailer, Range<usize>)>,
-    bytes: Vec<u8>,
 }
 
 struct Completing {
@@ -275,7 +266,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
             derivers,
             completing,
             are_apart,
-            history: History::default(),
+            history: FragmentHistory::default(),
             staged: Staged::default(),
             is_guessed: are_apart,
         })
@@ -301,7 +292,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
                     break;
                 }
             }
-            done += self.history.entries.len() as u64;
+            done += self.history.len() as u64;
             keys += 1;
             if keys.is_multiple_of(REPORT_KEYS) {
                 self.inner.check_writable()?;
@@ -318,16 +309,15 @@ impl<'f, 'a> Gathering<'f, 'a> {
 
     /// Derives from every version of the key in hand that is not newer than the index.
     fn derive_key(&mut self) -> Result<()> {
+        let Self { history, derivers, completing, staged, .. } = self;
         let mut completed = None;
-        for at in 0..self.history.entries.len() {
-            let (format, trailer, range) = self.history.entries[at].clone();
+        for (format, trailer, value) in history.entries() {
             let sequence = trailer.sequence();
             if sequence > self.task.index.created_at {
                 continue;
             }
-            let Self { history, derivers, staged, .. } = self;
             if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {
-                match deriver.derive(&history.key, trailer.operation(), &history.bytes[range])? {
+                match deriver.derive(history.shared_key(), trailer.operation(), value)? {
                     // Nothing says that a patch has a row.
                     Derived::Entry { .. } if trailer.operation() == Operation::Patch => {}
                     Derived::Entry { key, value } => {
@@ -340,37 +330,11 @@ impl<'f, 'a> Gathering<'f, 'a> {
                 }
             }
             if completed.replace(sequence) != Some(sequence) {
-                self.complete(sequence)?;
+                completing.derive(history, sequence, staged)?;
             }
         }
         if self.staged.bytes() > self.inner.building_budget() {
             self.spill()?;
-        }
-        Ok(())
-    }
-
-    /// Derives from the row as it was at `sequence`, put together.
-    fn complete(&mut self, sequence: SequenceNumber) -> Result<()> {
-        let Self { history, completing, staged, .. } = self;
-        let Completing { merge, deriver, range_deletes, row } = completing;
-        merge.reset();
-        row.clear();
-        for (set, kind) in range_deletes.iter() {
-            if let Some(covering) = set.covering(&history.key, sequence) {
-                merge.cover(*kind, covering);
-            }
-        }
-        for (kind, trailer, range) in history.entries.iter().filter(|(_, trailer, _)| trailer.sequence() <= sequence) {
-            let is_broken = merge.visit(*kind, *trailer, &history.bytes[range.clone()])?.is_break();
-            if is_broken && merge.is_settled() {
-                break;
-            }
-        }
-        if merge.finish(row)?
-            && let Derived::Entry { key, value } = deriver.derive(&history.key, Operation::Put, row)?
-        {
-            check_key(key)?;
-            staged.push(key, Trailer::new(sequence, Operation::Put), value);
         }
         Ok(())
     }
@@ -384,18 +348,18 @@ impl<'f, 'a> Gathering<'f, 'a> {
     }
 }
 
-impl History {
-    fn begin(&mut self, key: &[u8]) {
-        self.key.clear();
-        self.key.extend_from_slice(key);
-        self.entries.clear();
-        self.bytes.clear();
-    }
-
-    fn push(&mut self, format: usize, trailer: Trailer, value: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.entries.push((format, trailer, start..self.bytes.len()));
+impl Completing {
+    /// Derives from the row as it was at `sequence`, put together.
+    fn derive(&mut self, history: &FragmentHistory, sequence: SequenceNumber, staged: &mut Staged) -> Result<()> {
+        self.row.clear();
+        let key = history.shared_key();
+        if history.join(sequence, &mut self.merge, &self.range_deletes, &mut self.row)?
+            && let Derived::Entry { key, value } = self.deriver.derive(key, Operation::Put, &self.row)?
+        {
+            check_key(key)?;
+            staged.push(key, Trailer::new(sequence, Operation::Put), value);
+        }
+        Ok(())
     }
 }
 

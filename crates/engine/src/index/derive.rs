@@ -6,21 +6,23 @@
 //!    number of its operation. They are not logged: replaying the log derives them again.
 //!
 //! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same writes.
-//! Patches come completed (prepare.rs); one that touches an index and lacks a column that it reads is refused as a
-//! conflict: the index was created since the patch was made, which is to be completed again.
+//! Batches come prepared (prepare.rs), patches completed, for the very indexes that derive (indexed.rs).
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{EntryRef, Error, ErrorKind, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{ColumnSet, EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_transform::{Derived, Deriver};
 
+use super::indexed::{IndexGeneration, IndexedTables};
 use crate::batch::Operations;
 use crate::core::Core;
 
 /// What derives the entries of all indexes, for the holder of the commit lock.
 #[derive(Default)]
 pub(crate) struct WriteDerivers {
+    indexed: Arc<IndexedTables>,
     /// By table, ascending; only tables with indexes.
     tables: Vec<(TableId, Vec<IndexDeriver>)>,
 }
@@ -67,8 +69,8 @@ impl DerivedBatch {
 }
 
 impl WriteDerivers {
-    /// Derivers for the indexes that there are.
-    pub(crate) fn new(core: &Core) -> Result<Self> {
+    /// Derivers for the indexes that there are, which are of this generation.
+    pub(crate) fn new(core: &Core, generation: IndexGeneration) -> Result<Self> {
         let mut tables = Vec::new();
         for (id, base) in &core.tables {
             let mut derivers = Vec::new();
@@ -81,7 +83,13 @@ impl WriteDerivers {
                 tables.push((*id, derivers));
             }
         }
-        Ok(Self { tables })
+        Ok(Self { indexed: Arc::new(IndexedTables::new(core, generation)), tables })
+    }
+
+    /// The tables whose indexes these feed.
+    #[inline]
+    pub(crate) fn indexed(&self) -> &Arc<IndexedTables> {
+        &self.indexed
     }
 
     fn of(&mut self, table: TableId) -> &mut [IndexDeriver] {
@@ -91,13 +99,14 @@ impl WriteDerivers {
         }
     }
 
-    /// What a batch derives.
+    /// What a batch derives that was prepared for the indexes of a generation.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a row whose derived key would be too long, [`ErrorKind::Conflict`] for a patch
-    /// that must be completed.
+    /// [`mycelium_base::ErrorKind::Conflict`] for a batch that was prepared for other indexes, and is to be prepared again;
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a row whose derived key would be too long.
     #[inline]
-    pub(crate) fn derive(&mut self, body: &[u8], count: u32) -> Result<DerivedBatch> {
+    pub(crate) fn derive(&mut self, body: &[u8], count: u32, prepared_for: IndexGeneration) -> Result<DerivedBatch> {
+        self.indexed.check(prepared_for)?;
         if self.tables.is_empty() {
             return Ok(DerivedBatch::default());
         }
@@ -115,7 +124,7 @@ impl WriteDerivers {
                         batch.add(index.table, entry.trailer.sequence(), key, value);
                     }
                     Derived::Nothing => {}
-                    Derived::Needs(_) => return Err(incomplete()),
+                    Derived::Needs(missing) => return Err(incomplete(&missing)),
                 }
             }
         }
@@ -159,6 +168,6 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 #[cold]
-pub(super) fn incomplete() -> Error {
-    Error::new(ErrorKind::Conflict, "an index was created since the patch was made: write it again")
+fn incomplete(missing: &ColumnSet) -> Error {
+    Error::invalid(format!("a patch was not completed: it lacks the columns {missing}, which an index reads"))
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_encoding::{DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
-use mycelium_transform::Augment;
+use mycelium_transform::{Augment, Deriver};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
-use super::derive::WriteDerivers;
 use super::read::IndexRows;
 use crate::database::{Database, Inner};
 use crate::options::{RowFormatDefinition, TableOptions};
@@ -146,10 +145,19 @@ impl Index {
     /// As [`Index::get`], for the rows whose values in the first indexed columns lie within bounds.
     pub fn range(
         &self,
-        (lower, upper): (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
+        bounds: (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
         projection: Option<&[usize]>,
         snapshot: Option<&Snapshot>,
     ) -> Result<IndexRows> {
+        let (from, to) = self.encode_bounds(bounds)?;
+        IndexRows::open(self, from, to, projection, snapshot)
+    }
+
+    /// The derived keys within bounds: those of `[from, to)`.
+    pub(crate) fn encode_bounds(
+        &self,
+        (lower, upper): (Bound<&[DatumRef<'_>]>, Bound<&[DatumRef<'_>]>),
+    ) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         let prefix = |values| {
             let mut prefix = Vec::new();
             self.shared.encode_prefix(values, &mut prefix)?;
@@ -173,7 +181,23 @@ impl Index {
                 }
             },
         };
-        IndexRows::open(self, from, to, projection, snapshot)
+        Ok((from, to))
+    }
+
+    /// Derives the index's entries from rows as the table stores them.
+    pub(crate) fn deriver(&self) -> Result<Deriver> {
+        let formats = self.table.shared.typed_formats()?;
+        self.shared.augment.deriver(formats.for_transformers(), &formats.whole_group())
+    }
+
+    /// What is newer than this derives when it is written.
+    pub(crate) fn created_at(&self) -> SequenceNumber {
+        self.shared.created_at
+    }
+
+    /// Its derived table.
+    pub(crate) fn derived_table(&self) -> Table {
+        Table { shared: self.derived.clone(), database: self.table.database.clone() }
     }
 }
 
@@ -247,16 +271,30 @@ impl Inner {
         if table.database_identity() != self.identity {
             return Err(Error::invalid("the table belongs to another database"));
         }
+        let index = self.create_locked(&mut self.commits.writer.lock(), table, options)?;
+        self.wake_background();
+        if options.unique && !index.is_unique() {
+            self.make_unique(&index)?;
+        }
+        Ok(index)
+    }
+
+    /// Steps 1 to 3; the index is unique only if the table has no rows.
+    pub(super) fn create_locked(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        table: &Table,
+        options: &IndexOptions,
+    ) -> Result<Index> {
         let formats = table.shared.typed_formats()?;
         let augment = options.augment(formats.schema())?;
         augment.deriver(formats.for_transformers(), &formats.whole_group())?;
-        let mut writer = self.commits.writer.lock();
         table.shared.check_alive()?;
         if table.index(&options.name).is_ok() {
             return Err(Error::invalid(format!("table {} has an index {} already", table.name(), options.name)));
         }
-        self.empty_memtables(&mut writer)?;
-        self.sync_locked(&mut writer)?;
+        self.empty_memtables(writer)?;
+        self.sync_locked(writer)?;
         let is_built = table.shared.state.load().tree.files().next().is_none();
         let definition = IndexDefinition {
             table: table.id(),
@@ -270,15 +308,9 @@ impl Inner {
                 trusted_from: 0,
             },
         };
-        let is_unique = options.unique && !definition.status.unique;
-        let derived = self.install_index(&mut writer, &table.shared, definition)?;
-        drop(writer);
-        self.wake_background();
+        let derived = self.install_index(writer, &table.shared, definition)?;
         let index = table.index(&options.name)?;
         debug_assert!(Arc::ptr_eq(&index.derived, &derived));
-        if is_unique {
-            self.make_unique(&index)?;
-        }
         Ok(index)
     }
 
@@ -308,13 +340,18 @@ impl Inner {
             core.tables.insert(id, shared.clone());
         })?;
         writer.memtables.push((id, memtable_writer));
-        writer.derivers = WriteDerivers::new(&self.core.lock())?;
+        self.renew_derivers(writer)?;
         Ok(shared)
     }
 
     pub(super) fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
         self.check_writable()?;
-        let mut writer = self.commits.writer.lock();
+        self.drop_locked(&mut self.commits.writer.lock(), table, name)?;
+        self.wake_background();
+        Ok(())
+    }
+
+    pub(super) fn drop_locked(&self, writer: &mut MutexGuard<'_, Writer>, table: &Table, name: &str) -> Result<()> {
         table.shared.check_alive()?;
         let index = table.index(name)?;
         let mut manifest = self.manifest()?;
@@ -324,10 +361,8 @@ impl Inner {
             core.tables.remove(&index.derived.id);
         })?;
         drop(manifest);
-        self.forget_table(&mut writer, &index.derived);
-        writer.derivers = WriteDerivers::new(&self.core.lock())?;
-        self.wake_background();
-        Ok(())
+        self.forget_table(writer, &index.derived);
+        self.renew_derivers(writer)
     }
 
     /// A table was dropped: its memtable and files go when nobody reads them any more.

@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `definition` | what the manifest keeps of an index |
 //! | `manage` | created, dropped, listed |
+//! | `indexed` | which tables have indexes, as those who write see it |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
 //! | `derive` | at the moment of the write |
 //! | `unique` | an index of a table with rows becomes unique |
@@ -28,6 +29,7 @@ mod build;
 mod check;
 mod definition;
 mod derive;
+mod indexed;
 mod load;
 mod manage;
 mod prepare;
@@ -36,16 +38,13 @@ mod staged;
 mod unique;
 mod watch;
 
-use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
-use mycelium_memtable::MemtableCursor;
-use mycelium_sst::LevelCursor;
-
 pub use definition::{IndexDefinition, IndexStatus};
 pub use manage::{Index, IndexOptions};
 pub use read::{IndexRow, IndexRows};
 
 pub(crate) use definition::IndexShared;
 pub(crate) use derive::{DerivedBatch, WriteDerivers};
+pub(crate) use indexed::{IndexGeneration, IndexedTables};
 pub(crate) use load::{Derivation, DerivedRows};
 pub(crate) use manage::changed_index;
 pub(crate) use prepare::Guard;
@@ -53,62 +52,6 @@ pub(crate) use staged::StagedCursor;
 pub(crate) use watch::{DerivedFile, IndexWatch, StagedRemovals, write_derived};
 
 use crate::database::Inner;
-
-/// One sorted source of a job of a derived table.
-pub(crate) enum DerivedSource {
-    Memtable(MemtableCursor),
-    Staged(StagedCursor),
-    Run(Box<LevelCursor>),
-}
-
-macro_rules! each {
-    ($self:ident, $cursor:ident => $call:expr) => {
-        match $self {
-            Self::Memtable($cursor) => $call,
-            Self::Staged($cursor) => $call,
-            Self::Run($cursor) => $call,
-        }
-    };
-}
-
-impl Cursor for DerivedSource {
-    fn valid(&self) -> bool {
-        each!(self, c => c.valid())
-    }
-    fn key(&self) -> &[u8] {
-        each!(self, c => c.key())
-    }
-    fn trailer(&self) -> Trailer {
-        each!(self, c => c.trailer())
-    }
-    fn value(&self) -> &[u8] {
-        each!(self, c => c.value())
-    }
-    fn seek_to_first(&mut self) -> Result<()> {
-        each!(self, c => c.seek_to_first())
-    }
-    fn seek_to_last(&mut self) -> Result<()> {
-        each!(self, c => c.seek_to_last())
-    }
-    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        each!(self, c => c.seek(key, trailer))
-    }
-    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        each!(self, c => c.seek_before(key, trailer))
-    }
-    fn next(&mut self) -> Result<()> {
-        each!(self, c => c.next())
-    }
-    fn prev(&mut self) -> Result<()> {
-        each!(self, c => c.prev())
-    }
-    fn same_key_as_previous(&self) -> bool {
-        each!(self, c => c.same_key_as_previous())
-    }
-    fn add_counters(&self, counters: &mut ReadCounters) {
-        each!(self, c => c.add_counters(counters));
-    }
-}
 
 impl Inner {
     /// Bytes that one job stages for one index.

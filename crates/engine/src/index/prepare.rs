@@ -8,30 +8,31 @@
 //! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither in
 //!    the batch nor at the snapshot. Rows with a null among the values may.
 //! 3. The batch is committed on condition that nothing came between ([`Guard`], checked under the commit lock, as a
-//!    transaction's validation is): no commit to a row that was read, and no new entry for the values that were found free.
-//!    Otherwise everything is done again. One of those who meet always gets through.
+//!    transaction's validation is): no commit to a row that was read, no new entry for the values that were found free, and
+//!    the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_BATCH_LEN;
 use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, key};
-use mycelium_transform::{Derived, Deriver};
+use mycelium_transform::Derived;
 
 use super::derive::check_key;
+use super::indexed::{IndexedTables, KeyCounts, Uses};
 use super::read::holders;
 use crate::batch::{HEAD_LEN, Operations, encode_operation};
 use crate::database::Inner;
 use crate::options::Durability;
 use crate::read::PointRead;
 use crate::snapshot::Snapshot;
-use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared, TableState};
 use crate::transaction::{Check, conflict};
-use crate::write::Precondition;
+use crate::write::{Precondition, ReadyBatch};
 
 /// A batch that is ready to be committed.
 pub(crate) struct Prepared {
@@ -51,11 +52,9 @@ pub(crate) struct Guard {
 
 /// Values of a unique index that were found free.
 struct Claims {
-    base: TableId,
     derived: Arc<TableShared>,
-    /// What the derived keys of such rows start with.
+    /// What the derived keys of such rows start with. None starts with another: codes of values do not.
     prefixes: BTreeSet<Vec<u8>>,
-    deriver: Mutex<Deriver>,
 }
 
 impl Guard {
@@ -93,12 +92,11 @@ impl Precondition for Guard {
                 return Err(conflict(shared, entry.key));
             }
         }
-        for claims in self.claims.iter().filter(|claims| claims.base == table) {
-            let mut deriver = claims.deriver.lock();
-            if let Derived::Entry { key, .. } = deriver.derive(entry.key, entry.trailer.operation(), entry.value)?
-                && claims.prefixes.contains(&key[..key.len() - entry.key.len()])
-            {
-                return Err(conflict(&claims.derived, key));
+        for claims in self.claims.iter().filter(|claims| claims.derived.id == table) {
+            let upto = (Bound::Unbounded, Bound::Included(entry.key));
+            let nearest = claims.prefixes.range::<[u8], _>(upto).next_back();
+            if nearest.is_some_and(|prefix| entry.key.starts_with(prefix)) {
+                return Err(conflict(&claims.derived, entry.key));
             }
         }
         Ok(())
@@ -106,30 +104,35 @@ impl Precondition for Guard {
 }
 
 impl Inner {
-    /// Commits a batch that was checked, on tables that may have indexes.
-    pub(crate) fn commit_prepared(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
-        loop {
-            let result = if self.uses_of(body, count)?.is_empty() {
-                self.commit(body, count, durability)
-            } else {
-                let Prepared { body: own, guard } = self.prepare(body, count, &self.take_snapshot())?;
-                self.commit_if(Arc::new(guard), own.unwrap_or_else(|| body.to_vec()), count, durability)
-            };
-            match result {
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                result => return result,
-            }
+    /// Prepares a batch that was checked, where it must be, and commits it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if it must be prepared again: something came between.
+    pub(crate) fn commit_prepared(
+        &self,
+        indexed: &IndexedTables,
+        body: &[u8],
+        count: u32,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let prepared_for = indexed.generation();
+        let uses = indexed.uses_of(body, count)?;
+        if uses.is_empty() {
+            return self.commit(ReadyBatch { body: Cow::Borrowed(body), count, durability, prepared_for }, None);
         }
+        let Prepared { body: own, guard } = self.prepare(uses, body, count, &self.take_snapshot())?;
+        let body = own.map_or(Cow::Borrowed(body), Cow::Owned);
+        self.commit(ReadyBatch { body, count, durability, prepared_for }, Some(Arc::new(guard)))
     }
 
-    /// What the batch needs at a snapshot.
-    pub(crate) fn prepare(&self, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Prepared> {
+    /// What the batch needs at a snapshot, for the indexes of the tables that it uses.
+    pub(crate) fn prepare(&self, uses: Uses, body: &[u8], count: u32, snapshot: &Snapshot) -> Result<Prepared> {
         // The snapshot first: the states then hold all that it sees, and the guard looks for what came after it.
-        let mut tables = BTreeMap::new();
-        for (id, operations) in self.uses_of(body, count)? {
-            let shared = self.core.lock().tables.get(&id).cloned();
-            tables.extend(shared.map(|shared| (id, Preparing::new(shared, operations))));
-        }
+        let tables = {
+            let core = self.core.lock();
+            let found = uses.into_iter().filter_map(|(id, keys)| Some((core.tables.get(&id)?.clone(), keys)));
+            found.map(|(shared, keys)| (shared.id, Preparing::new(shared, keys))).collect()
+        };
         let scratch = RowScratch::default();
         let mut work = Work { tables, snapshot: snapshot.sequence(), body: Vec::with_capacity(body.len()), scratch };
         let mut operations = Operations::new(body, 0, count);
@@ -141,50 +144,12 @@ impl Inner {
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };
         for (id, table) in work.tables {
-            guard.claims.extend(table.claim(id, snapshot.sequence())?);
+            guard.claims.extend(table.claim(snapshot.sequence())?);
             if !table.read.is_empty() {
                 guard.rows.insert(id, (table.shared, table.read));
             }
         }
         Ok(Prepared { body: (work.body != body).then_some(work.body), guard })
-    }
-
-    /// The tables for whose indexes a batch must be prepared, because it patches their rows or an index is unique, and how
-    /// many of its operations are about each key.
-    fn uses_of(&self, body: &[u8], count: u32) -> Result<BTreeMap<TableId, HashMap<Vec<u8>, u32>>> {
-        let (mut patched, mut written) = (BTreeSet::new(), BTreeSet::new());
-        let mut operations = Operations::new(body, 0, count);
-        while let Some((table, entry)) = operations.next()? {
-            match entry.trailer.operation() {
-                Operation::Patch => drop(patched.insert(table)),
-                Operation::Put => drop(written.insert(table)),
-                _ => {}
-            }
-        }
-        let mut uses = BTreeMap::new();
-        for id in patched.union(&written) {
-            let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
-            let indexes = table.state.load().indexes.clone();
-            let is_concerned = patched.contains(id) && !indexes.is_empty();
-            if is_concerned || indexes.iter().any(|index| index.status.unique) {
-                uses.insert(*id, HashMap::new());
-            }
-        }
-        if !uses.is_empty() {
-            let mut operations = Operations::new(body, 0, count);
-            while let Some((table, entry)) = operations.next()? {
-                if let Some(keys) = uses.get_mut(&table) {
-                    *keys.entry(entry.key.to_vec()).or_default() += 1;
-                }
-            }
-        }
-        Ok(uses)
-    }
-
-    /// Whether any table has an index: batches need a look then.
-    #[inline]
-    pub(crate) fn has_indexes(&self) -> bool {
-        self.index_count.load(Ordering::Acquire) > 0
     }
 }
 
@@ -204,8 +169,7 @@ struct Preparing {
     /// The columns that each index reads.
     reads: Vec<ColumnSet>,
     unique: Vec<IndexState>,
-    /// How many operations of the batch are about each key.
-    operations: HashMap<Vec<u8>, u32>,
+    operations: KeyCounts,
     /// Rows as they are after the operations so far, of keys that had one.
     rows: HashMap<Vec<u8>, Option<Vec<u8>>>,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
@@ -238,7 +202,7 @@ impl Work {
 }
 
 impl Preparing {
-    fn new(shared: Arc<TableShared>, operations: HashMap<Vec<u8>, u32>) -> Self {
+    fn new(shared: Arc<TableShared>, operations: KeyCounts) -> Self {
         let state = shared.state.load_full();
         let reads = state.indexes.iter().map(|index| index.index.augment.columns_read().clone()).collect();
         let unique = state.indexes.iter().filter(|index| index.status.unique).cloned().collect();
@@ -324,7 +288,7 @@ impl Preparing {
     }
 
     /// Step 2 of the module: what the batch's rows claim in unique indexes.
-    fn claim(&self, base: TableId, snapshot: SequenceNumber) -> Result<Vec<Claims>> {
+    fn claim(&self, snapshot: SequenceNumber) -> Result<Vec<Claims>> {
         let formats = self.shared.typed_formats()?;
         let mut all = Vec::new();
         for index in &self.unique {
@@ -351,7 +315,7 @@ impl Preparing {
             }
             if !prefixes.is_empty() {
                 let (derived, prefixes) = (index.table.clone(), prefixes.into_keys().collect());
-                all.push(Claims { base, derived, prefixes, deriver: Mutex::new(deriver) });
+                all.push(Claims { derived, prefixes });
             }
         }
         Ok(all)

@@ -32,10 +32,11 @@ use mycelium_transform::{Derived, Deriver};
 use super::definition::IndexShared;
 use super::manage::Index;
 use crate::database::Inner;
-use crate::iterator::{Source, derived_entries};
+use crate::iterator::derived_entries;
 use crate::options::ReadOptions;
 use crate::read::PointRead;
 use crate::snapshot::Snapshot;
+use crate::sources::Source;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, Table, TableShared, TableState};
 use crate::typed::datums_of;
@@ -78,7 +79,7 @@ enum Rows {
 
 impl IndexRows {
     /// The rows whose derived keys lie in `[from, to)`.
-    pub(super) fn open(
+    pub(crate) fn open(
         index: &Index,
         from: Vec<u8>,
         to: Option<Vec<u8>>,
@@ -109,6 +110,14 @@ impl IndexRows {
             Rows::Scanned(Box::new(ScannedRows::new(table, index, pinned, (from, to), projection)?))
         };
         Ok(Self { rows, is_done: false, database: table.database.clone() })
+    }
+
+    /// The derived key of the row that came last.
+    pub(crate) fn derived_key(&self) -> &[u8] {
+        match &self.rows {
+            Rows::Indexed(rows) => rows.entries.key(),
+            Rows::Scanned(rows) => &rows.derived_key,
+        }
     }
 
     /// What was read and skipped so far; of lookups through an index that is not built, nothing is counted.
@@ -459,7 +468,10 @@ struct ScannedRows {
     from: Vec<u8>,
     to: Option<Vec<u8>>,
     projection: Vec<usize>,
-    gathered: VecDeque<IndexRow>,
+    /// By their derived keys.
+    gathered: VecDeque<(Vec<u8>, IndexRow)>,
+    /// Of the row that came last.
+    derived_key: Vec<u8>,
     is_complete: bool,
 }
 
@@ -471,17 +483,18 @@ impl ScannedRows {
         (from, to): (Vec<u8>, Option<Vec<u8>>),
         projection: Vec<usize>,
     ) -> Result<Self> {
-        let formats = table.shared.typed_formats()?;
-        let deriver = index.shared.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
-        let table = table.clone();
-        Ok(Self { table, deriver, snapshot, from, to, projection, gathered: VecDeque::new(), is_complete: false })
+        let (table, deriver) = (table.clone(), index.deriver()?);
+        let (gathered, derived_key) = (VecDeque::new(), Vec::new());
+        Ok(Self { table, deriver, snapshot, from, to, projection, gathered, derived_key, is_complete: false })
     }
 
     fn next_row(&mut self) -> Result<Option<IndexRow>> {
         while self.gathered.is_empty() && !self.is_complete {
             self.gather()?;
         }
-        Ok(self.gathered.pop_front())
+        let Some((derived_key, row)) = self.gathered.pop_front() else { return Ok(None) };
+        self.derived_key = derived_key;
+        Ok(Some(row))
     }
 
     /// One scan: the rows with the smallest derived keys from `from` on.
@@ -515,7 +528,7 @@ impl ScannedRows {
         if let Some((last, _)) = found.last_key_value() {
             self.from = key::key_successor(last);
         }
-        self.gathered = found.into_values().map(|(row, _)| row).collect();
+        self.gathered = found.into_iter().map(|(key, (row, _))| (key, row)).collect();
         Ok(())
     }
 }

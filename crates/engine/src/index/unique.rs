@@ -3,7 +3,7 @@
 //! 1. Create it as one that is not unique, and have it built.
 //! 2. At a snapshot, walk it: of neighbours with the same values and no null among them both are rows.
 //! 3. With the commit lock held, ask for the values of every entry that is newer than the snapshot. From here every write is
-//!    asked (prepare.rs): one edit says that the index is unique.
+//!    asked (prepare.rs), those too that were prepared before (indexed.rs): one edit says that the index is unique.
 //!
 //! A crash before step 3 leaves an index that is not unique.
 
@@ -56,7 +56,7 @@ impl Inner {
             }
             last = Some(prefix);
         }
-        let writer = self.commits.writer.lock();
+        let mut writer = self.commits.writer.lock();
         let (state, found) = present(index)?;
         for prefix in newer_prefixes(&index.shared, &found.state, snapshot.sequence())? {
             if holders(table, &state, &found, &prefix, writer.last_sequence)?.len() > 1 {
@@ -69,7 +69,8 @@ impl Inner {
         let status = IndexStatus { unique: true, ..index.shared.status() };
         let mut edit = VersionEdit::default();
         edit.changed_tables.extend(changed_index(&manifest, &index.derived, status));
-        self.apply_edit(&mut manifest, edit, &[], &[], |_| index.shared.set_status(status))
+        self.apply_edit(&mut manifest, edit, &[], &[], |_| index.shared.set_status(status))?;
+        self.renew_derivers(&mut writer)
     }
 }
 

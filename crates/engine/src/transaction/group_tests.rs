@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use mycelium_encoding::Schema;
 use mycelium_vfs::{CrashDraw, CrashMode, FaultDisk, MemoryDisk, OperationKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::{Background, Options, TableOptions};
+use crate::{Background, Index, IndexOptions, Options, TableOptions};
 
 struct Setup {
     memory: MemoryDisk,
@@ -254,6 +255,48 @@ fn random_script(rng: &mut SmallRng) -> Script {
         }
     };
     Script { isolation, steps: (0..rng.random_range(1..6)).map(|_| step(rng)).collect() }
+}
+
+/// A table of people with an index by city.
+fn people(setup: &Setup, unique: bool) -> (Table, Index) {
+    let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+    let table = setup.database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+    let on = vec!["city".into()];
+    let options = IndexOptions { name: "by_city".into(), on, unique, ..IndexOptions::default() };
+    let index = setup.database.create_index(&table, &options).unwrap();
+    (table, index)
+}
+
+fn insert<'a>(people: &'a Table, id: i64, city: &'a str) -> Commit<'a> {
+    Box::new(move || people.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8(city)], Durability::Sync))
+}
+
+/// The entry that the row puts into the index is in no memtable yet when the transaction is decided.
+#[test]
+fn a_row_of_the_same_group_that_comes_into_a_lookup_conflicts() {
+    let setup = Setup::new();
+    let (people, index) = people(&setup, false);
+    let look_up = |n| {
+        let mut transaction = setup.begin(IsolationLevel::Serializable);
+        assert_eq!(transaction.index_get(&index, &[DatumRef::Utf8("Graz")], None).unwrap().count(), 0);
+        transaction.put(&setup.table, &key(n), b"1").unwrap();
+        Setup::commit(transaction)
+    };
+    let commits = vec![insert(&people, 1, "Linz"), look_up(1), insert(&people, 2, "Graz"), look_up(2)];
+    let (outcomes, _) = setup.together(commits);
+    assert!(outcomes[..3].iter().all(Result::is_ok), "{outcomes:?}");
+    assert!(is_conflict(&outcomes[3]), "{outcomes:?}");
+}
+
+#[test]
+fn rows_of_one_group_do_not_share_a_unique_value() {
+    let setup = Setup::new();
+    let (people, index) = people(&setup, true);
+    let (outcomes, _) =
+        setup.together(vec![insert(&people, 1, "Graz"), insert(&people, 2, "Graz"), insert(&people, 3, "Graz am See")]);
+    assert_eq!(outcomes[1].as_ref().unwrap_err().kind(), ErrorKind::Duplicate);
+    assert!(outcomes[0].is_ok() && outcomes[2].is_ok(), "{outcomes:?}");
+    assert_eq!(index.get(&[DatumRef::Utf8("Graz")], None, None).unwrap().count(), 1);
 }
 
 /// Begins everything at the present state; what is left to do is to commit.

@@ -2,8 +2,8 @@
 //!
 //! 1. A transaction takes a snapshot when it begins. It reads at that snapshot, with its own writes laid over (see
 //!    `overlay`), and keeps its writes to itself, in a batch: no other reader sees them, and no lock is held.
-//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, and the intervals that iterators passed
-//!    through (see `reads`).
+//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, the intervals that iterators passed through
+//!    (see `reads`), and the intervals of indexes that it looked up (see `index_rows`).
 //! 3. Commit validates and then writes the batch. First without a lock: nothing it wrote, and under `Serializable` nothing
 //!    it read, may have an entry newer than its snapshot (see `validate`). Then with the commit lock held: the same for
 //!    what was committed since the first validation began, which is little and in memory. Then the batch is committed like
@@ -33,11 +33,13 @@
 
 #[cfg(test)]
 mod group_tests;
+mod index_rows;
 mod iterator;
 mod overlay;
 mod reads;
 mod validate;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -54,7 +56,8 @@ use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
-use crate::write::Precondition;
+use crate::write::{Precondition, ReadyBatch};
+pub use index_rows::TransactionIndexRows;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
@@ -348,9 +351,10 @@ impl Transaction {
     /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read: run it again from
-    /// the start. [`ErrorKind::NotFound`] if a table was dropped; otherwise as [`Database::write`]. In all cases it had no
-    /// effect, except that after an error of the log's sync it may turn out to be there when the database is opened again.
+    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index came or
+    /// went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table, or an index that it read, was dropped; otherwise as
+    /// [`Database::write`]. In all cases it had no effect, except that after an error of the log's sync it may turn out to be
+    /// there when the database is opened again.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
         let Self { database, snapshot, batch, writes, reads, .. } = self;
         if batch.is_empty() {
@@ -362,15 +366,18 @@ impl Transaction {
         let seen = database.visible.load(Ordering::Acquire);
         let count = batch.len() as u32;
         let (mut body, mut guard) = (None, None);
-        if database.has_indexes() {
-            let prepared = database.prepare(batch.body(), count, &snapshot)?;
+        let indexed = database.indexed.load();
+        let uses = indexed.uses_of(batch.body(), count)?;
+        if !uses.is_empty() {
+            let prepared = database.prepare(uses, batch.body(), count, &snapshot)?;
             (body, guard) = (prepared.body, Some(prepared.guard));
         }
-        let body = body.unwrap_or_else(|| batch.into_body());
+        let body = Cow::Owned(body.unwrap_or_else(|| batch.into_body()));
         let mut footprint = Footprint { validated: snapshot.sequence(), snapshot, writes, reads, guard };
         footprint.validate(seen)?;
         footprint.validated = seen;
-        database.commit_if(Arc::new(footprint), body, count, durability)
+        let batch = ReadyBatch { body, count, durability, prepared_for: indexed.generation() };
+        database.commit(batch, Some(Arc::new(footprint)))
     }
 
     fn find(&self, savepoint: Savepoint) -> Result<usize> {

@@ -1,0 +1,302 @@
+//! Which tables have indexes, as those who write see it.
+//!
+//! 1. Whoever commits a batch first takes the present [`IndexedTables`], without a lock, and prepares the batch for them
+//!    (prepare.rs).
+//! 2. Creating or dropping an index, or making one unique, puts another one in their place, with the commit lock held and
+//!    its edit installed.
+//! 3. A batch that was prepared for others than the present ones is refused under the commit lock, before it is logged
+//!    ([`IndexedTables::check`]): its patches may lack columns, and the unique index may not have been asked.
+//!
+//! So every committed batch was prepared for exactly the indexes that it is derived for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use mycelium_base::{Error, ErrorKind, Operation, Result, TableId};
+
+use super::derive::WriteDerivers;
+use crate::batch::Operations;
+use crate::core::Core;
+use crate::database::Inner;
+use crate::write::Writer;
+
+/// The tables with indexes, between one change of the indexes and the next.
+#[derive(Default)]
+pub(crate) struct IndexedTables {
+    generation: IndexGeneration,
+    /// Ascending.
+    tables: Vec<IndexedTable>,
+}
+
+struct IndexedTable {
+    id: TableId,
+    has_unique: bool,
+}
+
+/// The tables for whose indexes a batch must be prepared.
+pub(crate) type Uses = BTreeMap<TableId, KeyCounts>;
+
+/// How many operations of a batch are about each key; empty if no operation is a patch.
+pub(crate) type KeyCounts = HashMap<Vec<u8>, u32>;
+
+/// Tells the indexes that there were at one time from those at any other.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct IndexGeneration(u64);
+
+impl IndexedTables {
+    /// The tables that have indexes now.
+    pub(super) fn new(core: &Core, generation: IndexGeneration) -> Self {
+        let indexed = |id: &TableId| {
+            let mut indexes = core.derived_tables(*id).map(|(_, index)| index.status().unique).peekable();
+            indexes.peek()?;
+            Some(IndexedTable { id: *id, has_unique: indexes.any(|is_unique| is_unique) })
+        };
+        Self { generation, tables: core.tables.keys().filter_map(indexed).collect() }
+    }
+
+    #[inline]
+    pub(crate) fn generation(&self) -> IndexGeneration {
+        self.generation
+    }
+
+    /// The tables for whose indexes a batch must be prepared: it patches their rows, or puts some and an index is unique.
+    /// Takes no lock, and allocates nothing where there are none.
+    #[inline]
+    pub(crate) fn uses_of(&self, body: &[u8], count: u32) -> Result<Uses> {
+        if self.tables.is_empty() { Ok(Uses::new()) } else { self.find_uses(body, count) }
+    }
+
+    fn find_uses(&self, body: &[u8], count: u32) -> Result<Uses> {
+        let (mut uses, mut has_patches) = (Uses::new(), false);
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, entry)) = operations.next()? {
+            let operation = entry.trailer.operation();
+            if self.concerns(table, operation) {
+                has_patches |= operation == Operation::Patch;
+                uses.entry(table).or_default();
+            }
+        }
+        if has_patches {
+            let mut operations = Operations::new(body, 0, count);
+            while let Some((table, entry)) = operations.next()? {
+                if let Some(keys) = uses.get_mut(&table) {
+                    *keys.entry(entry.key.to_vec()).or_default() += 1;
+                }
+            }
+        }
+        Ok(uses)
+    }
+
+    fn concerns(&self, table: TableId, operation: Operation) -> bool {
+        let found = || self.tables.binary_search_by_key(&table, |indexed| indexed.id);
+        match operation {
+            Operation::Patch => found().is_ok(),
+            Operation::Put => found().is_ok_and(|at| self.tables[at].has_unique),
+            Operation::Delete | Operation::RangeDelete | Operation::Merge => false,
+        }
+    }
+
+    /// Refuses a batch that was prepared for the indexes of another generation.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`].
+    #[inline]
+    pub(super) fn check(&self, prepared_for: IndexGeneration) -> Result<()> {
+        if prepared_for == self.generation { Ok(()) } else { Err(outdated()) }
+    }
+}
+
+#[cold]
+fn outdated() -> Error {
+    Error::new(ErrorKind::Conflict, "an index was created or dropped, or became unique, just before the commit")
+}
+
+impl Inner {
+    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been held
+    /// since before the edit.
+    pub(crate) fn renew_derivers(&self, writer: &mut Writer) -> Result<()> {
+        let IndexGeneration(before) = writer.derivers.indexed().generation;
+        let derivers = WriteDerivers::new(&self.core.lock(), IndexGeneration(before + 1));
+        // What cannot be derived must not be written any more: the edit stands.
+        writer.derivers = derivers.inspect_err(|error| self.latch(error))?;
+        self.indexed.store(Arc::clone(writer.derivers.indexed()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::thread::{Scope, ScopedJoinHandle};
+
+    use mycelium_base::SequenceNumber;
+    use mycelium_encoding::{Datum, DatumRef, Schema};
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+    use crate::batch::WriteBatch;
+    use crate::database::Database;
+    use crate::index::{Index, IndexOptions};
+    use crate::options::{Background, Durability, Options, TableOptions};
+    use crate::table::Table;
+    use crate::transaction::IsolationLevel;
+    use crate::write::ReadyBatch;
+
+    type Outcome = Result<SequenceNumber>;
+
+    fn create() -> (Database, Table) {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, year int32, primary key (id)").unwrap();
+        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        (database, table)
+    }
+
+    fn options(on: &[&str], unique: bool) -> IndexOptions {
+        let on = on.iter().map(|&column| column.to_owned()).collect();
+        IndexOptions { name: "index".into(), on, unique, ..IndexOptions::default() }
+    }
+
+    fn row(id: i64, city: &str) -> [DatumRef<'_>; 3] {
+        [DatumRef::Int64(id), DatumRef::Utf8(city), DatumRef::Int32(0)]
+    }
+
+    fn put(table: &Table, id: i64, city: &str) -> Outcome {
+        table.insert_row(&row(id, city), Durability::Os)
+    }
+
+    fn ids(index: &Index, city: &str) -> Vec<Datum> {
+        let rows = index.get(&[DatumRef::Utf8(city)], Some(&[0]), None).unwrap();
+        rows.map(|row| row.unwrap().values.remove(0)).collect()
+    }
+
+    fn kind(outcome: Outcome) -> ErrorKind {
+        outcome.unwrap_err().kind()
+    }
+
+    /// Starts a write that finds the commit lock held, and waits until it is queued.
+    fn queue<'s>(
+        scope: &'s Scope<'s, '_>,
+        database: &Database,
+        write: impl FnOnce() -> Outcome + Send + 's,
+    ) -> ScopedJoinHandle<'s, Outcome> {
+        let before = database.inner.commits.waiting_count();
+        let thread = scope.spawn(write);
+        while database.inner.commits.waiting_count() == before {
+            assert!(!thread.is_finished(), "it was refused before it came to the queue");
+            std::thread::yield_now();
+        }
+        thread
+    }
+
+    #[test]
+    fn a_batch_prepared_before_an_index_became_unique_is_refused() {
+        let (database, table) = create();
+        put(&table, 1, "Graz").unwrap();
+        let before = database.inner.indexed.load().generation();
+        database.create_index(&table, &options(&["city"], false)).unwrap();
+        let between = database.inner.indexed.load().generation();
+        database.drop_index(&table, "index").unwrap();
+        let index = database.create_index(&table, &options(&["city"], true)).unwrap();
+        assert!(index.is_unique());
+        let mut batch = WriteBatch::new();
+        batch.insert_row(&table, &row(2, "Graz")).unwrap();
+        let last = database.last_sequence();
+        let commit = |prepared_for| {
+            let body = Cow::Borrowed(batch.body());
+            database.inner.commit(ReadyBatch { body, count: 1, durability: Durability::Os, prepared_for }, None)
+        };
+        assert_eq!(kind(commit(before)), ErrorKind::Conflict);
+        assert_eq!(kind(commit(between)), ErrorKind::Conflict);
+        assert_eq!(kind(database.write(&batch, Durability::Os)), ErrorKind::Duplicate);
+        assert_eq!((database.last_sequence(), ids(&index, "Graz")), (last, vec![Datum::Int64(1)]));
+    }
+
+    #[test]
+    fn batches_that_no_index_asks_anything_of_are_not_prepared() {
+        let (database, table) = create();
+        let other = database.create_typed_table("other", (**table.schema().unwrap()).clone(), TableOptions::default());
+        let other = other.unwrap();
+        let mut puts = WriteBatch::new();
+        puts.insert_row(&table, &row(1, "Graz")).unwrap().insert_row(&other, &row(1, "Graz")).unwrap();
+        puts.delete(&table, b"key");
+        let mut patches = WriteBatch::new();
+        let change = [("year", DatumRef::Int32(1))];
+        patches.patch_row(&table, &[DatumRef::Int64(1)], &change).unwrap();
+        patches.patch_row(&table, &[DatumRef::Int64(1)], &change).unwrap();
+        patches.patch_row(&other, &[DatumRef::Int64(1)], &change).unwrap();
+        let uses = |batch: &WriteBatch| -> Vec<(TableId, Vec<u32>)> {
+            let uses = database.inner.indexed.load().uses_of(batch.body(), batch.len() as u32).unwrap();
+            uses.into_iter().map(|(id, keys)| (id, keys.into_values().collect())).collect()
+        };
+        assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![]));
+        database.create_index(&table, &options(&["city"], false)).unwrap();
+        assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![(table.id(), vec![2])]));
+        database.drop_index(&table, "index").unwrap();
+        database.create_index(&table, &options(&["city"], true)).unwrap();
+        assert_eq!((uses(&puts), uses(&patches)), (vec![(table.id(), vec![])], vec![(table.id(), vec![2])]));
+        database.drop_table("people").unwrap();
+        assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![]));
+    }
+
+    /// Both wait for the commit lock, prepared for no index, while the index is created; others of their group are prepared
+    /// for it.
+    #[test]
+    fn writers_that_wait_while_a_unique_index_is_created_are_asked_by_it() {
+        let (database, table) = create();
+        std::thread::scope(|scope| {
+            let mut writer = database.inner.commits.writer.lock();
+            let mut transaction = database.begin(IsolationLevel::Snapshot);
+            transaction.insert_row(&table, &row(9, "Bonn")).unwrap();
+            let stale = queue(scope, &database, || transaction.commit(Durability::Os));
+            let same = [1, 2].map(|id| {
+                let table = &table;
+                queue(scope, &database, move || put(table, id, "Graz"))
+            });
+            let index = database.inner.create_locked(&mut writer, &table, &options(&["city"], true)).unwrap();
+            let fresh = queue(scope, &database, || put(&table, 3, "Wien"));
+            drop(writer);
+            assert_eq!(kind(stale.join().unwrap()), ErrorKind::Conflict, "a transaction runs again as a whole");
+            fresh.join().unwrap().unwrap();
+            let mut same = same.map(|thread| thread.join().unwrap());
+            same.sort_by_key(|outcome| outcome.is_err());
+            let [first, second] = same;
+            first.unwrap();
+            assert_eq!(kind(second), ErrorKind::Duplicate);
+            assert_eq!((ids(&index, "Graz").len(), ids(&index, "Wien").len(), ids(&index, "Bonn").len()), (1, 1, 0));
+        });
+    }
+
+    #[test]
+    fn a_patch_that_waits_while_an_index_is_created_is_completed_for_it() {
+        let (database, table) = create();
+        put(&table, 1, "Graz").unwrap();
+        let index = std::thread::scope(|scope| {
+            let mut writer = database.inner.commits.writer.lock();
+            let patch = || table.patch_row(&[DatumRef::Int64(1)], &[("city", DatumRef::Utf8("Linz"))], Durability::Os);
+            let patch = queue(scope, &database, patch);
+            let index = database.inner.create_locked(&mut writer, &table, &options(&["city", "year"], false)).unwrap();
+            drop(writer);
+            patch.join().unwrap().unwrap();
+            index
+        });
+        database.wait_idle().unwrap();
+        assert!(index.is_built());
+        assert_eq!((ids(&index, "Graz").len(), ids(&index, "Linz").len()), (0, 1));
+    }
+
+    #[test]
+    fn a_writer_that_waits_while_its_unique_index_is_dropped_writes() {
+        let (database, table) = create();
+        database.create_index(&table, &options(&["city"], true)).unwrap();
+        std::thread::scope(|scope| {
+            let mut writer = database.inner.commits.writer.lock();
+            let waiting = queue(scope, &database, || put(&table, 1, "Graz"));
+            database.inner.drop_locked(&mut writer, &table, "index").unwrap();
+            drop(writer);
+            waiting.join().unwrap().unwrap();
+        });
+        put(&table, 2, "Graz").unwrap();
+    }
+}

@@ -1,0 +1,75 @@
+//! The sorted sources of merges, without dynamic dispatch.
+
+use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
+use mycelium_memtable::MemtableCursor;
+use mycelium_sst::LevelCursor;
+
+use crate::index::StagedCursor;
+use crate::traces::TracedRun;
+
+/// One sorted source of a read.
+pub(crate) enum Source {
+    Memtable(MemtableCursor),
+    Run(LevelCursor),
+    Traced(TracedRun),
+}
+
+/// One sorted source of a job of a derived table.
+pub(crate) enum DerivedSource {
+    Memtable(MemtableCursor),
+    Staged(StagedCursor),
+    Run(Box<LevelCursor>),
+}
+
+/// Makes an enum of cursors the cursor that it holds.
+macro_rules! forward {
+    ($source:ident: $($variant:ident),+) => {
+        impl Cursor for $source {
+            #[inline]
+            fn valid(&self) -> bool {
+                match self { $(Self::$variant(cursor) => cursor.valid(),)+ }
+            }
+            #[inline]
+            fn key(&self) -> &[u8] {
+                match self { $(Self::$variant(cursor) => cursor.key(),)+ }
+            }
+            #[inline]
+            fn trailer(&self) -> Trailer {
+                match self { $(Self::$variant(cursor) => cursor.trailer(),)+ }
+            }
+            #[inline]
+            fn value(&self) -> &[u8] {
+                match self { $(Self::$variant(cursor) => cursor.value(),)+ }
+            }
+            fn seek_to_first(&mut self) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek_to_first(),)+ }
+            }
+            fn seek_to_last(&mut self) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek_to_last(),)+ }
+            }
+            fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek(key, trailer),)+ }
+            }
+            fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.seek_before(key, trailer),)+ }
+            }
+            #[inline]
+            fn next(&mut self) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.next(),)+ }
+            }
+            fn prev(&mut self) -> Result<()> {
+                match self { $(Self::$variant(cursor) => cursor.prev(),)+ }
+            }
+            #[inline]
+            fn same_key_as_previous(&self) -> bool {
+                match self { $(Self::$variant(cursor) => cursor.same_key_as_previous(),)+ }
+            }
+            fn add_counters(&self, counters: &mut ReadCounters) {
+                match self { $(Self::$variant(cursor) => cursor.add_counters(counters),)+ }
+            }
+        }
+    };
+}
+
+forward!(Source: Memtable, Run, Traced);
+forward!(DerivedSource: Memtable, Staged, Run);

@@ -16,6 +16,9 @@
 //!    of their entries are deletes that a rewrite would drop.
 //! 5. If level 0 is due and has `level0_pileup` files but the way into the base level is busy, its newest files are
 //!    merged within level 0 as long as each further file lowers the bytes written per file saved.
+//! 6. At rest ([`LeveledPolicy::pick_at_rest`]) readers gain where level 0 is one file: as many of its newest files are merged
+//!    in their place as have an oldest one that is hardly larger than the others together, unless all are apart in keys.
+//!    So what is merged again has nearly doubled in between.
 //!
 //! Files of a run do not share keys (outputs are cut between keys only), so that a file is a clean cut by itself.
 
@@ -87,6 +90,10 @@ impl CompactionPolicy for LeveledPolicy {
         }
         let level0 = due.iter().find(|(level, _)| *level == 0)?;
         picker.pick_within_level0(level0.1)
+    }
+
+    fn pick_at_rest(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
+        self.picker(table, version, busy).pick_level0_at_rest()
     }
 
     fn scores(&self, version: &Version) -> Vec<f64> {
@@ -288,7 +295,7 @@ impl Picker<'_> {
         plan.max_grandparent_bytes = self.options.max_compaction_bytes;
     }
 
-    /// Merges the newest files of level 0 into one, in their place.
+    /// Merges the newest files of level 0, since the way into the base level is busy.
     fn pick_within_level0(&self, score: f64) -> Option<CompactionPlan> {
         let runs = &self.version.level(0).runs;
         if runs.len() < self.options.level0_pileup.max(MIN_LEVEL0_MERGE) {
@@ -311,13 +318,35 @@ impl Picker<'_> {
         if span < MIN_LEVEL0_MERGE {
             return None;
         }
-        let inputs: Vec<PlanInput> = (0..span).map(|i| input_of(0, i, std::slice::from_ref(files[i]))).collect();
+        self.merge_newest(&files[..span], (Reason::Level0Pileup, score))
+    }
+
+    /// Merges the most of the newest files of level 0 whose oldest is at most a quarter larger than the others together.
+    fn pick_level0_at_rest(&self) -> Option<CompactionPlan> {
+        let files: Vec<&Arc<FileMeta>> = self.version.level(0).runs.iter().flat_map(|r| &r.files).collect();
+        let (mut newer, mut span) = (0u64, 0);
+        for (i, file) in files.iter().enumerate().take_while(|(_, f)| !self.busy.contains(f.number)) {
+            if i > 0 && file.size <= newer.saturating_add(newer / 4) {
+                span = i + 1;
+            }
+            newer = newer.saturating_add(file.size);
+            if newer > self.options.max_compaction_bytes {
+                break;
+            }
+        }
+        let plan = self.merge_newest(&files[..span], (Reason::Level0AtRest, 0.0))?;
+        (!plan.inputs_are_disjoint()).then_some(plan)
+    }
+
+    /// Merges the newest files of level 0 into one, in their place.
+    fn merge_newest(&self, files: &[&Arc<FileMeta>], why: (Reason, f64)) -> Option<CompactionPlan> {
+        let inputs: Vec<PlanInput> =
+            files.iter().enumerate().map(|(i, file)| input_of(0, i, std::slice::from_ref(*file))).collect();
         let range = hull_of(&inputs)?;
         if self.busy.writes_to(self.table, 0, &range) {
             return None;
         }
-        let place = RunPlace::InPlaceOf(files[span - 1].number);
-        let why = (Reason::Level0Pileup, score);
+        let place = RunPlace::InPlaceOf(files.last()?.number);
         let mut plan = CompactionPlan::new(self.table, self.version, inputs, (0, place), why)?;
         // One output: several would be as many files of level 0.
         plan.grandparents.clear();

@@ -16,6 +16,8 @@ pub enum Reason {
     Level0Files,
     /// Level 0 has too many files and the way into the base level is busy: merge some within level 0.
     Level0Pileup,
+    /// Nobody writes: level 0 is made one file for readers.
+    Level0AtRest,
     /// A level exceeds its target size.
     LevelSize,
     /// A tiered level has too many runs.
@@ -34,6 +36,7 @@ impl Reason {
         match self {
             Self::Level0Files => "level-0 files",
             Self::Level0Pileup => "level-0 pileup",
+            Self::Level0AtRest => "level-0 at rest",
             Self::LevelSize => "level size",
             Self::RunCount => "run count",
             Self::SpaceAmplification => "space amplification",

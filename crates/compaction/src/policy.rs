@@ -13,6 +13,12 @@ pub trait CompactionPolicy: Send + Sync + std::fmt::Debug {
     /// The most urgent compaction that can start now, or `None`. O(files log files).
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan>;
 
+    /// A compaction that is not due, but that readers gain by, for when nothing is due and nobody writes; each entry takes
+    /// part in as many as the logarithm of what is written meanwhile. `None` where the policy has none.
+    fn pick_at_rest(&self, _table: TableId, _version: &Version, _busy: &BusyFiles) -> Option<CompactionPlan> {
+        None
+    }
+
     /// How urgent each level is, busy files included; 1.0 and above is due.
     fn scores(&self, version: &Version) -> Vec<f64>;
 

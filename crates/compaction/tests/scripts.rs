@@ -8,6 +8,7 @@
 //! define                                     the version, in its text form; prints its levels
 //! run L0:9,8 L1:4 -> L1                      a compaction that is running
 //! pick | scores | targets | debt             asks the policy
+//! rest                                       asks for what is done at rest
 //! pick-all                                   picks and starts until nothing is left; then forgets the started ones
 //! range [a-k] force | level 1 [a-k]          manual compactions (range and force optional)
 //! finish 20:[a-c]#1-9 10MB ...               installs the last pick with these outputs, prints the version
@@ -101,6 +102,10 @@ impl Session {
             "run" => self.start(&words[1..]),
             "pick" => {
                 self.last = self.policy.pick(TABLE, &self.version, &self.busy);
+                show(self.last.as_ref())
+            }
+            "rest" => {
+                self.last = self.policy.pick_at_rest(TABLE, &self.version, &self.busy);
                 show(self.last.as_ref())
             }
             "pick-all" => self.pick_all(),

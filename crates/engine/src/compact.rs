@@ -96,10 +96,10 @@ impl JobContext for CompactionContext<'_, '_, '_> {
 }
 
 impl Inner {
-    /// Whether a compaction is due that can start now.
+    /// Whether a compaction can start now that is due, or is for times of rest, which it is if nothing else is at work.
     pub(crate) fn has_compaction_work(&self) -> bool {
         let core = self.core.lock();
-        core.tables.values().any(|table| pick(&core, table).is_some())
+        core.tables.values().any(|table| pick(&core, table).is_some()) || self.pick_at_rest(&core).is_some()
     }
 
     /// Runs the most urgent compaction, if there is one that need not wait (patience.rs).
@@ -112,11 +112,26 @@ impl Inner {
                 .values()
                 .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
                 .filter(|(plan, table)| !(is_patient && self.can_wait(plan, table)))
-                .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score));
+                .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score))
+                .or_else(|| self.pick_at_rest(&core).filter(|_| !is_patient));
             let Some((plan, table)) = best else { return Ok(false) };
             take(&mut core, plan, table)
         };
         self.run_taken(taken).map(|()| true)
+    }
+
+    /// A compaction that only readers gain by, where no generation waits for its flush. None in manual mode, where nobody
+    /// can tell rest from work.
+    fn pick_at_rest(&self, core: &Core) -> Option<(CompactionPlan, Arc<TableShared>)> {
+        if self.options.background == Background::Manual || !core.generations.is_empty() {
+            return None;
+        }
+        core.tables.values().filter(|table| table.may_be_compacted()).find_map(|table| {
+            let state = table.state.load();
+            let version = &state.tree.version;
+            let plan = table.shape.load().policy(version).pick_at_rest(table.id, version, &core.busy)?;
+            Some((plan, table.clone()))
+        })
     }
 
     /// Merges everything a table holds of `range` (all if `None`) into one run. Waits for running compactions.

@@ -7,7 +7,8 @@
 //!    two seals has passed since the last one. A database whose generations take longer than [`SOON`] is never busy.
 //! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is being
 //!    written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are slowed.
-//! 3. When they pause, or somebody waits for the background to come to rest, it is done at once.
+//! 3. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is left in
+//!    level 0 is made one file for readers ([`mycelium_compaction::CompactionPolicy::pick_at_rest`]).
 //!
 //! In manual mode, which knows no time, nothing waits.
 
@@ -153,5 +154,31 @@ mod tests {
         let (database, [table, _]) = level0(20, 8);
         table.put(b"more", b"value", Durability::Os).unwrap();
         assert!(!waits(&database, &table));
+    }
+
+    #[test]
+    fn level_0_is_one_file_at_rest() {
+        let disk = Arc::new(mycelium_vfs::MemoryDisk::new());
+        let options = Options { disk, background: Background::Threads(2), ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let table = database.create_table("table", TableOptions::default()).unwrap();
+        let key = |n: u32| n.to_be_bytes();
+        for round in 0..3u32 {
+            for n in 0..1000 {
+                table.put(&key(n * 3 + round), &round.to_be_bytes(), Durability::Os).unwrap();
+            }
+            table.delete(&key(round * 3 + 6), Durability::Os).unwrap();
+            let mut writer = database.inner.commits.writer.lock();
+            database.inner.seal_generation(&mut writer).unwrap();
+        }
+        database.wait_idle().unwrap();
+        let state = table.shared.state.load();
+        let runs: Vec<usize> = state.tree.version.levels.iter().map(|level| level.runs.len()).collect();
+        assert_eq!((runs[0], runs.iter().sum::<usize>()), (1, 1), "{runs:?}");
+        for n in 0..3000u32 {
+            let deleted = [6, 9, 12].contains(&n);
+            let expected = (!deleted).then(|| (n % 3).to_be_bytes().to_vec());
+            assert_eq!(table.get(&key(n)).unwrap(), expected, "{n}");
+        }
     }
 }

@@ -178,6 +178,7 @@ fn keep(runs: &[Arc<SstFile>]) {
         are_oldest: false,
         writer: SstWriterOptions::default(),
         group: None,
+        map: None,
     };
     job::run(input, &mut FixedPartitioner::new(2 << 20), &mut Context::default()).unwrap();
 }

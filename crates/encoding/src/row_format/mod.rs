@@ -132,6 +132,19 @@ pub struct RowScratch {
     /// Text without escapes.
     text: Vec<u8>,
     packed: PackedScratch,
+    mapped: Vec<u8>,
+}
+
+impl RowScratch {
+    /// An empty buffer for a value on its way; to be given back.
+    pub(crate) fn take_mapped(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.mapped)
+    }
+
+    pub(crate) fn give_mapped(&mut self, mut mapped: Vec<u8>) {
+        mapped.clear();
+        self.mapped = mapped;
+    }
 }
 
 /// The row format of a table or of a column group. Cheap to clone; thread-safe.

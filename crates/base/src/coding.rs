@@ -31,10 +31,12 @@ pub fn varint_len(value: u64) -> usize {
 /// Reads a varint at the start of `input`: the value and its length, or `None` if it is cut short or over 64 bits.
 #[inline]
 pub fn get_varint(input: &[u8]) -> Option<(u64, usize)> {
-    let first = *input.first()?;
-    if first < 0x80 {
-        return Some((u64::from(first), 1));
-    }
+    let first = match *input {
+        [first @ 0..0x80, ..] => return Some((u64::from(first), 1)),
+        [first, second @ 0..0x80, ..] => return Some((u64::from(first & 0x7f) | u64::from(second) << 7, 2)),
+        [first, ..] => first,
+        [] => return None,
+    };
     let mut value = u64::from(first & 0x7f);
     for (i, &byte) in input.iter().enumerate().take(MAX_VARINT_LEN).skip(1) {
         if i == 9 && byte > 1 {

@@ -105,15 +105,8 @@ impl ColumnSet {
     }
 
     /// The columns, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.words.iter().enumerate().flat_map(|(i, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
-                rest &= rest - 1;
-                Some(64 * i + bit)
-            })
-        })
+    pub fn iter(&self) -> Columns<'_> {
+        Columns { words: &self.words, word: 0, rest: self.words.first().copied().unwrap_or(0) }
     }
 
     fn trimmed(words: Vec<u64>) -> Self {
@@ -126,6 +119,30 @@ impl ColumnSet {
         while self.words.last() == Some(&0) {
             self.words.pop();
         }
+    }
+}
+
+/// The columns of a set, ascending; made by [`ColumnSet::iter`].
+#[derive(Clone, Debug)]
+pub struct Columns<'a> {
+    words: &'a [u64],
+    word: usize,
+    /// What is left of that word.
+    rest: u64,
+}
+
+impl Iterator for Columns<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.rest == 0 {
+            self.rest = *self.words.get(self.word + 1)?;
+            self.word += 1;
+        }
+        let bit = self.rest.trailing_zeros() as usize;
+        self.rest &= self.rest - 1;
+        Some(64 * self.word + bit)
     }
 }
 

@@ -19,7 +19,7 @@ pub mod range_delete;
 pub mod row_format;
 
 pub use column_group::{Group, GroupFormat};
-pub use column_set::ColumnSet;
+pub use column_set::{ColumnSet, Columns};
 pub use combine::Combiner;
 pub use counters::ReadCounters;
 pub use cursor::Cursor;

@@ -64,6 +64,9 @@ pub struct BenchArgs {
     /// Size of the experiment `transformations`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
+    /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
+    #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
+    pub writers: Vec<String>,
     /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -173,6 +176,7 @@ impl BenchArgs {
                 let settings = transformations::TransformationSettings {
                     seed: self.seed,
                     repetitions: self.repetitions,
+                    writers: self.writers.clone(),
                     ..transformations::TransformationSettings::new(&self.directory).scaled(self.scale)
                 };
                 report.transformations = Some(transformations::run(&settings, None)?);

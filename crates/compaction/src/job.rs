@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
-    Combiner, Cursor, FileNumber, Group, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+    Combiner, Cursor, FileNumber, Group, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
+use mycelium_encoding::ValueMap;
 use mycelium_merge::{CompactionStream, ExactStream, StreamCounters, Watch, retain_range_deletes};
 use mycelium_sst::{SstSummary, SstWriterOptions};
 use mycelium_vfs::WritableFile;
@@ -52,6 +53,8 @@ pub struct JobInput<'w, C> {
     pub writer: SstWriterOptions,
     /// The column group of inputs and outputs; `None` is whole rows.
     pub group: Option<Arc<Group>>,
+    /// What is done to the values of rows and patches that survive, each once.
+    pub map: Option<Arc<dyn ValueMap>>,
 }
 
 /// What a job asks of its surroundings.
@@ -158,13 +161,14 @@ pub fn run<C: Cursor>(
         let is_base = |key: &[u8]| context.borrow_mut().is_base(0, key);
         let JobInput { rules, entries, snapshots, range_deletes, combiner, are_oldest, .. } = input;
         let upper = input.upper.as_deref();
+        let mut mapping = Mapping { map: input.map, outputs: &mut outputs, value: Vec::new() };
         let (counters, reads) = match rules {
             Rules::Rows(watch) => {
                 let stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
-                copy(&mut stream.watched_by(watch), upper, partitioner, &mut outputs, &context)?
+                copy(&mut stream.watched_by(watch), upper, partitioner, &mut mapping, &context)?
             }
             Rules::Derived => {
-                copy(&mut ExactStream::new(entries, snapshots, is_base), upper, partitioner, &mut outputs, &context)?
+                copy(&mut ExactStream::new(entries, snapshots, is_base), upper, partitioner, &mut mapping, &context)?
             }
         };
         outputs.finish_last(input.upper, *context.borrow_mut())?;
@@ -222,18 +226,46 @@ fn copy<S: Survivors>(
     stream: &mut S,
     upper: Option<&[u8]>,
     partitioner: &mut dyn Partitioner,
-    outputs: &mut Outputs,
+    mapping: &mut Mapping<'_>,
     context: &std::cell::RefCell<&mut dyn JobContext>,
 ) -> Result<(StreamCounters, ReadCounters)> {
     loop {
         if !stream.advance()? || upper.is_some_and(|upper| stream.key() >= upper) {
             return Ok(stream.counters());
         }
-        if let Some(size) = outputs.size_before(stream.key())
+        if let Some(size) = mapping.outputs.size_before(stream.key())
             && partitioner.should_cut(stream.key(), size)
         {
-            outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
+            mapping.outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
         }
-        outputs.add(stream.key(), stream.trailer(), stream.value(), context)?;
+        mapping.add(stream.key(), stream.trailer(), stream.value(), context)?;
+    }
+}
+
+/// Outputs, and what is done to values before they get there.
+struct Mapping<'o> {
+    map: Option<Arc<dyn ValueMap>>,
+    outputs: &'o mut Outputs,
+    /// The value mapped last.
+    value: Vec<u8>,
+}
+
+impl Mapping<'_> {
+    #[inline]
+    fn add(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        value: &[u8],
+        context: &std::cell::RefCell<&mut dyn JobContext>,
+    ) -> Result<()> {
+        match &self.map {
+            Some(map) if matches!(trailer.operation(), Operation::Put | Operation::Patch) => {
+                self.value.clear();
+                map.map(value, &mut self.value)?;
+                self.outputs.add(key, trailer, &self.value, context)
+            }
+            _ => self.outputs.add(key, trailer, value, context),
+        }
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! 1. The inputs' entries are merged. Each goes, reshaped, into the history of its key in every output group that its
 //!    source feeds; a patch only into those that it touches.
-//! 2. When the key changes, each output group decides over its own history with the rules of [`CompactionStream`]. A source
-//!    feeds a group only if it holds all of its columns, so that every history is one of whole fragments.
+//! 2. When the key changes, each output group decides over its own history with the rules of [`CompactionStream`]; of most
+//!    keys it is one `Put`, which survives. A source feeds a group only if it holds all of its columns, so that every
+//!    history is one of whole fragments.
 //! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies outside
 //!    the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for each state
 //!    that the present or a live snapshot sees.
@@ -262,6 +263,9 @@ impl<'c, 'w> Sibling<'c, 'w> {
     fn settle(&mut self, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
         match &mut self.deciding {
             Deciding::Stream { stream, .. } => {
+                if let Some((key, trailer, value)) = stream.only_row() {
+                    return self.outputs.add(key, trailer, value, context);
+                }
                 stream.restart();
                 while stream.advance()? {
                     self.outputs.add(stream.key(), stream.trailer(), stream.value(), context)?;

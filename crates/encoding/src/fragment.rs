@@ -7,9 +7,13 @@
 //! 2. From packed to packed, the wanted slots and bytes are copied ([`Projection`]).
 //! 3. Otherwise the wanted columns are located, and their pieces copied or converted ([`RowFormat::convert`]).
 //!
+//! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
+//! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had passed it.
+//!
 //! Packed fragments hold the group's columns as if the table had no others; the other formats write a value of the whole
 //! schema in which all other columns are absent.
 
+use std::fmt;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Combiner, Error, Result};
@@ -17,11 +21,23 @@ use mycelium_base::{ColumnSet, Combiner, Error, Result};
 use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
 use crate::{PackedLayout, PatchCombiner, Projection, Schema};
 
+/// Makes a value of some columns and format into another of the same: what is left of a user's transformer for one value.
+/// Equal values give equal values. Thread-safe.
+pub trait ValueMap: Send + Sync + fmt::Debug {
+    /// Appends what becomes of `value`, a whole row or a patch.
+    ///
+    /// # Errors
+    /// Those of the transformer.
+    fn map(&self, value: &[u8], out: &mut Vec<u8>) -> Result<()>;
+}
+
 /// How the fragments of one column group are written. Cheap to clone; thread-safe.
 #[derive(Clone, Debug)]
 pub struct FragmentFormat {
     columns: ColumnSet,
     rows: RowFormat,
+    /// What must yet be done to them.
+    map: Option<Arc<dyn ValueMap>>,
 }
 
 impl FragmentFormat {
@@ -31,13 +47,19 @@ impl FragmentFormat {
             RowFormatKind::Packed => RowFormat::packed_columns(rows.schema().clone(), &columns),
             _ => rows.clone(),
         };
-        Self { columns, rows }
+        Self { columns, rows, map: None }
     }
 
     /// Packed fragments of `columns`.
     pub fn packed(schema: Arc<Schema>, columns: ColumnSet) -> Self {
         let rows = RowFormat::packed_columns(schema, &columns);
-        Self { columns, rows }
+        Self { columns, rows, map: None }
+    }
+
+    /// The same fragments before `map` is done to them.
+    #[must_use]
+    pub fn unmapped(self, map: Arc<dyn ValueMap>) -> Self {
+        Self { map: Some(map), ..self }
     }
 
     /// The columns.
@@ -60,9 +82,14 @@ impl FragmentFormat {
         (self.rows.kind() == RowFormatKind::Packed).then(|| self.rows.layout())
     }
 
-    /// Whether both write the same columns in the same way.
+    /// Whether both write the same columns in the same way, and nothing must be done to one that was done to the other.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.columns == other.columns && self.rows.kind() == other.rows.kind()
+        let have_same_map = match (&self.map, &other.map) {
+            (None, None) => true,
+            (Some(a), Some(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            _ => false,
+        };
+        have_same_map && self.columns == other.columns && self.rows.kind() == other.rows.kind()
     }
 
     /// What folds the patches of such fragments.
@@ -80,6 +107,10 @@ impl FragmentFormat {
     pub fn reshape(&self, to: &Self) -> Result<Reshape> {
         if self.is_same(to) {
             return Ok(Reshape(Step::Copy));
+        }
+        if let Some(map) = &self.map {
+            let then = Self { map: None, ..self.clone() }.reshape(to)?;
+            return Ok(Reshape(Step::Map { map: map.clone(), then: Box::new(then) }));
         }
         let lacking = to.columns.difference(&self.columns);
         if !lacking.is_empty() {
@@ -119,6 +150,7 @@ enum Step {
     Copy,
     Project(Projection),
     Convert { from: RowFormat, to: RowFormat, columns: ColumnSet },
+    Map { map: Arc<dyn ValueMap>, then: Box<Reshape> },
 }
 
 impl Reshape {
@@ -145,6 +177,12 @@ impl Reshape {
                     out.truncate(start);
                 }
                 Ok(says_something)
+            }
+            Step::Map { map, then } => {
+                let mut mapped = scratch.take_mapped();
+                let result = map.map(value, &mut mapped).and_then(|()| then.apply(&mapped, scratch, out));
+                scratch.give_mapped(mapped);
+                result
             }
         }
     }

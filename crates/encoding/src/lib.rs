@@ -37,7 +37,7 @@ mod schema_text;
 pub use batch::{BatchRows, RecordBatchBuilder};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
-pub use fragment::{FragmentFormat, Reshape};
+pub use fragment::{FragmentFormat, Reshape, ValueMap};
 pub use packed::{ColumnState, PackedLayout, PackedRow};
 pub use projection::{Projection, join};
 pub use row_format::{RowFormat, RowFormatKind};

@@ -23,6 +23,7 @@
 //! Access to a column of a whole row is two bit tests and one or two loads at offsets known from the schema. In a patch
 //! the offset is a count of presence bits below the column, class by class: O(n / 64).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_VALUE_LEN;
@@ -194,13 +195,7 @@ impl PackedLayout {
             }
         }
         let width_code = width_code(variable_len);
-        let len_bound = HEADER_LEN + 2 * self.bitmap_len + self.slots_len + 4 * self.columns.len() + variable_len;
-        if len_bound > MAX_VALUE_LEN {
-            return Err(Error::invalid(format!(
-                "the row has about {len_bound} bytes; at most {MAX_VALUE_LEN} are possible"
-            )));
-        }
-        out.reserve(len_bound);
+        self.reserve(variable_len, out)?;
         out.push(
             FORMAT_VERSION << 4
                 | if nulls { HAS_NULLS } else { 0 }
@@ -238,6 +233,69 @@ impl PackedLayout {
                 source.write(index, out);
             }
         }
+        Ok(())
+    }
+
+    /// As [`PackedLayout::encode_source`], of columns that are dear to ask for: `put` is asked for each once, in physical
+    /// order, and appends its slot or its bytes unless it is absent or null. Returns whether there is a column in the value.
+    pub(crate) fn encode_once(
+        &self,
+        mut put: impl FnMut(usize, &mut Vec<u8>) -> Result<Appended>,
+        scratch: &mut PackedScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        scratch.begin(self.bitmap_len);
+        let PackedScratch { presence, nulls, ends, bytes } = scratch;
+        let (mut absent, mut some_null, mut slots_len) = (0, false, 0);
+        for (index, place) in self.columns.iter().enumerate() {
+            match put(index, bytes)? {
+                Appended::Absent => {
+                    absent += 1;
+                    presence[index / 8] &= !(1 << (index % 8));
+                    continue;
+                }
+                Appended::Null => {
+                    some_null = true;
+                    nulls[index / 8] |= 1 << (index % 8);
+                    bytes.resize(bytes.len() + place.width as usize, 0);
+                }
+                Appended::Value => {}
+            }
+            match place.width {
+                0 => ends.push((bytes.len() - slots_len) as u32),
+                _ => slots_len = bytes.len(),
+            }
+        }
+        let variable_len = bytes.len() - slots_len;
+        let width_code = width_code(variable_len);
+        self.reserve(variable_len, out)?;
+        let nulls_flag = if some_null { HAS_NULLS } else { 0 };
+        let presence_flag = if absent > 0 { HAS_PRESENCE } else { 0 };
+        out.extend_from_slice(&[FORMAT_VERSION << 4 | nulls_flag | presence_flag | width_code, self.schema.version()]);
+        if absent > 0 {
+            clear_padding(presence, self.columns.len());
+            out.extend_from_slice(presence);
+        }
+        if some_null {
+            out.extend_from_slice(nulls);
+        }
+        out.extend_from_slice(&bytes[..slots_len]);
+        for end in ends {
+            out.extend_from_slice(&end.to_le_bytes()[..1 << width_code]);
+        }
+        out.extend_from_slice(&bytes[slots_len..]);
+        Ok(absent < self.columns.len())
+    }
+
+    /// Makes room for a value with so many bytes of variable columns.
+    fn reserve(&self, variable_len: usize, out: &mut Vec<u8>) -> Result<()> {
+        let len_bound = HEADER_LEN + 2 * self.bitmap_len + self.slots_len + 4 * self.columns.len() + variable_len;
+        if len_bound > MAX_VALUE_LEN {
+            return Err(Error::invalid(format!(
+                "the row has about {len_bound} bytes; at most {MAX_VALUE_LEN} are possible"
+            )));
+        }
+        out.reserve(len_bound);
         Ok(())
     }
 
@@ -379,6 +437,44 @@ pub(crate) enum Shape {
     Null,
     /// The length if the column is variable, else 0.
     Value(usize),
+}
+
+/// What [`PackedLayout::encode_once`] is given of a column.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Appended {
+    Absent,
+    Null,
+    Value,
+}
+
+/// Memory of [`PackedLayout::encode_once`], reused for every row.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct PackedScratch {
+    presence: Vec<u8>,
+    nulls: Vec<u8>,
+    ends: Vec<u32>,
+    /// The slots, then the bytes of the variable columns.
+    bytes: Vec<u8>,
+}
+
+impl PackedScratch {
+    fn begin(&mut self, bitmap_len: usize) {
+        for (bitmap, byte) in [(&mut self.presence, 0xff), (&mut self.nulls, 0)] {
+            bitmap.clear();
+            bitmap.resize(bitmap_len, byte);
+        }
+        self.ends.clear();
+        self.bytes.clear();
+    }
+}
+
+/// Clears the bits of a bitmap from bit `count` on.
+fn clear_padding(bitmap: &mut [u8], count: usize) {
+    if let Some(last) = bitmap.last_mut()
+        && !count.is_multiple_of(8)
+    {
+        *last &= (1 << (count % 8)) - 1;
+    }
 }
 
 /// Where [`PackedLayout::encode_source`] gets columns from, by physical index. Values must fit their columns.
@@ -530,6 +626,30 @@ impl<'a> PackedRow<'a> {
     /// The null bitmap; empty if no column is null.
     pub(crate) fn nulls(&self) -> &'a [u8] {
         self.nulls
+    }
+
+    /// Where the bytes of a variable column of a whole row begin and end; `ordinal` counts these columns.
+    #[inline]
+    pub(crate) fn variable_range(&self, ordinal: usize) -> Range<usize> {
+        let start = if ordinal == 0 { 0 } else { self.end(ordinal - 1) };
+        start..self.end(ordinal)
+    }
+
+    /// The bytes of neighbouring variable columns of a whole row, checked column by column.
+    #[inline]
+    pub(crate) fn variable_bytes(&self, ordinals: Range<usize>) -> Result<&'a [u8]> {
+        let (start, mut end) = match ordinals.is_empty() {
+            true => return Ok(&[]),
+            false => (self.variable_range(ordinals.start).start, 0),
+        };
+        for ordinal in ordinals {
+            let range = self.variable_range(ordinal);
+            if range.start > range.end {
+                return Err(self.bad_offsets(range.start, range.end));
+            }
+            end = range.end;
+        }
+        self.bytes[self.data as usize..].get(start..end).ok_or_else(|| self.bad_offsets(start, end))
     }
 
     #[inline]

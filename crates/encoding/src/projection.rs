@@ -2,7 +2,7 @@
 //!
 //! [`Projection`] is what a split does to every entry on its way down (Mycelium §4.2.2, LASER §4.4). When it is made:
 //! 1. Every column of the narrow layout is found in the wide one.
-//! 2. Slots that lie side by side in both become one copy.
+//! 2. Slots that lie side by side in both become one copy, and so do bytes of variable columns.
 //!
 //! A whole row is then projected by copying: null bits, slots in a few pieces, ends, bytes. A patch is projected column by
 //! column. The result is what encoding the projected columns would give.
@@ -42,6 +42,8 @@ pub struct Projection {
     source: Vec<usize>,
     /// Pieces of the wide layout's slots that make up the narrow one's, in order.
     copies: Vec<Range<usize>>,
+    /// The same of its variable columns, counted among these.
+    variables: Vec<Range<usize>>,
 }
 
 impl Projection {
@@ -64,7 +66,14 @@ impl Projection {
                 _ => copies.push(slot),
             }
         }
-        Ok(Self { from, to, source, copies })
+        let mut variables: Vec<Range<usize>> = Vec::new();
+        for ordinal in source[to.fixed_len()..].iter().map(|index| index - from.fixed_len()) {
+            match variables.last_mut() {
+                Some(last) if last.end == ordinal => last.end += 1,
+                _ => variables.push(ordinal..ordinal + 1),
+            }
+        }
+        Ok(Self { from, to, source, copies, variables })
     }
 
     /// Appends the projected value to `out`. `false` if it is a patch of other columns only; then nothing is appended.
@@ -77,10 +86,9 @@ impl Projection {
     }
 
     fn project_row(&self, row: &PackedRow<'_>, out: &mut Vec<u8>) -> Result<()> {
-        let variable = &self.source[self.to.fixed_len()..];
         let mut variable_len = 0;
-        for &index in variable {
-            variable_len += bytes_of(row, index)?.len();
+        for columns in &self.variables {
+            variable_len += row.variable_bytes(columns.clone())?.len();
         }
         out.reserve(2 + self.to.len() * 5 + row.slots().len() + variable_len);
         let nulls = self.project_nulls(row.nulls());
@@ -89,12 +97,12 @@ impl Projection {
             out.extend_from_slice(&row.slots()[piece.clone()]);
         }
         let mut end = 0;
-        for &index in variable {
-            end += bytes_of(row, index)?.len();
+        for ordinal in self.variables.iter().cloned().flatten() {
+            end += row.variable_range(ordinal).len();
             out.extend_from_slice(&(end as u32).to_le_bytes()[..width]);
         }
-        for &index in variable {
-            out.extend_from_slice(bytes_of(row, index)?);
+        for columns in &self.variables {
+            out.extend_from_slice(row.variable_bytes(columns.clone())?);
         }
         Ok(())
     }
@@ -119,14 +127,6 @@ impl Projection {
         self.to.encode_source(&Fold { layout: &self.to, columns: &columns }, out)?;
         Ok(true)
     }
-}
-
-/// The bytes of a variable column of a whole row; none if it is null.
-fn bytes_of<'a>(row: &PackedRow<'a>, index: usize) -> Result<&'a [u8]> {
-    Ok(match row.raw(index)? {
-        RawColumn::Value(bytes) => bytes,
-        RawColumn::Null | RawColumn::Absent => &[],
-    })
 }
 
 /// Appends to `out` a value of `layout` whose columns come from the newest of `fragments` (newest first) that has them; a

@@ -63,6 +63,9 @@ impl WriteBatch {
 
     /// Adds a patch that was encoded here.
     pub(crate) fn patch_encoded(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
+        if let Some(Err(error)) = table.shared.formats.as_ref().map(|formats| formats.check_takes_patches()) {
+            self.malformed.get_or_insert(Arc::new(error));
+        }
         self.add(table, Operation::Patch, key, patch)
     }
 

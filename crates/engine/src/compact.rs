@@ -18,8 +18,8 @@ use mycelium_base::{
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, subcompaction_cuts};
-use mycelium_encoding::FragmentFormat;
-use mycelium_manifest::{FileMeta, KeyRange, RunPlace, VersionEdit};
+use mycelium_encoding::{FragmentFormat, ValueMap};
+use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Watch};
 use mycelium_sst::{Compression, CursorOptions, LevelCursor};
 use mycelium_transform::Deriver;
@@ -142,16 +142,16 @@ impl Inner {
             let taken = {
                 let mut core = self.core.lock();
                 let version = table.state.load().tree.version.clone();
-                let shape = table.shape.load();
-                let plan = shape.policy(&version).pick_range(table.id, &version, &core.busy, range, false);
+                let (plan, is_last) = pick_range(&core, table, &version, range);
                 match plan {
-                    Some(plan) => Some(take(&mut core, plan, table.clone())),
+                    Some(plan) => Some((take(&mut core, plan, table.clone()), is_last)),
                     None if core.busy.job_count() == 0 => return Ok(()),
                     None => None,
                 }
             };
             match taken {
-                Some(taken) => return self.run_taken(taken),
+                Some((taken, true)) => return self.run_taken(taken),
+                Some((taken, false)) => self.run_taken(taken)?,
                 None => self.wait_for_progress(std::time::Duration::from_millis(50)),
             }
         }
@@ -181,7 +181,8 @@ impl Inner {
             output_level: plan.output_level,
             reason: plan.reason.name().into(),
         });
-        let moves = plan.is_trivial_move && !changes_format(&table.definition.options, plan);
+        let moves =
+            plan.is_trivial_move && !changes_format(&table.definition.options, plan) && map_of(table, plan).is_none();
         let outputs = if moves {
             self.install_compaction(table, plan.move_edit(), Vec::new(), &[], &[], || ())?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
@@ -329,9 +330,13 @@ impl Inner {
         let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
         let mut context = CompactionContext { files, inner: self, older };
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
+        let map = map_of(&taken.table, plan);
         let output = if plan.keeps_groups() {
             let input = plain_input(taken, snapshots, lower, upper, watches.first_mut());
+            let input = JobInput { map, ..input };
             job::run(input, &mut *partitioner, &mut context)?
+        } else if map.is_some() {
+            return Err(Error::invalid("a compaction maps values and changes column groups at once"));
         } else {
             let input = shaped_input(taken, &older_files, snapshots, lower, upper, &mut watches)?;
             shaped_job::run(input, &mut *partitioner, &mut context)?
@@ -390,6 +395,33 @@ fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
     let state = table.state.load();
     let version = &state.tree.version;
     table.shape.load().policy(version).pick(table.id, version, &core.busy)
+}
+
+/// The next compaction of a range, and whether it is the last: of everything at once, but while some of it lies above a
+/// map, of the highest level that does, so that nothing is merged with what was mapped already.
+fn pick_range(
+    core: &Core,
+    table: &TableShared,
+    version: &Version,
+    range: Option<&KeyRange>,
+) -> (Option<CompactionPlan>, bool) {
+    let shape = table.shape.load();
+    let policy = shape.policy(version);
+    let holds = |level: &usize| {
+        let mut files = version.level(*level).runs.iter().flat_map(|run| &run.files);
+        files.any(|file| range.is_none_or(|range| file.overlaps_range(range)))
+    };
+    let mapped_from = table.formats.as_ref().and_then(|formats| formats.maps()).map_or(0, |maps| maps.mapped_from());
+    match (0..mapped_from).find(holds) {
+        Some(level) => (policy.pick_level(table.id, version, &core.busy, level, range), false),
+        None => (policy.pick_range(table.id, version, &core.busy, range, false), true),
+    }
+}
+
+/// What a plan, or one part of it, does to the values that it takes down.
+fn map_of(table: &TableShared, plan: &CompactionPlan) -> Option<Arc<dyn ValueMap>> {
+    let level = plan.inputs.iter().map(|input| input.level).min()?;
+    table.formats.as_ref()?.maps()?.map(level..plan.output_level)
 }
 
 fn take(core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
@@ -501,6 +533,7 @@ fn plain_input<'w>(
         are_oldest: plan.output_level > 0 && plan.are_oldest() && taken.indexes.is_empty(),
         writer: writer_options(&table.definition.options, plan.output_level),
         group,
+        map: None,
     }
 }
 

@@ -25,6 +25,7 @@ use crate::stall::WriteStalls;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::{Table, TableDefinition, TableShared};
+use crate::transformers::{self, refuse_with_maps};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::CommitQueue;
 
@@ -225,16 +226,22 @@ impl Inner {
         definition.options.check()?;
         let layout = match &definition.schema {
             Some(schema) => {
-                let formats = TableFormats::new(schema.clone(), &definition.options.row_format)?;
+                transformers::check_options(&definition.options)?;
+                let formats = TableFormats::new(schema.clone(), &definition.options.row_format)?
+                    .with_transformers(&self.options.transformers, &definition.options)?;
+                if formats.maps().is_some() && definition.options.layout_auto {
+                    return Err(refuse_with_maps("its layout cannot change", name));
+                }
                 let layout = definition.options.layout.clone().unwrap_or_else(|| formats.plain_layout());
                 formats.check(&layout)?;
                 layout.to_string()
             }
             None if definition.options.layout.is_some()
+                || definition.options.transformers.is_some()
                 || definition.options.layout_auto
                 || definition.options.row_format != RowFormatDefinition::default() =>
             {
-                return Err(Error::invalid("layouts and row formats are for typed tables"));
+                return Err(Error::invalid("layouts, transformers and row formats are for typed tables"));
             }
             None => PLAIN.into(),
         };
@@ -247,8 +254,7 @@ impl Inner {
         let id = TableId(manifest.state().next_table_id);
         let record = TableRecord { id, name: name.into(), definition: definition.encode(), layout };
         let (memtable_writer, active) = self.core.lock().new_memtable();
-        let shared =
-            TableShared::new(&record, &self.options.merge_operators, active, |formats| Ok(Tree::empty(formats)))?;
+        let shared = TableShared::new(&record, &self.options, active, |formats| Ok(Tree::empty(formats)))?;
         let mut edit = VersionEdit::default();
         edit.created_tables.push(record);
         let shared = Arc::new(shared);
@@ -268,6 +274,9 @@ impl Inner {
     ) -> Result<bool> {
         self.check_writable()?;
         let formats = table.typed_formats()?;
+        if formats.maps().is_some() {
+            return Err(refuse_with_maps("its layout cannot change", &table.name));
+        }
         formats.check(&layout)?;
         let mut manifest = self.manifest()?;
         table.check_alive()?;

@@ -336,6 +336,7 @@ impl Inner {
             are_oldest: false,
             writer: writer_options(&table.definition.options, 0),
             group: None,
+            map: None,
         }
     }
 

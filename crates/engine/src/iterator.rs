@@ -60,7 +60,7 @@ enum Rows {
     /// Put together from column groups, packed.
     Columns(ColumnMergingCursor<Source>),
     /// The same in the table's own format.
-    Stored { rows: ColumnMergingCursor<Source>, formats: Arc<TableFormats>, scratch: RowScratch, row: Vec<u8> },
+    Stored { rows: ColumnMergingCursor<Source>, formats: Arc<TableFormats>, scratch: Box<RowScratch>, row: Vec<u8> },
 }
 
 macro_rules! each_rows {
@@ -270,9 +270,7 @@ impl TableIterator {
                 let rows = sources.columns(table.merge_plan(&state.tree, None)?, snapshot);
                 match formats.is_packed() {
                     true => Rows::Columns(rows),
-                    false => {
-                        Rows::Stored { rows, formats: formats.clone(), scratch: RowScratch::default(), row: Vec::new() }
-                    }
+                    false => Rows::Stored { rows, formats: formats.clone(), scratch: Box::default(), row: Vec::new() },
                 }
             }
             _ => sources.whole(table, snapshot),

@@ -34,6 +34,7 @@ mod sync;
 mod table;
 mod traces;
 mod transaction;
+mod transformers;
 mod tree;
 mod typed;
 mod verify;

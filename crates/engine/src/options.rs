@@ -11,6 +11,7 @@ use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::row_format::RowFormatDefinition;
 use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
+use mycelium_transform::{Registry, TransformerSet};
 use mycelium_vfs::{Disk, LocalDisk};
 pub use mycelium_wal::RecoveryMode;
 
@@ -74,6 +75,8 @@ pub struct Options {
     pub listener: Option<Arc<dyn EventListener>>,
     /// The merge operators that tables may name. Default: none.
     pub merge_operators: Vec<Arc<dyn Combiner>>,
+    /// The transformers that tables may name, users' own among them. Default: the built-in ones.
+    pub transformers: Registry,
 }
 
 impl Default for Options {
@@ -94,6 +97,7 @@ impl Default for Options {
             subcompactions: 1,
             listener: None,
             merge_operators: Vec::new(),
+            transformers: Registry::built_in(),
         }
     }
 }
@@ -151,6 +155,10 @@ pub struct TableOptions {
     /// Change the layout of a typed table by itself as what it is asked for changes: see [`crate::Table::trace`] and
     /// [`crate::events::Event::LayoutChanged`]. Default: false.
     pub layout_auto: bool,
+    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. Those that are not
+    /// built in must be among [`Options::transformers`] whenever the database is opened. What readers see of a user's map is
+    /// said at [`mycelium_transform::Transformer::maps_values`]. Default: none.
+    pub transformers: Option<TransformerSet>,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
     pub merge_operator: Option<String>,
 }
@@ -168,6 +176,7 @@ impl Default for TableOptions {
             row_format: RowFormatDefinition::default(),
             layout: None,
             layout_auto: false,
+            transformers: None,
             merge_operator: None,
         }
     }
@@ -309,6 +318,7 @@ impl TableOptions {
             row_format: RowFormatDefinition::default(),
             layout: None,
             layout_auto: false,
+            transformers: None,
             merge_operator,
         };
         options.check().map_err(|e| Error::corruption("table options in the manifest").caused_by(e))?;

@@ -131,7 +131,7 @@ impl Parts<'_> {
                 })
             };
             let (_, active) = core.new_memtable();
-            let shared = TableShared::new(&table.record, &self.options.merge_operators, active, tree)?;
+            let shared = TableShared::new(&table.record, self.options, active, tree)?;
             shared.restore_trace(self.disk, self.directory);
             core.tables.insert(*id, Arc::new(shared));
         }

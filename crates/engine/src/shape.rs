@@ -10,10 +10,11 @@ use mycelium_compaction::{CompactionPolicy, LeveledOptions, LeveledPolicy, Shape
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema};
 use mycelium_manifest::{Layout, Merge, Version};
-use mycelium_transform::Formats;
+use mycelium_transform::{Formats, Registry};
 
 use crate::options::{Policy, RowFormatDefinition, TableOptions};
 use crate::sync::Mutex;
+use crate::transformers::TableTransformers;
 
 /// What the manifest says of a key-value table, and said of every table before there were layouts.
 pub(crate) const PLAIN: &str = "row(packed)";
@@ -85,6 +86,7 @@ pub(crate) struct TableFormats {
     to_own: Reshape,
     to_packed: Reshape,
     known: Mutex<Vec<(Arc<Group>, FragmentFormat)>>,
+    transformers: Option<TableTransformers>,
 }
 
 impl TableFormats {
@@ -96,7 +98,33 @@ impl TableFormats {
         let packed = FragmentFormat::packed(schema.clone(), columns);
         let formats = Formats::new(schema).with(own.clone())?;
         let (to_own, to_packed) = (packed.reshape(&whole)?, whole.reshape(&packed)?);
-        Ok(Self { whole, packed, own, formats, to_own, to_packed, known: Mutex::new(Vec::new()) })
+        let known = Mutex::new(Vec::new());
+        Ok(Self { whole, packed, own, formats, to_own, to_packed, known, transformers: None })
+    }
+
+    /// The same with the table's transformers, if it has some.
+    ///
+    /// # Errors
+    /// Those of [`TableTransformers::link`].
+    pub(crate) fn with_transformers(mut self, registry: &Registry, options: &TableOptions) -> Result<Self> {
+        if let Some(set) = &options.transformers {
+            let linked = TableTransformers::link(registry, set, &self.formats, self.whole_group(), options)?;
+            self.transformers = Some(linked);
+        }
+        Ok(self)
+    }
+
+    /// The table's transformers, if one of them maps values.
+    pub(crate) fn maps(&self) -> Option<&TableTransformers> {
+        self.transformers.as_ref().filter(|transformers| transformers.has_maps())
+    }
+
+    /// How whole rows that are stored at a level, or in memtables (level 0), are read.
+    pub(crate) fn whole_at(&self, level: usize) -> FragmentFormat {
+        match self.maps() {
+            Some(maps) => maps.format_at(level, &self.whole),
+            None => self.whole.clone(),
+        }
     }
 
     /// The table's row format.
@@ -156,10 +184,22 @@ impl TableFormats {
 
     /// Refuses a value that is no patch of the table's rows.
     pub(crate) fn check_patch(&self, value: &[u8]) -> Result<()> {
+        self.check_takes_patches()?;
+        self.own.validate(value)
+    }
+
+    /// Refuses patches where rows are raw or mapped as a whole.
+    pub(crate) fn check_takes_patches(&self) -> Result<()> {
         if !self.own.takes_patches() {
             return Err(Error::invalid("a table of raw rows takes no patches"));
         }
-        self.own.validate(value)
+        if self.maps().is_some_and(|maps| !maps.takes_patches()) {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "a transformer of the table maps whole rows only: no patches",
+            ));
+        }
+        Ok(())
     }
 
     /// The format of a column group; `None` is whole rows.
@@ -205,8 +245,11 @@ impl TableFormats {
         Ok(())
     }
 
-    /// The layout of a table that was given none.
+    /// The layout of a table that was given none: that of its transformers, or whole rows at every level.
     pub(crate) fn plain_layout(&self) -> Layout {
+        if let Some(transformers) = &self.transformers {
+            return transformers.layout().clone();
+        }
         Layout::rows(self.whole.columns(), GroupFormat::Row(self.own.kind()))
     }
 }

@@ -8,12 +8,13 @@ use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, RowFormatK
 use mycelium_encoding::Schema;
 use mycelium_manifest::{Layout, TableRecord};
 use mycelium_memtable::Memtable;
+use mycelium_transform::TransformerSet;
 
 use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::iterator::TableIterator;
-use crate::options::{Durability, ReadOptions, RowFormatDefinition, TableOptions};
+use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions};
 use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::traces::TableTraces;
@@ -27,9 +28,10 @@ use crate::tree::Tree;
 /// bytes   the schema
 /// ...     the options (options.rs)
 /// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
-///         index: the table is one's derived table
+///         index: the table is one's derived table, 8 transformers
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// bytes   of 4: the index (`index/definition.rs`)
+/// bytes   of 8: the set of transformers as text (`transform::TransformerSet`)
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -49,6 +51,7 @@ const DEFINITION_VERSION: u8 = 1;
 const ROW_FORMAT: u64 = 1;
 const LAYOUT_AUTO: u64 = 2;
 const INDEX: u64 = 4;
+const TRANSFORMERS: u64 = 8;
 
 impl TableDefinition {
     /// The stored form.
@@ -64,7 +67,8 @@ impl TableDefinition {
         let has_format = format.kind != RowFormatKind::Packed;
         let rest = if has_format { ROW_FORMAT } else { 0 }
             | if self.options.layout_auto { LAYOUT_AUTO } else { 0 }
-            | if self.index.is_some() { INDEX } else { 0 };
+            | if self.index.is_some() { INDEX } else { 0 }
+            | if self.options.transformers.is_some() { TRANSFORMERS } else { 0 };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
@@ -75,6 +79,9 @@ impl TableDefinition {
             let mut bytes = Vec::new();
             index.encode(&mut bytes);
             put_bytes(&mut out, &bytes);
+        }
+        if let Some(set) = &self.options.transformers {
+            put_bytes(&mut out, set.to_string().as_bytes());
         }
         out
     }
@@ -89,7 +96,7 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX) != 0 {
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
@@ -97,6 +104,11 @@ impl TableDefinition {
         }
         options.layout_auto = rest & LAYOUT_AUTO != 0;
         let index = if rest & INDEX != 0 { Some(IndexDefinition::decode(reader.bytes()?)?) } else { None };
+        if rest & TRANSFORMERS != 0 {
+            let set = TransformerSet::parse(reader.str()?)
+                .map_err(|e| Error::corruption("a table's transformers in the manifest").caused_by(e))?;
+            options.transformers = Some(set);
+        }
         reader.finish()?;
         Ok(Self { schema, options, index })
     }
@@ -157,23 +169,36 @@ impl std::fmt::Debug for TableShared {
 }
 
 impl TableShared {
-    /// A table as the manifest records it.
+    /// A table as the manifest records it; `programs` has the operators and transformers that it may name.
     pub(crate) fn new(
         record: &TableRecord,
-        operators: &[Arc<dyn Combiner>],
+        programs: &Options,
         active: Arc<Memtable>,
         tree: impl FnOnce(Option<&TableFormats>) -> Result<Tree>,
     ) -> Result<Self> {
         let definition = TableDefinition::decode(&record.definition)?;
         let formats = match &definition.schema {
-            Some(schema) => Some(Arc::new(TableFormats::new(schema.clone(), &definition.options.row_format)?)),
+            Some(schema) => Some(Arc::new(
+                TableFormats::new(schema.clone(), &definition.options.row_format)?
+                    .with_transformers(&programs.transformers, &definition.options)
+                    .map_err(|e| Error::new(e.kind(), format!("table {}", record.name)).caused_by(e))?,
+            )),
             None => None,
         };
         let tree = tree(formats.as_deref())?;
-        let shape = Shape::new(recorded_layout(&record.layout, formats.as_deref())?, &definition.options);
+        let layout = recorded_layout(&record.layout, formats.as_deref())?;
+        if let Some(maps) = formats.as_ref().and_then(|formats| formats.maps())
+            && *maps.layout() != layout
+        {
+            // What lies where is told by the levels of the layout that the table was made with.
+            let message =
+                format!("the transformers of table {} link to another layout than they did before", record.name);
+            return Err(Error::new(ErrorKind::Unsupported, message).expected(layout, maps.layout()));
+        }
+        let shape = Shape::new(layout, &definition.options);
         let combiner: Option<Arc<dyn Combiner>> = match (&formats, &definition.options.merge_operator) {
             (Some(formats), _) => Some(formats.whole.combiner()),
-            (None, Some(name)) => Some(find_operator(operators, name, &record.name)?),
+            (None, Some(name)) => Some(find_operator(&programs.merge_operators, name, &record.name)?),
             (None, None) => None,
         };
         let levels = sizes(&definition.options).level_count;
@@ -357,7 +382,7 @@ mod tests {
         }
         let mut newer = TableDefinition { schema: None, options: TableOptions::default(), index: None }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.push(8);
+        newer.push(32);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

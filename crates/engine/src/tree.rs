@@ -108,9 +108,9 @@ pub(crate) struct Tree {
     pub(crate) version: Arc<Version>,
     pub(crate) levels: Vec<Vec<OpenRun>>,
     pub(crate) has_range_deletes: bool,
-    /// The formats of runs and memtables, that of whole rows first; empty for a key-value table.
+    /// The formats of runs and memtables, that of whole rows in memtables first; empty for a key-value table.
     pub(crate) formats: Vec<FragmentFormat>,
-    /// Whether some run holds a column group instead of whole rows.
+    /// Whether some place holds something else than whole rows as they are read: column groups, or unmapped values.
     pub(crate) has_groups: bool,
     /// How rows of columns that were asked for are put together.
     merge_plans: ArcSwap<Vec<(ColumnSet, Arc<MergePlan>)>>,
@@ -126,18 +126,18 @@ impl Tree {
         table: Option<&TableFormats>,
         mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
     ) -> Result<Self> {
-        let mut formats: Vec<FragmentFormat> = table.iter().map(|table| table.whole.clone()).collect();
+        let mut formats: Vec<FragmentFormat> = table.iter().map(|table| table.whole_at(0)).collect();
         let mut levels = Vec::with_capacity(version.levels.len());
-        for level in &version.levels {
+        for (number, level) in version.levels.iter().enumerate() {
             let mut runs = Vec::with_capacity(level.runs.len());
             for run in &level.runs {
-                let format = format_of(run, table, &mut formats)?;
+                let format = format_of((number, run), table, &mut formats)?;
                 runs.push(OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_>>()?, format));
             }
             levels.push(runs);
         }
         let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
-        let has_groups = version.has_groups();
+        let has_groups = version.has_groups() || table.is_some_and(|table| table.maps().is_some());
         Ok(Self { version, levels, has_range_deletes, formats, has_groups, merge_plans: ArcSwap::default() })
     }
 
@@ -147,8 +147,8 @@ impl Tree {
             version: Arc::new(Version::new()),
             levels: Vec::new(),
             has_range_deletes: false,
-            formats: table.iter().map(|table| table.whole.clone()).collect(),
-            has_groups: false,
+            formats: table.iter().map(|table| table.whole_at(0)).collect(),
+            has_groups: table.is_some_and(|table| table.maps().is_some()),
             merge_plans: ArcSwap::default(),
         }
     }
@@ -194,14 +194,19 @@ impl Tree {
 }
 
 /// The place of a run's format among `formats`, to which it is added if it is new.
-fn format_of(run: &Run, table: Option<&TableFormats>, formats: &mut Vec<FragmentFormat>) -> Result<usize> {
-    if run.group().is_none() {
-        return Ok(0);
-    }
-    let table = table.ok_or_else(|| Error::corruption("a key-value table has files of column groups"))?;
-    let format = table
-        .of(run.group())
-        .map_err(|error| Error::corruption("a column group of a table's files").caused_by(error))?;
+fn format_of(
+    (level, run): (usize, &Run),
+    table: Option<&TableFormats>,
+    formats: &mut Vec<FragmentFormat>,
+) -> Result<usize> {
+    let format = match (run.group(), table) {
+        (None, None) => return Ok(0),
+        (None, Some(table)) => table.whole_at(level),
+        (Some(_), None) => return Err(Error::corruption("a key-value table has files of column groups")),
+        (group, Some(table)) => {
+            table.of(group).map_err(|error| Error::corruption("a column group of a table's files").caused_by(error))?
+        }
+    };
     Ok(formats.iter().position(|known| known.is_same(&format)).unwrap_or_else(|| {
         formats.push(format);
         formats.len() - 1

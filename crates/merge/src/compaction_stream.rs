@@ -22,6 +22,7 @@ use mycelium_base::{
     Combiner, Cursor, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSet, Result, SequenceNumber, Trailer,
 };
 
+use crate::KeyHistory;
 use crate::lookup::need;
 
 /// How many entries came in and what became of them.
@@ -338,6 +339,23 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
                 Operation::Patch | Operation::Merge => {}
             }
         }
+    }
+}
+
+impl<B: FnMut(&[u8]) -> bool> CompactionStream<'_, KeyHistory, B> {
+    /// What survives of the input's key where that needs no look at it: a single `Put` where nothing is deleted in ranges.
+    /// `None` for all others, which go through [`CompactionStream::restart`] and [`CompactionStream::advance`].
+    #[inline]
+    pub fn only_row(&mut self) -> Option<(&[u8], Trailer, &[u8])> {
+        let (trailer, value) = self.input.only()?;
+        if trailer.operation() != Operation::Put || !self.range_deletes.is_empty() {
+            return None;
+        }
+        self.counters.entries_in += 1;
+        self.counters.entries_out += 1;
+        let orders_nothing = self.are_oldest && self.stripe(trailer.sequence()) == 0;
+        let kept_as = if orders_nothing { Trailer::new(0, Operation::Put) } else { trailer };
+        Some((self.input.key(), kept_as, value))
     }
 }
 

@@ -41,6 +41,15 @@ impl KeyHistory {
         self.entries.iter().map(|(trailer, place)| (*trailer, &self.bytes[place.clone()]))
     }
 
+    /// The entry, if there is only one.
+    #[inline]
+    pub fn only(&self) -> Option<(Trailer, &[u8])> {
+        match self.entries.as_slice() {
+            [(trailer, place)] => Some((*trailer, &self.bytes[place.clone()])),
+            _ => None,
+        }
+    }
+
     fn forwards_only<T>() -> Result<T> {
         Err(Error::invalid("a key's history is walked forwards only"))
     }

@@ -1,6 +1,7 @@
 //! The kernel against the straight evaluation, on random histories.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 
 use mycelium_base::{Combiner, Cursor, Operation, RangeDelete, RangeDeleteSet, Result, Trailer};
@@ -8,7 +9,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::testing::{Concatenate, Entry, VecCursor, random_history, seeds, split_range_deletes, straight_rows};
-use crate::{CompactionStream, Lookup, MergingCursor, VisibleCursor, retain_range_deletes};
+use crate::{CompactionStream, KeyHistory, Lookup, MergingCursor, VisibleCursor, retain_range_deletes};
 
 struct History {
     entries: Vec<Entry>,
@@ -246,4 +247,41 @@ fn a_row_that_an_operator_removed_does_not_come_back() {
     assert_eq!(kept(&[], true), [row]);
     assert_eq!(kept(&[], false), [delete, row]);
     assert_eq!(kept(&[5], true), [delete, (b'a', 3, Operation::Put), row]);
+}
+
+/// The short way for keys with a single row says what the long one says.
+#[test]
+fn a_single_row_survives_as_it_does_in_the_stream() {
+    let mut short = 0;
+    for (seed, mut rng) in seeds("single rows", 300) {
+        let mut snapshots: Vec<u64> = (0..rng.random_range(0..3)).map(|_| rng.random_range(0..20)).collect();
+        snapshots.sort_unstable();
+        let deletes = match rng.random_range(0..3) {
+            0 => vec![RangeDelete { start: b"a".to_vec(), end: b"z".to_vec(), sequence: rng.random_range(0..20) }],
+            _ => Vec::new(),
+        };
+        let are_oldest = rng.random_bool(0.5);
+        let operations = [Operation::Put, Operation::Put, Operation::Delete];
+        let entry = Trailer::new(rng.random_range(0..20), operations[rng.random_range(0..3)]);
+        let mut stream = CompactionStream::new(
+            KeyHistory::default(),
+            snapshots,
+            Arc::new(RangeDeleteSet::new(&deletes)),
+            None,
+            |_: &[u8]| are_oldest,
+            are_oldest,
+        );
+        stream.input_mut().begin(b"k");
+        stream.input_mut().push(entry, |out| Ok(out.write_all(b"value").is_ok())).unwrap();
+        let only = stream.only_row().map(|(key, trailer, value)| (key.to_vec(), trailer, value.to_vec()));
+        let counted = stream.counters();
+        let Some(only) = only else { continue };
+        short += 1;
+        stream.restart();
+        assert!(stream.advance().unwrap(), "seed {seed}");
+        assert_eq!(only, (stream.key().to_vec(), stream.trailer(), stream.value().to_vec()), "seed {seed}");
+        assert!(!stream.advance().unwrap(), "seed {seed}");
+        assert_eq!((counted.entries_in, counted.entries_out), (1, 1));
+    }
+    assert!(short > 50, "only {short} rows took the short way");
 }

@@ -385,6 +385,7 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
         // Configurations change layouts themselves.
         layout_auto: false,
+        transformers: None,
     }
 }
 

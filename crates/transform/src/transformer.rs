@@ -152,6 +152,21 @@ pub trait Transformer: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether its map may be done to a value alone, before it crosses the transformer's level: then the engine does it for
+    /// readers, so that they see rows as if they had been mapped when they were written. By saying so it promises that it
+    /// looks at neither key nor sequence number (they are empty and 0), and gives the group and format that it takes.
+    /// The engine refuses maps of one's own that do not promise it.
+    fn maps_values(&self) -> bool {
+        false
+    }
+
+    /// Whether a patch may be mapped apart from its row: what becomes of a patch over what becomes of a row is what becomes
+    /// of the patched row. So it is where every column is mapped by itself. Else the table takes no patches. Asked of
+    /// transformers that [map values](Transformer::maps_values).
+    fn maps_patches(&self) -> bool {
+        false
+    }
+
     /// The derived tables that it feeds, if it stands beside the order; [`Outputs::derive`] counts them in this order. No
     /// other transformer of the set feeds them.
     fn derived_tables(&self) -> Vec<String> {

@@ -47,7 +47,12 @@ pub(super) struct Frame<'a> {
     pub(super) payload_at: usize,
 }
 
-impl<'a> Frame<'a> {
+impl Frame<'_> {
+    /// Whether no column is absent, and none null by the null bitmap.
+    pub(super) fn has_all(&self) -> bool {
+        !self.has_absent && self.nulls.is_empty()
+    }
+
     /// Whether the column of this ordinal is absent, by the presence bitmap.
     pub(super) fn is_absent(&self, ordinal: usize) -> bool {
         self.has_absent && !bit(self.presence, ordinal)

@@ -74,6 +74,7 @@ impl<'a> JsonReader<'a> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
+            self.at += plain_len(&self.bytes[self.at..]);
             match self.peek() {
                 Some(b'"') => break,
                 Some(b'\\') => self.escape()?,
@@ -153,6 +154,27 @@ impl<'a> JsonReader<'a> {
         }
         if self.at > start { Ok(()) } else { Err(self.unexpected("a digit")) }
     }
+}
+
+/// How many bytes at the start of `text` are no quotes, no backslashes and no control characters: all of them, or all but
+/// some of the last seven of the text.
+#[inline]
+fn plain_len(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES << 7;
+    // The lowest high bit is that of the first byte below the limit; those after it may be wrong.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & HIGH;
+    let equals = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let mut len = 0;
+    while let Some(chunk) = text.get(len..).and_then(<[u8]>::first_chunk::<8>) {
+        let word = u64::from_le_bytes(*chunk);
+        let others = equals(word, b'"') | equals(word, b'\\') | below(word, 0x20);
+        if others != 0 {
+            return len + others.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len
 }
 
 /// The four hexadecimal digits after the `\u` at the start of `text`.
@@ -276,6 +298,21 @@ mod tests {
             "'a'",
         ] {
             assert!(JsonReader::new(text.as_bytes()).value().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_first_byte_of_a_string_that_needs_a_look_is_found() {
+        for at in 0..24 {
+            for special in (0..0x20).chain([b'"', b'\\']) {
+                for other in [b'a', 0x20, 0x21, 0x23, 0x5b, 0x5d, 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
+                    let mut text = vec![other; 24];
+                    text[at] = special;
+                    assert_eq!(plain_len(&text), at, "{special:02x} at {at} among {other:02x}");
+                    text.truncate(at);
+                    assert_eq!(plain_len(&text), at / 8 * 8);
+                }
+            }
         }
     }
 }

@@ -60,7 +60,7 @@ use std::sync::Arc;
 #[cfg(doc)]
 use mycelium_base::ErrorKind;
 use mycelium_base::limits::MAX_VALUE_LEN;
-use mycelium_base::{ColumnSet, Error, Result};
+use mycelium_base::{ColumnSet, Columns, Error, Result};
 
 use self::flat_buffers::FlatBuffers;
 use self::frame::{Frame, FrameShape};
@@ -68,7 +68,7 @@ use self::json::Json;
 use self::protobuf::Protobuf;
 use self::raw::Raw;
 use self::span::{Fault, Located, Piece, Pieces, Scan, Span};
-use crate::packed::{decode_datum, put_datum};
+use crate::packed::{Appended, PackedScratch, decode_datum, put_datum};
 use crate::{ColumnState, DatumRef, PackedLayout, Schema};
 
 /// What a format with a frame does with its payloads. Columns are schema positions.
@@ -131,6 +131,20 @@ pub struct RowScratch {
     piece_spans: Vec<Span>,
     /// Text without escapes.
     text: Vec<u8>,
+    packed: PackedScratch,
+    mapped: Vec<u8>,
+}
+
+impl RowScratch {
+    /// An empty buffer for a value on its way; to be given back.
+    pub(crate) fn take_mapped(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.mapped)
+    }
+
+    pub(crate) fn give_mapped(&mut self, mut mapped: Vec<u8>) {
+        mapped.clear();
+        self.mapped = mapped;
+    }
 }
 
 /// The row format of a table or of a column group. Cheap to clone; thread-safe.
@@ -175,6 +189,31 @@ struct Inner {
 }
 
 const NO_ORDINAL: u32 = u32::MAX;
+
+/// See [`RowFormat::columns_of`].
+enum ColumnsOf<'a> {
+    All(std::iter::Enumerate<std::slice::Iter<'a, usize>>),
+    Some(Columns<'a>, &'a [u32]),
+}
+
+impl Iterator for ColumnsOf<'_> {
+    type Item = (usize, usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        match self {
+            Self::All(columns) => columns.next().map(|(ordinal, &column)| (ordinal, column)),
+            Self::Some(columns, ordinals) => loop {
+                let column = columns.next()?;
+                if let Some(&ordinal) = ordinals.get(column)
+                    && ordinal != NO_ORDINAL
+                {
+                    return Some((ordinal as usize, column));
+                }
+            },
+        }
+    }
+}
 
 /// The places of `columns` by schema position.
 fn ordinals_of(columns: &[usize], schema: &Schema) -> Vec<u32> {
@@ -297,13 +336,11 @@ impl RowFormat {
     }
 
     /// The ordinals and positions of the columns in `wanted` that are outside the primary key (all of them if `None`).
-    fn columns_of<'s>(&'s self, wanted: Option<&'s ColumnSet>) -> impl Iterator<Item = (usize, usize)> + 's {
-        let all: &[usize] = if wanted.is_some() { &[] } else { &self.0.columns };
-        let some = wanted.into_iter().flat_map(ColumnSet::iter).filter_map(move |column| {
-            let ordinal = self.0.ordinals.get(column).copied().filter(|&ordinal| ordinal != NO_ORDINAL)?;
-            Some((ordinal as usize, column))
-        });
-        some.chain(all.iter().copied().enumerate())
+    fn columns_of<'s>(&'s self, wanted: Option<&'s ColumnSet>) -> ColumnsOf<'s> {
+        match wanted {
+            Some(wanted) => ColumnsOf::Some(wanted.iter(), &self.0.ordinals),
+            None => ColumnsOf::All(self.0.columns.iter().enumerate()),
+        }
     }
 
     fn reset(&self, spans: &mut Vec<Span>) {
@@ -668,6 +705,9 @@ impl RowFormat {
             self.emit(&Pieces { newer: located, older: None }, out)?;
             return Ok(scratch.spans.iter().any(|&span| span != Span::Absent));
         }
+        if to.0.codec.is_none() {
+            return self.pack(&to.0.layout, located, payload_at, (&mut scratch.text, &mut scratch.packed), out);
+        }
         to.reset(&mut scratch.piece_spans);
         scratch.pieces.clear();
         let mut says_something = false;
@@ -683,13 +723,39 @@ impl RowFormat {
         Ok(says_something)
     }
 
+    /// Appends the packed value of the columns located. Returns whether there is one of them in it.
+    fn pack(
+        &self,
+        layout: &PackedLayout,
+        located: Located<'_>,
+        payload_at: usize,
+        (text, packed): (&mut Vec<u8>, &mut PackedScratch),
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let put = |index: usize, bytes: &mut Vec<u8>| {
+            let column = layout.column(index);
+            let state = self
+                .state(column, located.piece(column), text)
+                .map_err(|fault| fault.corrupt(payload_at + start_of(located.spans[column])))?;
+            Ok(match state {
+                ColumnState::Absent => Appended::Absent,
+                ColumnState::Null | ColumnState::Value(DatumRef::Null) => Appended::Null,
+                ColumnState::Value(datum) => {
+                    put_datum(datum, bytes);
+                    Appended::Value
+                }
+            })
+        };
+        layout.encode_once(put, packed, out)
+    }
+
     /// Appends what [`RowFormat::project`] does where that is a frame and a copy of parts of the payload; else appends
     /// nothing and says `false`.
     fn copy(&self, value: &[u8], columns: &ColumnSet, out: &mut Vec<u8>) -> Result<bool> {
         let Some(codec) = self.0.codec.as_ref().filter(|codec| codec.copies()) else { return Ok(false) };
         let frame = self.frame().parse(value)?;
         let has = |ordinal| !frame.is_absent(ordinal) && !frame.is_null(ordinal);
-        if !self.columns_of(Some(columns)).all(|(ordinal, _)| has(ordinal)) {
+        if !frame.has_all() && !self.columns_of(Some(columns)).all(|(ordinal, _)| has(ordinal)) {
             return Ok(false);
         }
         let start = out.len();

@@ -146,7 +146,7 @@ impl Wire {
 pub(super) struct Protobuf {
     /// By schema position; `None` for the primary key.
     fields: Vec<Option<Field>>,
-    /// Field number and column, ascending.
+    /// Tag and column, ascending by field number.
     by_number: Vec<(u32, usize)>,
 }
 
@@ -174,15 +174,16 @@ impl Protobuf {
             let descriptor = declared.iter().find(|field| field.name == column.name).ok_or_else(|| {
                 Error::invalid(format!("message {message} has no field for column \"{}\"", column.name))
             })?;
-            fields[position] = Some(Field::new(column, descriptor, message)?);
-            by_number.push((descriptor.number, position));
+            let field = Field::new(column, descriptor, message)?;
+            by_number.push((field.tag, position));
+            fields[position] = Some(field);
         }
         by_number.sort_unstable();
-        if let Some(pair) = by_number.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(Error::invalid(format!("two fields of message {message} have number {}", pair[0].0)));
+        if let Some(pair) = by_number.windows(2).find(|pair| pair[0].0 >> 3 == pair[1].0 >> 3) {
+            return Err(Error::invalid(format!("two fields of message {message} have number {}", pair[0].0 >> 3)));
         }
         for field in declared.iter().filter(|field| field.is_required) {
-            if by_number.binary_search_by_key(&field.number, |entry| entry.0).is_err() {
+            if by_number.binary_search_by_key(&field.number, |entry| entry.0 >> 3).is_err() {
                 return Err(Error::invalid(format!("the required field {message}.{} is no column", field.name)));
             }
         }
@@ -197,50 +198,53 @@ impl Protobuf {
     #[inline]
     fn column_of(&self, number: u32, guess: usize) -> Option<(usize, usize)> {
         if let Some(&(expected, column)) = self.by_number.get(guess)
-            && expected == number
+            && expected >> 3 == number
         {
             return Some((column, guess));
         }
-        let place = self.by_number.binary_search_by_key(&number, |entry| entry.0).ok()?;
+        let place = self.by_number.binary_search_by_key(&number, |entry| entry.0 >> 3).ok()?;
         Some((self.by_number[place].1, place))
     }
 }
 
-/// A field in a payload, as `emit` writes it.
-struct PlainField {
-    column: usize,
-    /// In `by_number`.
-    place: usize,
-    end: usize,
-}
-
 impl Protobuf {
-    /// The field at `at`, if it belongs to a column from place `from` on, has its wire type, and its varints but for the
-    /// value's own are as short as they can be.
+    /// The place in `by_number`, from place `from` on, and the end of the field at `at`, if it has its column's wire type,
+    /// and varints as short as they can be but for the value's own: as `emit` writes it.
     #[inline]
-    fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<PlainField> {
+    fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<(usize, usize)> {
         let (tag, start) = short_varint(payload, at)?;
         let tag = u32::try_from(tag).ok()?;
-        let (column, place) = self.column_of(tag >> 3, from)?;
-        if place < from || self.field(column)?.tag != tag {
+        let place = match self.by_number.get(from) {
+            Some(&(expected, _)) if expected == tag => from,
+            _ => self.column_of(tag >> 3, from)?.1,
+        };
+        if place < from || self.by_number[place].0 != tag {
             return None;
         }
         let end = match tag & 7 {
+            0 => varint(payload, start).ok()?.1,
+            1 => start + 8,
             2 => {
                 let (len, start) = short_varint(payload, start)?;
                 start.checked_add(usize::try_from(len).ok()?)?
             }
-            wire_type => piece_at(payload, wire_type, start).ok()?.1,
+            _ => start + 4,
         };
-        (end <= payload.len()).then_some(PlainField { column, place, end })
+        (end <= payload.len()).then_some((place, end))
     }
 }
 
 /// The varint at `at` and where it ends, if it is as short as it can be.
-#[inline]
+#[inline(always)]
 fn short_varint(payload: &[u8], at: usize) -> Option<(u64, usize)> {
-    let (value, len) = get_varint(payload.get(at..)?)?;
-    (len == varint_len(value)).then_some((value, at + len))
+    match *payload.get(at..)? {
+        [first @ 0..0x80, ..] => Some((first.into(), at + 1)),
+        [first, second @ 1..0x80, ..] => Some((u64::from(first & 0x7f) | u64::from(second) << 7, at + 2)),
+        ref longer => {
+            let (value, len) = get_varint(longer)?;
+            (len == varint_len(value)).then_some((value, at + len))
+        }
+    }
 }
 
 impl Field {
@@ -411,16 +415,16 @@ impl Codec for Protobuf {
         let (mut at, mut from) = (0, 0);
         let mut piece = 0..0;
         while missing > 0 && at < payload.len() {
-            let Some(field) = self.plain_field(payload, at, from) else { return false };
-            if wanted.contains(field.column) {
+            let Some((place, end)) = self.plain_field(payload, at, from) else { return false };
+            if wanted.contains(self.by_number[place].1) {
                 if piece.end != at {
                     out.extend_from_slice(&payload[piece]);
                     piece = at..at;
                 }
-                piece.end = field.end;
+                piece.end = end;
                 missing -= 1;
             }
-            (at, from) = (field.end, field.place + 1);
+            (at, from) = (end, place + 1);
         }
         out.extend_from_slice(&payload[piece]);
         missing == 0

@@ -134,6 +134,7 @@ impl Inner {
             are_oldest: false,
             writer: writer_options(options, levels.level_count - 1),
             group: None,
+            map: None,
         };
         let mut partitioner = FixedPartitioner::new(levels.target_file_size);
         job::run(input, &mut partitioner, &mut BuildContext { inner: self, derived: &task.derived, outputs })

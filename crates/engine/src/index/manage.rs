@@ -16,6 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableDefinition, TableShared};
+use crate::transformers::refuse_with_maps;
 use crate::tree::Tree;
 use crate::write::Writer;
 
@@ -255,6 +256,7 @@ fn derived_options(options: &TableOptions) -> TableOptions {
         row_format: RowFormatDefinition { kind: RowFormatKind::Packed, ..RowFormatDefinition::default() },
         layout: None,
         layout_auto: false,
+        transformers: None,
         merge_operator: None,
         // It is searched by ranges only.
         filter_bits: vec![0],
@@ -287,6 +289,9 @@ impl Inner {
         options: &IndexOptions,
     ) -> Result<Index> {
         let formats = table.shared.typed_formats()?;
+        if formats.maps().is_some() {
+            return Err(refuse_with_maps("no index", table.name()));
+        }
         let augment = options.augment(formats.schema())?;
         augment.deriver(formats.for_transformers(), &formats.whole_group())?;
         table.shared.check_alive()?;
@@ -329,7 +334,7 @@ impl Inner {
         let layout = TableRecord::DERIVED.to_owned();
         let record = TableRecord { id, name, definition: definition.encode(), layout };
         let (memtable_writer, active) = self.core.lock().new_memtable();
-        let shared = Arc::new(TableShared::new(&record, &[], active, |formats| Ok(Tree::empty(formats)))?);
+        let shared = Arc::new(TableShared::new(&record, &self.options, active, |formats| Ok(Tree::empty(formats)))?);
         // A crash must not give numbers up to this one again: replay would take what has them for older than the index.
         let mut edit = VersionEdit { last_sequence: Some(created_at), ..VersionEdit::default() };
         edit.created_tables.push(record);

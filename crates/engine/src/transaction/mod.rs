@@ -56,6 +56,7 @@ use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
+use crate::transformers::refuse_with_maps;
 use crate::write::{Precondition, ReadyBatch};
 pub use index_rows::TransactionIndexRows;
 pub use iterator::TransactionIterator;
@@ -402,6 +403,9 @@ impl Transaction {
             Operation::Patch => table.schema().is_some(),
             _ => true,
         };
+        if table.shared.formats.as_ref().is_some_and(|formats| formats.maps().is_some()) {
+            return Err(refuse_with_maps("a transaction would read its own writes unmapped", table.name()));
+        }
         if !fits_table {
             return Err(Error::invalid("merge needs a table with a merge operator, patch a table with a schema"));
         }

@@ -51,6 +51,8 @@ pub struct TransformationSettings {
     pub range_rows: u64,
     /// Times that every store is filled.
     pub repetitions: u32,
+    /// Only these contenders, by their names in reports, and only their writes; empty is all there is.
+    pub writers: Vec<String>,
     /// Seed of all draws.
     pub seed: u64,
     /// Tell on standard error what is running.
@@ -76,6 +78,7 @@ impl TransformationSettings {
             reads: 80_000,
             range_rows: 100,
             repetitions: 3,
+            writers: Vec::new(),
             seed: 1,
             progress: true,
         }
@@ -124,19 +127,26 @@ pub fn run(settings: &TransformationSettings, rival: Option<OpenRival<'_>>) -> R
     for source in SourceFormat::ALL {
         let directory = base.join(source.name());
         let family = Family { settings, source, records: Arc::new(Records::new(source)?), directory, rival };
+        if family.contenders().is_empty() {
+            continue;
+        }
         if settings.progress {
             eprintln!("records in {}", source.name());
         }
         let (runs, mut stores) = family.write()?;
         report.writes.insert(source.name().to_owned(), writes::figures(&runs));
-        let records = settings.records(&family.records)?;
-        report.reads.insert(source.name().to_owned(), reads::measure(&mut stores, records, settings)?);
+        if settings.writers.is_empty() {
+            let records = settings.records(&family.records)?;
+            report.reads.insert(source.name().to_owned(), reads::measure(&mut stores, records, settings)?);
+        }
         for (_, store) in stores {
             store.close()?;
         }
         fs::remove_dir_all(&family.directory)?;
     }
-    fs::remove_dir_all(&base)?;
+    if base.exists() {
+        fs::remove_dir_all(&base)?;
+    }
     Ok(report.finish())
 }
 
@@ -150,12 +160,19 @@ struct Family<'a> {
 }
 
 impl Family<'_> {
+    fn contenders(&self) -> Vec<Contender> {
+        let writers = &self.settings.writers;
+        let mut contenders = Contender::all(self.source, self.rival.is_some());
+        contenders.retain(|contender| writers.is_empty() || writers.iter().any(|name| name == contender.name()));
+        contenders
+    }
+
     /// All runs, and the stores of the last repetition that are to be read.
     fn write(&self) -> Result<(Vec<WriteRun>, Vec<Named>)> {
         let records = self.settings.records(&self.records)?;
         let bytes = records * self.records.mean_bytes()?;
         let (mut runs, mut kept) = (Vec::new(), BTreeMap::new());
-        let forwards = Contender::all(self.source, self.rival.is_some());
+        let forwards = self.contenders();
         for repetition in 0..self.settings.repetitions.max(1) {
             let is_last = repetition + 1 == self.settings.repetitions.max(1);
             for step in 0..forwards.len() {
@@ -164,7 +181,7 @@ impl Family<'_> {
                 let directory = self.directory.join(contender.name());
                 let mut store = self.open(contender, &directory)?;
                 runs.push(writes::fill(&mut *store, contender, repetition, records, bytes, self.settings)?);
-                if is_last && contender.is_read() {
+                if is_last && contender.is_read() && self.settings.writers.is_empty() {
                     kept.insert(at, (contender, store));
                 } else {
                     store.close()?;

@@ -399,7 +399,7 @@ fn views_survive_a_crash_and_answer_the_same() {
     load(&table, 100..200);
     database.sync().unwrap();
     for seed in 0..10 {
-        let image = disk.crash_image(CrashDraw::from_seed(seed));
+        let image = disk.crash_image(&CrashDraw::from_seed(seed));
         let database = open(&image);
         let view = database.table("sales").unwrap().view("by_city").unwrap();
         assert_answers(&view, &by_city(), &rows);
@@ -424,7 +424,7 @@ fn damaged_partial_aggregates_are_corruption_with_file_and_offset() {
     // Footer (96 bytes) and properties lie behind the directory; its last bytes are a checksum.
     let mut found = 0;
     for back in (97..400).step_by(7) {
-        let copy = disk.crash_image(CrashDraw::from_seed(0));
+        let copy = disk.crash_image(&CrashDraw::from_seed(0));
         copy.flip_bit(&path, (len - back) * 8).unwrap();
         let Ok(database) = Database::open("db", small_options(&copy)) else { continue };
         let Ok(view) = database.table("sales").unwrap().view("all") else { continue };
@@ -556,7 +556,7 @@ impl History {
     fn reopen(&mut self) {
         self.snapshots.clear();
         if self.rng.random_bool(0.5) {
-            self.disk = self.disk.crash_image(CrashDraw::from_seed(self.rng.random()));
+            self.disk = self.disk.crash_image(&CrashDraw::from_seed(self.rng.random()));
         } else {
             self.database.clone().close().unwrap();
         }

@@ -16,7 +16,7 @@ use mycelium_base::{Error, Result};
 use crate::key::{KeyReader, encode_index_column};
 use crate::{Datum, DatumRef};
 
-use super::Aggregation;
+use super::{Aggregate, Aggregation};
 use super::state::State;
 
 /// What a group costs beyond its key and text.
@@ -37,11 +37,7 @@ pub struct GroupRow {
 #[derive(Clone, Debug)]
 pub struct Groups {
     aggregation: Arc<Aggregation>,
-    /// The place of a group's states in `states`.
-    places: BTreeMap<Vec<u8>, usize>,
-    /// Of each group as many as there are aggregates.
-    states: Vec<State>,
-    weight: usize,
+    states: GroupStates,
     /// The group of the row before, which is often that of the next one.
     last: Option<usize>,
     last_key: Vec<u8>,
@@ -49,119 +45,114 @@ pub struct Groups {
     code: Vec<u8>,
 }
 
-impl Groups {
-    /// Of no rows.
-    pub fn new(aggregation: Arc<Aggregation>) -> Self {
-        Self {
-            aggregation,
-            places: BTreeMap::new(),
-            states: Vec::new(),
-            weight: 0,
-            last: None,
-            last_key: Vec::new(),
-            key: Vec::new(),
-            code: Vec::new(),
-        }
-    }
+/// The states of all groups.
+#[derive(Clone, Default, Debug)]
+struct GroupStates {
+    /// Where a group's states begin.
+    places: BTreeMap<Vec<u8>, usize>,
+    /// Of each group as many as there are aggregates.
+    all: Vec<State>,
+    weight: usize,
+}
 
-    /// How many groups there are.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether no row was added.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// About how many bytes of memory they take.
-    pub fn weight(&self) -> usize {
-        self.weight
-    }
-
-    /// Forgets all rows.
-    pub fn clear(&mut self) {
-        self.places.clear();
-        self.states.clear();
-        (self.weight, self.last) = (0, None);
-    }
-
-    /// Adds a row, given by its columns. Nothing is added if a column cannot be read.
-    pub(super) fn add<'d>(&mut self, column: impl Fn(usize) -> Result<DatumRef<'d>>) -> Result<()> {
-        let aggregation = self.aggregation.clone();
-        let columns = aggregation.schema().columns();
-        self.key.clear();
-        for &group in aggregation.group_by() {
-            encode_index_column(&columns[group], column(group)?, &mut self.key)?;
-        }
-        // What cannot be read must change nothing.
-        for aggregate in aggregation.aggregates() {
-            if let Some(at) = aggregate.column() {
-                column(at)?.check(&columns[at])?;
-            }
-        }
-        let place = match self.last.filter(|_| self.last_key == self.key) {
-            Some(place) => place,
-            None => {
-                let key = std::mem::take(&mut self.key);
-                let place = self.place_of(&key);
-                self.last = Some(place);
-                self.key = std::mem::replace(&mut self.last_key, key);
-                place
-            }
-        };
-        let states = &mut self.states[place..place + aggregation.aggregates().len()];
-        for (aggregate, state) in aggregation.aggregates().iter().zip(states) {
-            let value = match aggregate.column() {
-                Some(at) => column(at)?,
-                None => DatumRef::Bool(true),
-            };
-            if !value.is_null() {
-                let before = state.weight();
-                state.add(value, &mut self.code);
-                self.weight = self.weight + state.weight() - before;
-            }
-        }
-        Ok(())
-    }
-
-    /// The place of a group's states; a new group's if there is none yet.
-    fn place_of(&mut self, key: &[u8]) -> usize {
+impl GroupStates {
+    /// The place of a group; of a new one if it is not there yet.
+    fn place_of(&mut self, key: &[u8], aggregates: &[Aggregate]) -> usize {
         if let Some(&place) = self.places.get(key) {
             return place;
         }
-        let place = self.states.len();
-        let aggregates = self.aggregation.aggregates();
-        self.states.extend(aggregates.iter().map(|&aggregate| State::new(aggregate)));
+        let place = self.all.len();
+        self.all.extend(aggregates.iter().map(|&aggregate| State::new(aggregate)));
         self.weight += GROUP_WEIGHT + key.len() + STATE_WEIGHT * aggregates.len();
         self.places.insert(key.to_vec(), place);
         place
     }
 
-    /// Adds the rows of another part. Both must be of the same aggregation.
-    pub fn merge(&mut self, other: &Self) {
-        let count = self.aggregation.aggregates().len();
-        for (key, &from) in &other.places {
-            self.merge_group(key, &other.states[from..from + count]);
-        }
+    fn change(&mut self, place: usize, change: impl FnOnce(&mut State)) {
+        let state = &mut self.all[place];
+        let before = state.weight();
+        change(state);
+        self.weight = self.weight + state.weight() - before;
     }
 
-    fn merge_group(&mut self, key: &[u8], other: &[State]) {
-        let place = self.place_of(key);
-        for (state, other) in self.states[place..].iter_mut().zip(other) {
-            let before = state.weight();
-            state.merge(other);
-            self.weight = self.weight + state.weight() - before;
+    fn merge(&mut self, key: &[u8], aggregates: &[Aggregate], others: &[State]) {
+        let place = self.place_of(key, aggregates);
+        for (at, other) in others.iter().enumerate() {
+            self.change(place + at, |state| state.merge(other));
+        }
+    }
+}
+
+impl Groups {
+    /// Of no rows.
+    pub fn new(aggregation: Arc<Aggregation>) -> Self {
+        let states = GroupStates::default();
+        Self { aggregation, states, last: None, last_key: Vec::new(), key: Vec::new(), code: Vec::new() }
+    }
+
+    /// How many groups there are.
+    pub fn len(&self) -> usize {
+        self.states.places.len()
+    }
+
+    /// Whether no row was added.
+    pub fn is_empty(&self) -> bool {
+        self.states.places.is_empty()
+    }
+
+    /// About how many bytes of memory they take.
+    pub fn weight(&self) -> usize {
+        self.states.weight
+    }
+
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.states.places.clear();
+        self.states.all.clear();
+        (self.states.weight, self.last) = (0, None);
+    }
+
+    /// Adds a row, given by its columns. Nothing is added if a column cannot be read.
+    pub(super) fn add<'d>(&mut self, column: impl Fn(usize) -> Result<DatumRef<'d>>) -> Result<()> {
+        let (columns, aggregates) = (self.aggregation.schema().columns(), self.aggregation.aggregates());
+        self.key.clear();
+        for &group in self.aggregation.group_by() {
+            encode_index_column(&columns[group], column(group)?, &mut self.key)?;
+        }
+        for at in aggregates.iter().filter_map(|aggregate| aggregate.column()) {
+            column(at)?.check(&columns[at])?;
+        }
+        let place = match self.last {
+            Some(place) if self.last_key == self.key => place,
+            _ => {
+                std::mem::swap(&mut self.key, &mut self.last_key);
+                *self.last.insert(self.states.place_of(&self.last_key, aggregates))
+            }
+        };
+        for (at, aggregate) in aggregates.iter().enumerate() {
+            let value = aggregate.column().map_or(Ok(DatumRef::Bool(true)), &column)?;
+            if !value.is_null() {
+                self.states.change(place + at, |state| state.add(value, &mut self.code));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of another part. Both must be of the same aggregation.
+    pub fn merge(&mut self, other: &Self) {
+        let aggregates = self.aggregation.aggregates();
+        for (key, &from) in &other.states.places {
+            self.states.merge(key, aggregates, &other.states.all[from..from + aggregates.len()]);
         }
     }
 
     /// Appends the bytes of all groups.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.places.len() as u64);
+        put_varint(out, self.len() as u64);
         let count = self.aggregation.aggregates().len();
-        for (key, &place) in &self.places {
+        for (key, &place) in &self.states.places {
             put_bytes(out, key);
-            self.states[place..place + count].iter().for_each(|state| state.encode(out));
+            self.states.all[place..place + count].iter().for_each(|state| state.encode(out));
         }
     }
 
@@ -170,7 +161,7 @@ impl Groups {
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed bytes; some of the rows may then have been added.
     pub fn merge_encoded(&mut self, bytes: &[u8]) -> Result<()> {
-        let aggregation = self.aggregation.clone();
+        let aggregation = &*self.aggregation;
         let mut reader = Reader::new(bytes);
         let count = reader.length(bytes.len())?;
         let mut last: Option<&[u8]> = None;
@@ -181,15 +172,15 @@ impl Groups {
             if last.is_some_and(|last| last >= key) {
                 return Err(Error::corruption("groups of a summary out of order").at(at));
             }
-            if !self.places.contains_key(key) {
-                decode_group(&aggregation, key).map_err(|error| error.at(at))?;
+            if !self.states.places.contains_key(key) {
+                decode_group(aggregation, key).map_err(|error| error.at(at))?;
             }
             last = Some(key);
             states.clear();
             for &aggregate in aggregation.aggregates() {
                 states.push(State::decode(aggregate, aggregation.schema(), &mut reader)?);
             }
-            self.merge_group(key, &states);
+            self.states.merge(key, aggregation.aggregates(), &states);
         }
         reader.finish()
     }
@@ -200,19 +191,19 @@ impl Groups {
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a sum of more than 38 digits.
     pub fn rows(&self) -> Result<Vec<GroupRow>> {
         let aggregation = &*self.aggregation;
-        if self.places.is_empty() && aggregation.group_by().is_empty() {
+        if self.is_empty() && aggregation.group_by().is_empty() {
             let mut nothing = self.clone();
-            nothing.place_of(&[]);
+            nothing.states.place_of(&[], aggregation.aggregates());
             return nothing.rows();
         }
         let row = |(key, &place): (&Vec<u8>, &usize)| {
-            let states = self.states[place..].iter().zip(aggregation.aggregates());
+            let states = self.states.all[place..].iter().zip(aggregation.aggregates());
             Ok(GroupRow {
                 group: decode_group(aggregation, key)?,
                 aggregates: states.map(|(state, &a)| state.finish(a, aggregation.schema())).collect::<Result<_>>()?,
             })
         };
-        self.places.iter().map(row).collect()
+        self.states.places.iter().map(row).collect()
     }
 }
 

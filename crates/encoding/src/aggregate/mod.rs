@@ -27,7 +27,7 @@ use mycelium_base::coding::{Reader, put_varint};
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
 use crate::row_format::RowScratch;
-use crate::{ColumnType, DatumRef, FragmentFormat, PackedLayout, PackedRow, Reshape, Schema};
+use crate::{Column, ColumnType, DatumRef, FragmentFormat, PackedLayout, PackedRow, Reshape, Schema};
 
 pub use groups::{GroupRow, Groups};
 
@@ -180,7 +180,7 @@ fn is_summed(ty: &ColumnType) -> bool {
 /// assert_eq!(rows.len(), 2);
 /// # Ok::<(), mycelium_base::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Aggregation {
     schema: Arc<Schema>,
     group_by: Vec<usize>,
@@ -245,6 +245,21 @@ impl Aggregation {
     /// The columns outside of the primary key that are read.
     pub fn columns_read(&self) -> &ColumnSet {
         &self.columns
+    }
+
+    /// The rows of a result as a record batch: the grouping columns, then the aggregates, which are named `sum(c)`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if they are no rows of this aggregation.
+    pub fn to_batch(&self, rows: &[GroupRow]) -> Result<arrow_array::RecordBatch> {
+        let groups = self.group_by.iter().map(|&column| self.schema.columns()[column].clone());
+        let aggregates = self.aggregates.iter().map(|aggregate| {
+            let column = Column::new(aggregate.to_text(&self.schema), aggregate.result_type(&self.schema));
+            if matches!(aggregate, Aggregate::CountRows | Aggregate::Count(_)) { column.not_null() } else { column }
+        });
+        let columns: Vec<Column> = groups.chain(aggregates).collect();
+        let values = rows.iter().map(|row| row.group.iter().chain(&row.aggregates).map(crate::Datum::borrowed));
+        crate::batch::batch_of(&columns, values)
     }
 
     /// Appends the stored form: count and positions of grouping columns, then count, kind (u8) and position (0 for

@@ -38,6 +38,12 @@ impl SstFile {
         self.footer.summaries.len > 0
     }
 
+    /// Bytes of the summaries on disk.
+    pub fn summary_bytes(&self) -> u64 {
+        let end = self.footer.properties.offset;
+        if self.has_summaries() { end.saturating_sub(self.footer.summary_pages_start()) } else { 0 }
+    }
+
     /// The summaries that the summarizer with this id made, if it was there when the file was written. Reads the directory
     /// unless it is cached.
     ///

@@ -84,6 +84,12 @@ impl RangeDeleteSet {
         fragment.sequences.iter().copied().find(|&s| s <= snapshot)
     }
 
+    /// Where the first fragment that ends after `key` begins: at or before `key` if it covers it. O(log fragments).
+    pub fn next_start(&self, key: &[u8]) -> Option<&[u8]> {
+        let i = self.fragments.partition_point(|f| f.end.as_slice() <= key);
+        self.fragments.get(i).map(|f| f.start.as_slice())
+    }
+
     /// Whether any fragment overlaps the closed interval `[first, last]`.
     pub fn overlaps(&self, first: &[u8], last: &[u8]) -> bool {
         let i = self.fragments.partition_point(|f| f.end.as_slice() <= first);

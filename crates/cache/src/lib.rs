@@ -67,6 +67,8 @@ pub enum BlockKind {
     Index = 1,
     /// The Bloom filter of a file.
     Filter = 2,
+    /// Summaries of a file's blocks.
+    Summary = 3,
 }
 
 /// A block and its kind.

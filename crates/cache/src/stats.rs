@@ -32,6 +32,8 @@ pub struct CacheStats {
     pub index_bytes: u64,
     /// Bytes of cached filter blocks.
     pub filter_bytes: u64,
+    /// Bytes of cached summaries.
+    pub summary_bytes: u64,
 }
 
 #[derive(Default, Debug)]
@@ -47,7 +49,7 @@ pub(crate) struct Counters {
     inserts: AtomicU64,
     evictions: AtomicU64,
     /// By [`BlockKind`]. Wraps below zero for a moment where an eviction is counted before its insert.
-    bytes: [AtomicU64; 3],
+    bytes: [AtomicU64; 4],
 }
 
 impl Counters {
@@ -80,6 +82,7 @@ impl Counters {
             data_bytes: bytes(BlockKind::Data),
             index_bytes: bytes(BlockKind::Index),
             filter_bytes: bytes(BlockKind::Filter),
+            summary_bytes: bytes(BlockKind::Summary),
         }
     }
 
@@ -88,6 +91,7 @@ impl Counters {
             BlockKind::Data => &self.bytes[0],
             BlockKind::Index => &self.bytes[1],
             BlockKind::Filter => &self.bytes[2],
+            BlockKind::Summary => &self.bytes[3],
         }
     }
 }

@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// Create, drop and list the secondary indexes of a typed table.
     #[command(subcommand)]
     Index(IndexCommand),
+    /// Create, drop, list and read the materialised views of a typed table.
+    #[command(subcommand)]
+    View(ViewCommand),
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
     #[command(
         after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
@@ -406,6 +409,68 @@ pub(crate) struct IndexCreateArgs {
     /// No two rows may have the same values; nulls are equal to nothing.
     #[arg(long)]
     pub(crate) unique: bool,
+}
+
+/// `mycelium view`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ViewCommand {
+    /// Create a view: rows grouped and aggregated, exact from the first moment on.
+    #[command(
+        after_help = "Example:\n  mycelium view create ./db flights delays --by carrier,dest --compute 'count(*),sum(dep_delay),max(dep_delay)'\n  \
+                            mycelium view create ./db flights all --compute 'count(*),min(day),max(day)'\n\n\
+                            Aggregates are count(*), count(c), sum(c), min(c), max(c). Files from before the view are read row by row \
+                            until a compaction rewrites them; --compact does so before the command ends."
+    )]
+    Create(ViewCreateArgs),
+    /// Drop a view.
+    #[command(after_help = "Example:\n  mycelium view drop ./db flights delays")]
+    Drop {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The view.
+        name: String,
+    },
+    /// List the views of a table.
+    #[command(after_help = "Example:\n  mycelium view list ./db flights")]
+    List(TableArgs),
+    /// Print a view's groups, of all rows or of a key range.
+    #[command(
+        after_help = "Example:\n  mycelium view read ./db flights delays\n  \
+                            mycelium view read ./db flights delays --from 2013,6 --to 2013,7 --counters"
+    )]
+    Read(ViewReadArgs),
+}
+
+/// `mycelium view create`.
+#[derive(Args, Debug)]
+pub(crate) struct ViewCreateArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The view's name.
+    pub(crate) name: String,
+    /// The columns that rows are grouped by; none: all rows are one group.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    pub(crate) by: Vec<String>,
+    /// What is computed of each group.
+    #[arg(long, value_delimiter = ',', value_name = "AGGREGATES", required = true)]
+    pub(crate) compute: Vec<String>,
+    /// Rewrite all files before the command ends, so that reads need no rows.
+    #[arg(long)]
+    pub(crate) compact: bool,
+}
+
+/// `mycelium view read`.
+#[derive(Args, Debug)]
+pub(crate) struct ViewReadArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// The view.
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) range: RangeArgs,
+    /// Also print how it was read: partial aggregates of files, pages and blocks, and rows.
+    #[arg(long)]
+    pub(crate) counters: bool,
 }
 
 /// `mycelium inspect`.

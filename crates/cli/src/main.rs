@@ -33,6 +33,7 @@ fn run(json: bool, command: Command) -> Result<(), Failure> {
         Command::Create(args) => commands::create::run(&args, out),
         Command::Layout(args) => commands::layout::run(&args, out),
         Command::Index(command) => commands::index::run(&command, out),
+        Command::View(command) => commands::view::run(&command, out),
         Command::Load(args) => commands::load::run(&args, out),
         Command::Get(args) => commands::get::run(&args, out),
         Command::Put(args) => commands::put::run(&args, out),

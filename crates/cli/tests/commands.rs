@@ -407,3 +407,30 @@ fn indexes_are_created_read_listed_and_dropped() {
     assert!(shell.json(&["index", "list", "db", "t"]).is_empty());
     assert_eq!(shell.json(&["tables", "db"]).len(), 1);
 }
+
+#[test]
+fn views_are_created_read_listed_and_dropped() {
+    let shell = Shell::new();
+    let schema = "id int64 not null, city utf8, amount decimal(10, 2), primary key (id)";
+    shell.json(&["create", "db", "t", "--schema", schema]);
+    for (id, city, amount) in [(1, "Graz", "1.50"), (2, "Linz", "9.99"), (3, "Graz", "2.50")] {
+        let values = [format!("id={id}"), format!("city={city}"), format!("amount={amount}")];
+        shell.json(&["put", "db", "t", &values[0], &values[1], &values[2]]);
+    }
+    let compute = "count(*),sum(amount),max(id)";
+    shell.one(&["view", "create", "db", "t", "by_city", "--by", "city", "--compute", compute, "--compact"]);
+    let listed = shell.one(&["view", "list", "db", "t"]);
+    assert_eq!(listed["by"], serde_json::json!(["city"]));
+    assert_eq!(listed["compute"], serde_json::json!(["count(*)", "sum(amount)", "max(id)"]));
+    let rows = shell.json(&["view", "read", "db", "t", "by_city", "--counters"]);
+    assert_eq!((&rows[0]["city"], &rows[0]["count(*)"]), (&Value::from("Graz"), &Value::from(2)));
+    assert_eq!(rows[0]["sum(amount)"].to_string().trim_matches('"'), "4.00", "{rows:?}");
+    assert_eq!((rows.len(), &rows[2]["counters"]["rows"]), (3, &Value::from(0)), "{rows:?}");
+    assert_eq!(shell.json(&["view", "read", "db", "t", "by_city", "--from", "2"])[0]["max(id)"], 3);
+    let (code, message) = shell.failure(&["view", "create", "db", "t", "bad", "--compute", "sum(city)"]);
+    assert!(code == 2 && message.contains("city"), "{code}: {message}");
+    let (_, message) = shell.failure(&["view", "read", "db", "t", "gone"]);
+    assert!(message.contains("by_city"), "{message}");
+    shell.one(&["view", "drop", "db", "t", "by_city"]);
+    assert!(shell.json(&["view", "list", "db", "t"]).is_empty());
+}

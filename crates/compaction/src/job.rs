@@ -17,7 +17,7 @@ use mycelium_base::{
 };
 use mycelium_encoding::ValueMap;
 use mycelium_merge::{CompactionStream, ExactStream, StreamCounters, Watch, retain_range_deletes};
-use mycelium_sst::{SstSummary, SstWriterOptions};
+use mycelium_sst::{SstSummary, SstWriterOptions, Summarizer};
 use mycelium_vfs::WritableFile;
 
 use crate::outputs::{Outputs, nanoseconds_since};
@@ -61,6 +61,10 @@ pub struct JobInput<'w, C> {
 pub trait JobContext {
     /// Creates the next output file.
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)>;
+    /// What sums up the rows of the next output file, of this column group, for materialised views.
+    fn summarizers(&mut self, _group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
+        Ok(Vec::new())
+    }
     /// Whether no place older than the inputs can hold `key` in a column of this output group (0 where a job has but one).
     /// Asked with ascending keys, group by group.
     fn is_base(&mut self, output: usize, key: &[u8]) -> bool;

@@ -145,9 +145,11 @@ impl Outputs {
         let started = Instant::now();
         let (number, file) = context.create_output()?;
         self.wait(started);
+        let summarizers = context.summarizers(self.group.as_ref())?;
         let options = SstWriterOptions { file_number: number, ..self.options };
         self.reported = 0;
-        Ok(&mut self.writer.insert((number, SstWriter::new(file, options)?.with_group(self.group.clone()))).1)
+        let writer = SstWriter::new(file, options)?.with_group(self.group.clone()).with_summarizers(summarizers);
+        Ok(&mut self.writer.insert((number, writer)).1)
     }
 
     /// Ends the current output before `end`; the next one begins there.

@@ -152,6 +152,30 @@ impl RecordBatchBuilder {
     }
 }
 
+/// A batch of rows given value by value.
+///
+/// # Errors
+/// [`ErrorKind::InvalidArgument`] if a value does not fit its column.
+pub(crate) fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
+    columns: &[Column],
+    rows: impl IntoIterator<Item = R>,
+) -> Result<RecordBatch> {
+    let mut builders: Vec<_> = columns.iter().map(|column| ColumnBuilder::new(&column.ty, column.nullable)).collect();
+    let mut count = 0;
+    for row in rows {
+        for ((builder, column), value) in builders.iter_mut().zip(columns).zip(row) {
+            value.check(column)?;
+            builder.push_datum(value)?;
+        }
+        count += 1;
+    }
+    let unfit = |error: ArrowError| Error::invalid("rows do not fit their schema").caused_by(error);
+    let arrays = builders.iter_mut().map(ColumnBuilder::finish).collect::<std::result::Result<_, _>>().map_err(unfit)?;
+    let fields: Vec<_> = columns.iter().map(Column::to_arrow).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    RecordBatch::try_new_with_options(Arc::new(arrow_schema::Schema::new(fields)), arrays, &options).map_err(unfit)
+}
+
 #[cold]
 fn absent(name: &str) -> Error {
     Error::corruption(format!("a whole row lacks column \"{name}\""))

@@ -22,6 +22,7 @@
 //! # Ok::<(), mycelium_base::Error>(())
 //! ```
 
+pub mod aggregate;
 pub mod batch;
 pub mod combiner;
 pub mod datum;
@@ -34,6 +35,7 @@ pub mod row_format;
 pub mod schema;
 mod schema_text;
 
+pub use aggregate::{Aggregate, Aggregation, GroupRow, Groups};
 pub use batch::{BatchRows, RecordBatchBuilder};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};

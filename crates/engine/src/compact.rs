@@ -21,7 +21,7 @@ use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, subcompa
 use mycelium_encoding::{FragmentFormat, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Watch};
-use mycelium_sst::{Compression, CursorOptions, LevelCursor};
+use mycelium_sst::{Compression, CursorOptions, LevelCursor, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
@@ -71,6 +71,7 @@ struct MadePart {
 struct CompactionContext<'f, 'a, 'p> {
     files: &'f Mutex<OutputFiles<'a>>,
     inner: &'f Inner,
+    table: &'f TableShared,
     /// By output group: what the plan's older files hold of it.
     older: Vec<OlderFiles<'p>>,
 }
@@ -78,6 +79,10 @@ struct CompactionContext<'f, 'a, 'p> {
 impl JobContext for CompactionContext<'_, '_, '_> {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         self.files.lock().create()
+    }
+
+    fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
+        self.table.summarizers(group)
     }
 
     fn is_base(&mut self, output: usize, key: &[u8]) -> bool {
@@ -328,7 +333,7 @@ impl Inner {
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
-        let mut context = CompactionContext { files, inner: self, older };
+        let mut context = CompactionContext { files, inner: self, table: &taken.table, older };
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if plan.keeps_groups() {

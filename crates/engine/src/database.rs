@@ -27,6 +27,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::{self, refuse_with_maps};
 use crate::tree::{Graveyard, OpenFile, Tree};
+use crate::view::ViewSet;
 use crate::write::CommitQueue;
 
 /// Everything that handles, tables, iterators and background threads share.
@@ -425,7 +426,7 @@ impl Database {
 
     /// Creates a key-value table: keys and values are byte strings.
     pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
-        self.inner.create_table(name, TableDefinition { schema: None, options, index: None })
+        self.inner.create_table(name, TableDefinition { schema: None, options, index: None, views: ViewSet::default() })
     }
 
     /// Creates a table of typed columns with a primary key.
@@ -433,7 +434,7 @@ impl Database {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
         }
-        self.inner.create_table(name, TableDefinition { schema: Some(schema), options, index: None })
+        self.inner.create_table(name, TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() })
     }
 
     /// A handle to the table with this name; [`ErrorKind::NotFound`] if there is none.

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{Cursor, FileKind, FileNumber, Result, TableId};
+use mycelium_base::{Cursor, FileKind, FileNumber, Group, Result, TableId};
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_merge::{MergingCursor, Watch};
-use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
+use mycelium_sst::{Compression, SstSummary, SstWriterOptions, Summarizer};
 use mycelium_vfs::WritableFile;
 
 use crate::core::Generation;
@@ -128,6 +128,7 @@ pub(crate) struct WrittenGeneration {
 
 struct FlushContext<'f, 'a> {
     inner: &'a Inner,
+    table: &'f TableShared,
     files: &'f Mutex<OutputFiles<'a>>,
     /// Whether every removal names an entry of the same memtable, as those of derived tables do.
     removals_are_met: bool,
@@ -136,6 +137,10 @@ struct FlushContext<'f, 'a> {
 impl JobContext for FlushContext<'_, '_> {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         self.files.lock().create()
+    }
+
+    fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
+        self.table.summarizers(group)
     }
 
     fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
@@ -288,7 +293,7 @@ impl Inner {
         sources.extend(removed.map(DerivedSource::Staged));
         let mut input = self.flush_input(table, memtable, MergingCursor::new(sources));
         input.rules = Rules::Derived;
-        let mut context = FlushContext { inner: self, files: outputs, removals_are_met: true };
+        let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: true };
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }
 
@@ -319,7 +324,7 @@ impl Inner {
         outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<JobOutput> {
         let input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
-        let mut context = FlushContext { inner: self, files: outputs, removals_are_met: false };
+        let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: false };
         // A flush makes one file, whatever its size: level-0 runs are single files.
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }

@@ -181,7 +181,8 @@ impl<'a> Ingestion<'a> {
                 let (number, file) = self.outputs.lock().create()?;
                 let options = SstWriterOptions { file_number: number, ..self.options };
                 self.reported = 0;
-                &mut self.writer.insert((number, SstWriter::new(file, options)?)).1
+                let writer = SstWriter::new(file, options)?.with_summarizers(self.table.summarizers(None)?);
+                &mut self.writer.insert((number, writer)).1
             }
         };
         self.rows += 1;

@@ -287,12 +287,22 @@ impl TableIterator {
         wanted: &ColumnSet,
     ) -> Result<(Self, Arc<PackedLayout>)> {
         table.check_alive()?;
-        let formats = table.typed_formats()?;
         let state = table.state.load_full();
         let snapshot = database.read_sequence(options.snapshot.as_ref())?;
+        database.look_before_scan(table);
+        Self::packed_at(table, (state, snapshot), options, wanted)
+    }
+
+    /// The same at one moment: a state of the table, and a sequence number that was the newest, or read, after it.
+    pub(crate) fn packed_at(
+        table: &TableShared,
+        (state, snapshot): (Arc<TableState>, SequenceNumber),
+        options: &ReadOptions,
+        wanted: &ColumnSet,
+    ) -> Result<(Self, Arc<PackedLayout>)> {
+        let formats = table.typed_formats()?;
         let has_whole_rows = formats.is_packed() && !state.tree.has_groups;
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
-        database.look_before_scan(table);
         let tally = ScanTally::new(table, Some(wanted));
         let sources = Sources::new(table, &state, snapshot, options, (to_merge.as_ref(), tally));
         let counters = sources.counters;

@@ -38,6 +38,7 @@ mod transformers;
 mod tree;
 mod typed;
 mod verify;
+mod view;
 mod write;
 
 pub use batch::WriteBatch;
@@ -54,6 +55,7 @@ pub use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, Sequen
 pub use mycelium_cache::CacheStats;
 pub use mycelium_compaction::job::StageTimes;
 pub use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+pub use mycelium_encoding::GroupRow;
 pub use mycelium_manifest::Layout;
 pub use mycelium_sst::Compression;
 pub use options::{
@@ -66,3 +68,4 @@ pub use transaction::{
 };
 pub use typed::{BatchScan, ScanOptions};
 pub use verify::{Problem, VerifyReport, verify_directory};
+pub use view::{View, ViewCounters, ViewDefinition, ViewOptions, ViewRows, ViewSet};

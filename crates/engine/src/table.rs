@@ -19,6 +19,7 @@ use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::traces::TableTraces;
 use crate::tree::Tree;
+use crate::view::ViewSet;
 
 /// What the manifest keeps of a table, in bytes:
 ///
@@ -43,6 +44,8 @@ pub struct TableDefinition {
     pub options: TableOptions,
     /// Of a derived table: the index that it is.
     pub index: Option<IndexDefinition>,
+    /// Of a typed table: its materialised views.
+    pub views: ViewSet,
 }
 
 const DEFINITION_VERSION: u8 = 1;
@@ -52,6 +55,7 @@ const ROW_FORMAT: u64 = 1;
 const LAYOUT_AUTO: u64 = 2;
 const INDEX: u64 = 4;
 const TRANSFORMERS: u64 = 8;
+const VIEWS: u64 = 16;
 
 impl TableDefinition {
     /// The stored form.
@@ -68,7 +72,8 @@ impl TableDefinition {
         let rest = if has_format { ROW_FORMAT } else { 0 }
             | if self.options.layout_auto { LAYOUT_AUTO } else { 0 }
             | if self.index.is_some() { INDEX } else { 0 }
-            | if self.options.transformers.is_some() { TRANSFORMERS } else { 0 };
+            | if self.options.transformers.is_some() { TRANSFORMERS } else { 0 }
+            | if self.views.is_unused() { 0 } else { VIEWS };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
@@ -83,6 +88,11 @@ impl TableDefinition {
         if let Some(set) = &self.options.transformers {
             put_bytes(&mut out, set.to_string().as_bytes());
         }
+        if !self.views.is_unused() {
+            let mut bytes = Vec::new();
+            self.views.encode(&mut bytes);
+            put_bytes(&mut out, &bytes);
+        }
         out
     }
 
@@ -96,7 +106,7 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS) != 0 {
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
@@ -109,8 +119,13 @@ impl TableDefinition {
                 .map_err(|e| Error::corruption("a table's transformers in the manifest").caused_by(e))?;
             options.transformers = Some(set);
         }
+        let views = match &schema {
+            _ if rest & VIEWS == 0 => ViewSet::default(),
+            Some(schema) => ViewSet::decode(schema, reader.bytes()?)?,
+            None => return Err(Error::corruption("a key-value table has views")),
+        };
         reader.finish()?;
-        Ok(Self { schema, options, index })
+        Ok(Self { schema, options, index, views })
     }
 }
 
@@ -159,6 +174,8 @@ pub(crate) struct TableShared {
     pub(crate) traces: Option<Arc<TableTraces>>,
     /// Of a derived table: the index that it is.
     pub(crate) index: Option<Arc<IndexShared>>,
+    /// Its views as they are now; those of `definition` are as they were when the database was opened.
+    pub(crate) views: ArcSwap<ViewSet>,
     pub(crate) dropped: AtomicBool,
 }
 
@@ -204,6 +221,7 @@ impl TableShared {
         let levels = sizes(&definition.options).level_count;
         let traces = formats.as_ref().and_then(|formats| TableTraces::new(formats.whole.columns(), levels));
         let index = definition.index.as_ref().map(|index| Arc::new(IndexShared::new(index)));
+        let views = ArcSwap::from_pointee(definition.views.clone());
         let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree), indexes: Arc::default() };
         Ok(Self {
             id: record.id,
@@ -215,6 +233,7 @@ impl TableShared {
             state: ArcSwap::from_pointee(state),
             traces: traces.map(Arc::new),
             index,
+            views,
             dropped: AtomicBool::new(false),
         })
     }
@@ -376,11 +395,12 @@ mod tests {
         for layout_auto in [false, true] {
             for row_format in [RowFormatDefinition::default(), json.clone()] {
                 let options = TableOptions { layout_auto, row_format, ..TableOptions::default() };
-                let definition = TableDefinition { schema: Some(schema.clone()), options, index: None };
+                let definition = TableDefinition { schema: Some(schema.clone()), options, index: None, views: ViewSet::default() };
                 assert_eq!(TableDefinition::decode(&definition.encode()).unwrap(), definition);
             }
         }
-        let mut newer = TableDefinition { schema: None, options: TableOptions::default(), index: None }.encode();
+        let (options, views) = (TableOptions::default(), ViewSet::default());
+        let mut newer = TableDefinition { schema: None, options, index: None, views }.encode();
         assert_eq!(newer.pop(), Some(0));
         newer.push(32);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);

@@ -11,6 +11,7 @@
 //!    numbers ascend.
 //!
 //! 5. Indexes: as many entries hold as there are rows, and none that may be trusted is untrue (`index::check`).
+//! 6. Views: partial aggregates add up to what rows do (`view::check`).
 //!
 //! A fault does not end the verification: it is noted, and the rest is checked. [`verify_directory`] does the same without
 //! opening the database for writing.
@@ -159,7 +160,9 @@ impl Inner {
         verify_state(&mut report, &*self.disk, &self.directory, &state, Some(&trees), progress);
         // Where files cannot be read rows cannot be compared.
         if report.is_ok() {
-            let compared = self.verify_indexes(|name, error| report.add(Some(name), error));
+            let compared = self
+                .verify_indexes(|name, error| report.add(Some(name), error))
+                .and_then(|()| self.verify_views(|name, error| report.add(Some(name), error)));
             if let Err(error) = compared {
                 report.add(None, error);
             }

@@ -268,6 +268,8 @@ fn what_maps_would_make_inexact_is_refused() {
     let table = create("e", "test.shout").unwrap();
     let index = IndexOptions { name: "by_name".to_owned(), on: vec!["name".to_owned()], ..IndexOptions::default() };
     assert_eq!(database.create_index(&table, &index).unwrap_err().kind(), ErrorKind::Unsupported);
+    let view = ViewOptions { name: "names".to_owned(), aggregates: vec!["count".parse().unwrap()], ..ViewOptions::default() };
+    assert_eq!(database.create_view(&table, &view).unwrap_err().kind(), ErrorKind::Unsupported);
     let mut transaction = database.begin(IsolationLevel::Snapshot);
     let row = [DatumRef::Int64(1), DatumRef::Utf8("a"), DatumRef::Null];
     assert_eq!(transaction.insert_row(&table, &row).unwrap_err().kind(), ErrorKind::Unsupported);

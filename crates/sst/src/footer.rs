@@ -6,13 +6,14 @@
 //! 32  u64, u64   range-delete block (length 0: none)
 //! 48  u64, u64   properties block
 //! 64  u64        file number
-//! 72  u32        format version (1)
-//! 76  u32        0
+//! 72  u32        format version: 2 if there are summaries, else 1
+//! 76  u32        version 2: framed length of the directory of the summaries, which ends where the properties begin; else 0
 //! 80  u64        XXH3-64 of bytes 0..80, seeded with (file number, offset of the footer)
 //! 88  8 bytes    "MYCLSST1"
 //! ```
 //!
-//! Data blocks fill the file from 0 to the first of these parts, and the parts follow each other without gaps.
+//! Data blocks fill the file from 0 to the first of these parts, and the parts follow each other without gaps; what lies
+//! between range deletes and the directory are the pages of the summaries.
 
 use mycelium_base::coding::Reader;
 use mycelium_base::{Error, ErrorKind, Result};
@@ -23,7 +24,9 @@ use crate::checksum::block_seed;
 /// The footer's length in bytes.
 pub const FOOTER_LEN: usize = 96;
 /// The newest format this code writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// The format of files without summaries.
+const WITHOUT_SUMMARIES: u32 = 1;
 const MAGIC: &[u8; 8] = b"MYCLSST1";
 const CHECKED_LEN: usize = 80;
 
@@ -45,6 +48,8 @@ pub struct Footer {
     pub index: BlockHandle,
     /// The range deletes.
     pub range_deletes: BlockHandle,
+    /// The directory of the summaries.
+    pub summaries: BlockHandle,
     /// The properties.
     pub properties: BlockHandle,
     /// The number of the file.
@@ -57,6 +62,12 @@ impl Footer {
         if self.filter.len > 0 { self.filter.offset } else { self.index.offset }
     }
 
+    /// Where the pages of the summaries begin, if there are summaries.
+    pub fn summary_pages_start(&self) -> u64 {
+        let last = if self.range_deletes.len > 0 { self.range_deletes } else { self.index };
+        last.offset.saturating_add(last.len)
+    }
+
     /// The footer's bytes, to be written at `offset`.
     pub fn encode(&self, offset: u64) -> [u8; FOOTER_LEN] {
         let mut out = Vec::with_capacity(FOOTER_LEN);
@@ -65,8 +76,9 @@ impl Footer {
             out.extend_from_slice(&part.len.to_le_bytes());
         }
         out.extend_from_slice(&self.file_number.to_le_bytes());
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        out.extend_from_slice(&0_u32.to_le_bytes());
+        let version = if self.summaries.len > 0 { FORMAT_VERSION } else { WITHOUT_SUMMARIES };
+        out.extend_from_slice(&version.to_le_bytes());
+        out.extend_from_slice(&(self.summaries.len as u32).to_le_bytes());
         let checksum = xxh3_64_with_seed(&out, block_seed(self.file_number, offset));
         out.extend_from_slice(&checksum.to_le_bytes());
         out.extend_from_slice(MAGIC);
@@ -90,7 +102,7 @@ impl Footer {
         let mut reader = Reader::new(bytes);
         let mut handle = || Ok::<_, Error>(BlockHandle { offset: reader.u64()?, len: reader.u64()? });
         let (filter, index, range_deletes, properties) = (handle()?, handle()?, handle()?, handle()?);
-        let (number, version, zero, checksum) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u64()?);
+        let (number, version, summaries_len, checksum) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u64()?);
         if version > FORMAT_VERSION {
             return Err(Error::new(ErrorKind::Unsupported, "the SST has a newer format")
                 .at(offset + 72)
@@ -104,22 +116,36 @@ impl Footer {
         if number != file_number {
             return Err(wrong("the file has another number", 64).expected(file_number, number));
         }
-        if version == 0 || zero != 0 {
-            return Err(wrong("malformed footer", 72).expected("version 1 and 0", format_args!("{version} and {zero}")));
+        if version == 0 || (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
+            return Err(wrong("malformed footer", 72)
+                .expected("version 1 and 0, or version 2 and a length", format_args!("{version} and {summaries_len}")));
         }
-        let footer = Self { filter, index, range_deletes, properties, file_number };
+        let len = u64::from(summaries_len);
+        let summaries = match properties.offset.checked_sub(len) {
+            _ if len == 0 => BlockHandle::default(),
+            Some(offset) => BlockHandle { offset, len },
+            None => return Err(wrong("the summaries exceed the file", 76).expected(properties.offset, len)),
+        };
+        let footer = Self { filter, index, range_deletes, summaries, properties, file_number };
         footer.check_parts(offset)?;
         Ok(footer)
     }
 
     fn check_parts(&self, footer_offset: u64) -> Result<()> {
         let mut end = self.data_end();
-        let parts = [(self.filter, true), (self.index, false), (self.range_deletes, true), (self.properties, false)];
-        for (part, optional) in parts {
+        let parts = [
+            (self.filter, true, false),
+            (self.index, false, false),
+            (self.range_deletes, true, false),
+            (self.summaries, true, true),
+            (self.properties, false, false),
+        ];
+        for (part, optional, after_pages) in parts {
             if part.len == 0 && optional {
                 continue;
             }
-            if part.offset != end || part.len <= 8 {
+            let is_placed = part.offset == end || after_pages && part.offset > end;
+            if !is_placed || part.len <= 8 {
                 return Err(Error::corruption("a part of the file is misplaced")
                     .at(footer_offset)
                     .expected(end, part.offset));

@@ -6,6 +6,7 @@
 //! filter block      Bloom filter of the keys, if any (see `filter`)
 //! index block       one row per data block (see `index`)
 //! range deletes     if any (see `range_deletes`)
+//! summaries         if any (see `summary`)
 //! properties        counts, fences, settings (see `properties`)
 //! footer            96 bytes: where the parts are (see `footer`)
 //! ```
@@ -53,8 +54,8 @@
 //! ```
 //!
 //! The decoders ([`Footer::parse`], [`Properties::parse`], [`Index::parse`], [`parse_range_deletes`],
-//! [`FilterShape::parse`], [`BlockShape::parse`], [`BlockCursor`], [`Decompressor::decompress`], [`open_block`]) take any
-//! bytes and are public for fuzzing and inspection.
+//! [`FilterShape::parse`], [`BlockShape::parse`], [`BlockCursor`], [`Decompressor::decompress`], [`open_block`],
+//! [`parse_summary_directory`], [`parse_summary_page`]) take any bytes and are public for fuzzing and inspection.
 
 mod block;
 mod checksum;
@@ -68,6 +69,7 @@ mod level_cursor;
 mod properties;
 mod range_deletes;
 mod reader;
+mod summary;
 mod verify;
 mod writer;
 
@@ -83,5 +85,9 @@ pub use level_cursor::LevelCursor;
 pub use properties::Properties;
 pub use range_deletes::{encode_range_deletes, parse_range_deletes};
 pub use reader::{OpenOptions, SstFile};
+pub use summary::{
+    FileSummary, PAGE_BLOCKS, Summarizer, SummaryEntry, SummaryPage, SummaryPart, parse_summary_directory,
+    parse_summary_page,
+};
 pub use verify::VerifySummary;
 pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings};

@@ -325,7 +325,11 @@ impl SstFile {
         if let Some(framed) = &self.index {
             return Ok(framed.clone());
         }
-        let part = self.footer.index;
+        self.cached_part(self.footer.index, BlockKind::Index)
+    }
+
+    /// A part that is not kept in memory, framed: from the cache, or from the file and then verified.
+    pub(crate) fn cached_part(&self, part: BlockHandle, kind: BlockKind) -> Result<Arc<[u8]>> {
         let key = self.cache_key(part.offset);
         if let Some(framed) = self.cache.get(key) {
             return Ok(framed);
@@ -334,7 +338,7 @@ impl SstFile {
         let bytes = exclusive(&mut framed);
         self.file.read_at(part.offset, bytes).map_err(|e| e.in_file(&self.path))?;
         check_stored(bytes, self.number, part.offset).map_err(|e| e.in_file(&self.path))?;
-        self.cache.insert(key, framed.clone(), BlockKind::Index);
+        self.cache.insert(key, framed.clone(), kind);
         Ok(framed)
     }
 

@@ -64,6 +64,7 @@ impl SstFile {
         };
         verifier.verify_blocks(&mut progress)?;
         verifier.verify_rest(&mut progress)?;
+        self.verify_summaries()?;
         verifier.verify_sums()
     }
 

@@ -6,7 +6,7 @@
 //!    separator needs the next block's first key, so that the row waits for it.
 //! 3. The buffer goes to the disk in pieces of at least 256 KiB, each added to the whole-file checksum; write-back is
 //!    started every few MiB so that the final sync has little left to do.
-//! 4. `finish` writes filter, index, range deletes, properties and footer, and syncs.
+//! 4. `finish` writes filter, index, range deletes, summaries, properties and footer, and syncs.
 //!
 //! No allocation per entry: all buffers are reused.
 
@@ -27,6 +27,7 @@ use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{IndexBuilder, IndexEntry, common_prefix};
 use crate::properties::Properties;
 use crate::range_deletes::encode_range_deletes;
+use crate::summary::{Summarizer, SummaryBuilder};
 
 /// Appended to the disk at once, at least.
 const WRITE_LEN: usize = 256 << 10;
@@ -114,6 +115,8 @@ pub struct SstSummary {
     pub filter_bytes: u64,
     /// Bytes of the index block on disk.
     pub index_bytes: u64,
+    /// Bytes of the summaries on disk.
+    pub summary_bytes: u64,
     /// Where the time went.
     pub timings: StageTimings,
 }
@@ -140,6 +143,7 @@ pub struct SstWriter {
     range_deletes: Vec<RangeDelete>,
     first_key: Option<Vec<u8>>,
     properties: Properties,
+    summaries: SummaryBuilder,
     sequences: Option<(SequenceNumber, SequenceNumber)>,
     timings: StageTimings,
 }
@@ -185,6 +189,7 @@ impl SstWriter {
             range_deletes: Vec::new(),
             first_key: None,
             properties: Properties::default(),
+            summaries: SummaryBuilder::default(),
             sequences: None,
             timings: StageTimings::default(),
         })
@@ -194,6 +199,13 @@ impl SstWriter {
     #[must_use]
     pub fn with_group(mut self, group: Option<Arc<Group>>) -> Self {
         self.properties.group = group;
+        self
+    }
+
+    /// The file gets a summary of each of these. To be called before anything is added.
+    #[must_use]
+    pub fn with_summarizers(mut self, summarizers: Vec<Box<dyn Summarizer>>) -> Self {
+        self.summaries = SummaryBuilder::new(summarizers);
         self
     }
 
@@ -214,6 +226,9 @@ impl SstWriter {
             self.filter.add(hash_key(key));
         }
         self.block.add(key, shared, same_key, trailer, value);
+        if !self.summaries.is_empty() {
+            self.summaries.add(key, same_key, trailer, value);
+        }
         self.properties.entry_count += 1;
         self.properties.delete_count += u64::from(trailer.operation() == Operation::Delete);
         self.properties.raw_key_bytes += key.len() as u64;
@@ -260,10 +275,10 @@ impl SstWriter {
         Ok(())
     }
 
-    /// Bytes of the data blocks so far, the unfinished one included, and of filter and index at most.
+    /// Bytes of the data blocks so far, the unfinished one included, of filter and index at most, and of summaries.
     #[inline]
     pub fn estimated_size(&self) -> u64 {
-        self.offset() + self.block.len() as u64 + self.filter.estimated_len() + self.index.estimated_len() as u64
+        self.offset() + self.block.len() as u64 + self.filter.estimated_len() + (self.index.estimated_len() + self.summaries.estimated_len()) as u64
     }
 
     /// Where the time went so far.
@@ -322,6 +337,9 @@ impl SstWriter {
         }
         seal_block(&mut self.buffer, start, kind, self.options.file_number, offset);
         let len = self.offset() - offset;
+        if !self.summaries.is_empty() {
+            self.summaries.end_block(len);
+        }
         self.pending = Some(IndexEntry { offset, len, min_sequence, max_sequence, entry_count });
         self.note_sequences(min_sequence, max_sequence);
         self.timings.compress += compress;
@@ -387,15 +405,28 @@ impl SstWriter {
         let filter = self.put_part(&filter)?;
         let index = self.put_part(&self.index.encode(data_bytes)?)?;
         let range_deletes = self.put_range_deletes()?;
+        let pages_at = self.offset();
+        let summaries = self.put_summaries()?;
+        let summary_bytes = self.offset() - pages_at;
         self.complete_properties();
         let properties = self.put_part(&self.properties.encode())?;
-        let footer = Footer { filter, index, range_deletes, properties, file_number: self.options.file_number };
+        let file_number = self.options.file_number;
+        let footer = Footer { filter, index, range_deletes, summaries, properties, file_number };
         self.buffer.extend_from_slice(&footer.encode(self.offset()));
         self.write_buffer()?;
         let started = Instant::now();
         self.file.sync()?;
         self.timings.write += nanoseconds_since(started);
-        Ok(self.summary(data_bytes, &footer))
+        Ok(SstSummary { summary_bytes, ..self.summary(data_bytes, &footer) })
+    }
+
+    fn put_summaries(&mut self) -> Result<BlockHandle> {
+        let summaries = std::mem::take(&mut self.summaries);
+        // Of range deletes alone there is nothing to sum up.
+        if summaries.is_empty() || self.index.block_count() == 0 {
+            return Ok(BlockHandle::default());
+        }
+        summaries.finish(|part| self.put_part(part))
     }
 
     fn put_range_deletes(&mut self) -> Result<BlockHandle> {
@@ -454,6 +485,7 @@ impl SstWriter {
             data_bytes,
             filter_bytes: footer.filter.len,
             index_bytes: footer.index.len,
+            summary_bytes: 0,
             timings: self.timings,
         }
     }

@@ -96,11 +96,25 @@ pub struct Configuration {
     pub indexes: &'static [&'static str],
     /// Whether indexes come and go.
     pub changing_indexes: bool,
+    /// Materialised views of typed tables: name, grouping columns and aggregates, between colons. All from the beginning.
+    /// With `changing_views` every flush that is asked for drops one of them or creates it again, turn by turn.
+    pub views: &'static [&'static str],
+    /// Whether views come and go.
+    pub changing_views: bool,
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key.
 const INDEXES: &[&str] =
     &["small on 2", "name on 5,1 cover 2", "count on 3 cover 1,4-6", "key on 0,2", "wide on 2,4,1"];
+
+/// Views of every kind: of few groups and many, of the key alone, of all rows, of every type.
+const VIEWS: &[&str] = &[
+    "flags: flag: count(*), sum(small), min(name)",
+    "numbers: small,flag: sum(count), count(amount), max(amount), min(count)",
+    "names: name: count(*), max(blob)",
+    "all: : count(*), sum(amount), min(k), max(k), max(flag)",
+    "keys: : count(*), max(k)",
+];
 
 /// LASER's kind of layout: ever finer groups, all leveled.
 const FINER: &str =
@@ -139,6 +153,8 @@ const BASE: Configuration = Configuration {
     layouts: &[],
     indexes: &[],
     changing_indexes: false,
+    views: &[],
+    changing_views: false,
 };
 
 const fn leveled(levels: usize) -> MergePolicy {
@@ -269,6 +285,45 @@ pub fn configurations() -> Vec<Configuration> {
             changing_indexes: true,
             layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
             memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration { name: "views", views: VIEWS, ..BASE },
+        Configuration { name: "views-tiny-files", views: VIEWS, memtable_bytes: 2 << 10, file_bytes: 2 << 10, ..BASE },
+        Configuration { name: "views-tiered", views: VIEWS, policy: tiered(4, 3, 200), ..BASE },
+        Configuration {
+            name: "views-small-blocks",
+            views: VIEWS,
+            block_bytes: 256,
+            file_bytes: 1 << 20,
+            cache_bytes: 4 << 10,
+            snapshot_filter: false,
+            ..BASE
+        },
+        Configuration {
+            name: "changing-views",
+            views: VIEWS,
+            changing_views: true,
+            last_level_compression: Lz4,
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration { name: "views-finer-groups", views: VIEWS, layouts: &[FINER], memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "views-indexes-changing-layouts",
+            views: VIEWS,
+            changing_views: true,
+            indexes: INDEXES,
+            layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "views-changing-formats",
+            views: VIEWS,
+            changing_views: true,
+            row_format: RowFormatKind::Json,
+            layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
+            memtable_bytes: 8 << 10,
             ..BASE
         },
         Configuration {

@@ -14,7 +14,7 @@ use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
     Background, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy,
     ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions,
-    Transaction, WriteBatch, verify_directory,
+    Transaction, ViewOptions, WriteBatch, verify_directory,
 };
 use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
@@ -24,6 +24,7 @@ use crate::index_checks::check_indexes;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
+use crate::view_checks::check_views;
 
 /// The directory of the databases that tests make.
 pub const DIRECTORY: &str = "/database";
@@ -106,7 +107,7 @@ impl EngineStore {
         opened.tables[index].as_ref().ok_or_else(|| missing(index))
     }
 
-    /// Every row of every table, by a full scan of each, with which their indexes must agree.
+    /// Every row of every table, by a full scan of each, with which their indexes and views must agree.
     pub fn state(&self) -> Result<State> {
         let opened = self.opened.as_ref().ok_or_else(closed)?;
         opened.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
@@ -180,6 +181,36 @@ impl EngineStore {
             match self.table(index) {
                 Ok(table) if table.index(name).is_ok() => self.database()?.drop_index(table, name)?,
                 Ok(_) => self.create_index(index, augment)?,
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a view of a typed table: `small: flag: count(*), sum(count)`.
+    fn create_view(&self, table: usize, text: &str) -> Result<()> {
+        if self.kinds[table].schema().is_none() {
+            return Ok(());
+        }
+        let names = |part: Option<&str>| -> Vec<String> {
+            let names = part.unwrap_or_default().split(',').map(str::trim);
+            names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        let mut parts = text.split(':');
+        let name = parts.next().unwrap_or_default().to_owned();
+        let options = ViewOptions { name, group_by: names(parts.next()), aggregates: names(parts.next()) };
+        self.database()?.create_view(self.table(table)?, &options).map(drop)
+    }
+
+    /// Drops a view, or creates it again if it is not there.
+    fn turn_view(&self) -> Result<()> {
+        let views = self.configuration.views;
+        let view = views[self.flushes % views.len()];
+        let name = view.split(':').next().unwrap_or_default();
+        for index in 0..self.kinds.len() {
+            match self.table(index) {
+                Ok(table) if table.view(name).is_ok() => self.database()?.drop_view(table, name)?,
+                Ok(_) => self.create_view(index, view)?,
                 Err(_) => {}
             }
         }
@@ -325,6 +356,7 @@ fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let all = scan_of(table)?;
     let rows: Vec<Row> = all.iter().map(|(key, row)| (key.clone(), row.clone())).collect();
     check_indexes(table, &rows, None)?;
+    check_views(table, &rows, None)?;
     Ok(all)
 }
 
@@ -510,7 +542,8 @@ impl Store for EngineStore {
     fn create_table(&mut self, index: usize) -> Result<()> {
         self.create_bare_table(index)?;
         let augments = self.configuration.indexes;
-        augments.iter().try_for_each(|augment| self.create_index(index, augment))
+        augments.iter().try_for_each(|augment| self.create_index(index, augment))?;
+        self.configuration.views.iter().try_for_each(|view| self.create_view(index, view))
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {
@@ -559,6 +592,7 @@ impl Store for EngineStore {
         }
         if *range == ScanRange::ALL && limit == usize::MAX {
             check_indexes(table, &found, snapshot)?;
+            check_views(table, &found, snapshot)?;
         }
         Ok(found)
     }
@@ -610,6 +644,9 @@ impl Store for EngineStore {
         }
         if self.configuration.changing_indexes {
             self.turn_index()?;
+        }
+        if self.configuration.changing_views {
+            self.turn_view()?;
         }
         self.database()?.flush()
     }

@@ -9,13 +9,18 @@ use std::sync::{Arc, LazyLock};
 
 use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
 use mycelium_cache::{BlockCache, SpareBlocks};
-use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, PackedLayout, Schema, TimeUnit, key};
-use mycelium_engine::{Compression, Durability, Options, TableDefinition, TableOptions, Trace, WriteBatch};
+use mycelium_encoding::{
+    Aggregate, Aggregation, Column, ColumnType, Datum, DatumRef, FragmentFormat, Groups, PackedLayout, Schema, TimeUnit, key,
+};
+use mycelium_engine::{
+    Compression, Durability, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
+};
 use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
 use mycelium_sst::{
     BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
-    OpenOptions, Properties, SstFile, SstWriter, SstWriterOptions, encode_range_deletes, open_block,
-    parse_range_deletes,
+    OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer, SummaryPart,
+    encode_range_deletes, open_block,
+    parse_range_deletes, parse_summary_directory, parse_summary_page,
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentReader, SegmentWriter, replay};
@@ -49,6 +54,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sst_footer", run: sst_footer, seeds: || FILES.footers.clone() },
     Target { name: "sst_properties", run: sst_properties, seeds: || FILES.properties.clone() },
     Target { name: "sst_range_deletes", run: sst_range_deletes, seeds: || FILES.range_deletes.clone() },
+    Target { name: "sst_summaries", run: sst_summaries, seeds: || FILES.summaries.clone() },
+    Target { name: "partial_aggregates", run: partial_aggregates, seeds: || FILES.partials.clone() },
     Target { name: "packed_row", run: packed_row, seeds: || FILES.rows.clone() },
     Target { name: "key", run: decode_key, seeds: || FILES.keys.clone() },
     Target { name: "schema", run: schema, seeds: || FILES.schemas.clone() },
@@ -176,6 +183,11 @@ fn sst_file(bytes: &[u8]) {
         Ok(())
     };
     drop(walk());
+    for id in [1, 200] {
+        if let Ok(Some(mut summary)) = sst.summary(id) {
+            (0..summary.block_count()).for_each(|block| drop(summary.of_block(block)));
+        }
+    }
 }
 
 fn sst_block(bytes: &[u8]) {
@@ -268,6 +280,52 @@ fn sst_range_deletes(bytes: &[u8]) {
     }
 }
 
+/// The input is a page, or the directory of a file; before it a byte that says which, one with the number of blocks, and
+/// for the directory eight with the length of all pages.
+fn sst_summaries(bytes: &[u8]) {
+    let [kind, blocks, rest @ ..] = bytes else { return };
+    let blocks = usize::from(*blocks);
+    if *kind == 0 {
+        let Ok(places) = parse_summary_page(rest, blocks) else { return };
+        assert_eq!(places.len(), blocks);
+        assert!(places.iter().flatten().all(|&(start, end)| start <= end && end <= rest.len()));
+        return;
+    }
+    let Some((end, payload)) = rest.split_first_chunk() else { return };
+    let end = u64::from_le_bytes(*end);
+    let Ok(entries) = parse_summary_directory(payload, blocks, (0, end)) else { return };
+    assert!(entries.is_sorted_by_key(|entry| entry.id));
+    let pages = entries.iter().flat_map(|entry| &entry.pages);
+    assert_eq!(pages.map(|page| page.handle.len).sum::<u64>(), end);
+}
+
+/// Groups by a column that may be null and one that may not; aggregates of every kind.
+fn example_aggregation() -> mycelium_base::Result<Arc<Aggregation>> {
+    let aggregates = [
+        Aggregate::CountRows,
+        Aggregate::Count(2),
+        Aggregate::Sum(0),
+        Aggregate::Min(4),
+        Aggregate::Max(5),
+        Aggregate::Min(2),
+    ];
+    Aggregation::new(Arc::new(example_schema()?), vec![3, 1], aggregates.to_vec()).map(Arc::new)
+}
+
+fn partial_aggregates(bytes: &[u8]) {
+    let Ok(aggregation) = example_aggregation() else { return };
+    let mut groups = Groups::new(aggregation.clone());
+    if groups.merge_encoded(bytes).is_err() {
+        return;
+    }
+    let (mut encoded, mut again) = (Vec::new(), Groups::new(aggregation));
+    groups.encode(&mut encoded);
+    assert!(again.merge_encoded(&encoded).is_ok() && again == groups, "groups change when encoded and decoded");
+    if let Ok(rows) = groups.rows() {
+        assert_eq!(rows.len(), groups.len());
+    }
+}
+
 fn packed_row(bytes: &[u8]) {
     let layout = &FILES.layout;
     let valid = layout.validate(bytes).is_ok();
@@ -331,6 +389,8 @@ struct Files {
     footers: Vec<Vec<u8>>,
     properties: Vec<Vec<u8>>,
     range_deletes: Vec<Vec<u8>>,
+    summaries: Vec<Vec<u8>>,
+    partials: Vec<Vec<u8>>,
     layout: PackedLayout,
     rows: Vec<Vec<u8>>,
     keys: Vec<Vec<u8>>,
@@ -359,6 +419,8 @@ impl Files {
             footers: Vec::new(),
             properties: Vec::new(),
             range_deletes: Vec::new(),
+            summaries: Vec::new(),
+            partials: Vec::new(),
             rows: Vec::new(),
             keys: Vec::new(),
             schemas: Vec::new(),
@@ -367,6 +429,8 @@ impl Files {
         files.add_rows()?;
         files.add_segment()?;
         files.add_database()?;
+        files.add_partials()?;
+        files.add_summaries()?;
         for compression in [Compression::None, Compression::Lz4, Compression::Zstd(1)] {
             files.add_sst(compression)?;
         }
@@ -423,6 +487,12 @@ impl Files {
         let database = mycelium_engine::Database::open("/db", options)?;
         let plain = database.create_table("plain", TableOptions::default())?;
         let typed = database.create_typed_table("typed", (**self.layout.schema()).clone(), TableOptions::default())?;
+        let view = ViewOptions {
+            name: "by_name".into(),
+            group_by: vec!["flag".into(), "name".into()],
+            aggregates: ["count(*)", "sum(id)", "min(bytes)", "max(time)"].map(str::to_owned).to_vec(),
+        };
+        database.create_view(&typed, &view)?;
         let mut batch = WriteBatch::new();
         for (n, row) in self.rows.iter().enumerate() {
             batch.put(&plain, &[n as u8; 5], b"value").delete(&plain, b"b").delete_range(&plain, b"c", b"d");
@@ -452,12 +522,59 @@ impl Files {
             self.manifest = disk.read_bytes(path)?;
         }
         read_edits(disk, path, &mut |_, edit| {
-            self.definitions.extend(edit.created_tables.iter().map(|record| record.definition.clone()));
+            let records = edit.created_tables.iter().chain(&edit.changed_tables);
+            self.definitions.extend(records.map(|record| record.definition.clone()));
             let mut bytes = Vec::new();
             edit.encode(&mut bytes);
             self.edits.push(bytes);
             Ok(())
         })
+    }
+
+    fn add_partials(&mut self) -> mycelium_base::Result<()> {
+        let aggregation = example_aggregation()?;
+        let format = FragmentFormat::packed(aggregation.schema().clone(), aggregation.schema().value_columns());
+        let (mut input, mut groups) = (aggregation.input(&format)?, Groups::new(aggregation));
+        for (key, row) in self.keys.iter().zip(&self.rows) {
+            input.add(key, row, &mut groups)?;
+            let mut bytes = Vec::new();
+            groups.encode(&mut bytes);
+            self.partials.push(bytes);
+        }
+        Ok(())
+    }
+
+    /// Directory and pages of a file with summaries, which are as the writer lays them out.
+    fn add_summaries(&mut self) -> mycelium_base::Result<()> {
+        let disk = MemoryDisk::new();
+        let path = Path::new("000009.sst");
+        let options = SstWriterOptions { file_number: SST, block_size: 128, ..SstWriterOptions::default() };
+        let summarizers: Vec<Box<dyn Summarizer>> = [1, 200].map(|id| Box::new(Constant { id }) as Box<_>).into();
+        let mut writer = SstWriter::new(disk.create(path)?, options)?.with_summarizers(summarizers);
+        for n in 0..400_u64 {
+            writer.add(format!("key{n:04}").as_bytes(), Trailer::new(n, Operation::Put), b"a value")?;
+        }
+        writer.finish()?;
+        let bytes = disk.read_bytes(path)?;
+        let at = bytes.len() - FOOTER_LEN;
+        let footer = Footer::parse(&bytes[at..], SST, at as u64)?;
+        let block = |handle: BlockHandle| {
+            open_block(&bytes[handle.offset as usize..(handle.offset + handle.len) as usize], SST, handle.offset)
+        };
+        let index = Index::parse(block(footer.index)?.0, footer.data_end())?;
+        let (start, end) = (footer.summary_pages_start(), footer.summaries.offset);
+        let directory = block(footer.summaries)?.0;
+        let blocks = index.block_count();
+        self.summaries.push([&[1, blocks as u8], &(end - start).to_le_bytes()[..], directory].concat());
+        for entry in parse_summary_directory(directory, blocks, (start, end))? {
+            for (number, page) in entry.pages.iter().enumerate() {
+                let of_page = (blocks - number * PAGE_BLOCKS).min(PAGE_BLOCKS);
+                self.summaries.push([&[0, of_page as u8], block(page.handle)?.0].concat());
+            }
+        }
+        self.footers.push([&(at as u64).to_le_bytes(), &bytes[at..]].concat());
+        self.ssts.push(bytes);
+        Ok(())
     }
 
     fn add_sst(&mut self, compression: Compression) -> mycelium_base::Result<()> {
@@ -502,6 +619,28 @@ impl Files {
         self.ssts.push(bytes);
         Ok(())
     }
+}
+
+/// Sums everything up to the same bytes.
+struct Constant {
+    id: u64,
+}
+
+impl Summarizer for Constant {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn add(&mut self, _key: &[u8], _value: &[u8]) -> bool {
+        true
+    }
+
+    fn end(&mut self, _part: SummaryPart, _limit: usize, out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(b"summary");
+        true
+    }
+
+    fn discard(&mut self, _part: SummaryPart) {}
 }
 
 fn example_schema() -> mycelium_base::Result<Schema> {

@@ -26,6 +26,7 @@ pub mod scale;
 pub mod shrink;
 pub mod store;
 pub mod tables;
+mod view_checks;
 
 pub use configurations::{Configuration, configurations};
 pub use driver::{Mismatch, check_history};

@@ -101,3 +101,12 @@ fn indexes_give_the_answers_of_their_tables() {
     let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
     check_seeds(20_000..20_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
 }
+
+/// The same for materialised views.
+#[test]
+fn views_give_what_the_rows_of_their_tables_add_up_to() {
+    let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.views.is_empty()).collect();
+    assert!(all.len() >= 8, "{} configurations", all.len());
+    let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
+    check_seeds(30_000..30_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
+}

@@ -29,6 +29,7 @@ pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod tables;
 pub(crate) mod verify;
+pub(crate) mod view;
 
 /// Opens a database to read it: nothing is written and no lock is taken, so another process may have it open.
 pub(crate) fn open_to_read(directory: &Path) -> Result<Database, Failure> {

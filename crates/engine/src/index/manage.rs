@@ -18,6 +18,7 @@ use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::refuse_with_maps;
 use crate::tree::Tree;
+use crate::view::ViewSet;
 use crate::write::Writer;
 
 /// What an index is to be.
@@ -329,8 +330,8 @@ impl Inner {
         let id = TableId(manifest.state().next_table_id);
         let name = format!("{}/{}", base.name, index.augment.name());
         let created_at: SequenceNumber = index.created_at;
-        let definition =
-            TableDefinition { schema: None, options: derived_options(&base.definition.options), index: Some(index) };
+        let options = derived_options(&base.definition.options);
+        let definition = TableDefinition { schema: None, options, index: Some(index), views: ViewSet::default() };
         let layout = TableRecord::DERIVED.to_owned();
         let record = TableRecord { id, name, definition: definition.encode(), layout };
         let (memtable_writer, active) = self.core.lock().new_memtable();

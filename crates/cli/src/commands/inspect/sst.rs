@@ -71,6 +71,7 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
             "block_size": found.block_size,
             "restart_interval": found.restart_interval,
             "compression": found.compression,
+            "summary_bytes": file.summary_bytes(),
         }));
     }
     let raw = found.raw_key_bytes + found.raw_value_bytes;
@@ -96,6 +97,9 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
         "compression {}, {} filter bits a key, restart every {} entries",
         found.compression, found.filter_bits_per_key, found.restart_interval
     ))?;
+    if file.has_summaries() {
+        out.line(format_args!("{} of summaries, for views", units::bytes(file.summary_bytes())))?;
+    }
     if let Some(group) = &found.group {
         out.line(format_args!("column group {group}"))?;
     }

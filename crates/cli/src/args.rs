@@ -434,10 +434,8 @@ pub(crate) enum ViewCommand {
     #[command(after_help = "Example:\n  mycelium view list ./db flights")]
     List(TableArgs),
     /// Print a view's groups, of all rows or of a key range.
-    #[command(
-        after_help = "Example:\n  mycelium view read ./db flights delays\n  \
-                            mycelium view read ./db flights delays --from 2013,6 --to 2013,7 --counters"
-    )]
+    #[command(after_help = "Example:\n  mycelium view read ./db flights delays\n  \
+                            mycelium view read ./db flights delays --from 2013,6 --to 2013,7 --counters")]
     Read(ViewReadArgs),
 }
 

@@ -170,7 +170,8 @@ pub(crate) fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
         count += 1;
     }
     let unfit = |error: ArrowError| Error::invalid("rows do not fit their schema").caused_by(error);
-    let arrays = builders.iter_mut().map(ColumnBuilder::finish).collect::<std::result::Result<_, _>>().map_err(unfit)?;
+    let arrays =
+        builders.iter_mut().map(ColumnBuilder::finish).collect::<std::result::Result<_, _>>().map_err(unfit)?;
     let fields: Vec<_> = columns.iter().map(Column::to_arrow).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     RecordBatch::try_new_with_options(Arc::new(arrow_schema::Schema::new(fields)), arrays, &options).map_err(unfit)

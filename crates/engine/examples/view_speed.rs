@@ -75,9 +75,8 @@ fn main() -> Result<()> {
         std::fs::remove_dir_all(&directory).map_err(|e| mycelium_engine::Error::io("remove", &directory, e))?;
     }
     let database = Database::open(&directory, Options { cache_bytes: 1 << 30, ..Options::default() })?;
-    let schema = Schema::parse(
-        "id int64 not null, city utf8, amount decimal(20, 2), level int32, note utf8, primary key (id)",
-    )?;
+    let schema =
+        Schema::parse("id int64 not null, city utf8, amount decimal(20, 2), level int32, note utf8, primary key (id)")?;
     let table = database.create_typed_table("sales", schema, TableOptions::default())?;
     let options = ViewOptions {
         name: "by_city".into(),

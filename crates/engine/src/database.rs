@@ -434,7 +434,10 @@ impl Database {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
         }
-        self.inner.create_table(name, TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() })
+        self.inner.create_table(
+            name,
+            TableDefinition { schema: Some(schema), options, index: None, views: ViewSet::default() },
+        )
     }
 
     /// A handle to the table with this name; [`ErrorKind::NotFound`] if there is none.

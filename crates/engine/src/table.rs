@@ -395,7 +395,8 @@ mod tests {
         for layout_auto in [false, true] {
             for row_format in [RowFormatDefinition::default(), json.clone()] {
                 let options = TableOptions { layout_auto, row_format, ..TableOptions::default() };
-                let definition = TableDefinition { schema: Some(schema.clone()), options, index: None, views: ViewSet::default() };
+                let definition =
+                    TableDefinition { schema: Some(schema.clone()), options, index: None, views: ViewSet::default() };
                 assert_eq!(TableDefinition::decode(&definition.encode()).unwrap(), definition);
             }
         }

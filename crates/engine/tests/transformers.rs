@@ -14,7 +14,7 @@ use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, DatumRef, Schema};
 use mycelium_engine::{
     Database, Durability, Error, ErrorKind, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options, Policy,
-    ReadOptions, Result, RowFormatDefinition, ScanOptions, Table, TableOptions,
+    ReadOptions, Result, RowFormatDefinition, ScanOptions, Table, TableOptions, ViewOptions,
 };
 use mycelium_transform::{
     GroupValues, InputEntry, JobContext, Outputs, Place, Registry, TransformState, Transformer, TransformerSet,
@@ -268,7 +268,7 @@ fn what_maps_would_make_inexact_is_refused() {
     let table = create("e", "test.shout").unwrap();
     let index = IndexOptions { name: "by_name".to_owned(), on: vec!["name".to_owned()], ..IndexOptions::default() };
     assert_eq!(database.create_index(&table, &index).unwrap_err().kind(), ErrorKind::Unsupported);
-    let view = ViewOptions { name: "names".to_owned(), aggregates: vec!["count".parse().unwrap()], ..ViewOptions::default() };
+    let view = ViewOptions { name: "names".to_owned(), group_by: Vec::new(), aggregates: vec!["count(*)".to_owned()] };
     assert_eq!(database.create_view(&table, &view).unwrap_err().kind(), ErrorKind::Unsupported);
     let mut transaction = database.begin(IsolationLevel::Snapshot);
     let row = [DatumRef::Int64(1), DatumRef::Utf8("a"), DatumRef::Null];

@@ -326,7 +326,8 @@ fn sums_of_floats_and_other_nonsense_are_refused() {
     let table = create(&database, small_table());
     let kind = |options: &ViewOptions| database.create_view(&table, options).unwrap_err().kind();
     assert_eq!(kind(&options("v", &[], &["sum(level)"])), ErrorKind::Unsupported);
-    for aggregates in [&["sum(city)"][..], &["sum(x)"], &["avg(n)"], &["count"], &[], &["min(n)", "min(n)"], &["sum(*)"]]
+    for aggregates in
+        [&["sum(city)"][..], &["sum(x)"], &["avg(n)"], &["count"], &[], &["min(n)", "min(n)"], &["sum(*)"]]
     {
         assert_eq!(kind(&options("v", &[], aggregates)), ErrorKind::InvalidArgument, "{aggregates:?}");
     }
@@ -603,8 +604,12 @@ impl History {
             let part: Rows = rows.into_iter().filter(|(id, _)| (from..to).contains(id)).collect();
             for wanted in all_views() {
                 let Ok(view) = self.table.view(&wanted.name) else { continue };
-                let options =
-                    ReadOptions { snapshot: snapshot.clone(), lower: key(from), upper: key(to), ..ReadOptions::default() };
+                let options = ReadOptions {
+                    snapshot: snapshot.clone(),
+                    lower: key(from),
+                    upper: key(to),
+                    ..ReadOptions::default()
+                };
                 let found = view.read(&options).unwrap();
                 assert_eq!(found.rows, expected(&part, &wanted), "{} {:?}", wanted.name, found.counters);
                 let counters = found.counters;

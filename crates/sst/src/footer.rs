@@ -117,8 +117,10 @@ impl Footer {
             return Err(wrong("the file has another number", 64).expected(file_number, number));
         }
         if version == 0 || (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
-            return Err(wrong("malformed footer", 72)
-                .expected("version 1 and 0, or version 2 and a length", format_args!("{version} and {summaries_len}")));
+            return Err(wrong("malformed footer", 72).expected(
+                "version 1 and 0, or version 2 and a length",
+                format_args!("{version} and {summaries_len}"),
+            ));
         }
         let len = u64::from(summaries_len);
         let summaries = match properties.offset.checked_sub(len) {

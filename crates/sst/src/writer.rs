@@ -278,7 +278,10 @@ impl SstWriter {
     /// Bytes of the data blocks so far, the unfinished one included, of filter and index at most, and of summaries.
     #[inline]
     pub fn estimated_size(&self) -> u64 {
-        self.offset() + self.block.len() as u64 + self.filter.estimated_len() + (self.index.estimated_len() + self.summaries.estimated_len()) as u64
+        self.offset()
+            + self.block.len() as u64
+            + self.filter.estimated_len()
+            + (self.index.estimated_len() + self.summaries.estimated_len()) as u64
     }
 
     /// Where the time went so far.

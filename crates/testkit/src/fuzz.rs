@@ -10,7 +10,8 @@ use std::sync::{Arc, LazyLock};
 use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
 use mycelium_cache::{BlockCache, SpareBlocks};
 use mycelium_encoding::{
-    Aggregate, Aggregation, Column, ColumnType, Datum, DatumRef, FragmentFormat, Groups, PackedLayout, Schema, TimeUnit, key,
+    Aggregate, Aggregation, Column, ColumnType, Datum, DatumRef, FragmentFormat, Groups, PackedLayout, Schema,
+    TimeUnit, key,
 };
 use mycelium_engine::{
     Compression, Durability, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
@@ -19,8 +20,7 @@ use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
 use mycelium_sst::{
     BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
     OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer, SummaryPart,
-    encode_range_deletes, open_block,
-    parse_range_deletes, parse_summary_directory, parse_summary_page,
+    encode_range_deletes, open_block, parse_range_deletes, parse_summary_directory, parse_summary_page,
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentReader, SegmentWriter, replay};

@@ -29,8 +29,7 @@ fn done(out: &mut Output, text: &str, name: &str) -> Result<(), Failure> {
 fn create(args: &ViewCreateArgs, out: &mut Output) -> Result<(), Failure> {
     let database = open_to_write(&args.at.database, false)?;
     let table = table(&database, &args.at.table)?;
-    let options =
-        ViewOptions { name: args.name.clone(), group_by: args.by.clone(), aggregates: args.compute.clone() };
+    let options = ViewOptions { name: args.name.clone(), group_by: args.by.clone(), aggregates: args.compute.clone() };
     database.create_view(&table, &options)?;
     if args.compact {
         database.compact(&table)?;

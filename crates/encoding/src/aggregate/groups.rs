@@ -16,8 +16,8 @@ use mycelium_base::{Error, Result};
 use crate::key::{KeyReader, encode_index_column};
 use crate::{Datum, DatumRef};
 
-use super::{Aggregate, Aggregation};
 use super::state::State;
+use super::{Aggregate, Aggregation};
 
 /// What a group costs beyond its key and text.
 const GROUP_WEIGHT: usize = 64;

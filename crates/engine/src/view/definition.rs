@@ -116,7 +116,8 @@ mod tests {
     use mycelium_encoding::Aggregate;
 
     /// The bytes that version 1 of a table's definition holds of views.
-    const GOLDEN: &[u8] = b"\x03\x02\x00\x03all\x00\x01\x00\x00\x02\x04by_a\x02\x01\x00\x04\x00\x00\x01\x01\x02\x02\x03\x01";
+    const GOLDEN: &[u8] =
+        b"\x03\x02\x00\x03all\x00\x01\x00\x00\x02\x04by_a\x02\x01\x00\x04\x00\x00\x01\x01\x02\x02\x03\x01";
 
     fn views() -> (Schema, ViewSet) {
         let schema = Schema::parse("id int64 not null, a utf8, b int32, primary key (id)").unwrap();

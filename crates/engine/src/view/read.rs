@@ -87,7 +87,8 @@ impl Inner {
             sources.places.clear();
         }
         let at = lower.unwrap_or_default();
-        let mut walk = Walk { id: view.id, snapshot, at, upper, sources, in_a_row: 0, counters: ViewCounters::default() };
+        let mut walk =
+            Walk { id: view.id, snapshot, at, upper, sources, in_a_row: 0, counters: ViewCounters::default() };
         walk.run(&mut rows)?;
         let mut counters = walk.counters;
         walk.sources.places.iter().for_each(|place| place.cursor.add_counters(&mut counters.reads));
@@ -253,9 +254,9 @@ impl<'s> Sources<'s> {
             let bytes = run.bytes;
             let Some(start) = run.next_file(at, id, snapshot)? else { continue };
             let start = start.max(at);
-            let is_better = best.as_ref().is_none_or(|(first, most, _)| {
-                start < first.as_slice() || start == first.as_slice() && bytes > *most
-            });
+            let is_better = best
+                .as_ref()
+                .is_none_or(|(first, most, _)| start < first.as_slice() || start == first.as_slice() && bytes > *most);
             if is_better {
                 best = Some((start.to_vec(), bytes, place));
             }
@@ -375,7 +376,8 @@ fn take(
 ) -> Result<Option<(usize, SummaryPart)>> {
     let blocks = summary.block_count();
     let is_within = |summary: &FileSummary, after: usize| {
-        let newest = if after - block == blocks { summary.file().max_sequence() } else { summary.max_sequence(block, after) };
+        let newest =
+            if after - block == blocks { summary.file().max_sequence() } else { summary.max_sequence(block, after) };
         newest <= snapshot && end.is_none_or(|end| summary.separator(after - 1).as_slice() < end)
     };
     let (part, after) = if block == 0 && summary.of_file().is_some() && is_within(summary, blocks) {

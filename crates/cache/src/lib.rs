@@ -12,7 +12,7 @@
 //!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it.
 //!
 //! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping, blocks that
-//! readers still hold after their eviction, and at most 2 MiB of spares.
+//! readers still hold after their eviction, and at most 4 MiB of spares.
 
 mod chain;
 mod reservation;
@@ -104,6 +104,7 @@ pub struct BlockCache {
     budget: Arc<Budget>,
     counters: Arc<Counters>,
     spares: SpareBlocks,
+    spare_windows: SpareBlocks,
 }
 
 impl BlockCache {
@@ -124,7 +125,8 @@ impl BlockCache {
             Err(_) => Cache::with(items, capacity_bytes, ByBytes, MixHash, lifecycle),
         };
         let budget = Arc::new(Budget::new(capacity_bytes));
-        Self { blocks: Arc::new(blocks), budget, counters, spares: SpareBlocks::default() }
+        let (spares, spare_windows) = Default::default();
+        Self { blocks: Arc::new(blocks), budget, counters, spares, spare_windows }
     }
 
     /// The block, if it is cached. O(1).
@@ -169,15 +171,22 @@ impl BlockCache {
         self.counters.count_insert(&block);
         let mut evicted = Evicted::default();
         self.blocks.insert_with_lifecycle(key, block, &mut evicted);
-        if let Some(CachedBlock { bytes, chained, kind: BlockKind::Data }) = evicted.first {
+        for CachedBlock { bytes, chained, kind } in evicted.first.into_iter().chain(evicted.others) {
             drop(chained);
-            self.spares.give_back(bytes);
+            if kind == BlockKind::Data {
+                self.spares.give_back(bytes);
+            }
         }
     }
 
     /// Where the memory of blocks to be inserted comes from.
     pub fn spares(&self) -> &SpareBlocks {
         &self.spares
+    }
+
+    /// Where the memory of read-ahead windows comes from: apart, for a few of them would crowd out all spare blocks.
+    pub fn spare_windows(&self) -> &SpareBlocks {
+        &self.spare_windows
     }
 
     /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would

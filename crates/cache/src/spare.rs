@@ -1,4 +1,4 @@
-//! Spare blocks: the memory of evicted blocks, and of read-ahead windows, for what is read next.
+//! Spare blocks: the memory of evicted blocks for the blocks that are read next; and that of read-ahead windows likewise.
 //!
 //! General allocators keep heaps by thread. What one thread read others evict; their own blocks lie in their own heaps
 //! while the memory freed stays with the first, so that a process may grow by a whole cache for every few threads that

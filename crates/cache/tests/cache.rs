@@ -143,6 +143,24 @@ fn a_block_read_takes_the_memory_of_one_evicted() {
     assert!(addresses.len() <= 17, "{} buffers for a cache of 15 blocks", addresses.len());
 }
 
+/// What one insert evicts several of was freed but for the first, and other inserts had to allocate.
+#[test]
+fn all_that_one_insert_evicts_is_spare() {
+    let cache = BlockCache::new(64 << 10);
+    let is_spare = |block: &Arc<[u8]>| block[0] == 5;
+    for offset in 0..100 {
+        cache.insert(CacheKey { file: 1, offset }, vec![5; 1024].into(), BlockKind::Data);
+    }
+    while is_spare(&cache.spares().take(1024, 1024)) {}
+    let before = cache.stats().evictions;
+    cache.insert(CacheKey { file: 2, offset: 0 }, vec![7; 8192].into(), BlockKind::Data);
+    let evicted = cache.stats().evictions - before;
+    assert!(evicted >= 7, "{evicted} blocks of 1 KiB for one of 8 KiB");
+    for _ in 0..evicted {
+        assert!(is_spare(&cache.spares().take(1024, 1024)));
+    }
+}
+
 #[test]
 fn a_block_that_a_reader_holds_stays_as_it_is() {
     let cache = BlockCache::new(64 << 10);

@@ -171,7 +171,7 @@ impl Drop for SstCursor {
     fn drop(&mut self) {
         drop(self.block.release());
         if let Some(window) = self.window.bytes.take() {
-            self.file.cache.spares().give_back(window);
+            self.file.cache.spare_windows().give_back(window);
         }
     }
 }
@@ -353,7 +353,7 @@ impl SstCursor {
         (window.offset, window.len) = (offset, 0);
         let reusable = window.bytes.take_if(|bytes| bytes.len() >= len && Arc::get_mut(bytes).is_some());
         let least = len.max(wanted as usize);
-        let spares = self.file.cache.spares();
+        let spares = self.file.cache.spare_windows();
         let buffer = window.bytes.insert(reusable.unwrap_or_else(|| spares.take(least, least + FIRST_WINDOW)));
         let target = exclusive(buffer).get_mut(..len).unwrap_or_default();
         let started = Instant::now();

@@ -10,8 +10,8 @@ use common::*;
 use mycelium_base::{Error, ErrorKind, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, Trailer};
 use mycelium_cache::SpareBlocks;
 use mycelium_sst::{
-    BlockBuilder, BlockCursor, BlockShape, Compression, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer,
-    Index, Properties, SstWriterOptions, block_seed, open_block, parse_range_deletes, seal_block,
+    BlockBuilder, BlockCursor, BlockShape, Compression, CursorOptions, Decompressor, FOOTER_LEN, FORMAT_VERSION,
+    FilterShape, Footer, Index, Properties, SstWriterOptions, block_seed, open_block, parse_range_deletes, seal_block,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -142,7 +142,7 @@ fn the_whole_file_checksum_is_checked() {
 fn a_newer_format_is_refused_as_such() {
     let (mut bytes, _) = small_file(Compression::None);
     let version = bytes.len() - FOOTER_LEN + 72;
-    bytes[version] = 2;
+    bytes[version] = FORMAT_VERSION as u8 + 1;
     let error = open(bytes).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(error.file(), Some(Path::new(PATH)));

@@ -305,8 +305,8 @@ impl Aggregation {
         let packed = FragmentFormat::packed(self.schema.clone(), self.columns.clone());
         let layout = packed.rows().layout().clone();
         let reshape = format.reshape(&packed)?;
-        let reshaped = Values::Reshaped { reshape, layout, scratch: RowScratch::default(), row: Vec::new() };
-        Ok(self.input_of(reshaped))
+        let reshaped = Reshaped { reshape, layout, scratch: RowScratch::default(), row: Vec::new() };
+        Ok(self.input_of(Values::Reshaped(Box::new(reshaped))))
     }
 
     /// What reads packed rows of this layout, which must have all columns that are read.
@@ -345,12 +345,16 @@ enum Values {
     Unread,
     /// The wanted columns are read where they stand.
     Packed(Arc<PackedLayout>),
-    Reshaped {
-        reshape: Reshape,
-        layout: Arc<PackedLayout>,
-        scratch: RowScratch,
-        row: Vec<u8>,
-    },
+    Reshaped(Box<Reshaped>),
+}
+
+/// Rows of another format, made packed ones.
+#[derive(Debug)]
+struct Reshaped {
+    reshape: Reshape,
+    layout: Arc<PackedLayout>,
+    scratch: RowScratch,
+    row: Vec<u8>,
 }
 
 impl AggregationInput {
@@ -362,7 +366,8 @@ impl AggregationInput {
         let row = match &mut self.values {
             Values::Unread => None,
             Values::Packed(layout) => Some(layout.row(value)?),
-            Values::Reshaped { reshape, layout, scratch, row } => {
+            Values::Reshaped(reshaped) => {
+                let Reshaped { reshape, layout, scratch, row } = &mut **reshaped;
                 row.clear();
                 reshape.apply(value, scratch, row)?;
                 Some(layout.row(row)?)

@@ -131,10 +131,8 @@ impl State {
         match (self, other) {
             (Self::Count(count), Self::Count(more)) => *count = count.saturating_add(*more),
             (Self::Sum(sum), Self::Sum(Some(more))) => sum.get_or_insert_default().add(*more),
-            (Self::Least(code), Self::Least(other)) => {
-                if !other.is_empty() && (code.is_empty() || other < code) {
-                    code.clone_from(other);
-                }
+            (Self::Least(code), Self::Least(other)) if !other.is_empty() && (code.is_empty() || other < code) => {
+                code.clone_from(other);
             }
             (Self::Greatest(code), Self::Greatest(other)) if other > code => code.clone_from(other),
             _ => {}

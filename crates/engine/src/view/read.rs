@@ -30,8 +30,9 @@ use mycelium_sst::{CursorOptions, FileSummary, LevelCursor, PAGE_BLOCKS, Summary
 
 use super::definition::ViewDefinition;
 use crate::database::Inner;
-use crate::iterator::{Source, TableIterator};
+use crate::iterator::TableIterator;
 use crate::options::ReadOptions;
+use crate::sources::Source;
 use crate::table::{TableShared, TableState};
 use crate::tree::OpenRun;
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::experiments::laser::Part;
 use crate::isolation;
 use crate::keys::ValueKind;
 use crate::report::Report;
@@ -16,7 +17,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations.
+    /// snapshot-filters, transformations, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -61,12 +62,18 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiment `transformations`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations` and `laser-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
+    /// Columns of the tables of `laser-…`, but of `laser-cost-model`, which has both the paper's: 30 and 100.
+    #[arg(long, default_value_t = 30)]
+    pub columns: usize,
+    /// Also write the plots of `laser-…` to this directory, as SVG.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub svg_dir: Option<PathBuf>,
     /// Seed of all random draws.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -91,6 +98,11 @@ pub const SNAPSHOT_FILTERS: &str = "snapshot-filters";
 pub const TRANSFORMATIONS: &str = "transformations";
 
 const EXPERIMENTS: [&str; 3] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS];
+
+/// The experiment of LASER with this name.
+fn laser_part(name: &str) -> Option<Part> {
+    Part::ALL.into_iter().find(|part| part.name() == name)
+}
 
 fn default_workloads() -> Vec<String> {
     ["fillrandom", "readrandom", "readmissing", "seekrandom", "range100", "scan", "readwhilewriting"]
@@ -154,10 +166,21 @@ impl BenchArgs {
         Pace { seconds: self.seconds, warmup_seconds: self.warmup_seconds, seed: self.seed, ..Pace::default() }
     }
 
-    /// Runs one of [`EXPERIMENTS`] and puts what it showed into the report.
+    /// Runs one of [`EXPERIMENTS`], or of LASER's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        use crate::experiments::{aligned, snapshot_filters, transformations};
+        use crate::experiments::{aligned, laser, snapshot_filters, transformations};
 
+        if let Some(part) = laser_part(name) {
+            let settings = laser::LaserSettings {
+                seed: self.seed,
+                scale: self.scale,
+                columns: self.columns,
+                direct_io: self.direct_io,
+                svg_directory: self.svg_dir.clone(),
+                ..laser::LaserSettings::new(&self.directory)
+            };
+            return laser::run(part, &settings, report.laser.get_or_insert_default());
+        }
         match name {
             ALIGNED_COMPACTION => {
                 let settings =
@@ -210,10 +233,10 @@ pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> 
     Ok(report)
 }
 
-/// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`], [`SNAPSHOT_FILTERS`] and
-/// [`TRANSFORMATIONS`], are run as well.
+/// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`], [`SNAPSHOT_FILTERS`],
+/// [`TRANSFORMATIONS`] and those of LASER ([`Part`]), are run as well.
 pub fn run(args: &BenchArgs) -> Result<Report> {
-    let is_experiment = |name: &String| EXPERIMENTS.contains(&name.as_str());
+    let is_experiment = |name: &String| EXPERIMENTS.contains(&name.as_str()) || laser_part(name).is_some();
     let (experiments, workloads): (Vec<_>, Vec<_>) = args.workloads.iter().cloned().partition(is_experiment);
     let only_workloads = BenchArgs { workloads, json_file: None, ..args.clone() };
     let mut report = run_with(&only_workloads, &crate::MyceliumFactory)?;

@@ -14,8 +14,10 @@ pub mod keys;
 pub mod measure;
 pub mod memory_limit;
 pub mod mycelium_store;
+pub mod plot;
 pub mod report;
 pub mod scenario;
+pub mod statistics;
 pub mod store;
 pub mod workloads;
 

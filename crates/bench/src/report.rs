@@ -15,6 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
+use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
 use crate::measure::machine;
@@ -47,6 +48,9 @@ pub struct Report {
     /// Transformations inside compaction, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transformations: Option<TransformationReport>,
+    /// The experiments of LASER that were run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub laser: Option<LaserReport>,
 }
 
 /// One scenario's runs.
@@ -215,6 +219,7 @@ impl Report {
             aligned: None,
             snapshot_filters: None,
             transformations: None,
+            laser: None,
         }
     }
 
@@ -276,6 +281,7 @@ impl Report {
             self.aligned.as_ref().map(AlignedReport::table),
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
+            self.laser.as_ref().map(LaserReport::table),
         ]
         .iter()
         .flatten()

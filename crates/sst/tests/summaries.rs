@@ -109,7 +109,7 @@ fn random_entries(rng: &mut SmallRng) -> Vec<Entry> {
     let mut entries = Vec::new();
     for n in 0..count {
         let key = format!("key{n:05}").into_bytes();
-        let value: Vec<u8> = (0..rng.random_range(0..30)).map(|_| rng.random_range(b'a'..b'z')).collect();
+        let value: Vec<u8> = (0..rng.random_range(0..30)).map(|_| rng.random_range(b'a'..=b'z')).collect();
         entries.push(put(&key, 1 + n, &value));
         if rng.random_bool(odd) {
             match rng.random_range(0..3) {

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | `aligned`, `snapshot_filters` | Kim et al., "Hybrid Transactional/Analytical Processing Amplifies IO in LSM-Trees" (2022), §IV and §V |
 //! | `transformations` | Casaletto et al., "Mycelium: A Transformation-Embedded LSM-Tree", §5.4 |
+//! | `laser` | Saxena et al., "Real-Time LSM-Trees for HTAP Workloads", §2.1, §4.1 and §7 |
 //!
-//! For the first the engine runs in manual mode: the experiment itself runs flushes and compactions to the end after every
+//! For all but `transformations` the engine runs in manual mode: the experiment itself runs flushes and compactions to the end after every
 //! write buffer, so that with and without the feature the same jobs happen at the same points, whatever the machine is
-//! doing. Nothing is synced: what counts are bytes, and reads of files that the page cache holds. The last measures time,
-//! with background threads and a disk as anybody has them.
+//! doing. Nothing is synced: what counts are bytes and reads. `transformations` measures time, with background threads and a
+//! disk as anybody has them.
 
 pub mod aligned;
+pub mod laser;
 pub mod snapshot_filters;
 pub mod transformations;
 

@@ -18,7 +18,7 @@ use mycelium_base::{Error, ErrorKind, Result};
 
 use crate::key::KeyReader;
 use crate::packed::{RawColumn, array};
-use crate::{ColumnState, ColumnType, DatumRef, PackedLayout, Schema, TimeUnit};
+use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, TimeUnit};
 
 /// Text and binary of one column beyond which a batch counts as full.
 const FULL_BYTES: usize = 1 << 30;

@@ -124,16 +124,18 @@ impl Inner {
         self.run_taken(taken).map(|()| true)
     }
 
-    /// Merges everything a table holds of `range` (all if `None`) into one run. Waits for running compactions.
+    /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks partial
+    /// aggregates of a view. Waits for running compactions.
     pub(crate) fn compact_range(&self, table: &Arc<TableShared>, range: Option<&KeyRange>) -> Result<()> {
         loop {
             table.check_alive()?;
             self.check_writable()?;
+            let rewrites = table.lacks_summaries(range)?;
             let taken = {
                 let mut core = self.core.lock();
                 let version = table.state.load().tree.version.clone();
                 let shape = table.shape.load();
-                let plan = shape.policy(&version).pick_range(table.id, &version, &core.busy, range, false);
+                let plan = shape.policy(&version).pick_range(table.id, &version, &core.busy, range, rewrites);
                 match plan {
                     Some(plan) => Some(take(&mut core, plan, table.clone())),
                     None if core.busy.job_count() == 0 => return Ok(()),

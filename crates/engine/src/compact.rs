@@ -139,15 +139,17 @@ impl Inner {
         })
     }
 
-    /// Merges everything a table holds of `range` (all if `None`) into one run. Waits for running compactions.
+    /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks partial
+    /// aggregates of a view. Waits for running compactions.
     pub(crate) fn compact_range(&self, table: &Arc<TableShared>, range: Option<&KeyRange>) -> Result<()> {
         loop {
             table.check_alive()?;
             self.check_writable()?;
+            let rewrites = table.lacks_summaries(range)?;
             let taken = {
                 let mut core = self.core.lock();
                 let version = table.state.load().tree.version.clone();
-                let (plan, is_last) = pick_range(&core, table, &version, range);
+                let (plan, is_last) = pick_range(&core, table, &version, (range, rewrites));
                 match plan {
                     Some(plan) => Some((take(&mut core, plan, table.clone()), is_last)),
                     None if core.busy.job_count() == 0 => return Ok(()),
@@ -403,12 +405,13 @@ fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
 }
 
 /// The next compaction of a range, and whether it is the last: of everything at once, but while some of it lies above a
-/// map, of the highest level that does, so that nothing is merged with what was mapped already.
+/// map, of the highest level that does, so that nothing is merged with what was mapped already. `rewrites`: also of what is
+/// one run already.
 fn pick_range(
     core: &Core,
     table: &TableShared,
     version: &Version,
-    range: Option<&KeyRange>,
+    (range, rewrites): (Option<&KeyRange>, bool),
 ) -> (Option<CompactionPlan>, bool) {
     let shape = table.shape.load();
     let policy = shape.policy(version);
@@ -419,7 +422,7 @@ fn pick_range(
     let mapped_from = table.formats.as_ref().and_then(|formats| formats.maps()).map_or(0, |maps| maps.mapped_from());
     match (0..mapped_from).find(holds) {
         Some(level) => (policy.pick_level(table.id, version, &core.busy, level, range), false),
-        None => (policy.pick_range(table.id, version, &core.busy, range, false), true),
+        None => (policy.pick_range(table.id, version, &core.busy, range, rewrites), true),
     }
 }
 

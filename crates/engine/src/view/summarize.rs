@@ -8,10 +8,12 @@ use std::sync::Arc;
 use mycelium_base::{ColumnSet, Group, Result};
 use mycelium_encoding::Groups;
 use mycelium_encoding::aggregate::AggregationInput;
+use mycelium_manifest::KeyRange;
 use mycelium_sst::{Summarizer, SummaryPart};
 
 use super::definition::ViewDefinition;
 use crate::table::TableShared;
+use crate::tree::OpenFile;
 
 /// The most that groups of a page or file may take in memory.
 const MAX_WEIGHT: usize = 1 << 20;
@@ -33,6 +35,27 @@ impl TableShared {
             }
         }
         Ok(summarizers)
+    }
+
+    /// Whether a file of `range` (of all keys if `None`) was written before one of the views was created whose columns it
+    /// has.
+    pub(crate) fn lacks_summaries(&self, range: Option<&KeyRange>) -> Result<bool> {
+        let state = self.state.load();
+        for view in self.views.load().iter() {
+            let columns = self.history_columns(view)?;
+            for (_, run) in state.tree.runs() {
+                if !columns.is_subset(state.tree.formats[run.format].columns()) {
+                    continue;
+                }
+                let is_within = |file: &OpenFile| range.is_none_or(|range| file.meta.overlaps_range(range));
+                for file in run.files.iter().filter(|file| is_within(file)) {
+                    if file.sst.block_count() > 0 && file.sst.summary(view.id)?.is_none() {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The columns whose files tell a view all it must know: those that it reads; or, where it reads the key alone, one,

@@ -17,8 +17,8 @@ const MAX_SUMMARY_LEN: usize = 256 << 10;
 
 fn limit(part: SummaryPart, bytes: u64) -> usize {
     let (share, least) = match part {
-        SummaryPart::Block => (8, 64),
-        SummaryPart::Page => (32, 256),
+        SummaryPart::Block => (8, 128),
+        SummaryPart::Page => (32, 512),
         SummaryPart::File => (64, 4096),
     };
     usize::try_from(bytes / share).unwrap_or(usize::MAX).clamp(least, MAX_SUMMARY_LEN)

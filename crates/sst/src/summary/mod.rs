@@ -6,7 +6,7 @@
 //! 1. every entry in it is a `Put`, and no key in it has another version in the file; so that the summary is that of the
 //!    rows, as long as nothing else lies over or under them;
 //! 2. it is small beside what it sums up: an eighth of a block, a 32nd of a page's blocks, a 64th of the file, at least
-//!    64, 256 and 4,096 bytes; 256 KiB at most.
+//!    128, 512 and 4,096 bytes; 256 KiB at most.
 //!
 //! They lie between range deletes and properties of a file of format version 2, and in no other:
 //!

@@ -53,7 +53,7 @@ pub struct OutputGroup<'w> {
     pub group: Option<Arc<Group>>,
     /// How its rows come from the sources' entries.
     pub making: Making,
-    /// Is told what becomes of its entries; not asked where rows are joined.
+    /// Is told what becomes of its entries; where rows are joined, only what is made.
     pub watch: Option<&'w mut dyn Watch>,
     /// The range deletes of the sources that feed it.
     pub range_deletes: Arc<RangeDeleteSet>,
@@ -187,7 +187,7 @@ type IsBase<'c> = Box<dyn FnMut(&[u8]) -> bool + 'c>;
 #[expect(clippy::large_enum_variant, reason = "one per output group")]
 enum Deciding<'c, 'w> {
     Stream { feeds: Vec<Option<Reshape>>, stream: CompactionStream<'w, KeyHistory, IsBase<'c>> },
-    Join(Box<Joiner>),
+    Join(Box<Joiner<'w>>),
 }
 
 impl<'c, 'w> Sibling<'c, 'w> {
@@ -223,6 +223,8 @@ impl<'c, 'w> Sibling<'c, 'w> {
                 snapshots: snapshots.to_vec(),
                 all_range_deletes: output.range_deletes,
                 range_deletes,
+                are_oldest: output.are_oldest && output.watch.is_none(),
+                watch: output.watch,
                 history: FragmentHistory::default(),
                 packed: Vec::new(),
                 row: Vec::new(),
@@ -289,7 +291,7 @@ fn has_columns(trailer: Trailer) -> bool {
 }
 
 /// Puts the rows of one group together from fragments of narrower ones; see step 3 of the module.
-struct Joiner {
+struct Joiner<'w> {
     kinds: Vec<Option<usize>>,
     merge: ColumnMerge,
     reshape: Reshape,
@@ -297,6 +299,8 @@ struct Joiner {
     /// Those of all sources, as they may be kept.
     all_range_deletes: Arc<RangeDeleteSet>,
     range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
+    are_oldest: bool,
+    watch: Option<&'w mut dyn Watch>,
     history: FragmentHistory,
     packed: Vec<u8>,
     row: Vec<u8>,
@@ -304,7 +308,7 @@ struct Joiner {
     counters: StreamCounters,
 }
 
-impl Joiner {
+impl Joiner<'_> {
     fn take(&mut self, source: usize, trailer: Trailer, value: &[u8]) {
         if let Some(kind) = self.kinds[source] {
             self.counters.entries_in += 1;
@@ -315,8 +319,8 @@ impl Joiner {
     /// Writes the key's row for every state that differs from the one before: from the newest stripe to the oldest.
     ///
     /// 1. A stripe without entries of its own ends as the one below it.
-    /// 2. A row carries the newest sequence number of its stripe; in the oldest stripe, where no range delete is kept over
-    ///    the key, it needs none.
+    /// 2. A row carries the newest sequence number of its stripe; in the oldest stripe of the table's oldest data, where no
+    ///    range delete is kept over the key, it needs none, unless derived tables name it by its own: then they are told.
     /// 3. Where a stripe ends without a row a `Delete` says so, but for the oldest stripe, below which nothing lies.
     fn settle(&mut self, outputs: &mut Outputs, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
         let mut decided = None;
@@ -330,7 +334,7 @@ impl Joiner {
             self.packed.clear();
             let trailer = if self.history.join(end, &mut self.merge, &self.range_deletes, &mut self.packed)? {
                 let covered = self.all_range_deletes.covering(self.history.shared_key(), MAX_SEQUENCE_NUMBER).is_some();
-                Trailer::new(if stripe == 0 && !covered { 0 } else { sequence }, Operation::Put)
+                Trailer::new(if stripe == 0 && self.are_oldest && !covered { 0 } else { sequence }, Operation::Put)
             } else if stripe > 0 {
                 Trailer::new(sequence, Operation::Delete)
             } else {
@@ -341,6 +345,9 @@ impl Joiner {
                 && !self.reshape.apply(&self.packed, &mut self.scratch, &mut self.row)?
             {
                 return Err(Error::corruption("a row without columns was put together"));
+            }
+            if let Some(watch) = self.watch.as_deref_mut().filter(|_| trailer.operation() == Operation::Put) {
+                watch.made(self.history.shared_key(), trailer, &self.row)?;
             }
             self.counters.entries_out += 1;
             outputs.add(self.history.shared_key(), trailer, &self.row, context)?;

@@ -367,7 +367,7 @@ impl Inner {
         for output in 0..taken.plan.outputs.len() {
             let mut indexes = Vec::new();
             for index in taken.indexes.iter() {
-                if watching_output(taken, &index.index)? == Some(output) {
+                if watched_output(taken, &index.index)?.is_some_and(|watched| watched.output == output) {
                     indexes.push((index.clone(), index_deriver(taken, &index.index, output)?));
                 }
             }
@@ -438,26 +438,36 @@ fn take(core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken
     Taken { plan, table, tree: state.tree.clone(), indexes: state.indexes.clone(), job }
 }
 
-/// The output group whose entries say what leaves an index: one that holds all columns that the index reads, where no other
-/// holds any of them. `None` if there is none because they are in several groups, or are only now put together.
-fn watching_output(taken: &Taken, index: &IndexShared) -> Result<Option<usize>> {
-    let reads = index.augment.columns_read();
+/// The output group that an index is fed from.
+struct WatchedOutput {
+    output: usize,
+    /// Whether it is known what the job drops of it: not where its rows are only now put together. What is made is told
+    /// always, so that every row that stands in one group has its entry by its own sequence number.
+    sees_drops: bool,
+}
+
+/// The output group that holds all columns that the index reads; `None` if they are in several. One of key columns alone goes
+/// with the first column of the table's others.
+fn watched_output(taken: &Taken, index: &IndexShared) -> Result<Option<WatchedOutput>> {
     let formats = taken.table.typed_formats()?;
-    let mut found = None;
-    for (output, group) in taken.plan.outputs.iter().enumerate() {
-        let columns = group.as_ref().map_or_else(|| formats.whole.columns(), |group| &group.columns);
-        if !reads.is_empty() && !columns.overlaps(reads) {
-            continue;
-        }
-        if !reads.is_subset(columns) || is_joined(taken, columns)? {
-            return Ok(None);
-        }
-        if reads.is_empty() {
-            return Ok(Some(output));
-        }
-        found = Some(output);
+    let fed_by = columns_fed_by(taken, index)?;
+    let columns_of = |group: &Option<Arc<Group>>| match group {
+        Some(group) => group.columns.clone(),
+        None => formats.whole.columns().clone(),
+    };
+    let found = taken.plan.outputs.iter().position(|group| fed_by.is_subset(&columns_of(group)));
+    let Some(output) = found else { return Ok(None) };
+    let sees_drops = !is_joined(taken, &columns_of(&taken.plan.outputs[output]))?;
+    Ok(Some(WatchedOutput { output, sees_drops }))
+}
+
+/// The columns whose group feeds an index.
+fn columns_fed_by(taken: &Taken, index: &IndexShared) -> Result<ColumnSet> {
+    let reads = index.augment.columns_read();
+    if !reads.is_empty() {
+        return Ok(reads.clone());
     }
-    Ok(found)
+    Ok(taken.table.typed_formats()?.whole.columns().iter().take(1).collect())
 }
 
 /// Whether rows of an output group are put together from narrower ones.
@@ -473,14 +483,16 @@ fn is_joined(taken: &Taken, columns: &ColumnSet) -> Result<bool> {
     Ok(false)
 }
 
-/// The indexes that this job tells nothing although it holds columns of theirs, or that it told a guess.
+/// The indexes that this job does not tell all that leaves them although it holds columns of theirs, or told a guess.
 fn unseen_indexes(taken: &Taken, guessed: &[TableId]) -> Result<Vec<IndexState>> {
     let mut unseen = Vec::new();
     for index in taken.indexes.iter() {
-        let reads = index.index.augment.columns_read();
-        let holds = |group: &Option<Arc<Group>>| group.as_ref().is_none_or(|group| group.columns.overlaps(reads));
-        let concerns = reads.is_empty() || taken.plan.outputs.iter().any(holds);
-        let is_told = !concerns || watching_output(taken, &index.index)?.is_some();
+        let fed_by = columns_fed_by(taken, &index.index)?;
+        let holds = |group: &Option<Arc<Group>>| group.as_ref().is_none_or(|group| group.columns.overlaps(&fed_by));
+        let is_told = match watched_output(taken, &index.index)? {
+            Some(watched) => watched.sees_drops,
+            None => !taken.plan.outputs.iter().any(holds),
+        };
         if !is_told || guessed.contains(&index.table.id) {
             unseen.push(index.clone());
         }

@@ -391,6 +391,62 @@ fn column_groups_that_part_the_columns_of_an_index_do_not_make_it_lie() {
     assert!(ids(&apart, "Graz").is_empty() && ids(&apart, "Linz").is_empty());
 }
 
+/// A layout of column groups from level 1 on.
+fn groups(text: &str) -> Layout {
+    Layout::parse(&format!("L0 tiered: * packed\nL1 leveled: {text}"), &ColumnSet::from_iter([1, 2, 3])).unwrap()
+}
+
+fn patch_year(table: &Table, id: i64, year: i32) {
+    table.patch_row(&[DatumRef::Int64(id)], &[("year", DatumRef::Int32(year))], Durability::Os).unwrap();
+}
+
+/// A row that is put together from groups has the sequence number of its newest part, by which no entry named it: the
+/// removal of an older version took the only entry along.
+#[test]
+fn a_row_joined_from_groups_does_not_lose_its_entry_with_an_older_version() {
+    let database = open(&MemoryDisk::new());
+    let table_options = TableOptions { layout: Some(groups("1 packed | 2 packed | 3 packed")), ..small_table() };
+    let table = database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let mut snapshots = vec![database.snapshot()];
+    put(&table, 1, "Graz", 0);
+    snapshots.push(database.snapshot());
+    database.compact(&table).unwrap();
+    patch_year(&table, 1, 1);
+    database.compact(&table).unwrap();
+    database.set_layout(&table, groups("* packed")).unwrap();
+    put(&table, 2, "Linz", 0);
+    database.compact(&table).unwrap();
+    snapshots.clear();
+    put(&table, 2, "Graz", 0);
+    database.compact(&table).unwrap();
+    assert_eq!(ids(&index, "Graz"), [1, 2]);
+    assert_verified(&database);
+}
+
+/// An index of key columns alone was fed from whichever group a layout named first: rows that another group had folded left
+/// their entries behind.
+#[test]
+fn an_index_of_the_key_does_not_keep_deleted_rows_when_groups_change_places() {
+    let database = open(&MemoryDisk::new());
+    let table_options = TableOptions { layout: Some(groups("1 packed | 2-3 packed")), ..small_table() };
+    let table = database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let index = database.create_index(&table, &options("by_id", &["id"], &[])).unwrap();
+    let found = |id: i64| index.get(&[DatumRef::Int64(id)], Some(&[0]), None).unwrap().count();
+    put(&table, 1, "Graz", 0);
+    database.compact(&table).unwrap();
+    table.patch_row(&[DatumRef::Int64(1)], &[("city", DatumRef::Utf8("Linz"))], Durability::Os).unwrap();
+    database.compact(&table).unwrap();
+    database.set_layout(&table, groups("2-3 packed | 1 packed")).unwrap();
+    assert_eq!(found(1), 1);
+    delete(&table, 1);
+    put(&table, 2, "Graz", 0);
+    database.compact(&table).unwrap();
+    assert_eq!((found(1), found(2)), (0, 1));
+    assert_eq!(entries(&database, "by_id"), 1);
+    assert_verified(&database);
+}
+
 #[test]
 fn lookups_that_the_index_covers_do_not_read_the_table() {
     let database = open(&MemoryDisk::new());

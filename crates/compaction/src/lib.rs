@@ -31,7 +31,7 @@ pub mod tiered;
 
 pub use busy::{BusyFiles, JobId};
 pub use leveled::LeveledPolicy;
-pub use options::{LeveledOptions, PickPriority, TieredOptions};
+pub use options::{Deferral, LeveledOptions, PickPriority, TieredOptions};
 pub use partitioner::{AlignedPartitioner, FixedPartitioner, Partitioner};
 pub use plan::{CompactionPlan, OlderFiles, PlanInput, Reason};
 pub use policy::CompactionPolicy;

@@ -71,3 +71,14 @@ impl Default for TieredOptions {
         Self { runs_per_level: 4, level_count: 7, max_space_amplification_percent: 200, target_file_size: 64 << 20 }
     }
 }
+
+/// How far the transformations of a layout may lag behind where compaction does: see [`crate::ShapedPolicy::deferring`].
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Deferral {
+    /// Level-0 files from which on compaction counts as behind.
+    pub level0_files: usize,
+    /// Bytes to be rewritten from which on it does.
+    pub debt_bytes: u64,
+    /// The most that may wait, in percent of the table's bytes.
+    pub limit_percent: u64,
+}

@@ -18,6 +18,8 @@ pub enum Reason {
     Level0Pileup,
     /// Nobody writes: level 0 is made one file for readers.
     Level0AtRest,
+    /// Nobody writes: transformations that were deferred are made.
+    Deferred,
     /// A level exceeds its target size.
     LevelSize,
     /// A tiered level has too many runs.
@@ -37,6 +39,7 @@ impl Reason {
             Self::Level0Files => "level-0 files",
             Self::Level0Pileup => "level-0 pileup",
             Self::Level0AtRest => "level-0 at rest",
+            Self::Deferred => "deferred",
             Self::LevelSize => "level size",
             Self::RunCount => "run count",
             Self::SpaceAmplification => "space amplification",
@@ -78,6 +81,8 @@ pub struct CompactionPlan {
     /// Files outside the inputs that overlap an input of a younger run, and so may hold older entries, run by run, each
     /// in key order. While one of them may hold a key, its delete must be kept; see [`OlderFiles`].
     pub older: Vec<Vec<Arc<FileMeta>>>,
+    /// Whether the inputs keep their column groups, against the layout of the output level, because compaction is behind.
+    pub is_deferring: bool,
     /// Whether the inputs can go to the output level as they are, without being read ([`CompactionPlan::move_edit`]).
     pub is_trivial_move: bool,
     /// Why.
@@ -114,6 +119,7 @@ impl CompactionPlan {
             range,
             grandparents,
             older,
+            is_deferring: false,
             is_trivial_move: false,
             reason: why.0,
             score: why.1,
@@ -315,6 +321,9 @@ impl fmt::Display for CompactionPlan {
             write!(f, " as {}", groups.collect::<Vec<_>>().join(" | "))?;
         }
         write!(f, " {}, {} {:.2}", self.range, self.reason.name(), self.score)?;
+        if self.is_deferring {
+            write!(f, ", deferring")?;
+        }
         if !self.grandparents.is_empty() {
             write!(f, ", grandparents {}", numbers(&self.grandparents))?;
         }

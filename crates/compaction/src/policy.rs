@@ -25,6 +25,12 @@ pub trait CompactionPolicy: Send + Sync + std::fmt::Debug {
     /// An estimate of the bytes that have to be rewritten until nothing is due: 0 if nothing is.
     fn debt_bytes(&self, version: &Version) -> u64;
 
+    /// Bytes of files that are not in the column groups of their level: transformations that wait, be it that they were
+    /// deferred or that the layout was changed.
+    fn deferred_bytes(&self, _version: &Version) -> u64 {
+        0
+    }
+
     /// Merges all files of all levels that overlap `range` (all files if `None`) into one run at the deepest level that
     /// has any (leveled: at least the base level). `None` if there is nothing to do (one run without deletes already,
     /// unless `force`) or if some of the files are busy: [`BusyFiles`] tells which.

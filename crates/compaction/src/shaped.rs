@@ -16,6 +16,9 @@
 //!    where all older fragments are inputs, and all others that lie beside them are whole, rows are put together to a wider
 //!    group. That is how a level that was split becomes one of rows again.
 //! 5. Inputs that hold just the output groups and overlap nothing move without being read.
+//! 6. Where compaction is behind ([`Deferral`]), what goes to a tiered level keeps its groups: merging rows as they are costs a
+//!    fraction of taking them apart. The next compaction that takes them transforms them, or the first one at rest. What
+//!    waits so is counted ([`CompactionPolicy::deferred_bytes`]) and limited; beyond the limit nothing is deferred.
 //!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
@@ -27,7 +30,7 @@ use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Versio
 
 use crate::busy::BusyFiles;
 use crate::leveled::sort_candidates;
-use crate::options::LeveledOptions;
+use crate::options::{Deferral, LeveledOptions};
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::policy::CompactionPolicy;
 use crate::targets::level_count;
@@ -37,6 +40,7 @@ use crate::targets::level_count;
 pub struct ShapedPolicy {
     layout: Arc<Layout>,
     options: LeveledOptions,
+    deferral: Option<Deferral>,
 }
 
 /// A column group of a level; `None` is whole rows.
@@ -46,7 +50,28 @@ impl ShapedPolicy {
     /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers mean
     /// something in a layout, and level 1 is always the first.
     pub fn new(layout: Arc<Layout>, options: LeveledOptions) -> Self {
-        Self { layout, options }
+        Self { layout, options, deferral: None }
+    }
+
+    /// The same, which defers transformations while compaction is behind.
+    #[must_use]
+    pub fn deferring(self, deferral: Deferral) -> Self {
+        Self { deferral: Some(deferral), ..self }
+    }
+
+    /// Bytes whose transformations may be deferred in this version.
+    fn deferrable_bytes(&self, version: &Version) -> u64 {
+        let Some(deferral) = self.deferral else { return 0 };
+        let is_behind =
+            version.level(0).file_count() >= deferral.level0_files || self.debt_bytes(version) >= deferral.debt_bytes;
+        let limit = version.total_bytes().saturating_mul(deferral.limit_percent) / 100;
+        if is_behind { limit.saturating_sub(self.deferred_bytes(version)) } else { 0 }
+    }
+
+    /// Whether a file has one of the column groups of a level.
+    fn is_of_level(&self, level: usize, file: &FileMeta) -> bool {
+        let group = file.group.as_deref().unwrap_or(&self.layout.level(0).groups[0]);
+        self.layout.level(level).groups.contains(group)
     }
 
     fn is_tiered(&self, level: usize) -> bool {
@@ -68,13 +93,14 @@ impl ShapedPolicy {
     }
 
     fn picker<'a>(&'a self, table: TableId, version: &'a Version, busy: &'a BusyFiles) -> Picker<'a> {
-        Picker { policy: self, table, version, busy }
+        Picker { policy: self, table, version, busy, deferrable_bytes: 0 }
     }
 }
 
 impl CompactionPolicy for ShapedPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
-        let picker = self.picker(table, version, busy);
+        let deferrable_bytes = self.deferrable_bytes(version);
+        let picker = Picker { deferrable_bytes, ..self.picker(table, version, busy) };
         if let Some(plan) = picker.unite_runs() {
             return plan;
         }
@@ -85,6 +111,17 @@ impl CompactionPolicy for ShapedPolicy {
         }
         due.sort_by(|a, b| b.2.total_cmp(&a.2).then(a.0.cmp(&b.0)));
         due.iter().find_map(|(level, unit, score)| picker.pick_unit(*level, unit, *score))
+    }
+
+    /// A deferred run of a tiered level, in place.
+    fn pick_at_rest(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
+        let picker = self.picker(table, version, busy);
+        (1..version.levels.len()).filter(|&level| self.is_tiered(level)).find_map(|level| picker.pick_deferred(level))
+    }
+
+    fn deferred_bytes(&self, version: &Version) -> u64 {
+        let waits = |(level, _, file): &(usize, usize, &Arc<FileMeta>)| *level > 0 && !self.is_of_level(*level, file);
+        version.files().filter(waits).map(|(_, _, file)| file.size).sum()
     }
 
     fn scores(&self, version: &Version) -> Vec<f64> {
@@ -168,6 +205,8 @@ struct Picker<'a> {
     table: TableId,
     version: &'a Version,
     busy: &'a BusyFiles,
+    /// Bytes of inputs that may keep their groups.
+    deferrable_bytes: u64,
 }
 
 impl Picker<'_> {
@@ -246,10 +285,23 @@ impl Picker<'_> {
         self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), (reason, score))
     }
 
+    /// The oldest run of a tiered level that is not in the level's groups and would be.
+    fn pick_deferred(&self, level: usize) -> Option<CompactionPlan> {
+        let runs = self.version.level(level).runs.iter().enumerate().rev();
+        let is_deferred = |run: &Run| run.files.iter().any(|file| !self.policy.is_of_level(level, file));
+        runs.filter(|(_, run)| is_deferred(run)).find_map(|(at, run)| {
+            let inputs = vec![PlanInput { level, run: at, files: run.files.clone() }];
+            let place = RunPlace::InPlaceOf(run.files.first()?.number);
+            let plan = self.finish(inputs, (level, place), (Reason::Deferred, 0.0))?;
+            (!plan.has_the_outputs_groups()).then_some(plan)
+        })
+    }
+
     /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
     fn merged_down(&self, mut upper: Vec<PlanInput>, output: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
         if self.policy.is_tiered(output) {
-            return self.finish(upper, (output, RunPlace::Newest), why);
+            let plan = self.finish(upper, (output, RunPlace::Newest), why)?;
+            return Some(self.deferring(plan));
         }
         upper.extend(overlapping(self.version, output, &upper));
         self.finish(upper, (output, RunPlace::Sorted), why)
@@ -265,13 +317,29 @@ impl Picker<'_> {
         plan.grandparents = grandparents(self.version, &plan);
         plan.target_file_size = self.policy.options.target_file_size;
         plan.max_grandparent_bytes = self.policy.options.max_compaction_bytes;
+        plan.is_trivial_move = self.can_move(&plan);
+        Some(plan)
+    }
+
+    /// Step 5 of the module.
+    fn can_move(&self, plan: &CompactionPlan) -> bool {
         let below: u64 = plan.grandparents.iter().map(|file| file.size).sum();
-        plan.is_trivial_move = plan.inputs.iter().all(|input| input.level != output.0)
+        plan.inputs.iter().all(|input| input.level != plan.output_level)
             && below <= self.policy.options.max_compaction_bytes
             && plan.has_the_outputs_groups()
             && plan.inputs_are_disjoint()
-            && !plan.sheds_deletes();
-        Some(plan)
+            && !plan.sheds_deletes()
+    }
+
+    /// Step 6 of the module: the plan with its inputs' groups, where it would change them and may leave that for later.
+    fn deferring(&self, plan: CompactionPlan) -> CompactionPlan {
+        if plan.has_the_outputs_groups() || plan.input_bytes() > self.deferrable_bytes {
+            return plan;
+        }
+        let Some(outputs) = separate_groups(&plan) else { return plan };
+        let mut plan = CompactionPlan { outputs, is_deferring: true, ..plan };
+        plan.is_trivial_move = self.can_move(&plan);
+        plan
     }
 
     /// Step 4 of the module.
@@ -308,6 +376,19 @@ fn units(version: &Version, level: usize) -> Vec<Unit> {
         }
     }
     units
+}
+
+/// The column groups of a plan's inputs; `None` if two of them share a column.
+fn separate_groups(plan: &CompactionPlan) -> Option<Vec<Unit>> {
+    let mut found: Vec<&Arc<FileMeta>> = Vec::new();
+    for file in plan.input_files() {
+        match found.iter().find(|known| known.shares_columns(file)) {
+            Some(known) if known.group != file.group => return None,
+            Some(_) => {}
+            None => found.push(file),
+        }
+    }
+    Some(found.into_iter().map(|file| file.group.clone()).collect())
 }
 
 /// Bytes of an entry on average.

@@ -25,8 +25,9 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, TableId};
 use mycelium_compaction::{
-    AlignedPartitioner, BusyFiles, CompactionPlan, CompactionPolicy, FixedPartitioner, KeySample, LeveledOptions,
-    LeveledPolicy, Partitioner, PickPriority, PlanInput, ShapedPolicy, TieredOptions, TieredPolicy, subcompaction_cuts,
+    AlignedPartitioner, BusyFiles, CompactionPlan, CompactionPolicy, Deferral, FixedPartitioner, KeySample,
+    LeveledOptions, LeveledPolicy, Partitioner, PickPriority, PlanInput, ShapedPolicy, TieredOptions, TieredPolicy,
+    subcompaction_cuts,
 };
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
 use mycelium_manifest::{FileMeta, KeyRange, Layout, RunPlace, Version};
@@ -36,6 +37,7 @@ const TABLE: TableId = TableId(0);
 struct Session {
     policy: Box<dyn CompactionPolicy>,
     leveled: LeveledOptions,
+    deferral: Option<Deferral>,
     version: Version,
     busy: BusyFiles,
     last: Option<CompactionPlan>,
@@ -68,6 +70,7 @@ fn run_script(text: &str, blocks: &mut usize) -> String {
     let mut session = Session {
         policy: Box::new(LeveledPolicy::default()),
         leveled: LeveledOptions::default(),
+        deferral: None,
         version: Version::new(),
         busy: BusyFiles::new(),
         last: None,
@@ -89,6 +92,16 @@ fn run_script(text: &str, blocks: &mut usize) -> String {
         out.push(format!("{head}\n----\n{answer}"));
     }
     out.join("\n\n") + "\n"
+}
+
+/// `files,debt,percent`.
+fn parse_deferral(limits: &str) -> Deferral {
+    let parts: Vec<&str> = limits.split(',').collect();
+    Deferral {
+        level0_files: parts[0].parse().unwrap(),
+        debt_bytes: parse_size(parts[1]).unwrap(),
+        limit_percent: parts[2].parse().unwrap(),
+    }
 }
 
 impl Session {
@@ -156,7 +169,13 @@ impl Session {
         let columns = words[0].strip_prefix("columns=").unwrap().parse().unwrap();
         self.set_leveled(&words[1..]);
         match Layout::parse(layout, &ColumnSet::first(columns)) {
-            Ok(layout) => self.policy = Box::new(ShapedPolicy::new(Arc::new(layout), self.leveled)),
+            Ok(layout) => {
+                let policy = ShapedPolicy::new(Arc::new(layout), self.leveled);
+                self.policy = Box::new(match self.deferral {
+                    Some(deferral) => policy.deferring(deferral),
+                    None => policy,
+                });
+            }
             Err(error) => return format!("error: {error}"),
         }
         String::new()
@@ -164,6 +183,7 @@ impl Session {
 
     fn set_leveled(&mut self, words: &[&str]) -> String {
         let mut options = LeveledOptions { level_count: 7, ..LeveledOptions::default() };
+        self.deferral = None;
         for word in words {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("trigger", n) => options.level0_trigger = n.parse().unwrap(),
@@ -174,6 +194,7 @@ impl Session {
                 ("target", size) => options.target_file_size = parse_size(size).unwrap(),
                 ("max", size) => options.max_compaction_bytes = parse_size(size).unwrap(),
                 ("static", _) => options.dynamic_levels = false,
+                ("defer", limits) => self.deferral = Some(parse_deferral(limits)),
                 ("min-overlap", _) => options.priority = PickPriority::MinOverlap,
                 ("oldest-first", _) => options.priority = PickPriority::OldestFirst,
                 ("largest-first", _) => options.priority = PickPriority::LargestFirst,
@@ -234,6 +255,7 @@ impl Session {
             range,
             grandparents: Vec::new(),
             older: Vec::new(),
+            is_deferring: false,
             is_trivial_move: false,
             reason: mycelium_compaction::Reason::Manual,
             score: 0.0,

@@ -197,6 +197,7 @@ impl Inner {
         } else {
             self.merge_plan(taken)?
         };
+        self.counters.deferring_compactions.fetch_add(u64::from(plan.is_deferring), Ordering::Relaxed);
         let bytes_written = outputs.iter().map(|meta| meta.size).sum();
         let bytes_read = if moves { 0 } else { plan.input_bytes() };
         self.counters.add_compaction(plan.output_level, bytes_read, bytes_written);
@@ -231,6 +232,7 @@ impl Inner {
         let edit = plan.install_edit(metas.iter().cloned());
         let unseen = unseen_indexes(taken, &made.guessed)?;
         self.install_compaction(table, edit, derived, &unseen, &opened, || files.lock().keep())?;
+        self.counters.reshaping_compactions.fetch_add(u64::from(!plan.keeps_groups()), Ordering::Relaxed);
         Ok(metas)
     }
 

@@ -290,7 +290,7 @@ impl Inner {
         let record = TableRecord { layout: layout.to_string(), ..state.record.clone() };
         let mut edit = VersionEdit::default();
         edit.changed_tables.push(record);
-        let shape = Arc::new(Shape::new(layout, &table.definition.options));
+        let shape = Arc::new(Shape::new(layout, &table.definition.options, self.options.deferral()));
         self.apply_edit(&mut manifest, edit, &[], &[], |_| table.shape.store(shape))?;
         drop(manifest);
         self.wake_background();

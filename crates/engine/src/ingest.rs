@@ -370,6 +370,7 @@ fn reserving_plan(table: TableId, level: usize, range: KeyRange) -> CompactionPl
         range,
         grandparents: Vec::new(),
         older: Vec::new(),
+        is_deferring: false,
         is_trivial_move: false,
         reason: Reason::Manual,
         score: 0.0,

@@ -21,6 +21,8 @@ pub(crate) struct Counters {
     pub(crate) flush_bytes: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) trivial_moves: AtomicU64,
+    pub(crate) reshaping_compactions: AtomicU64,
+    pub(crate) deferring_compactions: AtomicU64,
     pub(crate) ingested_bytes: AtomicU64,
     pub(crate) slowdowns: AtomicU64,
     pub(crate) slowdown_nanoseconds: AtomicU64,
@@ -115,6 +117,9 @@ pub struct TableMetrics {
     pub space_amplification: f64,
     /// Bytes that compaction has yet to rewrite.
     pub debt_bytes: u64,
+    /// Bytes that are not in the column groups of their level: transformations that were deferred, or that a change of the
+    /// layout asks for.
+    pub deferred_bytes: u64,
     /// Of the derived table of an index: how much of what was in the table when the index was created has been read for
     /// it, 0 to 1; 1 if it is built. `None` of other tables.
     pub fraction_built: Option<f64>,
@@ -154,6 +159,10 @@ pub struct Metrics {
     pub compactions: u64,
     /// Compactions that only moved files.
     pub trivial_moves: u64,
+    /// Compactions that changed column groups or their formats.
+    pub reshaping_compactions: u64,
+    /// Compactions that left that for later, being behind.
+    pub deferring_compactions: u64,
     /// Bytes that compactions read, by output level.
     pub compaction_read_by_level: Vec<u64>,
     /// Bytes that compactions wrote, by output level.
@@ -241,6 +250,8 @@ impl Inner {
             ingested_bytes: load(&c.ingested_bytes),
             compactions: load(&c.compactions),
             trivial_moves: load(&c.trivial_moves),
+            reshaping_compactions: load(&c.reshaping_compactions),
+            deferring_compactions: load(&c.deferring_compactions),
             compaction_read_by_level: c.read_by_level.iter().map(load).collect(),
             compaction_written_by_level: written,
             write_amplification: total as f64 / load(&c.log_bytes).max(1) as f64,
@@ -322,6 +333,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
         read_amplification: levels.iter().map(|level| level.runs).sum(),
         space_amplification: if last == 0 { 1.0 } else { version.total_bytes() as f64 / last as f64 },
         debt_bytes: policy.debt_bytes(version),
+        deferred_bytes: policy.deferred_bytes(version),
         fraction_built: table.index.as_ref().map(|index| index.fraction_built()),
         levels,
     }

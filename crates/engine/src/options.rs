@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Combiner, Error, Result};
-use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+use mycelium_compaction::{Deferral, LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::row_format::RowFormatDefinition;
 use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
@@ -66,6 +66,9 @@ pub struct Options {
     pub stop_level0_runs: usize,
     /// Bytes awaiting compaction in a table at which writers are slowed; four times as much stops them. Default: 64 GiB.
     pub slowdown_debt_bytes: u64,
+    /// How much of a table may wait for its transformation, in percent of its bytes: while compaction is half-way to slowing
+    /// the writers down, rows go down tiered levels as they are, up to this limit. 0: never. Default: 10.
+    pub deferral_percent: u8,
     /// Bytes a second that all writers together may write when they begin to be slowed, and the most they may while they
     /// are: the rate is adapted to what compaction sustains. Default: 16 MiB.
     pub slowed_bytes_per_second: u64,
@@ -93,6 +96,7 @@ impl Default for Options {
             slowdown_level0_runs: 20,
             stop_level0_runs: 36,
             slowdown_debt_bytes: 64 << 30,
+            deferral_percent: 10,
             slowed_bytes_per_second: 16 << 20,
             subcompactions: 1,
             listener: None,
@@ -103,12 +107,24 @@ impl Default for Options {
 }
 
 impl Options {
+    /// When transformations are deferred.
+    pub(crate) fn deferral(&self) -> Option<Deferral> {
+        (self.deferral_percent > 0).then(|| Deferral {
+            level0_files: self.slowdown_level0_runs.div_ceil(2),
+            debt_bytes: self.slowdown_debt_bytes / 2,
+            limit_percent: self.deferral_percent.into(),
+        })
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         if self.memory_budget < 4096 {
             return Err(Error::invalid("the memory budget must be at least 4096 bytes"));
         }
         if self.slowdown_level0_runs == 0 || self.stop_level0_runs < self.slowdown_level0_runs {
             return Err(Error::invalid("level-0 limits must satisfy 0 < slowdown <= stop"));
+        }
+        if self.deferral_percent > 100 {
+            return Err(Error::invalid("at most 100 percent of a table can be deferred"));
         }
         if self.slowed_bytes_per_second == 0 {
             return Err(Error::invalid("slowed writers must be allowed at least 1 byte a second"));

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result, RowFormatKind};
-use mycelium_compaction::{CompactionPolicy, LeveledOptions, LeveledPolicy, ShapedPolicy, TieredPolicy};
+use mycelium_compaction::{CompactionPolicy, Deferral, LeveledOptions, LeveledPolicy, ShapedPolicy, TieredPolicy};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema};
 use mycelium_manifest::{Layout, Merge, Version};
@@ -28,13 +28,18 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(layout: Layout, options: &TableOptions) -> Self {
+    /// `deferral`: of transformations; not of users' maps, which are made where levels say.
+    pub(crate) fn new(layout: Layout, options: &TableOptions, deferral: Option<Deferral>) -> Self {
         let layout = Arc::new(layout);
         let plain = is_plain(&layout).then(|| match &options.policy {
             Policy::Leveled(leveled) => Box::new(LeveledPolicy::new(*leveled)) as Box<dyn CompactionPolicy>,
             Policy::Tiered(tiered) => Box::new(TieredPolicy::new(*tiered)),
         });
         let shaped = ShapedPolicy::new(layout.clone(), sizes(options));
+        let shaped = match deferral {
+            Some(deferral) => shaped.deferring(deferral),
+            None => shaped,
+        };
         Self { layout, plain, shaped }
     }
 

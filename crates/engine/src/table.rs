@@ -212,7 +212,8 @@ impl TableShared {
                 format!("the transformers of table {} link to another layout than they did before", record.name);
             return Err(Error::new(ErrorKind::Unsupported, message).expected(layout, maps.layout()));
         }
-        let shape = Shape::new(layout, &definition.options);
+        let has_maps = formats.as_ref().is_some_and(|formats| formats.maps().is_some());
+        let shape = Shape::new(layout, &definition.options, programs.deferral().filter(|_| !has_maps));
         let combiner: Option<Arc<dyn Combiner>> = match (&formats, &definition.options.merge_operator) {
             (Some(formats), _) => Some(formats.whole.combiner()),
             (None, Some(name)) => Some(find_operator(&programs.merge_operators, name, &record.name)?),

@@ -57,7 +57,7 @@ pub enum Compression {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Configuration {
     /// Unique, for messages.
-    pub name: &'static str,
+    pub name: String,
     /// Bytes of a memtable.
     pub memtable_bytes: usize,
     /// Bytes of the block cache.
@@ -90,25 +90,29 @@ pub struct Configuration {
     pub row_format: RowFormatKind,
     /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is asked
     /// for, round and round. Empty: rows as they come at every level.
-    pub layouts: &'static [&'static str],
+    pub layouts: Vec<String>,
     /// Indexes of typed tables, as augments in text form: all from the beginning. With `changing_indexes` every flush that
     /// is asked for drops one of them or creates it again, turn by turn.
-    pub indexes: &'static [&'static str],
+    pub indexes: Vec<String>,
     /// Whether indexes come and go.
     pub changing_indexes: bool,
     /// Materialised views of typed tables: name, grouping columns and aggregates, between colons. All from the beginning.
     /// With `changing_views` every flush that is asked for drops one of them or creates it again, turn by turn.
-    pub views: &'static [&'static str],
+    pub views: Vec<String>,
     /// Whether views come and go.
     pub changing_views: bool,
+    /// Level-0 files at which writers are slowed.
+    pub slowdown_level0_runs: usize,
+    /// How much of a table may wait for its transformation, in percent.
+    pub deferral_percent: u8,
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key.
-const INDEXES: &[&str] =
+pub(crate) const INDEXES: &[&str] =
     &["small on 2", "name on 5,1 cover 2", "count on 3 cover 1,4-6", "key on 0,2", "wide on 2,4,1"];
 
 /// Views of every kind: of few groups and many, of the key alone, of all rows, of every type.
-const VIEWS: &[&str] = &[
+pub(crate) const VIEWS: &[&str] = &[
     "flags: flag: count(*), sum(small), min(name)",
     "numbers: small,flag: sum(count), count(amount), max(amount), min(count)",
     "names: name: count(*), max(blob)",
@@ -134,7 +138,7 @@ const JSON_ROWS: &str = "L0 tiered: * json\nL1 leveled: * json";
 
 /// Leveled with tiny sizes; the others differ from it.
 const BASE: Configuration = Configuration {
-    name: "base",
+    name: String::new(),
     memtable_bytes: 16 << 10,
     cache_bytes: 256 << 10,
     block_bytes: 1 << 10,
@@ -150,12 +154,18 @@ const BASE: Configuration = Configuration {
     read_ahead_bytes: 0,
     fill_cache: true,
     row_format: RowFormatKind::Packed,
-    layouts: &[],
-    indexes: &[],
+    layouts: Vec::new(),
+    indexes: Vec::new(),
     changing_indexes: false,
-    views: &[],
+    views: Vec::new(),
     changing_views: false,
+    slowdown_level0_runs: 20,
+    deferral_percent: 10,
 };
+
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.into()).collect()
+}
 
 const fn leveled(levels: usize) -> MergePolicy {
     MergePolicy::Leveled {
@@ -179,93 +189,115 @@ const fn tiered(levels: usize, runs_per_level: usize, max_space_amplification_pe
 pub fn configurations() -> Vec<Configuration> {
     use Compression::{Lz4, Zstd};
     vec![
-        BASE,
-        Configuration { name: "tiny-memtable", memtable_bytes: 2 << 10, ..BASE },
-        Configuration { name: "large-memtable", memtable_bytes: 64 << 20, ..BASE },
-        Configuration { name: "two-levels", policy: leveled(2), ..BASE },
-        Configuration { name: "three-levels", policy: leveled(3), ..BASE },
-        Configuration { name: "seven-levels", policy: leveled(7), memtable_bytes: 4 << 10, ..BASE },
-        Configuration { name: "oldest-first", policy: leveled_by(Priority::OldestFirst), ..BASE },
-        Configuration { name: "largest-first", policy: leveled_by(Priority::LargestFirst), ..BASE },
-        Configuration { name: "static-sizes", policy: leveled_by(Priority::MinOverlap), level0_trigger: 4, ..BASE },
-        Configuration { name: "tiered", policy: tiered(4, 3, 200), ..BASE },
-        Configuration { name: "tiered-eager", policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
-        Configuration { name: "tiered-wide", policy: tiered(5, 8, 1_000), memtable_bytes: 2 << 10, ..BASE },
-        Configuration { name: "unaligned", aligned_compaction: false, ..BASE },
-        Configuration { name: "tiny-blocks", block_bytes: 64, restart_interval: 1, ..BASE },
+        Configuration { name: "base".into(), ..BASE },
+        Configuration { name: "tiny-memtable".into(), memtable_bytes: 2 << 10, ..BASE },
+        Configuration { name: "large-memtable".into(), memtable_bytes: 64 << 20, ..BASE },
+        Configuration { name: "two-levels".into(), policy: leveled(2), ..BASE },
+        Configuration { name: "three-levels".into(), policy: leveled(3), ..BASE },
+        Configuration { name: "seven-levels".into(), policy: leveled(7), memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "oldest-first".into(), policy: leveled_by(Priority::OldestFirst), ..BASE },
+        Configuration { name: "largest-first".into(), policy: leveled_by(Priority::LargestFirst), ..BASE },
         Configuration {
-            name: "large-blocks",
+            name: "static-sizes".into(),
+            policy: leveled_by(Priority::MinOverlap),
+            level0_trigger: 4,
+            ..BASE
+        },
+        Configuration { name: "tiered".into(), policy: tiered(4, 3, 200), ..BASE },
+        Configuration { name: "tiered-eager".into(), policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
+        Configuration { name: "tiered-wide".into(), policy: tiered(5, 8, 1_000), memtable_bytes: 2 << 10, ..BASE },
+        Configuration { name: "unaligned".into(), aligned_compaction: false, ..BASE },
+        Configuration { name: "tiny-blocks".into(), block_bytes: 64, restart_interval: 1, ..BASE },
+        Configuration {
+            name: "large-blocks".into(),
             block_bytes: 64 << 10,
             restart_interval: 64,
             file_bytes: 1 << 20,
             ..BASE
         },
-        Configuration { name: "tiny-files", file_bytes: 1 << 10, block_bytes: 128, memtable_bytes: 4 << 10, ..BASE },
-        Configuration { name: "no-cache", cache_bytes: 0, fill_cache: false, ..BASE },
-        Configuration { name: "tiny-cache", cache_bytes: 4 << 10, ..BASE },
-        Configuration { name: "lz4", compression: Lz4, last_level_compression: Lz4, ..BASE },
-        Configuration { name: "lz4-then-zstd", compression: Lz4, last_level_compression: Zstd(3), ..BASE },
-        Configuration { name: "zstd", compression: Zstd(1), last_level_compression: Zstd(9), ..BASE },
-        Configuration { name: "no-filters", filter_bits: 0, ..BASE },
-        Configuration { name: "weak-filters", filter_bits: 1, ..BASE },
-        Configuration { name: "no-snapshot-filter", snapshot_filter: false, ..BASE },
-        Configuration { name: "read-ahead", read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
-        Configuration { name: "finer-groups", layouts: &[FINER], memtable_bytes: 4 << 10, ..BASE },
         Configuration {
-            name: "finer-groups-oldest",
-            layouts: &[FINER],
+            name: "tiny-files".into(),
+            file_bytes: 1 << 10,
+            block_bytes: 128,
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration { name: "no-cache".into(), cache_bytes: 0, fill_cache: false, ..BASE },
+        Configuration { name: "tiny-cache".into(), cache_bytes: 4 << 10, ..BASE },
+        Configuration { name: "lz4".into(), compression: Lz4, last_level_compression: Lz4, ..BASE },
+        Configuration { name: "lz4-then-zstd".into(), compression: Lz4, last_level_compression: Zstd(3), ..BASE },
+        Configuration { name: "zstd".into(), compression: Zstd(1), last_level_compression: Zstd(9), ..BASE },
+        Configuration { name: "no-filters".into(), filter_bits: 0, ..BASE },
+        Configuration { name: "weak-filters".into(), filter_bits: 1, ..BASE },
+        Configuration { name: "no-snapshot-filter".into(), snapshot_filter: false, ..BASE },
+        Configuration { name: "read-ahead".into(), read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
+        Configuration { name: "finer-groups".into(), layouts: texts(&[FINER]), memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "finer-groups-oldest".into(),
+            layouts: texts(&[FINER]),
             policy: leveled_by(Priority::OldestFirst),
             ..BASE
         },
-        Configuration { name: "tiered-split", layouts: &[TIERED_SPLIT], memtable_bytes: 4 << 10, ..BASE },
-        Configuration { name: "columns", layouts: &[COLUMNS], memtable_bytes: 2 << 10, file_bytes: 2 << 10, ..BASE },
+        Configuration { name: "tiered-split".into(), layouts: texts(&[TIERED_SPLIT]), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
-            name: "changing-layouts",
-            layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
+            name: "columns".into(),
+            layouts: texts(&[COLUMNS]),
+            memtable_bytes: 2 << 10,
+            file_bytes: 2 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "changing-layouts".into(),
+            layouts: texts(&[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS]),
             memtable_bytes: 4 << 10,
             ..BASE
         },
         Configuration {
-            name: "changing-layouts-tiered",
-            layouts: &[ROWS, FINER, TIERED_SPLIT],
+            name: "changing-layouts-tiered".into(),
+            layouts: texts(&[ROWS, FINER, TIERED_SPLIT]),
             policy: tiered(4, 3, 200),
             ..BASE
         },
-        Configuration { name: "json", row_format: RowFormatKind::Json, ..BASE },
+        Configuration { name: "json".into(), row_format: RowFormatKind::Json, ..BASE },
         Configuration {
-            name: "convert",
+            name: "convert".into(),
             row_format: RowFormatKind::Json,
-            layouts: &[CONVERT],
+            layouts: texts(&[CONVERT]),
             memtable_bytes: 4 << 10,
             ..BASE
         },
         Configuration {
-            name: "split-convert",
+            name: "split-convert".into(),
             row_format: RowFormatKind::Json,
-            layouts: &[SPLIT_CONVERT],
+            layouts: texts(&[SPLIT_CONVERT]),
             memtable_bytes: 8 << 10,
             ..BASE
         },
         Configuration {
-            name: "changing-formats",
+            name: "changing-formats".into(),
             row_format: RowFormatKind::Json,
-            layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
+            layouts: texts(&[JSON_ROWS, SPLIT_CONVERT, CONVERT]),
             memtable_bytes: 8 << 10,
             ..BASE
         },
-        Configuration { name: "indexes", indexes: INDEXES, ..BASE },
-        Configuration { name: "indexes-tiny-memtable", indexes: INDEXES, memtable_bytes: 2 << 10, ..BASE },
-        Configuration { name: "indexes-tiered", indexes: INDEXES, policy: tiered(4, 3, 200), ..BASE },
+        Configuration { name: "indexes".into(), indexes: texts(INDEXES), ..BASE },
         Configuration {
-            name: "changing-indexes",
-            indexes: INDEXES,
+            name: "indexes-tiny-memtable".into(),
+            indexes: texts(INDEXES),
+            memtable_bytes: 2 << 10,
+            ..BASE
+        },
+        Configuration { name: "indexes-tiered".into(), indexes: texts(INDEXES), policy: tiered(4, 3, 200), ..BASE },
+        Configuration {
+            name: "changing-indexes".into(),
+            indexes: texts(INDEXES),
             changing_indexes: true,
             memtable_bytes: 4 << 10,
             ..BASE
         },
         Configuration {
-            name: "changing-indexes-no-filters",
-            indexes: INDEXES,
+            name: "changing-indexes-no-filters".into(),
+            indexes: texts(INDEXES),
             changing_indexes: true,
             policy: tiered(3, 2, 25),
             filter_bits: 0,
@@ -273,26 +305,32 @@ pub fn configurations() -> Vec<Configuration> {
             ..BASE
         },
         Configuration {
-            name: "indexes-columns",
-            indexes: INDEXES,
-            layouts: &[COLUMNS],
+            name: "indexes-columns".into(),
+            indexes: texts(INDEXES),
+            layouts: texts(&[COLUMNS]),
             memtable_bytes: 2 << 10,
             ..BASE
         },
         Configuration {
-            name: "indexes-changing-layouts",
-            indexes: INDEXES,
+            name: "indexes-changing-layouts".into(),
+            indexes: texts(INDEXES),
             changing_indexes: true,
-            layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
+            layouts: texts(&[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS]),
             memtable_bytes: 4 << 10,
             ..BASE
         },
-        Configuration { name: "views", views: VIEWS, ..BASE },
-        Configuration { name: "views-tiny-files", views: VIEWS, memtable_bytes: 2 << 10, file_bytes: 2 << 10, ..BASE },
-        Configuration { name: "views-tiered", views: VIEWS, policy: tiered(4, 3, 200), ..BASE },
+        Configuration { name: "views".into(), views: texts(VIEWS), ..BASE },
         Configuration {
-            name: "views-small-blocks",
-            views: VIEWS,
+            name: "views-tiny-files".into(),
+            views: texts(VIEWS),
+            memtable_bytes: 2 << 10,
+            file_bytes: 2 << 10,
+            ..BASE
+        },
+        Configuration { name: "views-tiered".into(), views: texts(VIEWS), policy: tiered(4, 3, 200), ..BASE },
+        Configuration {
+            name: "views-small-blocks".into(),
+            views: texts(VIEWS),
             block_bytes: 256,
             file_bytes: 1 << 20,
             cache_bytes: 4 << 10,
@@ -300,38 +338,44 @@ pub fn configurations() -> Vec<Configuration> {
             ..BASE
         },
         Configuration {
-            name: "changing-views",
-            views: VIEWS,
+            name: "changing-views".into(),
+            views: texts(VIEWS),
             changing_views: true,
             last_level_compression: Lz4,
             memtable_bytes: 4 << 10,
             ..BASE
         },
-        Configuration { name: "views-finer-groups", views: VIEWS, layouts: &[FINER], memtable_bytes: 4 << 10, ..BASE },
         Configuration {
-            name: "views-indexes-changing-layouts",
-            views: VIEWS,
-            changing_views: true,
-            indexes: INDEXES,
-            layouts: &[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS],
+            name: "views-finer-groups".into(),
+            views: texts(VIEWS),
+            layouts: texts(&[FINER]),
             memtable_bytes: 4 << 10,
             ..BASE
         },
         Configuration {
-            name: "views-changing-formats",
-            views: VIEWS,
+            name: "views-indexes-changing-layouts".into(),
+            views: texts(VIEWS),
+            changing_views: true,
+            indexes: texts(INDEXES),
+            layouts: texts(&[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS]),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "views-changing-formats".into(),
+            views: texts(VIEWS),
             changing_views: true,
             row_format: RowFormatKind::Json,
-            layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
+            layouts: texts(&[JSON_ROWS, SPLIT_CONVERT, CONVERT]),
             memtable_bytes: 8 << 10,
             ..BASE
         },
         Configuration {
-            name: "indexes-changing-formats",
-            indexes: INDEXES,
+            name: "indexes-changing-formats".into(),
+            indexes: texts(INDEXES),
             changing_indexes: true,
             row_format: RowFormatKind::Json,
-            layouts: &[JSON_ROWS, SPLIT_CONVERT, CONVERT],
+            layouts: texts(&[JSON_ROWS, SPLIT_CONVERT, CONVERT]),
             memtable_bytes: 8 << 10,
             ..BASE
         },
@@ -339,6 +383,13 @@ pub fn configurations() -> Vec<Configuration> {
 }
 
 impl Configuration {
+    /// Levels, level 0 included.
+    pub fn levels(&self) -> usize {
+        match self.policy {
+            MergePolicy::Leveled { levels, .. } | MergePolicy::Tiered { levels, .. } => levels,
+        }
+    }
+
     /// The configuration with this name.
     pub fn named(name: &str) -> Option<Self> {
         configurations().into_iter().find(|configuration| configuration.name == name)
@@ -353,10 +404,10 @@ mod tests {
     #[test]
     fn configurations_differ() {
         let all = configurations();
-        let names: HashSet<&str> = all.iter().map(|c| c.name).collect();
+        let names: HashSet<&str> = all.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names.len(), all.len());
         let bodies: HashSet<String> =
-            all.iter().map(|c| format!("{:?}", Configuration { name: "", ..c.clone() })).collect();
+            all.iter().map(|c| format!("{:?}", Configuration { name: String::new(), ..c.clone() })).collect();
         assert_eq!(bodies.len(), all.len());
         assert_eq!(Configuration::named("tiered").unwrap().policy, tiered(4, 3, 200));
     }

@@ -21,6 +21,7 @@ use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
 use crate::index_checks::check_indexes;
+use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
@@ -40,6 +41,7 @@ pub struct EngineStore {
     checkpoints: u64,
     /// Flushes asked for so far; each brings the next layout.
     flushes: usize,
+    mechanisms: Mechanisms,
 }
 
 struct Opened {
@@ -70,6 +72,7 @@ impl EngineStore {
             opened: None,
             checkpoints: 0,
             flushes: 0,
+            mechanisms: Mechanisms::new(configuration.levels()),
         };
         store.open_again()?;
         Ok(store)
@@ -111,6 +114,19 @@ impl EngineStore {
     pub fn state(&self) -> Result<State> {
         let opened = self.opened.as_ref().ok_or_else(closed)?;
         opened.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
+    }
+
+    /// What ran so far of the configuration's mechanisms.
+    pub fn mechanisms(&self) -> &Mechanisms {
+        &self.mechanisms
+    }
+
+    fn observe(&mut self) {
+        let typed = self.kinds.iter().enumerate().filter(|(_, kind)| kind.schema().is_some());
+        let names: Vec<String> = typed.map(|(index, _)| table_name(index)).collect();
+        if let Some(opened) = &self.opened {
+            self.mechanisms.observe(&opened.database.metrics(), &names);
+        }
     }
 
     /// Drops the handles without closing, as far as that can be done in one process: the disk should be off, or the
@@ -174,8 +190,8 @@ impl EngineStore {
 
     /// Drops an index, or creates it again if it is not there.
     fn turn_index(&self) -> Result<()> {
-        let augments = self.configuration.indexes;
-        let augment = augments[self.flushes % augments.len()];
+        let augments = &self.configuration.indexes;
+        let augment = &augments[self.flushes % augments.len()];
         let name = augment.split_whitespace().next().unwrap_or_default();
         for index in 0..self.kinds.len() {
             match self.table(index) {
@@ -204,8 +220,8 @@ impl EngineStore {
 
     /// Drops a view, or creates it again if it is not there.
     fn turn_view(&self) -> Result<()> {
-        let views = self.configuration.views;
-        let view = views[self.flushes % views.len()];
+        let views = &self.configuration.views;
+        let view = &views[self.flushes % views.len()];
         let name = view.split(':').next().unwrap_or_default();
         for index in 0..self.kinds.len() {
             match self.table(index) {
@@ -383,6 +399,8 @@ pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk
         cache_bytes: configuration.cache_bytes as u64,
         background: Background::Manual,
         merge_operators: operators.into_values().collect(),
+        slowdown_level0_runs: configuration.slowdown_level0_runs,
+        deferral_percent: configuration.deferral_percent,
         ..Options::default()
     }
 }
@@ -394,10 +412,7 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         Compression::Lz4 => mycelium_engine::Compression::Lz4,
         Compression::Zstd(level) => mycelium_engine::Compression::Zstd(level),
     };
-    let levels = match configuration.policy {
-        MergePolicy::Leveled { levels, .. } | MergePolicy::Tiered { levels, .. } => levels,
-    };
-    let mut per_level = vec![compression(configuration.compression); levels - 1];
+    let mut per_level = vec![compression(configuration.compression); configuration.levels() - 1];
     per_level.push(compression(configuration.last_level_compression));
     TableOptions {
         policy: policy(configuration),
@@ -426,7 +441,7 @@ fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
     let schema = kind.schema()?;
     match Layout::parse(text, &schema.value_columns()) {
         Ok(layout) => Some(layout),
-        Err(error) => unreachable!("the layouts of configurations are constants: {error}"),
+        Err(error) => unreachable!("the layouts of configurations are well-formed: {error}"),
     }
 }
 
@@ -541,7 +556,7 @@ impl Store for EngineStore {
 
     fn create_table(&mut self, index: usize) -> Result<()> {
         self.create_bare_table(index)?;
-        let augments = self.configuration.indexes;
+        let augments = &self.configuration.indexes;
         augments.iter().try_for_each(|augment| self.create_index(index, augment))?;
         self.configuration.views.iter().try_for_each(|view| self.create_view(index, view))
     }
@@ -633,14 +648,15 @@ impl Store for EngineStore {
     /// A flush brings the next of the configuration's layouts.
     fn flush(&mut self) -> Result<()> {
         self.flushes += 1;
-        let layouts = self.configuration.layouts;
+        let layouts = &self.configuration.layouts;
         if layouts.len() > 1 {
-            let text = layouts[self.flushes % layouts.len()];
+            let text = &layouts[self.flushes % layouts.len()];
             for (index, kind) in self.kinds.iter().enumerate() {
                 if let (Some(layout), Ok(table)) = (layout_of(*kind, text), self.table(index)) {
                     self.database()?.set_layout(table, layout)?;
                 }
             }
+            self.mechanisms.layout_changes += 1;
         }
         if self.configuration.changing_indexes {
             self.turn_index()?;
@@ -648,18 +664,26 @@ impl Store for EngineStore {
         if self.configuration.changing_views {
             self.turn_view()?;
         }
-        self.database()?.flush()
+        self.database()?.flush()?;
+        self.observe();
+        Ok(())
     }
 
     fn compact(&mut self, table: usize) -> Result<()> {
-        self.database()?.compact(self.table(table)?)
+        self.database()?.compact(self.table(table)?)?;
+        self.observe();
+        Ok(())
     }
 
     fn step(&mut self) -> Result<()> {
-        self.database()?.step().map(drop)
+        self.database()?.step()?;
+        self.observe();
+        Ok(())
     }
 
     fn reopen(&mut self) -> Result<()> {
+        self.observe();
+        self.mechanisms.reopened();
         if let Some(Opened { database, tables }) = self.opened.take() {
             drop(tables);
             database.close()?;

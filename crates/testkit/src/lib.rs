@@ -20,8 +20,10 @@ pub mod fuzz;
 mod fuzz_rows;
 mod index_checks;
 pub mod kill_script;
+pub mod mechanisms;
 pub mod model;
 pub mod operations;
+mod random_configurations;
 pub mod scale;
 pub mod shrink;
 pub mod store;
@@ -31,6 +33,7 @@ mod view_checks;
 pub use configurations::{Configuration, configurations};
 pub use driver::{Mismatch, check_history};
 pub use engine_store::EngineStore;
+pub use mechanisms::Mechanisms;
 pub use model::{
     CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionStep, Write,
     WriteKind, surviving_writes,

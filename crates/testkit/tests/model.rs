@@ -3,9 +3,13 @@
 //! A history is a function of its seed, so a failure is reproduced by its line alone; the test shortens the history and
 //! prints what is left. `MYCELIUM_TEST_SCALE=release` runs the counts of a release.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use mycelium_testkit::{
-    Action, Configuration, EngineStore, HistoryOptions, Mismatch, Scale, TableKind, check_history, configurations,
-    generate, grouped, shrink,
+    Action, Configuration, EngineStore, HistoryOptions, Mechanisms, Mismatch, Scale, TableKind, check_history,
+    configurations, generate, grouped, shrink,
 };
 
 /// The tables of the seed's history: all kinds appear over a few seeds.
@@ -18,10 +22,12 @@ fn history_options(seed: u64, actions: usize) -> HistoryOptions {
     HistoryOptions { seed, actions, tables, ..HistoryOptions::default() }
 }
 
-fn run(configuration: &Configuration, options: &HistoryOptions, history: &[Action]) -> Result<(), Mismatch> {
+/// Runs a history; what ran of the configuration's mechanisms.
+fn run(configuration: &Configuration, options: &HistoryOptions, history: &[Action]) -> Result<Mechanisms, Mismatch> {
     let failed = |error: mycelium_base::Error| Mismatch { index: 0, action: "opening".into(), what: error.to_string() };
     let mut store = EngineStore::in_memory(configuration, &options.tables).map_err(failed)?;
-    check_history(&mut store, &options.tables, history)
+    check_history(&mut store, &options.tables, history)?;
+    Ok(store.mechanisms().clone())
 }
 
 /// The failure with the shortest history that still shows it.
@@ -36,31 +42,35 @@ fn report(configuration: &Configuration, options: &HistoryOptions, history: &[Ac
     text
 }
 
-/// Runs seeds, each under one or more configurations; fails with the first difference.
+/// Runs seeds, each under one or more configurations; fails with the first difference. `ran` is told what ran.
 fn check_seeds(
     seeds: std::ops::Range<u64>,
     actions: usize,
     configurations_of: impl Fn(u64) -> Vec<Configuration> + Sync,
+    ran: impl Fn(&Configuration, &Mechanisms) + Sync,
 ) {
-    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let next = AtomicU64::new(seeds.start);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let runs = std::sync::atomic::AtomicU64::new(0);
+    let runs = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds.end {
                         return;
                     }
                     let options = history_options(seed, actions);
                     let history = generate(&options);
                     for configuration in configurations_of(seed) {
-                        if let Err(mismatch) = run(&configuration, &options, &history) {
-                            next.store(seeds.end, std::sync::atomic::Ordering::Relaxed);
-                            panic!("{}", report(&configuration, &options, &history, &mismatch));
+                        match run(&configuration, &options, &history) {
+                            Ok(mechanisms) => ran(&configuration, &mechanisms),
+                            Err(mismatch) => {
+                                next.store(seeds.end, Ordering::Relaxed);
+                                panic!("{}", report(&configuration, &options, &history, &mismatch));
+                            }
                         }
-                        runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        runs.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
@@ -81,7 +91,7 @@ fn every_configuration_gives_the_answers_of_the_model() {
     let all = configurations();
     assert!(all.len() >= 16, "{} configurations", all.len());
     println!("configurations: {}", all.len());
-    check_seeds(0..Scale::from_environment().pick(2, 100), 1_000, |_| all.clone());
+    check_seeds(0..Scale::from_environment().pick(2, 100), 1_000, |_| all.clone(), |_, _| {});
 }
 
 /// Long histories, spread over the configurations.
@@ -89,7 +99,7 @@ fn every_configuration_gives_the_answers_of_the_model() {
 fn long_histories_give_the_answers_of_the_model() {
     let all = configurations();
     let (seeds, actions) = Scale::from_environment().pick((100, 5_000), (5_000, 10_000));
-    check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
+    check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
 }
 
 /// Histories on tables with indexes, which come and go, under every layout: what an index answers, at the newest state and
@@ -99,7 +109,7 @@ fn indexes_give_the_answers_of_their_tables() {
     let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.indexes.is_empty()).collect();
     assert!(all.len() >= 8, "{} configurations", all.len());
     let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
-    check_seeds(20_000..20_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
+    check_seeds(20_000..20_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
 }
 
 /// The same for materialised views.
@@ -108,5 +118,28 @@ fn views_give_what_the_rows_of_their_tables_add_up_to() {
     let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.views.is_empty()).collect();
     assert!(all.len() >= 8, "{} configurations", all.len());
     let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
-    check_seeds(30_000..30_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()]);
+    check_seeds(30_000..30_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+}
+
+/// Random configurations, each with a history of its own. One counts only if all its mechanisms ran; as many are drawn as it
+/// takes.
+#[test]
+fn random_configurations_give_the_answers_of_the_model() {
+    let (wanted, actions) = Scale::from_environment().pick((12, 5_000), (200, 5_000));
+    let (counted, missing) = (AtomicU64::new(0), Mutex::new(BTreeMap::<String, u64>::new()));
+    let count = |_: &Configuration, mechanisms: &Mechanisms| {
+        counted.fetch_add(u64::from(mechanisms.all_ran()), Ordering::Relaxed);
+        for what in mechanisms.missing() {
+            *missing.lock().unwrap().entry(what).or_default() += 1;
+        }
+    };
+    let mut seed = 40_000;
+    while counted.load(Ordering::Relaxed) < wanted {
+        let more = wanted - counted.load(Ordering::Relaxed);
+        check_seeds(seed..seed + more, actions, |seed| vec![Configuration::random(seed)], count);
+        seed += more;
+        assert!(seed < 40_000 + 4 * wanted, "too few ran with all their mechanisms: {:?}", missing.lock().unwrap());
+    }
+    println!("random configurations: {}, of which all mechanisms ran: {}", seed - 40_000, counted.into_inner());
+    println!("in the others these did not run: {:?}", missing.into_inner().unwrap());
 }

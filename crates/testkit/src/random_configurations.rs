@@ -1,0 +1,106 @@
+//! Configurations drawn from a seed: layouts of any groups and formats that follow each other, indexes, views, and every
+//! size and switch of the engine.
+//!
+//! A layout is drawn level by level:
+//! 1. Level 0 is the table's rows. Each group of a level parts in two with a probability of a third, anywhere, so that
+//!    every group lies within one above.
+//! 2. Each group has the table's format or the packed one, each level is tiered or leveled.
+//!
+//! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether what
+//! was drawn came to pass, is for [`crate::Mechanisms`] to say.
+
+use mycelium_base::RowFormatKind;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use crate::configurations::{Compression, Configuration, INDEXES, MergePolicy, Priority, VIEWS};
+use crate::tables::pick;
+
+/// Columns outside the primary key of [`crate::tables::TYPED_SCHEMA`].
+const COLUMNS: std::ops::RangeInclusive<usize> = 1..=6;
+
+impl Configuration {
+    /// The configuration of a seed, with two layouts at least.
+    pub fn random(seed: u64) -> Self {
+        let rng = &mut SmallRng::seed_from_u64(seed);
+        let levels = rng.random_range(3..=4);
+        let row_format = *pick(rng, &[RowFormatKind::Packed, RowFormatKind::Packed, RowFormatKind::Json]);
+        let layouts = (0..rng.random_range(2..=4)).map(|_| layout(rng, levels, row_format)).collect();
+        let (indexes, views) = (some_of(rng, INDEXES), some_of(rng, VIEWS));
+        let compressions = [Compression::None, Compression::Lz4, Compression::Zstd(1)];
+        Self {
+            name: format!("random {seed}"),
+            memtable_bytes: *pick(rng, &[2 << 10, 4 << 10, 8 << 10]),
+            cache_bytes: *pick(rng, &[0, 4 << 10, 256 << 10]),
+            block_bytes: *pick(rng, &[64, 256, 1 << 10, 4 << 10]),
+            restart_interval: *pick(rng, &[1, 4, 16]),
+            policy: policy(rng, levels),
+            level0_trigger: rng.random_range(1..=4),
+            file_bytes: *pick(rng, &[1 << 10, 2 << 10, 8 << 10]),
+            compression: *pick(rng, &compressions),
+            last_level_compression: *pick(rng, &compressions),
+            filter_bits: *pick(rng, &[0, 1, 10]),
+            aligned_compaction: rng.random(),
+            snapshot_filter: rng.random(),
+            read_ahead_bytes: *pick(rng, &[0, 16 << 10]),
+            fill_cache: rng.random(),
+            row_format,
+            layouts,
+            changing_indexes: !indexes.is_empty() && rng.random(),
+            indexes,
+            changing_views: !views.is_empty() && rng.random(),
+            views,
+            slowdown_level0_runs: *pick(rng, &[4, 20]),
+            deferral_percent: *pick(rng, &[0, 10, 60]),
+        }
+    }
+}
+
+fn policy(rng: &mut SmallRng, levels: usize) -> MergePolicy {
+    if rng.random_ratio(1, 4) {
+        return MergePolicy::Tiered { levels, runs_per_level: 2, max_space_amplification_percent: 200 };
+    }
+    MergePolicy::Leveled {
+        levels,
+        fanout: 2.0,
+        base_level_bytes: *pick(rng, &[4 << 10, 8 << 10]),
+        priority: *pick(rng, &[Priority::MinOverlap, Priority::OldestFirst, Priority::LargestFirst]),
+        dynamic_level_sizes: rng.random_ratio(1, 4),
+    }
+}
+
+/// Each with a probability of a third.
+fn some_of(rng: &mut SmallRng, texts: &[&str]) -> Vec<String> {
+    texts.iter().filter(|_| rng.random_ratio(1, 3)).map(|&text| text.to_owned()).collect()
+}
+
+fn layout(rng: &mut SmallRng, levels: usize, row_format: RowFormatKind) -> String {
+    let mut text = format!("L0 tiered: * {row_format}");
+    let mut groups = vec![COLUMNS.collect::<Vec<usize>>()];
+    for level in 1..levels {
+        groups = groups.into_iter().flat_map(|group| part(rng, group)).collect();
+        // The last level is where rows come to rest.
+        let merge = if level + 1 < levels { *pick(rng, &["tiered", "leveled"]) } else { "leveled" };
+        let group = |columns: &Vec<usize>| {
+            let columns: Vec<String> = columns.iter().map(usize::to_string).collect();
+            format!("{} {}", columns.join(","), pick(rng, &[row_format, RowFormatKind::Packed]))
+        };
+        let groups: Vec<String> = groups.iter().map(group).collect();
+        text += &format!("\nL{level} {merge}: {}", groups.join(" | "));
+    }
+    text
+}
+
+/// The group, or with a probability of a third two that share its columns.
+fn part(rng: &mut SmallRng, columns: Vec<usize>) -> Vec<Vec<usize>> {
+    if columns.len() < 2 || !rng.random_ratio(1, 3) {
+        return vec![columns];
+    }
+    let (mut left, mut right): (Vec<_>, Vec<_>) = columns.into_iter().partition(|_| rng.random());
+    if left.is_empty() {
+        left.extend(right.pop());
+    } else if right.is_empty() {
+        right.extend(left.pop());
+    }
+    vec![left, right]
+}

@@ -252,6 +252,28 @@ fn a_view_of_a_full_table_is_exact_at_once_and_quick_once_files_are_rewritten() 
     assert_eq!(assert_answers(&view, &by_city(), &rows).rows, 0);
 }
 
+/// A run of which some files are older than the view: the rows of those before a file with partial aggregates were passed
+/// over.
+#[test]
+fn rows_of_files_without_partial_aggregates_are_not_lost_before_files_that_have_them() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database, small_table());
+    let mut rows = load(&table, 0..4_000);
+    database.compact(&table).unwrap();
+    let wanted = by_city();
+    let view = database.create_view(&table, &wanted).unwrap();
+    for ids in [3_500..3_600, 1_000..1_100] {
+        for _ in 0..6 {
+            rows.extend(load(&table, ids.clone()));
+            database.flush().unwrap();
+        }
+        while database.step().unwrap() {}
+        let counters = assert_answers(&view, &wanted, &rows);
+        assert!(counters.files > 0 && counters.rows > 2_000, "{counters:?}");
+    }
+    assert_verified(&database);
+}
+
 #[test]
 fn a_view_of_an_old_name_does_not_read_what_a_dropped_one_left() {
     let disk = MemoryDisk::new();

@@ -227,6 +227,11 @@ impl ColumnMerge {
         Ok(())
     }
 
+    /// Whether there is a row of which a column was found nowhere.
+    pub(crate) fn lacks_columns(&self) -> bool {
+        self.exists == Some(true) && !self.missing.is_empty()
+    }
+
     /// Appends the row's wanted columns, packed, to `out`; `false` if there is no row.
     ///
     /// # Errors
@@ -235,7 +240,7 @@ impl ColumnMerge {
         if self.exists != Some(true) {
             return Ok(false);
         }
-        if !self.missing.is_empty() {
+        if self.lacks_columns() {
             return Err(Error::corruption(format!("the row lacks the columns {} in every column group", self.missing)));
         }
         if let [(source, place)] = self.fragments.as_slice()

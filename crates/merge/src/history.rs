@@ -166,6 +166,32 @@ impl FragmentHistory {
         range_deletes: &[(Arc<RangeDeleteSet>, usize)],
         row: &mut Vec<u8>,
     ) -> Result<bool> {
+        self.gather(end, merge, range_deletes)?;
+        merge.finish(row)
+    }
+
+    /// As [`FragmentHistory::join`], at a moment that no snapshot sees: column groups are compacted at different times, so that
+    /// one may have dropped its part of that row already and another not. Then there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed fragment.
+    pub fn join_unseen(
+        &self,
+        end: SequenceNumber,
+        merge: &mut ColumnMerge,
+        range_deletes: &[(Arc<RangeDeleteSet>, usize)],
+        row: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.gather(end, merge, range_deletes)?;
+        if merge.lacks_columns() { Ok(false) } else { merge.finish(row) }
+    }
+
+    fn gather(
+        &self,
+        end: SequenceNumber,
+        merge: &mut ColumnMerge,
+        range_deletes: &[(Arc<RangeDeleteSet>, usize)],
+    ) -> Result<()> {
         merge.reset();
         for (set, kind) in range_deletes {
             if let Some(sequence) = set.covering(self.shared_key(), end) {
@@ -177,6 +203,6 @@ impl FragmentHistory {
                 break;
             }
         }
-        merge.finish(row)
+        Ok(())
     }
 }

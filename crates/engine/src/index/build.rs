@@ -350,11 +350,11 @@ impl<'f, 'a> Gathering<'f, 'a> {
 }
 
 impl Completing {
-    /// Derives from the row as it was at `sequence`, put together.
+    /// Derives from the row as it was at `sequence`, put together, if it still can be: then it cannot where nobody sees it.
     fn derive(&mut self, history: &FragmentHistory, sequence: SequenceNumber, staged: &mut Staged) -> Result<()> {
         self.row.clear();
         let key = history.shared_key();
-        if history.join(sequence, &mut self.merge, &self.range_deletes, &mut self.row)?
+        if history.join_unseen(sequence, &mut self.merge, &self.range_deletes, &mut self.row)?
             && let Derived::Entry { key, value } = self.deriver.derive(key, Operation::Put, &self.row)?
         {
             check_key(key)?;

@@ -5,7 +5,8 @@
 //!
 //! 1. The *sources* are the memtables, and the runs that share a column with the view; each has the complete history of
 //!    some of its columns, and all of them together that of each.
-//! 2. Choose the *main* run: of those whose next file with partial aggregates begins first, or holds `at`, the largest.
+//! 2. Choose the *main* run: of those whose next file with partial aggregates begins first, or holds `at`, the largest. If
+//!    files of its own without partial aggregates lie before that one, read what lies there by rows.
 //! 3. The interval from `at` is *free* up to the first key of any other source and the first range delete that `s` sees.
 //!    Others are asked by moving cursors that stand before `at`, and no others: where they have little, little is read.
 //! 4. While the next file, page or block of the main run begins at `at` or later, ends within the free interval and within
@@ -180,6 +181,8 @@ struct MainRun<'s> {
     bytes: u64,
     /// The files left.
     files: Range<usize>,
+    /// The last file before them that the snapshot sees and that has no partial aggregates.
+    passed_over: Option<usize>,
     /// The partial aggregates of the first of them, once they were asked for.
     summary: Option<FileSummary>,
 }
@@ -195,11 +198,19 @@ impl MainRun<'_> {
                 if self.summary.is_some() {
                     return Ok(Some(&file.meta.smallest));
                 }
+                self.passed_over = Some(self.files.start);
             }
             self.files.start += 1;
             self.summary = None;
         }
         Ok(None)
+    }
+
+    /// Where the next file begins, if files that were passed over before it have keys at or after `at`.
+    fn end_of_passed_over(&self, at: &[u8]) -> Option<&[u8]> {
+        let last = &self.run.files[self.passed_over?];
+        let next = self.run.files[self.files.clone()].first()?;
+        (!last.meta.ends_before(at)).then_some(&next.meta.smallest)
     }
 }
 
@@ -241,7 +252,7 @@ impl<'s> Sources<'s> {
             places.push(Place {
                 cursor: Source::Run(LevelCursor::over_part(run.ssts.clone(), files.clone(), cursor_options)),
                 is_placed: false,
-                run: has_all.then_some(MainRun { run, bytes, files, summary: None }),
+                run: has_all.then_some(MainRun { run, bytes, files, passed_over: None, summary: None }),
             });
         }
         Self { places, range_deletes: RangeDeleteSet::new(&deletes) }
@@ -314,6 +325,13 @@ impl Walk<'_> {
             let Some(main) = self.sources.choose(&self.at, self.id, self.snapshot)? else {
                 return rows.add(&self.at, self.upper.as_deref());
             };
+            let passed_over = self.sources.places[main].run.as_ref().and_then(|run| run.end_of_passed_over(&self.at));
+            if let Some(end) = passed_over.map(<[u8]>::to_vec) {
+                let end = self.upper.clone().map_or(end.clone(), |upper| upper.min(end));
+                rows.add(&self.at, Some(&end))?;
+                self.at = end;
+                continue;
+            }
             let free_end = self.sources.free_end(main, &self.at)?;
             let end = match (free_end, self.upper.clone()) {
                 (Some(free), Some(upper)) => Some(free.min(upper)),

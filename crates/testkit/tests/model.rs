@@ -125,7 +125,7 @@ fn views_give_what_the_rows_of_their_tables_add_up_to() {
 /// takes.
 #[test]
 fn random_configurations_give_the_answers_of_the_model() {
-    let (wanted, actions) = Scale::from_environment().pick((12, 5_000), (200, 5_000));
+    let (wanted, actions) = Scale::from_environment().pick((6, 2_500), (200, 5_000));
     let (counted, missing) = (AtomicU64::new(0), Mutex::new(BTreeMap::<String, u64>::new()));
     let count = |_: &Configuration, mechanisms: &Mechanisms| {
         counted.fetch_add(u64::from(mechanisms.all_ran()), Ordering::Relaxed);

@@ -447,6 +447,26 @@ fn an_index_of_the_key_does_not_keep_deleted_rows_when_groups_change_places() {
     assert_verified(&database);
 }
 
+/// While an index waited to be built, a compaction folded one part of a row with a patch that the index does not read: no entry
+/// was ever made for the number that this part has now, and the row could not be put together for the number of the other.
+#[test]
+fn an_index_is_built_of_rows_of_which_one_part_is_newer_than_the_index() {
+    let database = open(&MemoryDisk::new());
+    let table_options = TableOptions { layout: Some(groups("1,3 packed | 2 packed")), ..small_table() };
+    let table = database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let _keeps_numbers = database.snapshot();
+    put(&table, 1, "Graz", 7);
+    database.compact(&table).unwrap();
+    let index = database.create_index(&table, &options("by_city", &["city"], &["year"])).unwrap();
+    assert!(!index.is_built());
+    table.patch_row(&[DatumRef::Int64(1)], &[("note", DatumRef::Utf8("x"))], Durability::Os).unwrap();
+    database.compact(&table).unwrap();
+    while database.step().unwrap() {}
+    assert!(index.is_built());
+    assert_eq!(ids(&index, "Graz"), [1]);
+    assert_verified(&database);
+}
+
 #[test]
 fn lookups_that_the_index_covers_do_not_read_the_table() {
     let database = open(&MemoryDisk::new());

@@ -4,7 +4,9 @@
 //!    drop, and what they leave behind must be what is built from.
 //! 2. Pin the table's files and walk all versions of all keys, those that only a live snapshot sees included. Of every
 //!    version that is not newer than the index, derive what it would have derived when it was written: of a patch, from the
-//!    row that it made, if it made one.
+//!    row that it made, if it made one. Where columns lie apart, parts of a row move on by themselves: there the row is put
+//!    together at every number that a part has, newer ones than the index included, unless a part of it is gone, which is so
+//!    only where no snapshot sees it.
 //! 3. Sort within a budget; what does not fit is written as sorted files, which are merged at the end.
 //! 4. One edit puts the result below everything that was derived since, and says that the index is built.
 //!
@@ -308,13 +310,14 @@ impl<'f, 'a> Gathering<'f, 'a> {
         Ok(Gathered { sources, is_guessed: self.is_guessed })
     }
 
-    /// Derives from every version of the key in hand that is not newer than the index.
+    /// Derives from every version of the key in hand that is not newer than the index; where columns lie apart, from the newer
+    /// ones too: one that touches no column of the index has no entry yet, and its number may be all that is left of a part.
     fn derive_key(&mut self) -> Result<()> {
         let Self { history, derivers, completing, staged, .. } = self;
         let mut completed = None;
         for (format, trailer, value) in history.entries() {
             let sequence = trailer.sequence();
-            if sequence > self.task.index.created_at {
+            if sequence > self.task.index.created_at && !self.are_apart {
                 continue;
             }
             if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {

@@ -40,7 +40,7 @@ struct Outcome {
 /// Fails if a claim falls short or could not be measured.
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     let path = root.join("claims.toml");
-    let mut registry = Registry::read(&path)?;
+    let registry = Registry::read(&path)?;
     let selected: Vec<usize> =
         (0..registry.claims.len()).filter(|&at| is_selected(&registry.claims[at].id, &arguments.selection)).collect();
     if selected.is_empty() {
@@ -63,15 +63,16 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     }
     let outcomes = measure(root, selected.iter().map(|&at| &registry.claims[at]))?;
     let (date, machine) = (today()?, machine());
-    let mut short = 0;
+    let (mut measured, mut short) = (BTreeMap::new(), 0);
     println!();
     for at in selected {
-        let claim = &mut registry.claims[at];
+        let claim = &registry.claims[at];
         match outcomes.get(&claim.command).ok_or_else(|| "not run".into()).and_then(|outcome| figure(claim, outcome)) {
             Ok(figure) => {
                 println!("{}", row(claim, Some(figure)));
                 short += usize::from(!claim.bar.parse::<Bar>()?.is_met(figure));
-                claim.last = Some(Measured { figure, date: date.clone(), machine: machine.clone() });
+                let last = Measured { figure, date: date.clone(), machine: machine.clone() };
+                measured.insert(claim.id.clone(), last);
             }
             Err(error) => {
                 println!("{}    {error}", row(claim, None));
@@ -80,6 +81,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<()> {
         }
     }
     if arguments.update {
+        // Read once more: measuring takes hours, and the registry may have been edited meanwhile.
+        let mut registry = Registry::read(&path)?;
+        registry.record(measured);
         registry.write(&path)?;
     }
     if short > 0 {

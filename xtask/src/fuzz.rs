@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// Seconds of each target.
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Write `{"targets": …, "executions": …, "failed": […]}` to this file.
+    /// Write `{"targets": …, "executions": …, "failed": …}` (counts) to this file.
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
 }

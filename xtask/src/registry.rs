@@ -20,6 +20,7 @@
 //!
 //! A command that fails gives no figure, except for `exit`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -125,6 +126,13 @@ impl Registry {
         Ok(registry)
     }
 
+    /// Sets the last figure of the claims of these ids; those that are no longer there are passed over.
+    pub(crate) fn record(&mut self, mut measured: BTreeMap<String, Measured>) {
+        for claim in &mut self.claims {
+            claim.last = measured.remove(&claim.id).or(claim.last.take());
+        }
+    }
+
     /// Writes the file anew below the comment it opens with.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let old = fs::read_to_string(path).unwrap_or_default();
@@ -145,6 +153,22 @@ mod tests {
         let at_most: Bar = "<= 0".parse().expect("bar");
         assert!(at_most.is_met(0.0) && !at_most.is_met(1.0));
         assert!("= 1".parse::<Bar>().is_err() && ">= x".parse::<Bar>().is_err());
+    }
+
+    #[test]
+    fn figures_are_recorded_for_the_claims_that_are_still_there() {
+        let claim = |id: &str, last: &str| {
+            format!(
+                "[[claim]]\nid = \"{id}\"\nsentence = \"s\"\ncommand = [\"true\"]\nfigure = \"exit\"\nbar = \"<= 0\"\nunit = \"\"\n{last}"
+            )
+        };
+        let text =
+            claim("a.kept", "last = { figure = 1.0, date = \"d\", machine = \"m\" }\n") + &claim("a.measured", "");
+        let mut registry = Registry::parse(&text).expect("registry");
+        let figure = |figure| Measured { figure, date: "e".to_owned(), machine: "m".to_owned() };
+        registry.record(BTreeMap::from([("a.measured".to_owned(), figure(2.0)), ("a.gone".to_owned(), figure(3.0))]));
+        let figures: Vec<_> = registry.claims.iter().map(|claim| claim.last.as_ref().map(|last| last.figure)).collect();
+        assert_eq!(figures, [Some(1.0), Some(2.0)]);
     }
 
     #[test]

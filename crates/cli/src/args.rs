@@ -185,6 +185,9 @@ pub(crate) struct TableOptionArgs {
     /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position.
     #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "transform")]
     pub(crate) layout: Option<String>,
+    /// Typed tables: the layout follows what the table is asked for, from the one given on.
+    #[arg(long)]
+    pub(crate) layout_auto: bool,
     /// Typed tables: a transformer that the layout follows from ('split by 2', 'split into 1-3 | 4', 'convert json to
     /// packed'). May be given more than once.
     #[arg(long, value_name = "TRANSFORMER")]

@@ -108,6 +108,10 @@ fn a_table_changes_its_layout_and_gives_the_same_rows() {
     shell.one(&["put", "db", "people", "id=2", "name=Grace"]);
     shell.one(&["put", "db", "people", "--patch", "id=2", "score=2.5"]);
     let shown = shell.one(&["layout", "db", "people"]);
+    assert_eq!(shown["auto"], false);
+    shell.one(&["create", "db", "auto", "--schema", SCHEMA, "--layout-auto"]);
+    assert_eq!(shell.one(&["layout", "db", "auto"])["auto"], true);
+    assert_eq!(shell.failure(&["create", "db", "bytes", "--layout-auto"]).0, 2);
     let text = shown["layout"].as_str().unwrap();
     assert!(text.starts_with("L0 tiered: * json\n") && text.ends_with("leveled: 1 packed | 2 packed\n"), "{text}");
 
@@ -318,6 +322,24 @@ fn a_checkpoint_opens_on_its_own_and_damage_is_found() {
     std::fs::write(&file, bytes).unwrap();
     let (code, message) = shell.failure(&["verify", "copy"]);
     assert_eq!(code, 4, "{message}");
+}
+
+#[test]
+fn a_checkpoint_is_made_while_another_process_writes() {
+    use mycelium::{Database, DatumRef, Durability, Options};
+    let shell = Shell::new();
+    people(&shell);
+    let database = Database::open(shell.path("db"), Options::default()).unwrap();
+    let table = database.table("people").unwrap();
+    for id in 100..200 {
+        table.insert_row(&[DatumRef::Int64(id), DatumRef::Null, DatumRef::Null], Durability::Os).unwrap();
+    }
+    shell.one(&["checkpoint", "db", "copy"]);
+    assert_eq!(shell.one(&["scan", "copy", "people", "--count"])["rows"], 103);
+    table.insert_row(&[DatumRef::Int64(200), DatumRef::Null, DatumRef::Null], Durability::Os).unwrap();
+    database.close().unwrap();
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 104);
+    assert_eq!(shell.one(&["verify", "copy"])["ok"], true);
 }
 
 /// A database whose table `t` was read whole by key, and by scans of its last column.

@@ -1,8 +1,9 @@
-//! `mycelium checkpoint`: a copy that opens on its own.
+//! `mycelium checkpoint`: a copy that opens on its own. The database may be in use by another process.
 
+use mycelium::{CheckpointSummary, ErrorKind};
 use serde_json::json;
 
-use super::open_to_write;
+use super::open_to_read;
 use crate::args::CheckpointArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -10,9 +11,7 @@ use crate::render::units;
 
 /// Makes the copy.
 pub(crate) fn run(args: &CheckpointArgs, out: &mut Output) -> Result<(), Failure> {
-    let database = open_to_write(&args.database, false)?;
-    let summary = database.checkpoint(&args.target)?;
-    database.close()?;
+    let summary = copy(args)?;
     if out.is_json() {
         return out.object(&json!({
             "directory": args.target, "sequence": summary.sequence, "files": summary.files, "bytes": summary.bytes,
@@ -25,4 +24,17 @@ pub(crate) fn run(args: &CheckpointArgs, out: &mut Output) -> Result<(), Failure
         units::bytes(summary.bytes),
         summary.sequence
     ))
+}
+
+/// How often a copy is begun that a process which writes to the database takes files away from.
+const ATTEMPTS: usize = 5;
+
+fn copy(args: &CheckpointArgs) -> Result<CheckpointSummary, Failure> {
+    for _ in 1..ATTEMPTS {
+        match open_to_read(&args.database)?.checkpoint(&args.target) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => return Ok(other?),
+        }
+    }
+    Ok(open_to_read(&args.database)?.checkpoint(&args.target)?)
 }

@@ -36,8 +36,13 @@ fn done(out: &mut Output, text: &str, name: &str) -> Result<(), Failure> {
 fn create(args: &IndexCreateArgs, out: &mut Output) -> Result<(), Failure> {
     let database = open_to_write(&args.at.database, false)?;
     let table = table(&database, &args.at.table)?;
-    let options =
-        IndexOptions { name: args.name.clone(), on: args.on.clone(), cover: args.cover.clone(), unique: args.unique };
+    let options = IndexOptions {
+        name: args.name.clone(),
+        on: args.on.clone(),
+        cover: args.cover.clone(),
+        unique: args.unique,
+        ..IndexOptions::default()
+    };
     let index = database.create_index(&table, &options)?;
     database.wait_idle()?;
     if !index.is_built() {

@@ -28,8 +28,13 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
     let text = table.layout().to_string();
     let names: Vec<&str> = schema.columns().iter().map(|column| column.name.as_str()).collect();
     if out.is_json() {
-        return out
-            .object(&json!({ "table": table.name(), "layout": text, "columns": names, "levels": levels(&metrics) }));
+        let is_auto = table.options().layout_auto;
+        return out.object(&json!({
+            "table": table.name(), "layout": text, "auto": is_auto, "columns": names, "levels": levels(&metrics)
+        }));
+    }
+    if table.options().layout_auto {
+        out.line("the layout follows what the table is asked for")?;
     }
     let numbered: Vec<String> = names.iter().enumerate().map(|(at, name)| format!("{at} {name}")).collect();
     out.line(format_args!("columns: {}", numbered.join(", ")))?;

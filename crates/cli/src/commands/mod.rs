@@ -83,7 +83,10 @@ pub(crate) fn durability(arg: DurabilityArg) -> Durability {
 
 /// The options of a new table; warnings go to standard error.
 pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> Result<TableOptions, Failure> {
-    let shaped = args.row_format != RowFormatKind::Packed || args.layout.is_some() || !args.transform.is_empty();
+    let shaped = args.row_format != RowFormatKind::Packed
+        || args.layout.is_some()
+        || args.layout_auto
+        || !args.transform.is_empty();
     let row_format = RowFormatDefinition {
         kind: args.row_format,
         definition: args.definition.as_ref().map(read_file).transpose()?.unwrap_or_default(),
@@ -99,6 +102,7 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
     Ok(TableOptions {
         row_format,
         layout,
+        layout_auto: args.layout_auto,
         policy: match args.policy {
             PolicyArg::Leveled => Policy::Leveled(LeveledOptions::default()),
             PolicyArg::Tiered => Policy::Tiered(TieredOptions::default()),

@@ -8,8 +8,8 @@
 
 use std::sync::{Arc, Weak};
 
+use arc_swap::ArcSwapWeak;
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
-use parking_lot::Mutex;
 
 /// Lines of a block asked for ahead: its header and the first entries. Those after them come by themselves, as the
 /// processor sees them read in order.
@@ -39,13 +39,13 @@ pub struct ChainedBlock(Arc<Link>);
 #[derive(Debug)]
 struct Link {
     bytes: Arc<[u8]>,
-    /// Held for a few instructions; whoever finds it locked goes on without.
-    next: Mutex<Weak<Link>>,
+    /// One word: with the counts and the bytes' address the link is as small as an allocator's chunk can be for it.
+    next: ArcSwapWeak<Link>,
 }
 
 impl ChainedBlock {
     pub(crate) fn new(bytes: Arc<[u8]>) -> Self {
-        Self(Arc::new(Link { bytes, next: Mutex::new(Weak::new()) }))
+        Self(Arc::new(Link { bytes, next: ArcSwapWeak::new(Weak::new()) }))
     }
 
     /// The block.
@@ -57,15 +57,13 @@ impl ChainedBlock {
     /// The block last linked behind this one, unless it is gone.
     #[inline]
     pub fn next(&self) -> Option<ChainedBlock> {
-        self.0.next.try_lock()?.upgrade().map(Self)
+        self.0.next.load().upgrade().map(Self)
     }
 
     /// Links `next`, which must be the block after this one in the same file.
     pub fn set_next(&self, next: &ChainedBlock) {
-        if let Some(mut link) = self.0.next.try_lock()
-            && link.as_ptr() != Arc::as_ptr(&next.0)
-        {
-            *link = Arc::downgrade(&next.0);
+        if self.0.next.load().as_ptr() != Arc::as_ptr(&next.0) {
+            self.0.next.store(Arc::downgrade(&next.0));
         }
     }
 
@@ -76,8 +74,6 @@ impl ChainedBlock {
         for line in 0..LINES_AHEAD {
             prefetch(start.wrapping_add(line * CACHE_LINE));
         }
-        if let Some(next) = self.0.next.try_lock() {
-            prefetch(next.as_ptr());
-        }
+        prefetch(self.0.next.load().as_ptr());
     }
 }

@@ -35,7 +35,7 @@ use stats::Counters;
 /// What one cached block costs beyond its bytes: the key, the links and the reference counts.
 const ENTRY_OVERHEAD: u64 = 104;
 /// What a block's link costs, once it has one.
-const LINK_OVERHEAD: u64 = 64;
+const LINK_OVERHEAD: u64 = 48;
 /// Shards smaller than this could not hold the index or filter block of a large file.
 const MIN_SHARD_BYTES: u64 = 4 << 20;
 const MAX_SHARDS: u64 = 64;

@@ -465,7 +465,7 @@ fn watched_output(taken: &Taken, index: &IndexShared) -> Result<Option<WatchedOu
 
 /// The columns whose group feeds an index.
 fn columns_fed_by(taken: &Taken, index: &IndexShared) -> Result<ColumnSet> {
-    let reads = index.augment.columns_read();
+    let reads = index.source.columns_read();
     if !reads.is_empty() {
         return Ok(reads.clone());
     }
@@ -506,7 +506,7 @@ fn unseen_indexes(taken: &Taken, guessed: &[TableId]) -> Result<Vec<IndexState>>
 fn index_deriver(taken: &Taken, index: &IndexShared, output: usize) -> Result<Deriver> {
     let formats = taken.table.typed_formats()?;
     let group = taken.plan.outputs.get(output).and_then(Option::as_deref).cloned();
-    index.augment.deriver(formats.for_transformers(), &group.unwrap_or_else(|| formats.whole_group()))
+    index.source.deriver(formats.for_transformers(), &group.unwrap_or_else(|| formats.whole_group()))
 }
 
 /// A watch that has something to watch for.

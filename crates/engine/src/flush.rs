@@ -275,7 +275,7 @@ impl Inner {
         let mut indexes = Vec::with_capacity(state.indexes.len());
         for index in state.indexes.iter() {
             let formats = table.typed_formats()?;
-            let deriver = index.index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+            let deriver = index.index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
             indexes.push((index.clone(), deriver));
         }
         Ok(IndexWatch::new(outputs, self.staging_budget(), indexes, None))

@@ -44,7 +44,7 @@ mod write;
 pub use batch::WriteBatch;
 pub use checkpoint::CheckpointSummary;
 pub use database::Database;
-pub use index::{Index, IndexDefinition, IndexOptions, IndexRow, IndexRows, IndexStatus};
+pub use index::{DerivedEntry, Index, IndexDefinition, IndexOptions, IndexRow, IndexRows, IndexStatus, IndexedBy};
 pub use ingest::IngestSummary;
 pub use inspect::read_log_record;
 pub use iterator::TableIterator;

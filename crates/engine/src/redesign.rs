@@ -58,7 +58,7 @@ impl TableShared {
         let usual = || usual_widths(trace.columns());
         let widths = widths.map_or_else(usual, <[usize]>::to_vec);
         let mut advice = advise_layout(&facts, trace, &widths, &Hysteresis::default())?;
-        let indexed = state.indexes.iter().map(|index| index.index.augment.columns_read().clone());
+        let indexed = state.indexes.iter().map(|index| index.index.source.columns_read().clone());
         let together: Vec<ColumnSet> = indexed.chain(self.views.load().columns_read()).collect();
         advice.layout = advice.layout.keeping_together(&together);
         Ok(advice)

@@ -221,7 +221,10 @@ impl TableShared {
         };
         let levels = sizes(&definition.options).level_count;
         let traces = formats.as_ref().and_then(|formats| TableTraces::new(formats.whole.columns(), levels));
-        let index = definition.index.as_ref().map(|index| Arc::new(IndexShared::new(index)));
+        let index = match &definition.index {
+            Some(index) => Some(Arc::new(IndexShared::new(index, &programs.transformers)?)),
+            None => None,
+        };
         let views = ArcSwap::from_pointee(definition.views.clone());
         let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree), indexes: Arc::default() };
         Ok(Self {

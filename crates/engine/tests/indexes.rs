@@ -34,7 +34,7 @@ fn create(database: &Database) -> Table {
 
 fn options(name: &str, on: &[&str], cover: &[&str]) -> IndexOptions {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    IndexOptions { name: name.into(), on: owned(on), cover: owned(cover), unique: false }
+    IndexOptions { name: name.into(), on: owned(on), cover: owned(cover), ..IndexOptions::default() }
 }
 
 fn unique(name: &str, on: &[&str]) -> IndexOptions {

@@ -38,7 +38,8 @@ impl Setup {
 
     fn index(&self) -> Index {
         let on = vec!["city".into(), "year".into()];
-        let options = IndexOptions { name: "by_city".into(), on, cover: vec!["note".into()], unique: false };
+        let options =
+            IndexOptions { name: "by_city".into(), on, cover: vec!["note".into()], ..IndexOptions::default() };
         self.database.create_index(&self.table, &options).unwrap()
     }
 

@@ -91,7 +91,10 @@ pub struct Configuration {
     /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is asked
     /// for, round and round. Empty: rows as they come at every level.
     pub layouts: Vec<String>,
-    /// Indexes of typed tables, as augments in text form: all from the beginning. With `changing_indexes` every flush that
+    /// The transformers of typed tables, in text form; those of [`crate::transformers()`] may be among them. A table whose
+    /// rows are mapped takes no writes in transactions.
+    pub transformers: Option<String>,
+    /// Indexes of typed tables, as augments in text form, or as flat-maps (`letters by test.letters`): all from the beginning. With `changing_indexes` every flush that
     /// is asked for drops one of them or creates it again, turn by turn.
     pub indexes: Vec<String>,
     /// Whether indexes come and go.
@@ -107,9 +110,15 @@ pub struct Configuration {
     pub deferral_percent: u8,
 }
 
-/// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key.
-pub(crate) const INDEXES: &[&str] =
-    &["small on 2", "name on 5,1 cover 2", "count on 3 cover 1,4-6", "key on 0,2", "wide on 2,4,1"];
+/// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key, of a flat-map.
+pub(crate) const INDEXES: &[&str] = &[
+    "small on 2",
+    "name on 5,1 cover 2",
+    "count on 3 cover 1,4-6",
+    "key on 0,2",
+    "wide on 2,4,1",
+    "letters by test.letters",
+];
 
 /// Views of every kind: of few groups and many, of the key alone, of all rows, of every type.
 pub(crate) const VIEWS: &[&str] = &[
@@ -155,6 +164,7 @@ const BASE: Configuration = Configuration {
     fill_cache: true,
     row_format: RowFormatKind::Packed,
     layouts: Vec::new(),
+    transformers: None,
     indexes: Vec::new(),
     changing_indexes: false,
     views: Vec::new(),
@@ -280,6 +290,20 @@ pub fn configurations() -> Vec<Configuration> {
             memtable_bytes: 8 << 10,
             ..BASE
         },
+        Configuration {
+            name: "mapped".into(),
+            transformers: Some("test.count packed".into()),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "mapped-converted".into(),
+            row_format: RowFormatKind::Json,
+            transformers: Some("convert json to packed\ntest.count json".into()),
+            memtable_bytes: 4 << 10,
+            policy: leveled(3),
+            ..BASE
+        },
         Configuration { name: "indexes".into(), indexes: texts(INDEXES), ..BASE },
         Configuration {
             name: "indexes-tiny-memtable".into(),
@@ -388,6 +412,11 @@ impl Configuration {
         match self.policy {
             MergePolicy::Leveled { levels, .. } | MergePolicy::Tiered { levels, .. } => levels,
         }
+    }
+
+    /// Whether transactions may write to all tables: not where a user's map changes rows.
+    pub fn takes_transactions(&self) -> bool {
+        self.transformers.is_none()
     }
 
     /// The configuration with this name.

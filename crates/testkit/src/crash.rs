@@ -107,7 +107,7 @@ impl Workload {
             step: 60,
             reopen: 6,
             delete_range: 6,
-            transact: 100,
+            transact: if configuration.takes_transactions() { 100 } else { 0 },
             ingest: 12,
             recreate: 6,
             ..Weights::default()

@@ -16,7 +16,7 @@ use mycelium_engine::{
     ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions,
     Transaction, ViewOptions, WriteBatch, verify_directory,
 };
-use mycelium_transform::Augment;
+use mycelium_transform::{Augment, TransformerSet};
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
@@ -25,6 +25,7 @@ use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
+use crate::transformers::{is_mapped, transformers, unmapped};
 use crate::view_checks::check_views;
 
 /// The directory of the databases that tests make.
@@ -174,16 +175,21 @@ impl EngineStore {
         Ok(())
     }
 
-    /// Creates an index of a typed table: `small on 2`.
+    /// Creates an index of a typed table: `small on 2`, or `letters by test.letters`.
     fn create_index(&self, table: usize, augment: &str) -> Result<()> {
         let Some(schema) = self.kinds[table].schema() else { return Ok(()) };
+        if let Some((name, transformer)) = augment.split_once(" by ") {
+            let flat_map = Some(transformer.parse()?);
+            let options = IndexOptions { name: name.to_owned(), flat_map, ..IndexOptions::default() };
+            return self.database()?.create_index(self.table(table)?, &options).map(drop);
+        }
         let augment = Augment::parse(augment, &schema)?;
         let name = |column: usize| schema.columns()[column].name.clone();
         let options = IndexOptions {
             name: augment.name().to_owned(),
             on: augment.on().iter().copied().map(name).collect(),
             cover: augment.cover().iter().map(name).collect(),
-            unique: false,
+            ..IndexOptions::default()
         };
         self.database()?.create_index(self.table(table)?, &options).map(drop)
     }
@@ -298,9 +304,13 @@ fn formats(table: &Table) -> Result<Option<(RowFormat, RowFormat)>> {
 
 /// The model's packed value as the table stores it.
 fn stored(table: &Table, value: &[u8]) -> Result<Vec<u8>> {
-    let Some((own, packed)) = formats(table)? else { return Ok(value.to_vec()) };
+    let value = match table.schema() {
+        Some(schema) if is_mapped(table) => unmapped(&RowFormat::packed(schema.clone()), value)?,
+        _ => value.to_vec(),
+    };
+    let Some((own, packed)) = formats(table)? else { return Ok(value) };
     let mut out = Vec::new();
-    packed.convert(&own, value, None, &mut RowScratch::default(), &mut out)?;
+    packed.convert(&own, &value, None, &mut RowScratch::default(), &mut out)?;
     Ok(out)
 }
 
@@ -399,6 +409,7 @@ pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk
         cache_bytes: configuration.cache_bytes as u64,
         background: Background::Manual,
         merge_operators: operators.into_values().collect(),
+        transformers: transformers(),
         slowdown_level0_runs: configuration.slowdown_level0_runs,
         deferral_percent: configuration.deferral_percent,
         ..Options::default()
@@ -432,7 +443,14 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
         // Configurations change layouts themselves.
         layout_auto: false,
-        transformers: None,
+        transformers: configuration.transformers.as_deref().filter(|_| kind == TableKind::Typed).map(set_of),
+    }
+}
+
+fn set_of(text: &str) -> TransformerSet {
+    match TransformerSet::parse(text) {
+        Ok(set) => set,
+        Err(error) => unreachable!("the transformers of configurations are well-formed: {error}"),
     }
 }
 

@@ -4,9 +4,10 @@ use std::ops::Bound;
 
 use mycelium_base::{Error, Result};
 use mycelium_encoding::{Datum, DatumRef, key};
-use mycelium_engine::{Index, Snapshot, Table};
+use mycelium_engine::{Index, IndexRows, IndexedBy, Snapshot, Table};
 
 use crate::store::Row;
+use crate::transformers::letters_in;
 
 /// A row as an index must give it: its key, and all its columns.
 type Expected = (Vec<u8>, Vec<Datum>);
@@ -22,6 +23,56 @@ pub(crate) fn check_indexes(table: &Table, rows: &[Row], snapshot: Option<&Snaps
 }
 
 fn check_index(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
+    match index.by() {
+        IndexedBy::Columns(_) => check_columns(table, index, rows, snapshot),
+        IndexedBy::FlatMap(..) => check_letters(table, index, rows, snapshot),
+    }
+}
+
+/// What a row derives: letter, key of the row, how often the letter is there, a column of the row.
+type Letter = (Vec<u8>, Vec<u8>, Vec<u8>, Datum);
+
+/// The column whose values are compared beside letters.
+const BESIDE: usize = 2;
+
+/// What `test.letters` derives: all of it, from the derived table alone and with a column of the rows, and one letter.
+fn check_letters(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
+    let mut expected: Vec<Letter> = Vec::new();
+    for row in rows {
+        let (key, columns) = all_columns(table, row)?;
+        let letters = letters_in(&columns)?.into_iter();
+        expected.extend(letters.map(|(letter, count)| (letter, key.clone(), count, columns[BESIDE].clone())));
+    }
+    expected.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    compare_letters("all letters", &expected, index.range(all, Some(&[]), snapshot)?)?;
+    compare_letters("letters with a column", &expected, index.range(all, Some(&[BESIDE]), snapshot)?)?;
+    let of_one: Vec<Letter> = expected.into_iter().filter(|letter| letter.0 == b"z").collect();
+    compare_letters("one letter", &of_one, index.get(&[DatumRef::Binary(b"z")], Some(&[BESIDE]), snapshot)?)
+}
+
+fn compare_letters(what: &str, expected: &[Letter], found: IndexRows) -> Result<()> {
+    let mut wanted = expected.iter();
+    for row in found {
+        let row = row?;
+        let is_wanted = match (wanted.next(), &row.derived) {
+            (Some((letter, key, count, beside)), Some(derived)) => {
+                (&derived.key, &row.key, &derived.value) == (letter, key, count)
+                    && row.values.iter().all(|value| value == beside)
+            }
+            _ => false,
+        };
+        if !is_wanted {
+            return Err(Error::invalid(format!("{what}: {row:?} is not wanted, then {:?}", wanted.next())));
+        }
+    }
+    match wanted.next() {
+        None => Ok(()),
+        Some(letter) => Err(Error::invalid(format!("{what}: missing is {letter:?}"))),
+    }
+}
+
+fn check_columns(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
     let mut expected = Vec::with_capacity(rows.len());
     for row in rows {
         let row = all_columns(table, row)?;
@@ -82,12 +133,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn compare_rows(
-    what: &str,
-    expected: &[Expected],
-    found: mycelium_engine::IndexRows,
-    projection: Option<&[usize]>,
-) -> Result<()> {
+fn compare_rows(what: &str, expected: &[Expected], found: IndexRows, projection: Option<&[usize]>) -> Result<()> {
     let mut wanted = expected.iter();
     let mut at = 0;
     for row in found {

@@ -28,6 +28,7 @@ pub mod scale;
 pub mod shrink;
 pub mod store;
 pub mod tables;
+mod transformers;
 mod view_checks;
 
 pub use configurations::{Configuration, configurations};
@@ -43,3 +44,4 @@ pub use scale::{Scale, grouped};
 pub use shrink::shrink;
 pub use store::{ModelStore, Row, Store};
 pub use tables::{AppendOperator, TableKind, TableRules};
+pub use transformers::transformers;

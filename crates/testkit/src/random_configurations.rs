@@ -46,6 +46,7 @@ impl Configuration {
             fill_cache: rng.random(),
             row_format,
             layouts,
+            transformers: None,
             changing_indexes: !indexes.is_empty() && rng.random(),
             indexes,
             changing_views: !views.is_empty() && rng.random(),

@@ -13,13 +13,17 @@ use mycelium_testkit::{
 };
 
 /// The tables of the seed's history: all kinds appear over a few seeds.
-fn history_options(seed: u64, actions: usize) -> HistoryOptions {
+fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) -> HistoryOptions {
     let tables = match seed % 3 {
         0 => vec![TableKind::KeyValue, TableKind::Merging, TableKind::Typed],
         1 => vec![TableKind::Typed, TableKind::MergingApart],
         _ => vec![TableKind::KeyValue, TableKind::MergingApart, TableKind::Typed],
     };
-    HistoryOptions { seed, actions, tables, ..HistoryOptions::default() }
+    let mut options = HistoryOptions { seed, actions, tables, ..HistoryOptions::default() };
+    if !configurations.iter().all(Configuration::takes_transactions) {
+        options.weights.transact = 0;
+    }
+    options
 }
 
 /// Runs a history; what ran of the configuration's mechanisms.
@@ -60,9 +64,10 @@ fn check_seeds(
                     if seed >= seeds.end {
                         return;
                     }
-                    let options = history_options(seed, actions);
+                    let configurations = configurations_of(seed);
+                    let options = history_options(seed, actions, &configurations);
                     let history = generate(&options);
-                    for configuration in configurations_of(seed) {
+                    for configuration in configurations {
                         match run(&configuration, &options, &history) {
                             Ok(mechanisms) => ran(&configuration, &mechanisms),
                             Err(mismatch) => {
@@ -85,10 +90,15 @@ fn check_seeds(
     );
 }
 
+/// The configurations that take all actions.
+fn without_maps() -> Vec<Configuration> {
+    configurations().into_iter().filter(Configuration::takes_transactions).collect()
+}
+
 /// One short history under all configurations: what differs between them is only how, never what.
 #[test]
 fn every_configuration_gives_the_answers_of_the_model() {
-    let all = configurations();
+    let all = without_maps();
     assert!(all.len() >= 16, "{} configurations", all.len());
     println!("configurations: {}", all.len());
     check_seeds(0..Scale::from_environment().pick(2, 100), 1_000, |_| all.clone(), |_, _| {});
@@ -97,7 +107,7 @@ fn every_configuration_gives_the_answers_of_the_model() {
 /// Long histories, spread over the configurations.
 #[test]
 fn long_histories_give_the_answers_of_the_model() {
-    let all = configurations();
+    let all = without_maps();
     let (seeds, actions) = Scale::from_environment().pick((100, 5_000), (5_000, 10_000));
     check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
 }
@@ -119,6 +129,16 @@ fn views_give_what_the_rows_of_their_tables_add_up_to() {
     assert!(all.len() >= 8, "{} configurations", all.len());
     let (seeds, actions) = Scale::from_environment().pick((16, 1_000), (2_000, 5_000));
     check_seeds(30_000..30_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+}
+
+/// A user's map, in the table's own format and with others after it: rows read as if they had been mapped when they were
+/// written. Tables whose rows are mapped take no transactions.
+#[test]
+fn mapped_rows_are_read_as_if_they_had_been_mapped_when_written() {
+    let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.takes_transactions()).collect();
+    assert!(all.len() >= 2, "{} configurations", all.len());
+    let (seeds, actions) = Scale::from_environment().pick((8, 2_000), (1_000, 5_000));
+    check_seeds(50_000..50_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
 }
 
 /// Random configurations, each with a history of its own. One counts only if all its mechanisms ran; as many are drawn as it

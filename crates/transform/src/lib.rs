@@ -17,6 +17,7 @@
 //! | `definition`, `registry` | transformers as text, and by name | (ours) |
 //! | `link` | validate and sort, link, tierveling, the bound of the cost model | Algorithm 1, §4.2.5, §3.4, App. B |
 //! | `job`, `outputs`, `staging` | one compaction's transformers at work, within a budget | Algorithm 2 |
+//! | `derive`, `flat_map` | what a row derives, outside of a job; users' flat-maps | §4.2.1 |
 //! | `group_values` | values of column groups, and from one group and format to another | §4.2.2, §4.2.3 |
 //!
 //! ```
@@ -45,6 +46,8 @@
 
 mod built_in;
 mod definition;
+mod derive;
+mod flat_map;
 mod group_values;
 mod job;
 mod link;
@@ -53,8 +56,10 @@ mod registry;
 mod staging;
 mod transformer;
 
-pub use built_in::{Augment, Convert, Derived, Deriver, Identity, Split};
+pub use built_in::{Augment, Convert, Identity, Split};
 pub use definition::{MAX_LINE_LEN, MAX_NAME_LEN, MAX_TRANSFORMERS, TransformerDefinition, TransformerSet};
+pub use derive::{Derived, DerivedEntries, Deriver, MAX_DERIVED_BYTES};
+pub use flat_map::FlatMap;
 pub use group_values::{Formats, GroupValues};
 pub use job::{Job, Progress};
 pub use link::{LinkOptions, Linked, NamedTransformer, Step, Warning};

@@ -1,13 +1,15 @@
 //! Where a transformer puts what it makes of an entry.
 //!
 //! Mapped values belong to the entry in hand and lie in memory that is used again for the next one. Derived entries go to
-//! the job's staging area; whether they are taken is its affair (see [`crate::job`]).
+//! the job's staging area; whether they are taken is its affair (see [`crate::job`]). Outside of a job those of one row are
+//! gathered (see [`crate::derive`]).
 
 use std::ops::Range;
 
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
 
+use crate::derive::DerivedEntries;
 use crate::staging::{Resume, Staging};
 
 /// What reused buffers keep at most from one entry to the next.
@@ -78,6 +80,7 @@ enum Side<'a> {
         tables: Range<u32>,
         sequence: SequenceNumber,
     },
+    Gather(&'a mut DerivedEntries),
 }
 
 impl<'a> Outputs<'a> {
@@ -92,6 +95,11 @@ impl<'a> Outputs<'a> {
         sequence: SequenceNumber,
     ) -> Self {
         Self(Side::Derive { staging, resume, tables, sequence })
+    }
+
+    /// Takes what one row derives for one table.
+    pub(crate) fn gathering(entries: &'a mut DerivedEntries) -> Self {
+        Self(Side::Gather(entries))
     }
 
     /// The value of the entry in a destination, by its place among [`JobContext::destinations`](crate::JobContext).
@@ -136,10 +144,17 @@ impl<'a> Outputs<'a> {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind): no such table, a key or value over its limit, an
     /// operation other than `Put` and `Patch` (removals from derived tables are the engine's), or a transformer that
-    /// does not stand beside the order.
+    /// does not stand beside the order. The derived table of a flat-map takes no `Patch` either.
     pub fn derive(&mut self, table: usize, key: &[u8], operation: Operation, value: &[u8]) -> Result<bool> {
-        let Side::Derive { staging, resume, tables, sequence } = &mut self.0 else {
-            return Err(Error::invalid("only a transformer beside the order derives"));
+        let (staging, resume, tables, sequence) = match &mut self.0 {
+            Side::Derive { staging, resume, tables, sequence } => (staging, resume, tables, sequence),
+            Side::Gather(entries) if table == 0 && operation == Operation::Put => {
+                return entries.push(key, value).map(|()| true);
+            }
+            Side::Gather(_) => {
+                return Err(Error::invalid(format!("a {} for derived table {table} of one", operation.name())));
+            }
+            Side::Map { .. } => return Err(Error::invalid("only a transformer beside the order derives")),
         };
         let Some(table) = tables.clone().nth(table) else {
             return Err(Error::invalid(format!("no derived table {table}: there are {}", tables.len())));

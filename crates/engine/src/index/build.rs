@@ -28,7 +28,7 @@ use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_merge::{ColumnMerge, FragmentHistory, MergingCursor};
 use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
-use mycelium_transform::{Derived, Deriver};
+use mycelium_transform::{Derived, DerivedEntries, Deriver};
 use mycelium_vfs::WritableFile;
 
 use super::definition::{IndexShared, IndexStatus};
@@ -243,20 +243,20 @@ impl<'f, 'a> Gathering<'f, 'a> {
     ) -> Result<Self> {
         let formats = task.base.typed_formats()?;
         let for_transformers = formats.for_transformers();
-        let augment = &task.index.augment;
-        let reads = augment.columns_read();
+        let source = &task.index.source;
+        let reads = source.columns_read();
         let mut derivers = Vec::with_capacity(state.tree.formats.len());
         let mut are_apart = false;
         for format in &state.tree.formats {
             let group = Group { columns: format.columns().clone(), format: GroupFormat::Row(format.kind()) };
             let holds_all = reads.is_subset(format.columns());
             are_apart |= !holds_all && reads.overlaps(format.columns());
-            derivers.push(if holds_all { Some(augment.deriver(for_transformers, &group)?) } else { None });
+            derivers.push(if holds_all { Some(source.deriver(for_transformers, &group)?) } else { None });
         }
         let packed = Group { columns: reads.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
         let completing = Completing {
             merge: ColumnMerge::new(task.base.merge_plan(&state.tree, Some(reads))?),
-            deriver: augment.deriver(for_transformers, &packed)?,
+            deriver: source.deriver(for_transformers, &packed)?,
             range_deletes: range_deletes_of(state, reads),
             row: Vec::new(),
         };
@@ -277,7 +277,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
 
     fn run(mut self) -> Result<Gathered> {
         let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
-        let reads = self.task.index.augment.columns_read().clone();
+        let reads = self.task.index.source.columns_read().clone();
         let holds = |format: usize| reads.is_empty() || self.state.tree.formats[format].columns().overlaps(&reads);
         let runs: Vec<_> = self.state.tree.runs().map(|(_, run)| run).filter(|run| holds(run.format)).collect();
         let formats: Vec<usize> = runs.iter().map(|run| run.format).collect();
@@ -323,10 +323,9 @@ impl<'f, 'a> Gathering<'f, 'a> {
             if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {
                 match deriver.derive(history.shared_key(), trailer.operation(), value)? {
                     // Nothing says that a patch has a row.
-                    Derived::Entry { .. } if trailer.operation() == Operation::Patch => {}
-                    Derived::Entry { key, value } => {
-                        check_key(key)?;
-                        staged.push(key, Trailer::new(sequence, Operation::Put), value);
+                    Derived::Entries(_) if trailer.operation() == Operation::Patch => {}
+                    Derived::Entries(entries) => {
+                        stage(entries, sequence, staged)?;
                         continue;
                     }
                     Derived::Nothing => continue,
@@ -358,13 +357,20 @@ impl Completing {
         self.row.clear();
         let key = history.shared_key();
         if history.join_unseen(sequence, &mut self.merge, &self.range_deletes, &mut self.row)?
-            && let Derived::Entry { key, value } = self.deriver.derive(key, Operation::Put, &self.row)?
+            && let Derived::Entries(entries) = self.deriver.derive(key, Operation::Put, &self.row)?
         {
-            check_key(key)?;
-            staged.push(key, Trailer::new(sequence, Operation::Put), value);
+            stage(entries, sequence, staged)?;
         }
         Ok(())
     }
+}
+
+fn stage(entries: &DerivedEntries, sequence: SequenceNumber, staged: &mut Staged) -> Result<()> {
+    for (key, value) in entries.iter() {
+        check_key(key)?;
+        staged.push(key, Trailer::new(sequence, Operation::Put), value);
+    }
+    Ok(())
 }
 
 /// The range deletes of the runs that hold one of the columns, with the runs' formats.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_base::{ColumnSet, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_compaction::JobId;
-use mycelium_encoding::{PackedLayout, Schema};
-use mycelium_transform::Augment;
+use mycelium_encoding::{Datum, PackedLayout, Schema};
+use mycelium_transform::Registry;
 
+use super::source::{IndexSource, IndexedBy};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +18,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// ```text
 /// varint  id of the table that it is an index of
 /// bytes   that table's schema
-/// bytes   the augment that feeds it, as text: `by_city on 3,1 cover 2`
-/// varint  a sum: 1 unique, 2 built
+/// bytes   what feeds it, as text: an augment, `by_city on 3,1 cover 2`, or a flat-map, `words by example.words 2`
+/// varint  a sum: 1 unique, 2 built, 4 a flat-map
 /// varint  the sequence number at which it was created: what is newer is derived when it is written
 /// varint  the sequence number from which on its entries need no look at their rows (read.rs)
 /// ```
@@ -28,8 +29,8 @@ pub struct IndexDefinition {
     pub table: TableId,
     /// That table's schema.
     pub schema: Schema,
-    /// The augment that feeds it.
-    pub augment: Augment,
+    /// What feeds it.
+    pub by: IndexedBy,
     /// What changes.
     pub status: IndexStatus,
     /// What is newer is derived when it is written; what is not was there before the index.
@@ -49,6 +50,7 @@ pub struct IndexStatus {
 
 const UNIQUE: u64 = 1;
 const BUILT: u64 = 2;
+const FLAT_MAP: u64 = 4;
 
 impl IndexDefinition {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -56,8 +58,10 @@ impl IndexDefinition {
         let mut schema = Vec::new();
         self.schema.encode(&mut schema);
         put_bytes(out, &schema);
-        put_bytes(out, self.augment.arguments().as_bytes());
-        let flags = if self.status.unique { UNIQUE } else { 0 } | if self.status.is_built { BUILT } else { 0 };
+        put_bytes(out, self.by.to_text().as_bytes());
+        let flags = if self.status.unique { UNIQUE } else { 0 }
+            | if self.status.is_built { BUILT } else { 0 }
+            | if matches!(self.by, IndexedBy::FlatMap(..)) { FLAT_MAP } else { 0 };
         put_varint(out, flags);
         put_varint(out, self.created_at);
         put_varint(out, self.status.trusted_from);
@@ -69,18 +73,19 @@ impl IndexDefinition {
         let schema = Schema::decode(reader.bytes()?)?;
         let malformed = |what: &str| Error::corruption(format!("the definition of an index: {what}"));
         let text = std::str::from_utf8(reader.bytes()?).map_err(|e| malformed("not UTF-8").caused_by(e))?;
-        let augment = Augment::parse(text, &schema).map_err(|e| malformed("its augment").caused_by(e))?;
         let flags = reader.varint()?;
-        if flags & !(UNIQUE | BUILT) != 0 {
+        if flags & !(UNIQUE | BUILT | FLAT_MAP) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "an index says more than this version knows"));
         }
+        let by = IndexedBy::parse(text, flags & FLAT_MAP != 0, &schema);
+        let by = by.map_err(|e| malformed("what feeds it").caused_by(e))?;
         let (created_at, trusted_from) = (reader.varint()?, reader.varint()?);
         if created_at > MAX_SEQUENCE_NUMBER || trusted_from > MAX_SEQUENCE_NUMBER + 1 {
             return Err(malformed("a sequence number out of range"));
         }
         reader.finish()?;
         let status = IndexStatus { unique: flags & UNIQUE != 0, is_built: flags & BUILT != 0, trusted_from };
-        Ok(Self { table, schema, augment, status, created_at })
+        Ok(Self { table, schema, by, status, created_at })
     }
 }
 
@@ -89,7 +94,9 @@ impl IndexDefinition {
 pub(crate) struct IndexShared {
     /// The table that it is an index of.
     pub(crate) base: TableId,
-    pub(crate) augment: Augment,
+    pub(crate) source: IndexSource,
+    /// The columns that its values hold.
+    pub(crate) cover: ColumnSet,
     pub(crate) schema: Arc<Schema>,
     /// How values are packed, if they hold columns.
     pub(crate) covered: Option<Arc<PackedLayout>>,
@@ -105,13 +112,17 @@ pub(crate) struct IndexShared {
 }
 
 impl IndexShared {
-    pub(crate) fn new(definition: &IndexDefinition) -> Self {
+    /// # Errors
+    /// As [`IndexSource::new`].
+    pub(crate) fn new(definition: &IndexDefinition, registry: &Registry) -> Result<Self> {
         let schema = Arc::new(definition.schema.clone());
-        let cover = definition.augment.cover();
-        let covered = (!cover.is_empty()).then(|| Arc::new(PackedLayout::of(schema.clone(), cover)));
-        Self {
+        let source = IndexSource::new(&definition.by, &schema, registry)?;
+        let cover = source.cover().cloned().unwrap_or_default();
+        let covered = (!cover.is_empty()).then(|| Arc::new(PackedLayout::of(schema.clone(), &cover)));
+        Ok(Self {
             base: definition.table,
-            augment: definition.augment.clone(),
+            source,
+            cover,
             schema,
             covered,
             created_at: definition.created_at,
@@ -119,7 +130,7 @@ impl IndexShared {
             unaware_jobs: Mutex::new(Vec::new()),
             progress: AtomicU64::new(0),
             failure: Mutex::new(None),
-        }
+        })
     }
 
     pub(crate) fn status(&self) -> IndexStatus {
@@ -140,7 +151,7 @@ impl IndexShared {
         IndexDefinition {
             table: self.base,
             schema: (*self.schema).clone(),
-            augment: self.augment.clone(),
+            by: self.source.definition(),
             status,
             created_at: self.created_at,
         }
@@ -148,32 +159,42 @@ impl IndexShared {
 
     /// The name under which users know it.
     pub(crate) fn name(&self) -> &str {
-        self.augment.name()
+        self.source.name()
     }
 
     /// Appends what the keys with these values in the first indexed columns start with.
     pub(crate) fn encode_prefix(&self, values: &[mycelium_encoding::DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
-        self.augment.encode_prefix(&self.schema, values, out)?;
+        self.source.encode_prefix(&self.schema, values, out)?;
         if out.len() > MAX_KEY_LEN {
             return Err(Error::invalid("the values are longer than a key of the index can be"));
         }
         Ok(())
     }
+
+    /// The indexed values of a derived key, and the key of its row.
+    pub(crate) fn decode_key<'k>(&self, key: &'k [u8]) -> Result<(Vec<Datum>, &'k [u8])> {
+        self.source.decode_key(&self.schema, key)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use mycelium_transform::Augment;
+
     use super::*;
 
     /// The bytes that version 1 of a table's definition holds of an index.
     const GOLDEN: &[u8] =
         b"\x07\x12\x01\0\x03\x02id\x05\0\x01a\x0c\x01\x01b\x04\x01\x01\0\x13by_a on 1,0 cover 2\x01\xac\x02\xad\x02";
 
+    const GOLDEN_FLAT_MAP: &[u8] =
+        b"\x07\x12\x01\0\x03\x02id\x05\0\x01a\x0c\x01\x01b\x04\x01\x01\0\x1bwords by example.words of 1\x04\xac\x02\xad\x02";
+
     fn definition() -> IndexDefinition {
         let schema = Schema::parse("id int64 not null, a utf8, b int32, primary key (id)").unwrap();
         let augment = Augment::parse("by_a on 1,0 cover 2", &schema).unwrap();
         let status = IndexStatus { unique: true, is_built: false, trusted_from: 301 };
-        IndexDefinition { table: TableId(7), schema, augment, status, created_at: 300 }
+        IndexDefinition { table: TableId(7), schema, by: IndexedBy::Columns(augment), status, created_at: 300 }
     }
 
     #[test]
@@ -190,5 +211,11 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(IndexDefinition::decode(&bytes[..len]).is_err(), "{len} bytes");
         }
+        let by = IndexedBy::FlatMap("words".into(), "example.words of 1".parse().unwrap());
+        let flat = IndexDefinition { by, status: IndexStatus { unique: false, ..definition().status }, ..definition() };
+        bytes.clear();
+        flat.encode(&mut bytes);
+        assert_eq!(bytes, GOLDEN_FLAT_MAP, "{bytes:?}");
+        assert_eq!(IndexDefinition::decode(&bytes).unwrap(), flat);
     }
 }

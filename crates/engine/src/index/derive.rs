@@ -76,7 +76,7 @@ impl WriteDerivers {
             let mut derivers = Vec::new();
             for (table, index) in core.derived_tables(*id) {
                 let formats = base.typed_formats()?;
-                let deriver = index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+                let deriver = index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
                 derivers.push(IndexDeriver { table: table.id, created_at: index.created_at, deriver });
             }
             if !derivers.is_empty() {
@@ -118,13 +118,13 @@ impl WriteDerivers {
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, entry)) = operations.next()? {
             for index in self.of(table) {
-                match index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)? {
-                    Derived::Entry { key, value } => {
-                        check_key(key)?;
-                        batch.add(index.table, entry.trailer.sequence(), key, value);
-                    }
-                    Derived::Nothing => {}
-                    Derived::Needs(missing) => return Err(incomplete(&missing)),
+                let derived = index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)?;
+                if let Derived::Needs(missing) = &derived {
+                    return Err(incomplete(missing));
+                }
+                for (key, value) in derived.entries() {
+                    check_key(key)?;
+                    batch.add(index.table, entry.trailer.sequence(), key, value);
                 }
             }
         }
@@ -142,16 +142,14 @@ impl WriteDerivers {
             if entry.trailer.sequence() <= index.created_at {
                 continue;
             }
-            match index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)? {
-                Derived::Entry { key, value } => {
-                    let trailer = Trailer::new(entry.trailer.sequence(), Operation::Put);
-                    insert(index.table, EntryRef { key, trailer, value });
-                }
-                Derived::Nothing => {}
-                Derived::Needs(missing) => {
-                    let message = format!("a patch in the log lacks the columns {missing}, which an index reads");
-                    return Err(Error::corruption(message));
-                }
+            let derived = index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)?;
+            if let Derived::Needs(missing) = &derived {
+                let message = format!("a patch in the log lacks the columns {missing}, which an index reads");
+                return Err(Error::corruption(message));
+            }
+            for (key, value) in derived.entries() {
+                let trailer = Trailer::new(entry.trailer.sequence(), Operation::Put);
+                insert(index.table, EntryRef { key, trailer, value });
             }
         }
         Ok(())

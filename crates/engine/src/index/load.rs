@@ -12,7 +12,7 @@ use mycelium_base::{Cursor, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Operation, Re
 use mycelium_encoding::Datum;
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{CursorOptions, GetScratch};
-use mycelium_transform::{Derived, Deriver};
+use mycelium_transform::Deriver;
 
 use super::derive::check_key;
 use super::prepare::duplicate;
@@ -47,7 +47,7 @@ impl Derivation {
         let mut indexes = Vec::with_capacity(state.indexes.len());
         for index in state.indexes.iter() {
             let formats = table.typed_formats()?;
-            let deriver = index.index.augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+            let deriver = index.index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
             indexes.push((index.clone(), deriver, Staged::default()));
         }
         Ok(Self { budget, indexes, files: Vec::new() })
@@ -56,7 +56,7 @@ impl Derivation {
     /// Takes the next row.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], outputs: &Mutex<OutputFiles<'_>>) -> Result<()> {
         for (index, deriver, staged) in &mut self.indexes {
-            if let Derived::Entry { key, value } = deriver.derive(key, Operation::Put, value)? {
+            for (key, value) in deriver.derive(key, Operation::Put, value)?.entries() {
                 check_key(key)?;
                 staged.push(key, Trailer::new(0, Operation::Put), value);
             }
@@ -115,7 +115,7 @@ fn check_unique(
     let mut last: Option<Vec<u8>> = None;
     entries.seek_to_first()?;
     while entries.valid() {
-        let (values, row_key) = index.index.augment.decode_key(&index.index.schema, entries.key())?;
+        let (values, row_key) = index.index.decode_key(entries.key())?;
         let prefix = &entries.key()[..entries.key().len() - row_key.len()];
         if !values.contains(&Datum::Null) {
             if last.as_deref() == Some(prefix) {

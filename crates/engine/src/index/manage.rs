@@ -4,12 +4,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
-use mycelium_encoding::{DatumRef, Schema, key};
+use mycelium_encoding::{Datum, DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
-use mycelium_transform::{Augment, Deriver};
+use mycelium_transform::{Augment, Deriver, TransformerDefinition};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
-use super::read::IndexRows;
+use super::read::{IndexRow, IndexRows, derived_entry};
+use super::source::{IndexSource, IndexedBy, refuse_unique};
 use crate::database::{Database, Inner};
 use crate::options::{RowFormatDefinition, TableOptions};
 use crate::snapshot::Snapshot;
@@ -33,12 +34,16 @@ pub struct IndexOptions {
     pub cover: Vec<String>,
     /// Whether no two rows may have the same values in the indexed columns. Rows with a null among them may.
     pub unique: bool,
+    /// Instead of columns: a transformer of `Options::transformers` that stands beside the order and derives any number of
+    /// entries from a row (Mycelium §4.2.1, flat-map). Lookups then take its keys, as one binary value. It must be pure: a
+    /// row's entries follow from its key and the columns that the transformer reads. A write that it fails on is refused.
+    pub flat_map: Option<TransformerDefinition>,
 }
 
 const LONGEST_NAME: usize = 200;
 
 impl IndexOptions {
-    fn augment(&self, schema: &Schema) -> Result<Augment> {
+    fn indexed_by(&self, schema: &Schema) -> Result<IndexedBy> {
         let name = &self.name;
         if name.is_empty()
             || name.len() > LONGEST_NAME
@@ -48,6 +53,9 @@ impl IndexOptions {
                 "an index's name has 1 to {LONGEST_NAME} bytes and no white space, slash or NUL"
             )));
         }
+        if let Some(definition) = &self.flat_map {
+            return self.by_flat_map(definition);
+        }
         let position = |column: &String| {
             schema.index_of(column).ok_or_else(|| Error::invalid(format!("there is no column {column}")))
         };
@@ -55,7 +63,17 @@ impl IndexOptions {
         // What every entry of the index has anyway need not be covered.
         let given = self.cover.iter().map(position).collect::<Result<Vec<_>>>()?;
         let cover: ColumnSet = given.into_iter().filter(|&column| !schema.is_primary_key(column)).collect();
-        Augment::index(name, &on, &cover, schema)
+        Augment::index(name, &on, &cover, schema).map(IndexedBy::Columns)
+    }
+
+    fn by_flat_map(&self, definition: &TransformerDefinition) -> Result<IndexedBy> {
+        if self.unique {
+            return Err(refuse_unique());
+        }
+        if !self.on.is_empty() || !self.cover.is_empty() {
+            return Err(Error::invalid("an index is on columns or fed by a flat-map, not both"));
+        }
+        Ok(IndexedBy::FlatMap(self.name.clone(), definition.clone()))
     }
 }
 
@@ -104,14 +122,19 @@ impl Index {
         &self.table
     }
 
-    /// The indexed columns by position in the table's schema, most significant first.
+    /// What its entries are made of.
+    pub fn by(&self) -> IndexedBy {
+        self.shared.source.definition()
+    }
+
+    /// The indexed columns by position in the table's schema, most significant first; none if a flat-map feeds it.
     pub fn on(&self) -> &[usize] {
-        self.shared.augment.on()
+        self.shared.source.on()
     }
 
     /// The columns that it holds beside those and the primary key.
     pub fn cover(&self) -> &ColumnSet {
-        self.shared.augment.cover()
+        &self.shared.cover
     }
 
     /// Whether no two rows may have the same values in the indexed columns.
@@ -130,7 +153,8 @@ impl Index {
     }
 
     /// The rows with these values in the first indexed columns, in the order of the index: their columns of `projection`
-    /// (all if `None`), by position. `snapshot`: the state to read; `None` is the newest.
+    /// (all if `None`), by position. `snapshot`: the state to read; `None` is the newest. Of a flat-map, the rows from which it
+    /// derives this key ([`DatumRef::Binary`]); in a range, a row comes once for every key within.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for more values than indexed columns, values that the columns cannot hold, or a
@@ -189,7 +213,13 @@ impl Index {
     /// Derives the index's entries from rows as the table stores them.
     pub(crate) fn deriver(&self) -> Result<Deriver> {
         let formats = self.table.shared.typed_formats()?;
-        self.shared.augment.deriver(formats.for_transformers(), &formats.whole_group())
+        self.shared.source.deriver(formats.for_transformers(), &formats.whole_group())
+    }
+
+    /// A row as lookups give it, found under a derived key.
+    pub(crate) fn row(&self, key: &[u8], values: Vec<Datum>, derived: &[u8], value: &[u8]) -> Result<IndexRow> {
+        let derived = derived_entry(&self.shared, &self.shared.decode_key(derived)?.0, value);
+        Ok(IndexRow { key: key.to_vec(), values, derived })
     }
 
     /// What is newer than this derives when it is written.
@@ -293,8 +323,9 @@ impl Inner {
         if formats.maps().is_some() {
             return Err(refuse_with_maps("no index", table.name()));
         }
-        let augment = options.augment(formats.schema())?;
-        augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+        let by = options.indexed_by(formats.schema())?;
+        let source = IndexSource::new(&by, formats.schema(), &self.options.transformers)?;
+        source.deriver(formats.for_transformers(), &formats.whole_group())?;
         table.shared.check_alive()?;
         if table.index(&options.name).is_ok() {
             return Err(Error::invalid(format!("table {} has an index {} already", table.name(), options.name)));
@@ -305,7 +336,7 @@ impl Inner {
         let definition = IndexDefinition {
             table: table.id(),
             schema: (**formats.schema()).clone(),
-            augment,
+            by,
             created_at: writer.last_sequence,
             status: IndexStatus {
                 // Where there are rows, that has to be found out.
@@ -328,7 +359,7 @@ impl Inner {
     ) -> Result<Arc<TableShared>> {
         let mut manifest = self.manifest()?;
         let id = TableId(manifest.state().next_table_id);
-        let name = format!("{}/{}", base.name, index.augment.name());
+        let name = format!("{}/{}", base.name, index.by.name());
         let created_at: SequenceNumber = index.created_at;
         let options = derived_options(&base.definition.options);
         let definition = TableDefinition { schema: None, options, index: Some(index), views: ViewSet::default() };

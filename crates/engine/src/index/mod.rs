@@ -14,6 +14,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `definition` | what the manifest keeps of an index |
+//! | `source` | what entries are made of: columns, or a user's flat-map |
 //! | `manage` | created, dropped, listed |
 //! | `indexed` | which tables have indexes, as those who write see it |
 //! | `prepare` | before the write: patches completed, unique indexes asked |
@@ -34,13 +35,15 @@ mod load;
 mod manage;
 mod prepare;
 mod read;
+mod source;
 mod staged;
 mod unique;
 mod watch;
 
 pub use definition::{IndexDefinition, IndexStatus};
 pub use manage::{Index, IndexOptions};
-pub use read::{IndexRow, IndexRows};
+pub use read::{DerivedEntry, IndexRow, IndexRows};
+pub use source::IndexedBy;
 
 pub(crate) use definition::IndexShared;
 pub(crate) use derive::{DerivedBatch, WriteDerivers};

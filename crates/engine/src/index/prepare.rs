@@ -20,7 +20,6 @@ use mycelium_base::limits::MAX_BATCH_LEN;
 use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, key};
-use mycelium_transform::Derived;
 
 use super::derive::check_key;
 use super::indexed::{IndexedTables, KeyCounts, Uses};
@@ -204,7 +203,7 @@ impl Work {
 impl Preparing {
     fn new(shared: Arc<TableShared>, operations: KeyCounts) -> Self {
         let state = shared.state.load_full();
-        let reads = state.indexes.iter().map(|index| index.index.augment.columns_read().clone()).collect();
+        let reads = state.indexes.iter().map(|index| index.index.source.columns_read().clone()).collect();
         let unique = state.indexes.iter().filter(|index| index.status.unique).cloned().collect();
         let (rows, ranges, read) = (HashMap::new(), Vec::new(), BTreeSet::new());
         Self { shared, state, reads, unique, operations, rows, ranges, read }
@@ -292,14 +291,15 @@ impl Preparing {
         let formats = self.shared.typed_formats()?;
         let mut all = Vec::new();
         for index in &self.unique {
-            let augment = &index.index.augment;
-            let mut deriver = augment.deriver(formats.for_transformers(), &formats.whole_group())?;
+            let mut deriver = index.index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
             let mut prefixes: BTreeMap<Vec<u8>, &[u8]> = BTreeMap::new();
             for (row_key, row) in &self.rows {
                 let Some(row) = row else { continue };
-                let Derived::Entry { key, .. } = deriver.derive(row_key, Operation::Put, row)? else { continue };
+                let derived = deriver.derive(row_key, Operation::Put, row)?;
+                // A unique index is one of columns.
+                let Some((key, _)) = derived.entries().next() else { continue };
                 check_key(key)?;
-                let (values, _) = augment.decode_key(&index.index.schema, key)?;
+                let (values, _) = index.index.decode_key(key)?;
                 if values.contains(&Datum::Null) {
                     continue;
                 }

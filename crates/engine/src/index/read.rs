@@ -7,8 +7,9 @@
 //! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete, then
 //!    the candidate is the row's visible version. Files whose largest number is not above `q` are passed over unread, a
 //!    snapshot filter from below. It answers alone if what is asked for is indexed, covered, or in the key.
-//! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's: equal, and it is answered
-//!    with; else the candidate is stale and passed over. Equal keys are entries of one row, so no row comes twice.
+//! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's (of a flat-map, what is
+//!    derived from it): equal, and it is answered with; else the candidate is stale and passed over. Equal keys are entries
+//!    of one row, so no row comes twice.
 //!
 //! Step 2 rests on what flushes and compactions do: they remove the entry of a version with the version itself, in one
 //! edit. Where they could not (columns of an index in several column groups, patches older than the index) entries below
@@ -23,14 +24,18 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
-use mycelium_base::{ColumnSet, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{
+    ColumnSet, Error, ErrorKind, Group, GroupFormat, Operation, ReadCounters, Result, RowFormatKind, SequenceNumber,
+    Trailer,
+};
 use mycelium_encoding::{Datum, DatumRef, PackedLayout, key};
 use mycelium_merge::{ExactCursor, MergingCursor};
 use mycelium_sst::GetScratch;
-use mycelium_transform::{Derived, Deriver};
+use mycelium_transform::Deriver;
 
 use super::definition::IndexShared;
 use super::manage::Index;
+use super::source::IndexSource;
 use crate::database::Inner;
 use crate::iterator::derived_entries;
 use crate::options::ReadOptions;
@@ -51,6 +56,17 @@ pub struct IndexRow {
     pub key: Vec<u8>,
     /// The columns asked for.
     pub values: Vec<Datum>,
+    /// What a flat-map derives from the row; `None` of an index on columns.
+    pub derived: Option<DerivedEntry>,
+}
+
+/// What a flat-map derives from a row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DerivedEntry {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
 }
 
 /// Rows in the order of an index; ends after the first error. It reads one state of table and index, whose files and
@@ -153,7 +169,7 @@ struct Lookup {
     index: IndexState,
     sequence: SequenceNumber,
     projection: Vec<usize>,
-    /// The columns outside the primary key that are read from rows: those asked for, and the indexed ones.
+    /// The columns outside the primary key that are read from rows: those asked for, and those that an entry is compared with.
     wanted: ColumnSet,
     /// Whether entries hold all that is asked for.
     is_covered: bool,
@@ -171,11 +187,11 @@ impl Lookup {
         projection: Vec<usize>,
     ) -> Self {
         let schema = &index.index.schema;
-        let augment = &index.index.augment;
-        let asked = projection.iter().chain(augment.on()).copied();
-        let wanted = asked.filter(|&column| !schema.is_primary_key(column)).collect();
+        let source = &index.index.source;
+        let asked: ColumnSet = projection.iter().copied().filter(|&column| !schema.is_primary_key(column)).collect();
+        let wanted = asked.union(&source.columns_compared(schema));
         let held = |column: usize| {
-            schema.is_primary_key(column) || augment.cover().contains(column) || augment.on().contains(&column)
+            schema.is_primary_key(column) || index.index.cover.contains(column) || source.on().contains(&column)
         };
         let is_covered = projection.iter().all(|&column| held(column));
         Self { table, state, index, sequence, projection, wanted, is_covered, _snapshot: snapshot.cloned() }
@@ -190,6 +206,7 @@ struct IndexedRows {
     counters: ReadCounters,
     found: Found,
     scratch: GetScratch,
+    comparison: Comparison,
 }
 
 /// What became of the entries that a lookup looked at.
@@ -207,7 +224,8 @@ impl IndexedRows {
         let (entries, counters) = derived_entries(table, state, lookup.sequence, &options);
         let entries = ExactCursor::new(entries, lookup.sequence, to);
         let scratch = GetScratch::new(lookup.table.definition.options.snapshot_filter);
-        Ok(Self { lookup, from: Some(from), entries, counters, found: Found::default(), scratch })
+        let (found, comparison) = (Found::default(), Comparison::default());
+        Ok(Self { lookup, from: Some(from), entries, counters, found, scratch, comparison })
     }
 
     fn counters(&self) -> ReadCounters {
@@ -235,24 +253,79 @@ impl IndexedRows {
 
     /// The row of the candidate, or `None` if it is stale.
     fn settle(&mut self) -> Result<Option<IndexRow>> {
-        let Self { lookup, entries, counters, scratch, found, .. } = self;
+        let Self { lookup, entries, counters, scratch, found, comparison, .. } = self;
         let index = &lookup.index.index;
-        let (values, row_key) = index.augment.decode_key(&index.schema, entries.key())?;
+        let (values, row_key) = index.decode_key(entries.key())?;
         if lookup.is_covered && entries.sequence() >= lookup.index.status.trusted_from && says_all(lookup, &values) {
             let (base, range) = (&*lookup.table, (entries.sequence(), lookup.sequence));
             if !has_newer(base, &lookup.state, row_key, range, scratch, counters)? {
                 found.index_only += 1;
+                let derived = derived_entry(index, &values, entries.value());
                 let values = entry_datums(index, &lookup.projection, &values, row_key, entries.value())?;
-                return Ok(Some(IndexRow { key: row_key.to_vec(), values }));
+                return Ok(Some(IndexRow { key: row_key.to_vec(), values, derived }));
             }
         }
         let Some((layout, row)) = read_row(lookup, row_key, counters)? else { return Ok(None) };
-        let prefix = &entries.key()[..entries.key().len() - row_key.len()];
-        if indexed_prefix(index, &layout, row_key, &row)? != prefix {
+        let Some(value) = comparison.value_derived(lookup, entries.key(), row_key, (&layout, &row))? else {
             return Ok(None);
-        }
+        };
+        let derived = derived_entry(index, &values, &value);
         let values = datums_of(&layout, row_key, &row, Some(&lookup.projection))?;
-        Ok(Some(IndexRow { key: row_key.to_vec(), values }))
+        Ok(Some(IndexRow { key: row_key.to_vec(), values, derived }))
+    }
+}
+
+/// Compares entries with their rows.
+#[derive(Default)]
+struct Comparison {
+    /// What derives from rows as the lookup reads them, of a flat-map; made when the first one is compared.
+    deriver: Option<Deriver>,
+}
+
+impl Comparison {
+    /// If the row derives the key of an entry, the value that it derives with it. Of an index on columns the value is left
+    /// empty: the row has what it holds.
+    fn value_derived(
+        &mut self,
+        lookup: &Lookup,
+        key: &[u8],
+        row_key: &[u8],
+        (layout, row): (&PackedLayout, &[u8]),
+    ) -> Result<Option<Vec<u8>>> {
+        let index = &lookup.index.index;
+        if let IndexSource::Columns(_) = index.source {
+            let is_same = indexed_prefix(index, layout, row_key, row)? == key[..key.len() - row_key.len()];
+            return Ok(is_same.then(Vec::new));
+        }
+        let deriver = match &mut self.deriver {
+            Some(deriver) => deriver,
+            none => {
+                let formats = lookup.table.typed_formats()?;
+                none.insert(index.source.deriver(formats.for_transformers(), &group_read(lookup)?)?)
+            }
+        };
+        let derived = deriver.derive(row_key, Operation::Put, row)?;
+        let found = derived.entries().find(|(derived, _)| *derived == key).map(|(_, value)| value.to_vec());
+        Ok(found)
+    }
+}
+
+/// The group whose values [`read_row`] gives.
+fn group_read(lookup: &Lookup) -> Result<Group> {
+    let formats = lookup.table.typed_formats()?;
+    if formats.is_packed() && !lookup.state.tree.has_groups {
+        return Ok(formats.whole_group());
+    }
+    Ok(Group { columns: lookup.wanted.clone(), format: GroupFormat::Row(RowFormatKind::Packed) })
+}
+
+/// What a flat-map derives, as users see it.
+pub(super) fn derived_entry(index: &IndexShared, values: &[Datum], value: &[u8]) -> Option<DerivedEntry> {
+    match (&index.source, values) {
+        (IndexSource::FlatMap(_), [Datum::Binary(key)]) => {
+            Some(DerivedEntry { key: key.clone(), value: value.to_vec() })
+        }
+        _ => None,
     }
 }
 
@@ -264,8 +337,8 @@ fn says_all(lookup: &Lookup, values: &[Datum]) -> bool {
         Datum::Float64(v) => *v == 0.0 || v.is_nan(),
         _ => false,
     };
-    index.augment.on().iter().zip(values).all(|(column, value)| {
-        let is_elsewhere = index.schema.is_primary_key(*column) || index.augment.cover().contains(*column);
+    index.source.on().iter().zip(values).all(|(column, value)| {
+        let is_elsewhere = index.schema.is_primary_key(*column) || index.cover.contains(*column);
         is_elsewhere || !lookup.projection.contains(column) || !is_ambiguous(value)
     })
 }
@@ -284,10 +357,10 @@ fn entry_datums(
         if let Some(at) = index.schema.primary_key().iter().position(|&key| key == column) {
             return Ok(primary[at].clone());
         }
-        if let Some(row) = covered.as_ref().filter(|_| index.augment.cover().contains(column)) {
+        if let Some(row) = covered.as_ref().filter(|_| index.cover.contains(column)) {
             return Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()));
         }
-        let at = index.augment.on().iter().position(|&on| on == column);
+        let at = index.source.on().iter().position(|&on| on == column);
         at.map(|at| values[at].clone()).ok_or_else(|| Error::invalid(format!("the index has no column {column}")))
     };
     projection.iter().map(datum).collect()
@@ -295,10 +368,10 @@ fn entry_datums(
 
 /// The codes of a row's indexed values.
 fn indexed_prefix(index: &IndexShared, layout: &PackedLayout, row_key: &[u8], row: &[u8]) -> Result<Vec<u8>> {
-    let values = datums_of(layout, row_key, row, Some(index.augment.on()))?;
+    let values = datums_of(layout, row_key, row, Some(index.source.on()))?;
     let values: Vec<DatumRef<'_>> = values.iter().map(Datum::borrowed).collect();
     let mut prefix = Vec::new();
-    index.augment.encode_prefix(&index.schema, &values, &mut prefix)?;
+    index.source.encode_prefix(&index.schema, &values, &mut prefix)?;
     Ok(prefix)
 }
 
@@ -411,7 +484,7 @@ pub(super) fn entries_of(
 #[derive(Default)]
 pub(super) struct Held {
     /// Entries that their rows bear out.
-    pub(super) rows: u64,
+    pub(super) held: u64,
     /// The keys of entries that would answer alone, but say something else than their rows.
     pub(super) untrue: Vec<Vec<u8>>,
 }
@@ -423,30 +496,31 @@ pub(super) fn check_entries(
     index: &IndexState,
     sequence: SequenceNumber,
 ) -> Result<Held> {
-    let augment = &index.index.augment;
-    let held: Vec<usize> = augment.on().iter().copied().chain(augment.cover().iter()).collect();
+    let held: Vec<usize> = index.index.source.on().iter().copied().chain(index.index.cover.iter()).collect();
     let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, held);
     let mut rows = IndexedRows::new(lookup, Vec::new(), None)?;
     let mut found = Held::default();
     rows.entries.seek(&[])?;
     while rows.entries.valid() {
-        let IndexedRows { lookup, entries, counters, scratch, .. } = &mut rows;
-        let (values, row_key) = augment.decode_key(&index.index.schema, entries.key())?;
+        let IndexedRows { lookup, entries, counters, scratch, comparison, .. } = &mut rows;
+        let (values, row_key) = index.index.decode_key(entries.key())?;
         let range = (entries.sequence(), lookup.sequence);
         let is_trusted = range.0 >= index.status.trusted_from
             && !has_newer(table, &lookup.state, row_key, range, scratch, counters)?;
-        let row = match read_row(lookup, row_key, counters)? {
-            Some((layout, row)) => {
-                let prefix = &entries.key()[..entries.key().len() - row_key.len()];
-                let is_same = indexed_prefix(&index.index, &layout, row_key, &row)? == prefix;
-                is_same.then(|| datums_of(&layout, row_key, &row, Some(&lookup.projection))).transpose()?
-            }
-            None => None,
-        };
-        found.rows += u64::from(row.is_some());
+        let mut row = None;
+        if let Some((layout, read)) = read_row(lookup, row_key, counters)?
+            && let Some(value) = comparison.value_derived(lookup, entries.key(), row_key, (&layout, &read))?
+        {
+            row = Some((datums_of(&layout, row_key, &read, Some(&lookup.projection))?, value));
+        }
+        found.held += u64::from(row.is_some());
         if is_trusted {
             let alone = entry_datums(&index.index, &lookup.projection, &values, row_key, entries.value())?;
-            let is_true = row.is_some_and(|row| !says_all(lookup, &values) || row == alone);
+            let says_row = |row: &[Datum], value: &[u8]| match index.index.source {
+                IndexSource::Columns(_) => !says_all(lookup, &values) || row == alone,
+                IndexSource::FlatMap(_) => value == entries.value(),
+            };
+            let is_true = row.is_some_and(|(row, value)| says_row(&row, &value));
             if !is_true && found.untrue.len() < MOST_UNTRUE {
                 found.untrue.push(entries.key().to_vec());
             }
@@ -463,6 +537,7 @@ const MOST_UNTRUE: usize = 1000;
 /// budget, and again for those after them.
 struct ScannedRows {
     table: Table,
+    index: Arc<IndexShared>,
     deriver: Deriver,
     snapshot: Snapshot,
     from: Vec<u8>,
@@ -483,9 +558,9 @@ impl ScannedRows {
         (from, to): (Vec<u8>, Option<Vec<u8>>),
         projection: Vec<usize>,
     ) -> Result<Self> {
-        let (table, deriver) = (table.clone(), index.deriver()?);
+        let (table, deriver, index) = (table.clone(), index.deriver()?, index.shared.clone());
         let (gathered, derived_key) = (VecDeque::new(), Vec::new());
-        Ok(Self { table, deriver, snapshot, from, to, projection, gathered, derived_key, is_complete: false })
+        Ok(Self { table, index, deriver, snapshot, from, to, projection, gathered, derived_key, is_complete: false })
     }
 
     fn next_row(&mut self) -> Result<Option<IndexRow>> {
@@ -506,13 +581,14 @@ impl ScannedRows {
         let (mut bytes, mut limit) = (0, self.to.clone());
         self.is_complete = true;
         while rows.valid() {
-            if let Derived::Entry { key, .. } = self.deriver.derive(rows.key(), Operation::Put, rows.value())?
-                && key >= self.from.as_slice()
-                && limit.as_deref().is_none_or(|limit| key < limit)
-            {
-                let weight = 2 * key.len() + rows.value().len() + 100;
+            let derived = self.deriver.derive(rows.key(), Operation::Put, rows.value())?;
+            let is_within =
+                |key: &[u8]| key >= self.from.as_slice() && limit.as_deref().is_none_or(|limit| key < limit);
+            for (key, value) in derived.entries().filter(|(key, _)| is_within(key)) {
+                let weight = 2 * key.len() + value.len() + rows.value().len() + 100;
                 let values = self.table.datums_of(rows.key(), rows.value().to_vec(), Some(&self.projection))?;
-                found.insert(key.to_vec(), (IndexRow { key: rows.key().to_vec(), values }, weight));
+                let derived = derived_entry(&self.index, &self.index.decode_key(key)?.0, value);
+                found.insert(key.to_vec(), (IndexRow { key: rows.key().to_vec(), values, derived }, weight));
                 bytes += weight;
             }
             while bytes > SCANNED_BYTES

@@ -85,7 +85,7 @@ fn present(index: &Index) -> Result<(Arc<TableState>, IndexState)> {
 
 /// What a key of the index starts with, unless there is a null among the values, and the values.
 fn split(index: &IndexShared, key: &[u8]) -> Result<(Option<Vec<u8>>, Vec<Datum>)> {
-    let (values, row_key) = index.augment.decode_key(&index.schema, key)?;
+    let (values, row_key) = index.decode_key(key)?;
     let prefix = key[..key.len() - row_key.len()].to_vec();
     Ok(((!values.contains(&Datum::Null)).then_some(prefix), values))
 }

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{FileNumber, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{ErrorKind, FileNumber, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_merge::Watch;
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 use mycelium_transform::{Derived, Deriver};
@@ -72,13 +72,30 @@ struct Watched {
 }
 
 impl Watched {
-    /// The derived entry. A row that is older than the index may have too long a key for it: then there is none, and the
-    /// index is never built.
-    fn derive(&mut self, key: &[u8], operation: Operation, value: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        match self.deriver.derive(key, operation, value)? {
-            Derived::Entry { key, value } if key.len() <= MAX_KEY_LEN => Ok(Some((key.to_vec(), value.to_vec()))),
-            _ => Ok(None),
-        }
+    /// Takes what a dropped entry derived.
+    fn drop_entries(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        let derived = derive(&mut self.deriver, key, trailer.operation(), value)?;
+        let possible = derived.entries().filter(|(key, _)| key.len() <= MAX_KEY_LEN);
+        self.before.extend(possible.map(|(key, _)| (key.to_vec(), trailer.sequence())));
+        Ok(())
+    }
+
+    /// Takes what an entry derives that was made; whether it derives anything.
+    fn make_entries(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<bool> {
+        let derived = derive(&mut self.deriver, key, trailer.operation(), value)?;
+        let possible = derived.entries().filter(|(key, _)| key.len() <= MAX_KEY_LEN);
+        let made = self.after.len();
+        self.after.extend(possible.map(|(key, value)| (key.to_vec(), trailer.sequence(), value.to_vec())));
+        Ok(self.after.len() > made)
+    }
+}
+
+/// What an entry derives. Of a row that is older than the index a flat-map may make nothing but an error, as it may have
+/// too long a key: then it has no entries, and the index is never built.
+fn derive<'d>(deriver: &'d mut Deriver, key: &[u8], operation: Operation, value: &[u8]) -> Result<Derived<'d>> {
+    match deriver.derive(key, operation, value) {
+        Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(Derived::Nothing),
+        derived => derived,
     }
 }
 
@@ -202,9 +219,7 @@ impl Watch for IndexWatch<'_, '_> {
         let is_patch = trailer.operation() == Operation::Patch;
         for index in &mut self.indexes {
             index.has_old_patch |= is_patch && trailer.sequence() <= index.created_at;
-            if let Some((key, _)) = index.derive(key, trailer.operation(), value)? {
-                index.before.push((key, trailer.sequence()));
-            }
+            index.drop_entries(key, trailer, value)?;
         }
         Ok(())
     }
@@ -215,10 +230,8 @@ impl Watch for IndexWatch<'_, '_> {
         }
         let is_patch = trailer.operation() == Operation::Patch;
         for index in &mut self.indexes {
-            if let Some((key, value)) = index.derive(key, trailer.operation(), value)? {
-                index.is_guessed |= is_patch && index.has_old_patch;
-                index.after.push((key, trailer.sequence(), value));
-            }
+            let has_entries = index.make_entries(key, trailer, value)?;
+            index.is_guessed |= has_entries && is_patch && index.has_old_patch;
         }
         Ok(())
     }

@@ -18,7 +18,6 @@ use std::ops::Bound;
 
 use mycelium_base::{Operation, Result};
 use mycelium_encoding::DatumRef;
-use mycelium_transform::Derived;
 
 use super::Transaction;
 use crate::index::{Index, IndexRow, IndexRows};
@@ -108,12 +107,11 @@ impl Transaction {
         let mut deriver = index.deriver()?;
         for key in own.overlay.keys() {
             let Some(row) = self.get(table, key)? else { continue };
-            if let Derived::Entry { key: derived, .. } = deriver.derive(key, Operation::Put, &row)?
-                && derived >= from
-                && to.is_none_or(|to| derived < to)
-            {
-                let values = table.datums_of(key, row, projection)?;
-                rows.insert(derived.to_vec(), IndexRow { key: key.to_vec(), values });
+            let derived = deriver.derive(key, Operation::Put, &row)?;
+            let is_within = |derived: &[u8]| derived >= from && to.is_none_or(|to| derived < to);
+            for (derived, value) in derived.entries().filter(|(derived, _)| is_within(derived)) {
+                let values = table.datums_of(key, row.clone(), projection)?;
+                rows.insert(derived.to_vec(), index.row(key, values, derived, value)?);
             }
         }
         Ok(rows)

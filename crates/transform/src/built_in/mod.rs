@@ -8,7 +8,7 @@ mod convert;
 mod identity;
 mod split;
 
-pub use augment::{Augment, Derived, Deriver};
+pub use augment::Augment;
 pub use convert::Convert;
 pub use identity::Identity;
 pub use split::Split;

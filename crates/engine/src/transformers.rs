@@ -168,6 +168,11 @@ impl Mapping {
     fn map_with(&self, prepared: &mut Prepared, value: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let Prepared { job, values, scratch } = prepared;
         let present = values.present(value, scratch)?;
+        if present.is_empty() {
+            // A patch of no columns: there is nothing to be mapped.
+            out.extend_from_slice(value);
+            return Ok(());
+        }
         let operation = if present == self.whole.columns { Operation::Put } else { Operation::Patch };
         let progress = job.transform(EntryRef { key: &[], trailer: Trailer::new(0, operation), value })?;
         let mapped = job.mapped().next().map(|(_, mapped)| mapped);

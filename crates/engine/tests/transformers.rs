@@ -280,6 +280,29 @@ fn what_maps_would_make_inexact_is_refused() {
     database.create_index(&splits, &index).unwrap();
 }
 
+/// A patch that changes no column, above the map and on its way through it.
+#[test]
+fn a_patch_of_no_columns_is_mapped_to_one() {
+    let (disk, seen) = (MemoryDisk::new(), Arc::<Seen>::default());
+    let database = Database::open("db", options(&disk, &seen)).unwrap();
+    let options_of_table = table_options(RowFormatKind::Packed, "test.shout");
+    let table = database.create_typed_table("t", schema(), options_of_table).unwrap();
+    let mut model = Model::new();
+    for id in 0..20 {
+        if id % 2 == 0 {
+            let name = format!("n{id}");
+            table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8(&name), DatumRef::Null], Durability::Os).unwrap();
+            model.insert(id, (Some(name), None));
+        }
+        database.flush().unwrap();
+        table.patch_row(&[DatumRef::Int64(id)], &[], Durability::Os).unwrap();
+        check(&table, &ReadOptions::default(), &model, "above the map");
+    }
+    database.compact(&table).unwrap();
+    check(&table, &ReadOptions::default(), &model, "below the map");
+    assert_verified(&database);
+}
+
 /// The job ends, nothing of it is installed, and the next open does it again.
 #[test]
 fn a_transformer_that_fails_loses_nothing() {

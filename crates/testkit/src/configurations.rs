@@ -301,7 +301,7 @@ pub fn configurations() -> Vec<Configuration> {
             row_format: RowFormatKind::Json,
             transformers: Some("convert json to packed\ntest.count json".into()),
             memtable_bytes: 4 << 10,
-            policy: leveled(3),
+            policy: leveled(5),
             ..BASE
         },
         Configuration { name: "indexes".into(), indexes: texts(INDEXES), ..BASE },

@@ -11,6 +11,13 @@ use crate::plan::CompactionPlan;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct JobId(u64);
 
+impl JobId {
+    /// Its number, never reused while the database is open.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Job {
     table: TableId,

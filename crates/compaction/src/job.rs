@@ -16,7 +16,7 @@ use mycelium_base::{
     Combiner, Cursor, FileNumber, Group, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
 use mycelium_encoding::ValueMap;
-use mycelium_merge::{CompactionStream, ExactStream, StreamCounters, Watch, retain_range_deletes};
+use mycelium_merge::{CompactionStream, ExactStream, Purge, StreamCounters, Watch, retain_range_deletes};
 use mycelium_sst::{SstSummary, SstWriterOptions, Summarizer};
 use mycelium_vfs::WritableFile;
 
@@ -27,8 +27,8 @@ use crate::partitioner::Partitioner;
 pub enum Rules<'w> {
     /// Those of rows ([`CompactionStream`]); the watch, if there is one, is told what becomes of them.
     Rows(Option<&'w mut dyn Watch>),
-    /// Those of a derived table ([`ExactStream`]): removals are exact.
-    Derived,
+    /// Those of a derived table ([`ExactStream`]): removals are exact. What finds stale entries, if it may find any.
+    Derived(Option<&'w mut dyn Purge>),
 }
 
 /// What a job is told.
@@ -171,8 +171,9 @@ pub fn run<C: Cursor>(
                 let stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
                 copy(&mut stream.watched_by(watch), upper, partitioner, &mut mapping, &context)?
             }
-            Rules::Derived => {
-                copy(&mut ExactStream::new(entries, snapshots, is_base), upper, partitioner, &mut mapping, &context)?
+            Rules::Derived(purge) => {
+                let stream = ExactStream::new(entries, snapshots, is_base);
+                copy(&mut stream.purged_by(purge), upper, partitioner, &mut mapping, &context)?
             }
         };
         outputs.finish_last(input.upper, *context.borrow_mut())?;
@@ -223,7 +224,7 @@ macro_rules! survivors {
 }
 
 survivors!(['w,] CompactionStream<'w, C, B>);
-survivors!([] ExactStream<C, B>);
+survivors!(['p,] ExactStream<'p, C, B>);
 
 /// Moves the stream's entries into the outputs.
 fn copy<S: Survivors>(

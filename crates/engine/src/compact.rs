@@ -17,10 +17,10 @@ use mycelium_base::{
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
-use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, subcompaction_cuts};
+use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, subcompaction_cuts};
 use mycelium_encoding::{FragmentFormat, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
-use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Watch};
+use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, Watch};
 use mycelium_sst::{Compression, CursorOptions, LevelCursor, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
@@ -29,9 +29,10 @@ use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{OutputFiles, file_meta, writer_options};
-use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, changed_index};
+use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
 use crate::options::{Background, TableOptions, for_level};
 use crate::rate_limit::WritePriority;
+use crate::shape::sizes;
 use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
@@ -140,12 +141,12 @@ impl Inner {
     }
 
     /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks partial
-    /// aggregates of a view. Waits for running compactions.
+    /// aggregates of a view, or may hold stale entries of an index. Waits for running compactions.
     pub(crate) fn compact_range(&self, table: &Arc<TableShared>, range: Option<&KeyRange>) -> Result<()> {
         loop {
             table.check_alive()?;
             self.check_writable()?;
-            let rewrites = table.lacks_summaries(range)?;
+            let rewrites = table.lacks_summaries(range)? || StaleEntries::may_be_in(table);
             let taken = {
                 let mut core = self.core.lock();
                 let version = table.state.load().tree.version.clone();
@@ -341,7 +342,12 @@ impl Inner {
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if plan.keeps_groups() {
-            let input = plain_input(taken, snapshots, lower, upper, watches.first_mut());
+            let mut stale = self.stale_entries(taken)?;
+            let rules = match &taken.table.index {
+                Some(_) => Rules::Derived(stale.as_mut().map(|stale| stale as &mut dyn Purge)),
+                None => Rules::Rows(watches.first_mut().and_then(asked)),
+            };
+            let input = plain_input(taken, snapshots, lower, upper, rules);
             let input = JobInput { map, ..input };
             job::run(input, &mut *partitioner, &mut context)?
         } else if map.is_some() {
@@ -356,6 +362,15 @@ impl Inner {
             derived.extend(watch.into_files()?);
         }
         Ok(MadePart { output, derived, guessed })
+    }
+
+    /// What finds stale entries of a derived table on their way into its last level.
+    fn stale_entries(&self, taken: &Taken) -> Result<Option<StaleEntries>> {
+        let Taken { plan, table, job, .. } = taken;
+        if plan.output_level + 1 < sizes(&table.definition.options).level_count {
+            return Ok(None);
+        }
+        StaleEntries::new(self, table, *job, plan.reason == Reason::Manual)
     }
 
     /// By output group: what feeds the indexes whose columns it holds.
@@ -535,7 +550,7 @@ fn plain_input<'w>(
     snapshots: &[SequenceNumber],
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
-    watch: Option<&'w mut IndexWatch<'_, '_>>,
+    rules: Rules<'w>,
 ) -> JobInput<'w, MergingCursor<LevelCursor>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let group = plan.outputs.first().cloned().flatten();
@@ -544,7 +559,7 @@ fn plain_input<'w>(
         _ => table.combiner.clone(),
     };
     JobInput {
-        rules: if table.index.is_some() { Rules::Derived } else { Rules::Rows(watch.and_then(asked)) },
+        rules,
         entries: MergingCursor::new(input_cursors(taken)),
         range_deletes: Arc::new(input_range_deletes(taken, |_| true)),
         snapshots: snapshots.to_vec(),

@@ -292,7 +292,7 @@ impl Inner {
         let mut sources = vec![DerivedSource::Memtable(memtable.cursor())];
         sources.extend(removed.map(DerivedSource::Staged));
         let mut input = self.flush_input(table, memtable, MergingCursor::new(sources));
-        input.rules = Rules::Derived;
+        input.rules = Rules::Derived(None);
         let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: true };
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }

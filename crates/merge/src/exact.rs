@@ -12,6 +12,7 @@
 //! 1. A `Put` is dropped where its removal is met, and where it is a copy of the one before it.
 //! 2. Of the `Put`s left, the newest of each stripe (see [`crate::CompactionStream`]) survives.
 //! 3. A removal survives, once, until no older place can hold its key: an older place may hold another copy of its `Put`.
+//! 4. A `Put` that would survive is dropped if nobody needs it, as far as somebody can tell ([`Purge`]).
 //!
 //! Neither gives anything the sequence number 0. What one key has is held in memory, nothing else.
 
@@ -105,9 +106,15 @@ impl<C: Cursor> ExactCursor<C> {
     }
 }
 
+/// Tells which entries of a derived table nobody needs, although no removal names them.
+pub trait Purge {
+    /// Whether neither a live snapshot nor a later reader needs the `Put` of `key` with this number.
+    fn is_stale(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<bool>;
+}
+
 /// The surviving entries of a derived table's `C`, in order. `B` says whether no place older than the inputs can hold a
 /// key; it is asked with ascending keys.
-pub struct ExactStream<C, B> {
+pub struct ExactStream<'p, C, B> {
     input: C,
     /// Live snapshots, ascending.
     snapshots: Vec<SequenceNumber>,
@@ -115,14 +122,23 @@ pub struct ExactStream<C, B> {
     key: Vec<u8>,
     /// What survives of `key`, oldest first; the last is the current entry.
     queue: Vec<(Trailer, Vec<u8>)>,
+    purge: Option<&'p mut dyn Purge>,
     counters: StreamCounters,
 }
 
-impl<C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<C, B> {
+impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
     /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending.
     pub fn new(input: C, snapshots: Vec<SequenceNumber>, is_base: B) -> Self {
         debug_assert!(snapshots.is_sorted());
-        Self { input, snapshots, is_base, key: Vec::new(), queue: Vec::new(), counters: StreamCounters::default() }
+        let (key, queue, counters) = Default::default();
+        Self { input, snapshots, is_base, key, queue, purge: None, counters }
+    }
+
+    /// Has `purge` asked for every `Put` that would survive.
+    #[must_use]
+    pub fn purged_by(mut self, purge: Option<&'p mut dyn Purge>) -> Self {
+        self.purge = purge;
+        self
     }
 
     /// Goes to the next surviving entry; `false` at the end.
@@ -161,6 +177,20 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<C, B> {
             }
         }
         self.queue.reverse();
+        self.drop_stale()
+    }
+
+    fn drop_stale(&mut self) -> Result<()> {
+        let Some(purge) = &mut self.purge else { return Ok(()) };
+        let mut at = 0;
+        while let Some((trailer, _)) = self.queue.get(at) {
+            if trailer.operation() == Operation::Put && purge.is_stale(&self.key, trailer.sequence())? {
+                self.queue.remove(at);
+                self.counters.dropped_obsolete += 1;
+            } else {
+                at += 1;
+            }
+        }
         Ok(())
     }
 
@@ -235,6 +265,38 @@ mod tests {
         snapshots: Vec<SequenceNumber>,
         /// Youngest first.
         places: Vec<Vec<Entry>>,
+    }
+
+    /// Takes every second number for stale.
+    struct Odd;
+
+    impl Purge for Odd {
+        fn is_stale(&mut self, _key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+            Ok(sequence % 2 == 1)
+        }
+    }
+
+    #[test]
+    fn stale_entries_go_and_removals_stay() {
+        let entry =
+            |key: &str, sequence, operation| (key.as_bytes().to_vec(), Trailer::new(sequence, operation), Vec::new());
+        let (put, delete) = (Operation::Put, Operation::Delete);
+        let entries: Vec<Entry> =
+            vec![entry("a", 9, put), entry("a", 8, put), entry("a", 3, delete), entry("b", 5, put), entry("c", 4, put)];
+        let mut input = VecCursor::new(entries);
+        input.seek_to_first().unwrap();
+        let mut odd = Odd;
+        let mut stream = ExactStream::new(input, vec![8], |_| false).purged_by(Some(&mut odd));
+        let mut left = Vec::new();
+        while stream.advance().unwrap() {
+            left.push((stream.key().to_vec(), stream.trailer()));
+        }
+        let expected = [("a", 8, put), ("a", 3, delete), ("c", 4, put)];
+        assert_eq!(
+            left,
+            expected.map(|(key, sequence, operation)| { (key.as_bytes().to_vec(), Trailer::new(sequence, operation)) })
+        );
+        assert_eq!(stream.counters().dropped_obsolete, 2);
     }
 
     /// Versions in any place, some twice; removals of some that nobody sees, never older than what they name.

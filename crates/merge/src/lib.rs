@@ -23,7 +23,7 @@ mod visible;
 pub use column_merge::{ColumnMerge, MergePlan};
 pub use column_merging::ColumnMergingCursor;
 pub use compaction_stream::{CompactionStream, StreamCounters, Watch, retain_range_deletes};
-pub use exact::{ExactCursor, ExactStream};
+pub use exact::{ExactCursor, ExactStream, Purge};
 pub use history::{FragmentHistory, KeyHistory};
 pub use lookup::Lookup;
 pub use merging::MergingCursor;

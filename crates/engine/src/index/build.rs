@@ -126,7 +126,7 @@ impl Inner {
         let options = &task.derived.definition.options;
         let levels = sizes(options);
         let input = JobInput {
-            rules: Rules::Derived,
+            rules: Rules::Derived(None),
             entries: MergingCursor::new(sources),
             range_deletes: Arc::default(),
             snapshots: self.snapshots.live(),

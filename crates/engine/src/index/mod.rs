@@ -22,6 +22,7 @@
 //! | `unique` | an index of a table with rows becomes unique |
 //! | `load` | bulk loads |
 //! | `watch`, `staged` | what leaves a table leaves its indexes |
+//! | `purge` | what could not leave an index with its rows leaves it later |
 //! | `build` | what was there before the index |
 //! | `read` | lookups |
 //! | `check` | table and index compared |
@@ -34,6 +35,7 @@ mod indexed;
 mod load;
 mod manage;
 mod prepare;
+mod purge;
 mod read;
 mod source;
 mod staged;
@@ -51,6 +53,7 @@ pub(crate) use indexed::{IndexGeneration, IndexedTables};
 pub(crate) use load::{Derivation, DerivedRows};
 pub(crate) use manage::changed_index;
 pub(crate) use prepare::Guard;
+pub(crate) use purge::StaleEntries;
 pub(crate) use staged::StagedCursor;
 pub(crate) use watch::{DerivedFile, IndexWatch, StagedRemovals, write_derived};
 

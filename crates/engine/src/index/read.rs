@@ -480,6 +480,38 @@ pub(super) fn entries_of(
     Ok(std::iter::from_fn(move || rows.next_row().map(|row| row.map(|_| rows.entries.key().to_vec())).transpose()))
 }
 
+/// Asks rows, as one moment has them, for what they derive.
+pub(super) struct RowCheck {
+    lookup: Lookup,
+    comparison: Comparison,
+    counters: ReadCounters,
+}
+
+impl RowCheck {
+    /// `state` holds all that `sequence` sees, and goes on doing so: it is that of a snapshot.
+    pub(super) fn new(
+        table: &Arc<TableShared>,
+        state: &Arc<TableState>,
+        index: &IndexState,
+        sequence: SequenceNumber,
+    ) -> Self {
+        let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, Vec::new());
+        Self { lookup, comparison: Comparison::default(), counters: ReadCounters::default() }
+    }
+
+    pub(super) fn sequence(&self) -> SequenceNumber {
+        self.lookup.sequence
+    }
+
+    /// Whether the row of a derived key derives it at this moment.
+    pub(super) fn derives(&mut self, key: &[u8]) -> Result<bool> {
+        let Self { lookup, comparison, counters } = self;
+        let (_, row_key) = lookup.index.index.decode_key(key)?;
+        let Some((layout, row)) = read_row(lookup, row_key, counters)? else { return Ok(false) };
+        Ok(comparison.value_derived(lookup, key, row_key, (&layout, &row))?.is_some())
+    }
+}
+
 /// What verification found of an index.
 #[derive(Default)]
 pub(super) struct Held {

@@ -20,7 +20,7 @@ use mycelium_transform::{Augment, TransformerSet};
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
-use crate::index_checks::check_indexes;
+use crate::index_checks::{check_indexes, check_indexes_by};
 use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
 use crate::store::{Row, Store};
@@ -162,6 +162,26 @@ impl EngineStore {
             WriteKind::Merge(key, operand) => transaction.merge(table, key, operand),
             WriteKind::DeleteRange(start, end) => transaction.delete_range(table, start, end),
         }
+    }
+
+    /// What the transaction finds through indexes must be what its own scans find.
+    fn check_indexes_within(&self, transaction: &Transaction) -> Result<()> {
+        for table in self.opened.iter().flat_map(|opened| opened.tables.iter().flatten()) {
+            if table.indexes().is_empty() {
+                continue;
+            }
+            let mut rows = Vec::new();
+            let mut found = transaction.iter(table, &ReadOptions::default())?;
+            found.seek_to_first()?;
+            while found.valid() {
+                rows.push((found.key().to_vec(), packed(table, found.value().to_vec())?));
+                found.next()?;
+            }
+            check_indexes_by(table, &rows, &|index, bounds, columns| {
+                Ok(Box::new(transaction.index_range(index, bounds, columns)?))
+            })?;
+        }
+        Ok(())
     }
 
     fn create_bare_table(&mut self, index: usize) -> Result<()> {
@@ -546,6 +566,7 @@ impl Store for EngineStore {
                 }
             }
         }
+        self.check_indexes_within(&transaction)?;
         let answers = keys
             .iter()
             .map(|(index, key)| {

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use mycelium_base::{Error, Result};
 use mycelium_encoding::{Datum, DatumRef, key};
-use mycelium_engine::{Index, IndexRows, IndexedBy, Snapshot, Table};
+use mycelium_engine::{Index, IndexRow, IndexedBy, Snapshot, Table};
 
 use crate::store::Row;
 use crate::transformers::letters_in;
@@ -12,20 +12,34 @@ use crate::transformers::letters_in;
 /// A row as an index must give it: its key, and all its columns.
 type Expected = (Vec<u8>, Vec<Datum>);
 
-/// Every index of `table` must find `rows`, which are all there are at the snapshot, packed: all of them, each by its
-/// values, and some by a range; with all columns and with those that the index holds itself.
+/// What a lookup finds.
+type Rows<'r> = Box<dyn Iterator<Item = Result<IndexRow>> + 'r>;
+/// The values between which a lookup looks.
+type Bounds<'v> = (Bound<&'v [DatumRef<'v>]>, Bound<&'v [DatumRef<'v>]>);
+/// Looks up, as a table or a transaction does.
+type Find<'f> = dyn Fn(&Index, Bounds<'_>, Option<&[usize]>) -> Result<Rows<'f>> + 'f;
+
+const ALL: Bounds<'static> = (Bound::Unbounded, Bound::Unbounded);
+
+/// Every index of `table` must find `rows`, which are all there are at the snapshot, packed.
 pub(crate) fn check_indexes(table: &Table, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
+    check_indexes_by(table, rows, &|index, bounds, columns| Ok(Box::new(index.range(bounds, columns, snapshot)?)))
+}
+
+/// As [`check_indexes`], with lookups by `find`: all rows, each by its values, and some by a range; with all columns and with
+/// those that the index holds itself.
+pub(crate) fn check_indexes_by(table: &Table, rows: &[Row], find: &Find<'_>) -> Result<()> {
     for index in table.indexes() {
-        check_index(table, &index, rows, snapshot)
+        check_index(table, &index, rows, find)
             .map_err(|what| Error::invalid(format!("index {} (built: {}): {what}", index.name(), index.is_built())))?;
     }
     Ok(())
 }
 
-fn check_index(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
+fn check_index(table: &Table, index: &Index, rows: &[Row], find: &Find<'_>) -> Result<()> {
     match index.by() {
-        IndexedBy::Columns(_) => check_columns(table, index, rows, snapshot),
-        IndexedBy::FlatMap(..) => check_letters(table, index, rows, snapshot),
+        IndexedBy::Columns(_) => check_columns(table, index, rows, find),
+        IndexedBy::FlatMap(..) => check_letters(table, index, rows, find),
     }
 }
 
@@ -36,7 +50,7 @@ type Letter = (Vec<u8>, Vec<u8>, Vec<u8>, Datum);
 const BESIDE: usize = 2;
 
 /// What `test.letters` derives: all of it, from the derived table alone and with a column of the rows, and one letter.
-fn check_letters(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
+fn check_letters(table: &Table, index: &Index, rows: &[Row], find: &Find<'_>) -> Result<()> {
     let mut expected: Vec<Letter> = Vec::new();
     for row in rows {
         let (key, columns) = all_columns(table, row)?;
@@ -44,14 +58,18 @@ fn check_letters(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&S
         expected.extend(letters.map(|(letter, count)| (letter, key.clone(), count, columns[BESIDE].clone())));
     }
     expected.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-    let all = (Bound::Unbounded, Bound::Unbounded);
-    compare_letters("all letters", &expected, index.range(all, Some(&[]), snapshot)?)?;
-    compare_letters("letters with a column", &expected, index.range(all, Some(&[BESIDE]), snapshot)?)?;
+    compare_letters("all letters", &expected, find(index, ALL, Some(&[]))?)?;
+    compare_letters("letters with a column", &expected, find(index, ALL, Some(&[BESIDE]))?)?;
     let of_one: Vec<Letter> = expected.into_iter().filter(|letter| letter.0 == b"z").collect();
-    compare_letters("one letter", &of_one, index.get(&[DatumRef::Binary(b"z")], Some(&[BESIDE]), snapshot)?)
+    compare_letters("one letter", &of_one, find(index, at(&[DatumRef::Binary(b"z")]), Some(&[BESIDE]))?)
 }
 
-fn compare_letters(what: &str, expected: &[Letter], found: IndexRows) -> Result<()> {
+/// The bounds of these values.
+fn at<'v>(values: &'v [DatumRef<'v>]) -> Bounds<'v> {
+    (Bound::Included(values), Bound::Included(values))
+}
+
+fn compare_letters(what: &str, expected: &[Letter], found: Rows<'_>) -> Result<()> {
     let mut wanted = expected.iter();
     for row in found {
         let row = row?;
@@ -72,7 +90,7 @@ fn compare_letters(what: &str, expected: &[Letter], found: IndexRows) -> Result<
     }
 }
 
-fn check_columns(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
+fn check_columns(table: &Table, index: &Index, rows: &[Row], find: &Find<'_>) -> Result<()> {
     let mut expected = Vec::with_capacity(rows.len());
     for row in rows {
         let row = all_columns(table, row)?;
@@ -81,21 +99,20 @@ fn check_columns(table: &Table, index: &Index, rows: &[Row], snapshot: Option<&S
     }
     expected.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.0.cmp(&b.1.0)));
     let (places, expected): (Vec<_>, Vec<Expected>) = expected.into_iter().unzip();
-    let all = (Bound::Unbounded, Bound::Unbounded);
-    compare_rows("all rows", &expected, index.range(all, None, snapshot)?, None)?;
+    compare_rows("all rows", &expected, find(index, ALL, None)?, None)?;
     let columns = table.schema().map(|schema| schema.columns().len()).unwrap_or_default();
     let is_held = |column: &usize| *column == 0 || index.on().contains(column) || index.cover().contains(*column);
     let held: Vec<usize> = (0..columns).filter(is_held).collect();
-    compare_rows("held columns", &expected, index.range(all, Some(&held), snapshot)?, Some(&held))?;
+    compare_rows("held columns", &expected, find(index, ALL, Some(&held))?, Some(&held))?;
     // Some values by themselves, and what comes after their first.
-    for at in (0..expected.len()).step_by(expected.len() / 2 + 1) {
-        let wanted: Vec<DatumRef<'_>> = index.on().iter().map(|&column| expected[at].1[column].borrowed()).collect();
-        let from = places.partition_point(|place| *place < places[at]);
-        let to = places.partition_point(|place| *place <= places[at]);
-        compare_rows("a point", &expected[from..to], index.get(&wanted, Some(&held), snapshot)?, Some(&held))?;
-        let after = places.partition_point(|place| place[0] <= places[at][0]);
+    for row in (0..expected.len()).step_by(expected.len() / 2 + 1) {
+        let wanted: Vec<DatumRef<'_>> = index.on().iter().map(|&column| expected[row].1[column].borrowed()).collect();
+        let from = places.partition_point(|place| *place < places[row]);
+        let to = places.partition_point(|place| *place <= places[row]);
+        compare_rows("a point", &expected[from..to], find(index, at(&wanted), Some(&held))?, Some(&held))?;
+        let after = places.partition_point(|place| place[0] <= places[row][0]);
         let range = (Bound::Excluded(&wanted[..1]), Bound::Unbounded);
-        compare_rows("a range", &expected[after..], index.range(range, None, snapshot)?, None)?;
+        compare_rows("a range", &expected[after..], find(index, range, None)?, None)?;
     }
     Ok(())
 }
@@ -133,7 +150,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn compare_rows(what: &str, expected: &[Expected], found: IndexRows, projection: Option<&[usize]>) -> Result<()> {
+fn compare_rows(what: &str, expected: &[Expected], found: Rows<'_>, projection: Option<&[usize]>) -> Result<()> {
     let mut wanted = expected.iter();
     let mut at = 0;
     for row in found {

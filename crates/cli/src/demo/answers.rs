@@ -7,7 +7,8 @@
 //! - *worst routes*: the ten (origin, destination) pairs with the greatest mean arrival delay since 1 January, among those
 //!   with at least [`MIN_ROUTE_FLIGHTS`] arrivals whose delay is known;
 //! - *one flight*: one row by its key;
-//! - *one aircraft*: all flights of one tail number, in key order;
+//! - *one aircraft*: all flights of one tail number, in key order, by the index on tail numbers;
+//! - *one route*: mean arrival delay from one airport to another, by the index on (origin, destination);
 //! - *totals* over the whole table.
 //!
 //! Means are kept as (sum, count), so that two computations of them agree exactly.
@@ -49,6 +50,11 @@ pub(crate) fn one_flight() -> FlightKey {
 /// The aircraft whose flights are listed: the busiest of the year.
 pub(crate) fn one_tailnum() -> Code {
     Code::new("N725MQ").unwrap_or_default()
+}
+
+/// The route that is looked at: to Knoxville, the year's worst.
+pub(crate) fn one_route() -> Route {
+    Route { origin: Code::new("EWR").unwrap_or_default(), dest: Code::new("TYS").unwrap_or_default() }
 }
 
 /// A mean as its parts.
@@ -150,21 +156,24 @@ pub(crate) struct Answers {
     pub(crate) one_flight: Option<FlightRow>,
     /// In key order.
     pub(crate) one_aircraft: Vec<FlightRow>,
+    /// Of arrivals whose delay is known.
+    pub(crate) one_route: Mean,
 }
 
 /// The names of the answers, as the checks print them.
-pub(crate) const QUESTIONS: [&str; 6] = [
+pub(crate) const QUESTIONS: [&str; 7] = [
     "totals",
     "flights in the air",
     "departure delay by origin and hour",
     "ten worst routes",
     "one flight by key",
-    "one aircraft",
+    "one aircraft by index",
+    "one route by index",
 ];
 
 impl Answers {
     /// Per question of [`QUESTIONS`], whether the two agree.
-    pub(crate) fn agreement(&self, other: &Self) -> [bool; 6] {
+    pub(crate) fn agreement(&self, other: &Self) -> [bool; 7] {
         [
             self.totals == other.totals,
             self.in_the_air == other.in_the_air,
@@ -172,6 +181,7 @@ impl Answers {
             self.worst_routes == other.worst_routes,
             self.one_flight == other.one_flight,
             self.one_aircraft == other.one_aircraft,
+            self.one_route == other.one_route,
         ]
     }
 }

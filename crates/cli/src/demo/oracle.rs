@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use super::answers::{
-    Answers, Content, ContentHash, Mean, OriginHour, Route, Totals, WINDOW, one_flight, one_tailnum, rank_routes,
+    Answers, Content, ContentHash, Mean, OriginHour, Route, Totals, WINDOW, one_flight, one_route, one_tailnum,
+    rank_routes,
 };
 use super::event_time::EventTime;
 use super::flight::Flight;
@@ -32,6 +33,7 @@ impl Oracle {
         let mut in_the_air = Vec::new();
         let mut departures = BTreeMap::<OriginHour, Mean>::new();
         let mut routes = BTreeMap::<Route, Mean>::new();
+        let mut of_route = Mean::default();
         for flight in &self.flights {
             let row = &flight.0;
             let Some(known_row) = flight.row_at(at) else { continue };
@@ -45,7 +47,11 @@ impl Oracle {
                 }
             }
             if let (true, Some(delay)) = (known(flight.arrived_at()), row.arr_delay) {
-                routes.entry(Route { origin: row.key.origin, dest: row.dest }).or_default().add(delay);
+                let route = Route { origin: row.key.origin, dest: row.dest };
+                routes.entry(route).or_default().add(delay);
+                if route == one_route() {
+                    of_route.add(delay);
+                }
             }
         }
         let rows = |keep: &dyn Fn(&Flight) -> bool| {
@@ -59,6 +65,7 @@ impl Oracle {
             worst_routes: rank_routes(routes),
             one_flight: rows(&|flight| flight.0.key == one_flight()).into_iter().next(),
             one_aircraft: rows(&|flight| flight.0.tailnum == Some(one_tailnum())),
+            one_route: of_route,
         }
     }
 
@@ -114,7 +121,8 @@ mod tests {
             }
             assert_eq!(answers.one_flight.and_then(|row| row.dep_delay), Some(1301));
             assert_eq!(answers.one_aircraft.len(), one_aircraft);
-            assert_eq!(answers.agreement(&oracle.answers(at)), [true; 6]);
+            assert_eq!((one_route(), answers.one_route), answers.worst_routes[0], "the worst at any time");
+            assert_eq!(answers.agreement(&oracle.answers(at)), [true; 7]);
             assert_eq!(oracle.content(at).rows, totals.flights);
         }
         assert_ne!(oracle.content(july).hash, oracle.content(july - 1).hash);

@@ -1,13 +1,13 @@
-//! The demo's database: the tables `flights` and `flights_by_tail`, written as the stream says and read back.
+//! The demo's database: the table `flights` with its indexes, written as the stream says and read back.
 //!
 //! Flights arrive as JSON and are stored so at first; on the way down compactions convert them to packed rows and split what
-//! changes while a flight is under way from what does not ([`TRANSFORMERS`]).
+//! changes while a flight is under way from what does not ([`TRANSFORMERS`]). They are indexed by tail number and by origin and
+//! destination ([`INDEXES`]).
 //!
-//! An insert writes the whole row and, where the tail number is known, the flight's key under it in the second table, in
-//! one batch. All later changes are patches. Every answer is computed from rows read back at one snapshot.
+//! An insert writes the whole row, all later changes are patches. Every answer is computed from rows read back at one
+//! snapshot.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,13 +16,15 @@ use arrow_array::types::{Int32Type, TimestampSecondType};
 use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
 use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Compression, Database, Datum, DatumRef, ErrorKind, GroupFormat, LeveledOptions, Options, Policy, ReadOptions,
-    RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions, WriteBatch,
+    Compression, Database, Datum, DatumRef, ErrorKind, GroupFormat, Index, IndexOptions, LeveledOptions, Options,
+    Policy, ReadOptions, RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions,
+    WriteBatch,
 };
 use serde_json::json;
 
 use super::answers::{
-    Answers, Content, ContentHash, Mean, OriginHour, Route, Totals, WINDOW, one_flight, one_tailnum, rank_routes,
+    Answers, Content, ContentHash, Mean, OriginHour, Route, Totals, WINDOW, one_flight, one_route, one_tailnum,
+    rank_routes,
 };
 use super::event_time::EventTime;
 use super::flight::{Code, Flight, FlightKey, FlightRow};
@@ -37,13 +39,14 @@ const FLIGHTS: &str = "\
     distance int32 not null, hour int32 not null, minute int32 not null, time_hour timestamp(s, \"UTC\") not null, \
     cancelled bool not null, primary key (year, month, day, carrier, flight, sched_dep_time, origin)";
 
-const FLIGHTS_BY_TAIL: &str = "\
-    tailnum utf8 not null, year int32 not null, month int32 not null, day int32 not null, carrier utf8 not null, \
-    flight int32 not null, sched_dep_time int32 not null, origin utf8 not null, \
-    primary key (tailnum, year, month, day, carrier, flight, sched_dep_time, origin)";
+/// The position of the arrival delay in [`FLIGHTS`].
+const ARR_DELAY: usize = 8;
 
 /// What compactions make of the flights: columns by position in [`FLIGHTS`].
 const TRANSFORMERS: &str = "convert json to packed\nsplit into 3,5-6,8,14,19 | 7,11,13,15-18";
+
+/// The indexes and their columns.
+const INDEXES: [(&str, &[&str]); 2] = [("by_tail", &["tailnum"]), ("by_route", &["origin", "dest"])];
 
 /// Bytes of memory for rows not yet in files: small, so that the year's 100 MB go through several levels.
 const MEMORY_BUDGET: usize = 32 << 20;
@@ -52,7 +55,8 @@ const MEMORY_BUDGET: usize = 32 << 20;
 pub(super) struct Store {
     pub(super) database: Database,
     flights: Table,
-    by_tail: Table,
+    by_tail: Index,
+    by_route: Index,
 }
 
 impl Store {
@@ -77,11 +81,14 @@ impl Store {
         let shaped = TableOptions {
             row_format: RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() },
             layout: Some(linked.layout().clone()),
-            ..options.clone()
+            ..options
         };
         let flights = database.create_typed_table("flights", schema, shaped)?;
-        let by_tail = database.create_typed_table("flights_by_tail", Schema::parse(FLIGHTS_BY_TAIL)?, options)?;
-        Ok(Self { database, flights, by_tail })
+        let [by_tail, by_route] = INDEXES.map(|(name, on)| {
+            let on = on.iter().map(|&column| column.to_owned()).collect();
+            database.create_index(&flights, &IndexOptions { name: name.to_owned(), on, ..IndexOptions::default() })
+        });
+        Ok(Self { database, flights, by_tail: by_tail?, by_route: by_route? })
     }
 
     /// Adds one operation of the stream to a batch.
@@ -104,11 +111,6 @@ impl Store {
 
     fn add_insert(&self, batch: &mut WriteBatch, row: &FlightRow) -> Result<(), Failure> {
         batch.put_payload(&self.flights, &key_datums(&row.key), row_payload(row).as_bytes())?;
-        if let Some(tailnum) = &row.tailnum {
-            let [year, month, day, carrier, flight, time, origin] = key_datums(&row.key);
-            let row = [DatumRef::Utf8(tailnum), year, month, day, carrier, flight, time, origin];
-            batch.insert_row(&self.by_tail, &row)?;
-        }
         Ok(())
     }
 
@@ -137,30 +139,27 @@ impl Store {
             worst_routes: rank_routes(tally.routes),
             one_flight: self.get(&one_flight(), &ReadOptions::at(snapshot))?,
             one_aircraft: self.of_aircraft(&one_tailnum(), snapshot)?,
+            one_route: self.of_route(one_route(), snapshot)?,
         };
         Ok((answers, tally.content.finish()))
     }
 
-    /// All flights of a tail number, in key order: its entries in `flights_by_tail`, then the flights by key.
+    /// All flights of a tail number, in key order.
     fn of_aircraft(&self, tailnum: &str, snapshot: &Snapshot) -> Result<Vec<FlightRow>, Failure> {
-        let prefix = vec![Datum::Utf8(tailnum.into())];
-        let options = ScanOptions {
-            lower: Bound::Included(prefix.clone()),
-            upper: Bound::Included(prefix),
-            snapshot: Some(snapshot.clone()),
-            ..ScanOptions::default()
-        };
-        let mut rows = Vec::new();
-        for batch in self.by_tail.scan_batches(options)? {
-            let batch = batch?;
-            let columns = KeyColumns::of(&batch).ok_or_else(malformed)?;
-            for row in 0..batch.num_rows() {
-                let key = columns.key(row).ok_or_else(malformed)?;
-                let flight = self.get(&key, &ReadOptions::at(snapshot))?;
-                rows.push(flight.ok_or_else(|| Failure::negative(format!("flights lacks {key}")))?);
+        let found = self.by_tail.get(&[DatumRef::Utf8(tailnum)], None, Some(snapshot))?;
+        found.map(|row| row_of_datums(&row?.values).ok_or_else(malformed)).collect()
+    }
+
+    /// The mean arrival delay of a route.
+    fn of_route(&self, route: Route, snapshot: &Snapshot) -> Result<Mean, Failure> {
+        let ends = [DatumRef::Utf8(&route.origin), DatumRef::Utf8(&route.dest)];
+        let mut mean = Mean::default();
+        for row in self.by_route.get(&ends, Some(&[ARR_DELAY]), Some(snapshot))? {
+            if let [Datum::Int32(delay)] = row?.values[..] {
+                mean.add(delay);
             }
         }
-        Ok(rows)
+        Ok(mean)
     }
 }
 

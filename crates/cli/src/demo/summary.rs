@@ -92,6 +92,10 @@ impl Summary {
             format!("{program} get {path} flights 2013 1 9 HA 51 900 JFK"),
             format!("{program} inspect key {path} flights 2013 1 9 HA 51 900 JFK"),
             format!("{program} scan {path} flights --prefix 2013,12,31 --columns dest,dep_delay --limit 10"),
+            format!(
+                "{program} scan {path} flights --index by_route --prefix EWR,TYS --columns carrier,flight,arr_delay"
+            ),
+            format!("{program} layout {path} flights"),
             format!("{program} verify {path}"),
         ]
     }
@@ -208,7 +212,7 @@ mod tests {
         };
         assert!(!summary.all_ok());
         let text = summary.text(100, &Look::of_terminal(false, true));
-        assert!(text.contains("FAILED  July: ten worst routes\n") && text.contains("1 of 8 checks FAILED"), "{text}");
+        assert!(text.contains("FAILED  July: ten worst routes\n") && text.contains("1 of 9 checks FAILED"), "{text}");
         assert!(text.contains(r"target/release/mycelium verify '/tmp/it'\''s here'"), "{text}");
         let json = serde_json::to_value(&summary).expect("plain data");
         assert_eq!(json["checks"][3]["ok"], false);

@@ -170,6 +170,12 @@ pub(crate) fn answer_lines(answers: &Answers, look: &Look) -> Vec<String> {
         answers.one_aircraft.len(),
         units::count(late.unsigned_abs())
     ));
+    lines.push(format!(
+        "one route     {}  {} arrivals, {:.1} minutes late on average",
+        super::answers::one_route(),
+        units::count(answers.one_route.count),
+        answers.one_route.value()
+    ));
     lines
 }
 

@@ -428,6 +428,40 @@ fn stale_entries_of_columns_that_lie_apart_leave_later() {
     assert_verified(&database);
 }
 
+/// Two patches are fused before the index is built: one older than it that changes an indexed column, and a newer one that
+/// changes none. What comes of them is newer than the index, and was derived neither when it was written nor when it was made.
+#[test]
+fn an_index_is_built_of_old_patches_that_were_fused_with_newer_ones() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    put(&table, 1, "Graz", 1990);
+    database.flush().unwrap();
+    let snapshot = database.snapshot();
+    let patch = |column, value: &str| {
+        table.patch_row(&[DatumRef::Int64(1)], &[(column, DatumRef::Utf8(value))], Durability::Os).unwrap();
+        database.flush().unwrap();
+    };
+    patch("city", "Linz");
+    let index = database.create_index(&table, &options("by_city", &["city", "year"], &[])).unwrap();
+    patch("note", "moved");
+    database.compact(&table).unwrap();
+    assert!(!index.is_built(), "only steps build it");
+    database.wait_idle().unwrap();
+    assert!(index.is_built());
+    let check = |city: &str, expected: &[i64]| assert_eq!(ids(&index, city), expected, "{city}");
+    assert_eq!(ids_at(&index, "Graz", Some(&snapshot)), [1]);
+    check("Graz", &[]);
+    check("Linz", &[1]);
+    drop(snapshot);
+    delete(&table, 1);
+    database.compact(&table).unwrap();
+    check("Linz", &[]);
+    put(&table, 2, "Linz", 2000);
+    database.compact(&table).unwrap();
+    check("Linz", &[2]);
+    assert_verified(&database);
+}
+
 /// A layout of column groups from level 1 on.
 fn groups(text: &str) -> Layout {
     Layout::parse(&format!("L0 tiered: * packed\nL1 leveled: {text}"), &ColumnSet::from_iter([1, 2, 3])).unwrap()

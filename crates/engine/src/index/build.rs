@@ -4,9 +4,10 @@
 //!    drop, and what they leave behind must be what is built from.
 //! 2. Pin the table's files and walk all versions of all keys, those that only a live snapshot sees included. Of every
 //!    version that is not newer than the index, derive what it would have derived when it was written: of a patch, from the
-//!    row that it made, if it made one. Where columns lie apart, parts of a row move on by themselves: there the row is put
-//!    together at every number that a part has, newer ones than the index included, unless a part of it is gone, which is so
-//!    only where no snapshot sees it.
+//!    row that it made, if it made one. So too of a newer patch that lacks columns: it was fused with one that is not newer,
+//!    and derived nothing then. Where columns lie apart, parts of a row move on by themselves: there the row is put together at
+//!    every number that a part has, newer ones than the index included, unless a part of it is gone, which is so only where no
+//!    snapshot sees it.
 //! 3. Sort within a budget; what does not fit is written as sorted files, which are merged at the end.
 //! 4. One edit puts the result below everything that was derived since, and says that the index is built.
 //!
@@ -14,8 +15,8 @@
 //! table drops meanwhile is removed by removals that stand there, too, and are kept until they have met what they name.
 //!
 //! Where the columns of the index lie in several column groups, or a patch had to be completed, removals cannot name what
-//! was derived here: then no entry up to the index's creation is trusted without its row. A crash loses the building, which
-//! begins again at the next open.
+//! was derived here: then no entry up to the index's creation, and to the newest such one, is trusted without its row. A crash
+//! loses the building, which begins again at the next open.
 
 use std::sync::Arc;
 
@@ -113,7 +114,7 @@ impl Inner {
         if !made.files.is_empty() {
             self.sync_directory()?;
         }
-        self.install_built(task, gathered.is_guessed, &made, &outputs)
+        self.install_built(task, gathered.guessed_upto, &made, &outputs)
     }
 
     /// Step 3: one run of all that was gathered.
@@ -146,7 +147,7 @@ impl Inner {
     fn install_built(
         &self,
         task: &Task,
-        is_guessed: bool,
+        guessed_upto: Option<SequenceNumber>,
         made: &JobOutput,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<()> {
@@ -157,7 +158,7 @@ impl Inner {
         let mut manifest = self.manifest()?;
         derived.check_alive()?;
         let status = index.status();
-        let trusted_from = if is_guessed { index.created_at + 1 } else { 0 };
+        let trusted_from = guessed_upto.map_or(0, |upto| upto + 1);
         let status = IndexStatus { is_built: true, trusted_from: status.trusted_from.max(trusted_from), ..status };
         let mut edit = VersionEdit::default();
         edit.changed_tables.extend(changed_index(&manifest, derived, status));
@@ -203,8 +204,8 @@ impl JobContext for BuildContext<'_, '_> {
 /// What was derived.
 struct Gathered {
     sources: Vec<DerivedSource>,
-    /// Whether some of it is not what a removal would name.
-    is_guessed: bool,
+    /// The number up to which some of it may not be what a removal would name.
+    guessed_upto: Option<SequenceNumber>,
 }
 
 /// Step 2.
@@ -224,7 +225,7 @@ struct Gathering<'f, 'a> {
     /// All versions of the key in hand, each with the format of its run.
     history: FragmentHistory,
     staged: Staged,
-    is_guessed: bool,
+    guessed_upto: Option<SequenceNumber>,
 }
 
 struct Completing {
@@ -271,7 +272,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
             are_apart,
             history: FragmentHistory::default(),
             staged: Staged::default(),
-            is_guessed: are_apart,
+            guessed_upto: are_apart.then_some(task.index.created_at),
         })
     }
 
@@ -307,21 +308,25 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let mut sources = vec![DerivedSource::Staged(self.staged.take_sorted())];
         let chunks = self.written.into_iter().map(|chunk| LevelCursor::new(vec![chunk], options));
         sources.extend(chunks.map(|chunk| DerivedSource::Run(Box::new(chunk))));
-        Ok(Gathered { sources, is_guessed: self.is_guessed })
+        Ok(Gathered { sources, guessed_upto: self.guessed_upto })
     }
 
-    /// Derives from every version of the key in hand that is not newer than the index; where columns lie apart, from the newer
-    /// ones too: one that touches no column of the index has no entry yet, and its number may be all that is left of a part.
+    /// Derives from every version of the key in hand that is not newer than the index; of newer ones only what was fused with
+    /// older patches. Where columns lie apart, from all newer ones too: one that touches no column of the index has no entry
+    /// yet, and its number may be all that is left of a part.
     fn derive_key(&mut self) -> Result<()> {
         let Self { history, derivers, completing, staged, .. } = self;
         let mut completed = None;
         for (format, trailer, value) in history.entries() {
             let sequence = trailer.sequence();
-            if sequence > self.task.index.created_at && !self.are_apart {
+            let is_newer = sequence > self.task.index.created_at;
+            if is_newer && !self.are_apart && trailer.operation() != Operation::Patch {
                 continue;
             }
             if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {
                 match deriver.derive(history.shared_key(), trailer.operation(), value)? {
+                    // Derived when it was written, or when it was made.
+                    Derived::Entries(_) if is_newer => continue,
                     // Nothing says that a patch has a row.
                     Derived::Entries(_) if trailer.operation() == Operation::Patch => {}
                     Derived::Entries(entries) => {
@@ -329,8 +334,13 @@ impl<'f, 'a> Gathering<'f, 'a> {
                         continue;
                     }
                     Derived::Nothing => continue,
-                    Derived::Needs(_) => self.is_guessed = true,
+                    Derived::Needs(_) => {
+                        self.guessed_upto = self.guessed_upto.max(Some(self.task.index.created_at));
+                    }
                 }
+            }
+            if is_newer {
+                self.guessed_upto = self.guessed_upto.max(Some(sequence));
             }
             if completed.replace(sequence) != Some(sequence) {
                 completing.derive(history, sequence, staged)?;

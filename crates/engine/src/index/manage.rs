@@ -23,6 +23,63 @@ use crate::view::ViewSet;
 use crate::write::Writer;
 
 /// What an index is to be.
+///
+/// An index of the words of a text, which a transformer of one's own finds (columns are [`Index`]'s example):
+///
+/// ```
+/// use std::sync::Arc;
+/// use mycelium_base::{ColumnSet, Operation, Result};
+/// use mycelium_encoding::row_format::RowScratch;
+/// use mycelium_encoding::{ColumnState, DatumRef, Schema};
+/// use mycelium_engine::{Database, Durability, IndexOptions, Options, TableOptions};
+/// use mycelium_transform::{
+///     GroupValues, InputEntry, JobContext, Outputs, Place, Registry, TransformState, Transformer,
+/// };
+///
+/// #[derive(Debug)]
+/// struct Words;
+///
+/// impl Transformer for Words {
+///     fn place(&self) -> Place {
+///         Place::Beside
+///     }
+///     fn derived_tables(&self) -> Vec<String> {
+///         vec!["words".into()]
+///     }
+///     fn reads(&self) -> ColumnSet {
+///         [1].into_iter().collect()
+///     }
+///     fn prepare(&self, job: &JobContext<'_>) -> Result<Box<dyn TransformState>> {
+///         Ok(Box::new(Splitting(job.formats.values(job.source)?, RowScratch::default())))
+///     }
+/// }
+///
+/// struct Splitting(GroupValues, RowScratch);
+///
+/// impl TransformState for Splitting {
+///     fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()> {
+///         self.0.visit(entry.value, entry.columns, &mut self.1, &mut |_, state| {
+///             let ColumnState::Value(DatumRef::Utf8(text)) = state else { return Ok(()) };
+///             text.split(' ').try_for_each(|word| outputs.derive(0, word.as_bytes(), Operation::Put, &[]).map(drop))
+///         })
+///     }
+/// }
+///
+/// let mut transformers = Registry::built_in();
+/// transformers.register("example.words", |_, _| Ok(Arc::new(Words)))?;
+/// let options = Options { transformers, ..Options::default() };
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..options };
+/// let database = Database::open("example", options)?;
+/// let schema = Schema::parse("id int64 not null, text utf8, primary key (id)")?;
+/// let notes = database.create_typed_table("notes", schema, TableOptions::default())?;
+/// let flat_map = Some("example.words".parse()?);
+/// let words = IndexOptions { name: "words".into(), flat_map, ..IndexOptions::default() };
+/// let words = database.create_index(&notes, &words)?;
+/// notes.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("spores and moss")], Durability::Os)?;
+/// notes.insert_row(&[DatumRef::Int64(2), DatumRef::Utf8("moss")], Durability::Os)?;
+/// assert_eq!(words.get(&[DatumRef::Binary(b"moss")], None, None)?.count(), 2);
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct IndexOptions {
     /// Its name, unique among the table's indexes: 1 to 200 bytes without white space, slashes and NUL.

@@ -179,7 +179,7 @@ impl BenchArgs {
                 svg_directory: self.svg_dir.clone(),
                 ..laser::LaserSettings::new(&self.directory)
             };
-            return laser::run(part, &settings, report.laser.get_or_insert_default());
+            return laser::run(part, &settings, &[], report.laser.get_or_insert_default());
         }
         match name {
             ALIGNED_COMPACTION => {

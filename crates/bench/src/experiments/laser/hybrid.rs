@@ -8,8 +8,12 @@
 //! 4. What counts is the time of the reads, Q2a to Q4, as in the paper's figure 8a: inserts and updates are paced there, and
 //!    here the compactions that they make due are done in the writer's time.
 //!
-//! Reads pass by the page cache. A table's block cache has room for filters, indexes and a quarter of the data: the paper's
-//! machine had 16 GB for 51 to 86 GB.
+//! A table's block cache has room for filters, indexes and a quarter of the data: the paper's machine had 16 GB for 51 to
+//! 86 GB. What it does not hold comes from the page cache, or with [`LaserSettings::direct_io`] from the disk.
+//!
+//! Other databases ([`HybridRival`]) take their turns with the six tables. Of PostgreSQL and a column store the paper's ideal
+//! pair is made up, HTAP-X (§7.2): the row store serves Q1, Q2 and Q5, the column store Q3 and Q4, and nothing is paid for
+//! moving rows from one to the other.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +25,7 @@ use mycelium_engine::advisor::{Advice, Design, Trace, Tree, advise};
 use serde::{Deserialize, Serialize};
 
 use super::LaserSettings;
+use super::rival::{HybridRival, HybridTable};
 use super::table::{LaserTable, Rows, TreeShape};
 use super::workload::{HybridWorkload, Operation, Query, SLICES};
 use crate::measure::Latencies;
@@ -29,6 +34,8 @@ use crate::store::Result;
 
 /// The name of the advisor's design.
 pub(super) const D_OPT: &str = "D-opt";
+/// The name of the pair of a row store and a column store.
+pub(super) const HTAP_X: &str = "HTAP-X";
 /// Levels of the tree.
 const LEVELS: usize = 8;
 /// `T`.
@@ -53,6 +60,9 @@ pub struct HybridReport {
     pub best_fixed: String,
     /// The total time of D-opt over that of the best fixed design.
     pub d_opt_over_best_fixed: f64,
+    /// Other databases, in the order in which they were given, and [`HTAP_X`] if there are two of them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub rivals: BTreeMap<String, RunFigures>,
 }
 
 /// One design.
@@ -62,20 +72,30 @@ pub struct DesignFigures {
     pub groups: Vec<usize>,
     /// What the trace costs under it by the model, in blocks.
     pub predicted_blocks: f64,
+    /// What it did.
+    #[serde(flatten)]
+    pub run: RunFigures,
+    /// Bytes that the load's flushes and compactions wrote, over those of keys and values.
+    pub load_write_amplification: f64,
+    /// Bytes of its SSTs after the load.
+    pub sst_bytes: u64,
+}
+
+/// A load and the workload on one table.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct RunFigures {
     /// By query.
     pub queries: BTreeMap<String, QueryFigures>,
     /// Seconds of Q2a to Q4 together.
     pub total_seconds: f64,
+    /// These over D-opt's.
+    pub total_over_d_opt: f64,
     /// For each of Q2a to Q4, its time over that under D-opt.
     pub over_d_opt: BTreeMap<String, f64>,
     /// Their geometric mean.
     pub geometric_mean_over_d_opt: f64,
     /// Seconds of the load, compactions included.
     pub load_seconds: f64,
-    /// Bytes that the load's flushes and compactions wrote, over those of keys and values.
-    pub load_write_amplification: f64,
-    /// Bytes of its SSTs after the load.
-    pub sst_bytes: u64,
 }
 
 /// One query under one design.
@@ -189,7 +209,12 @@ struct Measured {
 
 impl Run {
     /// Runs operations one after the other.
-    pub(super) fn apply(&mut self, table: &mut LaserTable, operations: &[Operation], columns: usize) -> Result<()> {
+    pub(super) fn apply(
+        &mut self,
+        table: &mut dyn HybridTable,
+        operations: &[Operation],
+        columns: usize,
+    ) -> Result<()> {
         let projections = Query::ALL.map(|query| (query, query.projection(columns)));
         for &operation in operations {
             let query = operation.query();
@@ -235,50 +260,70 @@ impl Run {
     }
 }
 
-/// A design at work.
+/// A table at work.
 struct Contender {
     name: String,
-    table: LaserTable,
+    table: Box<dyn HybridTable>,
     run: Run,
-    figures: DesignFigures,
+    load_seconds: f64,
 }
 
 /// Runs the experiment.
-pub(super) fn run(settings: &LaserSettings, directory: &Path) -> Result<HybridReport> {
+pub(super) fn run(settings: &LaserSettings, rivals: &[HybridRival<'_>], directory: &Path) -> Result<HybridReport> {
     let hybrid = Hybrid::new(settings, LaserSettings::HYBRID_ROWS);
     let (trace, tree, advice) = hybrid.advice(&directory.join("trace"))?;
     let mut designs = vec![(D_OPT.to_owned(), advice.design.clone())];
     designs.extend(hybrid.fixed_designs()?);
-    let mut contenders = Vec::new();
+    let (mut contenders, mut figures) = (Vec::new(), BTreeMap::new());
     for (name, design) in designs {
-        contenders.push(contender(&hybrid, &directory.join(name.replace(' ', "-")), name, &design, (&tree, &trace))?);
+        let directory = directory.join(name.replace(' ', "-"));
+        let (contender, of_load) = load_design(&hybrid, &directory, name.clone(), &design, (&tree, &trace))?;
+        contenders.push(contender);
+        figures.insert(name, of_load);
     }
-    settings.tell(format_args!("HW on all designs, in turns"));
+    for rival in rivals {
+        contenders.push(load_rival(&hybrid, &directory.join(rival.name), rival)?);
+    }
+    take_turns(&hybrid, &mut contenders)?;
+    let mut of_rivals = BTreeMap::new();
+    for contender in contenders {
+        let (name, run) = contender.finish()?;
+        match figures.get_mut(&name) {
+            Some(design) => design.run = run,
+            None => drop(of_rivals.insert(name, run)),
+        }
+    }
+    if let [rows, columns] = rivals {
+        of_rivals.insert(HTAP_X.to_owned(), pair(&of_rivals[rows.name], &of_rivals[columns.name]));
+    }
+    report(&hybrid, (&trace, &tree, &advice), figures, of_rivals)
+}
+
+/// Gives all tables the workload, slice by slice, each time another one first.
+fn take_turns(hybrid: &Hybrid<'_>, contenders: &mut [Contender]) -> Result<()> {
+    hybrid.settings.tell(format_args!("HW on all tables, in turns"));
     let count = contenders.len();
     for slice in 0..SLICES {
         let operations = hybrid.workload.slice(slice);
         for step in 0..count {
             let Contender { table, run, .. } = &mut contenders[(slice as usize + step) % count];
-            run.apply(table, &operations, settings.columns)?;
+            run.apply(table.as_mut(), &operations, hybrid.settings.columns)?;
         }
-        if contenders.iter().any(|contender| contender.run.answers != contenders[0].run.answers) {
-            return Err(format!("the designs answer differently in slice {slice}").into());
+        let answers = contenders[0].run.answers;
+        if let Some(other) = contenders.iter().find(|contender| contender.run.answers != answers) {
+            return Err(format!("{} and {} answer differently in slice {slice}", contenders[0].name, other.name).into());
         }
     }
-    let mut figures = BTreeMap::new();
-    for contender in contenders {
-        figures.insert(contender.name.clone(), contender.finish()?);
-    }
-    report(&hybrid, (&trace, &tree, &advice), figures)
+    Ok(())
 }
 
-fn contender(
+fn load_design(
     hybrid: &Hybrid<'_>,
     directory: &Path,
     name: String,
     design: &Design,
     (tree, trace): (&Tree, &Trace),
-) -> Result<Contender> {
+) -> Result<(Contender, DesignFigures)> {
     let started = Instant::now();
     let table = LaserTable::load(directory, &hybrid.shape, design, hybrid.workload.loaded)?;
     let load_seconds = started.elapsed().as_secs_f64();
@@ -289,25 +334,63 @@ fn contender(
     let level = |level: usize| design.levels.get(level).or(design.levels.last());
     // A small tree has fewer levels than the trace was folded to.
     let levels = (0..trace.level_count()).filter_map(|at| level(at).cloned()).collect();
-    let predicted = Design { levels }.cost(tree, trace)?.total;
     let figures = DesignFigures {
         groups: design.levels.iter().map(Vec::len).collect(),
-        predicted_blocks: predicted,
-        load_seconds,
+        predicted_blocks: Design { levels }.cost(tree, trace)?.total,
         load_write_amplification: written as f64 / inserted as f64,
         sst_bytes,
-        ..DesignFigures::default()
+        run: RunFigures::default(),
     };
     hybrid.settings.tell(format_args!("{name:<13} loaded in {load_seconds:.1} s, {} MB", sst_bytes / 1_000_000));
-    Ok(Contender { name, table: hybrid.reopen(table)?, run: Run::default(), figures })
+    let table = Box::new(hybrid.reopen(table)?);
+    Ok((Contender { name, table, run: Run::default(), load_seconds }, figures))
+}
+
+fn load_rival(hybrid: &Hybrid<'_>, directory: &Path, rival: &HybridRival<'_>) -> Result<Contender> {
+    std::fs::create_dir_all(directory)?;
+    let rows = Rows { columns: hybrid.settings.columns };
+    let loaded = hybrid.workload.loaded;
+    let started = Instant::now();
+    let table = (rival.load)(directory, rows, loaded, loaded * rows.bytes() / 4)?;
+    let load_seconds = started.elapsed().as_secs_f64();
+    hybrid.settings.tell(format_args!("{:<13} loaded in {load_seconds:.1} s", rival.name));
+    Ok(Contender { name: rival.name.to_owned(), table, run: Run::default(), load_seconds })
 }
 
 impl Contender {
-    fn finish(self) -> Result<DesignFigures> {
+    fn finish(self) -> Result<(String, RunFigures)> {
         let queries = Query::ALL.map(|query| (query.name().to_owned(), self.run.figures(query)));
-        let total_seconds = Query::READS.map(|query| self.run.figures(query).seconds).iter().sum();
         self.table.remove()?;
-        Ok(DesignFigures { queries: queries.into(), total_seconds, ..self.figures })
+        let figures = RunFigures { queries: queries.into(), load_seconds: self.load_seconds, ..RunFigures::default() };
+        Ok((self.name, figures))
+    }
+}
+
+/// HTAP-X: the row store's Q1, Q2 and Q5, the column store's Q3 and Q4.
+fn pair(rows: &RunFigures, columns: &RunFigures) -> RunFigures {
+    let mut pair = rows.clone();
+    for query in [Query::Q3, Query::Q4] {
+        if let Some(figures) = columns.queries.get(query.name()) {
+            pair.queries.insert(query.name().to_owned(), *figures);
+        }
+    }
+    pair.load_seconds += columns.load_seconds;
+    pair
+}
+
+impl RunFigures {
+    fn seconds(&self, query: Query) -> f64 {
+        self.queries.get(query.name()).map_or(0.0, |figures| figures.seconds)
+    }
+
+    /// Fills in totals and what is said of them beside D-opt.
+    fn compare(&mut self, d_opt: &RunFigures) {
+        let total = |figures: &Self| Query::READS.map(|query| figures.seconds(query)).iter().sum::<f64>();
+        self.total_seconds = total(self);
+        self.total_over_d_opt = self.total_seconds / total(d_opt);
+        let ratio = |query: Query| (query.name().to_owned(), self.seconds(query) / d_opt.seconds(query));
+        self.over_d_opt = Query::READS.map(ratio).into();
+        self.geometric_mean_over_d_opt = geometric_mean(self.over_d_opt.values().copied()).unwrap_or(1.0);
     }
 }
 
@@ -315,27 +398,22 @@ fn report(
     hybrid: &Hybrid<'_>,
     (trace, tree, advice): (&Trace, &Tree, &Advice),
     mut designs: BTreeMap<String, DesignFigures>,
+    mut rivals: BTreeMap<String, RunFigures>,
 ) -> Result<HybridReport> {
-    let ours = designs.get(D_OPT).cloned().ok_or("D-opt was not run")?;
-    let seconds =
-        |figures: &DesignFigures, query: Query| figures.queries.get(query.name()).map_or(0.0, |it| it.seconds);
-    for figures in designs.values_mut() {
-        let ratio = |query: Query| (query.name().to_owned(), seconds(figures, query) / seconds(&ours, query));
-        figures.over_d_opt = Query::READS.map(ratio).into();
-        figures.geometric_mean_over_d_opt = geometric_mean(figures.over_d_opt.values().copied()).unwrap_or(1.0);
-    }
-    let fixed = designs.iter().filter(|(name, _)| *name != D_OPT);
+    let ours = designs.get(D_OPT).cloned().ok_or("D-opt was not run")?.run;
+    designs.values_mut().map(|design| &mut design.run).chain(rivals.values_mut()).for_each(|run| run.compare(&ours));
+    let fixed = designs.iter().filter(|(name, _)| *name != D_OPT).map(|(name, design)| (name, &design.run));
     let best = fixed.min_by(|a, b| a.1.total_seconds.total_cmp(&b.1.total_seconds)).ok_or("no fixed design was run")?;
-    let (best_fixed, least) = (best.0.clone(), best.1.total_seconds);
     Ok(HybridReport {
         columns: hybrid.settings.columns,
         loaded_rows: hybrid.workload.loaded,
         trace: trace.to_string(),
         entries_per_block: tree.entries_per_block,
         design: advice.design.to_string(),
-        d_opt_over_best_fixed: ours.total_seconds / least,
-        best_fixed,
+        d_opt_over_best_fixed: designs[D_OPT].run.total_seconds / best.1.total_seconds,
+        best_fixed: best.0.clone(),
         designs,
+        rivals,
     })
 }
 
@@ -358,23 +436,36 @@ impl HybridReport {
             out += &format!("  {D_OPT} {line}\n");
         }
         for (name, figures) in &self.designs {
+            out += &figures.run.heading(name);
             out += &format!(
-                "  {name:<13} reads {:>8.3} s  {:>9.0} blocks by the model  load {:>6.1} s, written {:>5.1} times, {:>5} MB  \
-                 geometric mean over D-opt {:.2}\n",
-                figures.total_seconds,
+                "    {:.0} blocks by the model; load written {:.1} times, {} MB\n",
                 figures.predicted_blocks,
-                figures.load_seconds,
                 figures.load_write_amplification,
                 figures.sst_bytes / 1_000_000,
-                figures.geometric_mean_over_d_opt
             );
-            for (query, of_query) in &figures.queries {
-                let ratio =
-                    figures.over_d_opt.get(query).map_or_else(String::new, |ratio| format!("  {ratio:.2}x D-opt"));
-                out += &format!("    {query:<4} {}{ratio}\n", of_query.line());
-            }
+            out += &figures.run.lines();
+        }
+        for (name, figures) in &self.rivals {
+            out += &(figures.heading(name) + &figures.lines());
         }
         out
+    }
+}
+
+impl RunFigures {
+    fn heading(&self, name: &str) -> String {
+        format!(
+            "  {name:<13} reads {:>8.3} s, {:.2} of D-opt's; geometric mean over D-opt {:.2}; load {:.1} s\n",
+            self.total_seconds, self.total_over_d_opt, self.geometric_mean_over_d_opt, self.load_seconds
+        )
+    }
+
+    fn lines(&self) -> String {
+        let line = |(query, figures): (&String, &QueryFigures)| {
+            let ratio = self.over_d_opt.get(query).map_or_else(String::new, |ratio| format!("  {ratio:.2}x D-opt"));
+            format!("    {query:<4} {}{ratio}\n", figures.line())
+        };
+        self.queries.iter().map(line).collect()
     }
 }
 
@@ -390,6 +481,7 @@ impl QueryFigures {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::Aggregate;
     use super::*;
 
     #[test]
@@ -398,22 +490,78 @@ mod tests {
         assert_eq!(groups, ["0-14", "15-19", "20-26", "27-29"]);
     }
 
+    /// Rows in memory.
+    struct Model {
+        rows: Rows,
+        values: BTreeMap<u64, Vec<i32>>,
+    }
+
+    impl HybridTable for Model {
+        fn insert(&mut self, index: u64) -> Result<()> {
+            let values = (1..=self.rows.columns).map(|column| self.rows.value(index, column)).collect();
+            self.values.insert(self.rows.key(index), values);
+            Ok(())
+        }
+
+        fn update(&mut self, index: u64, column: usize, value: i32) -> Result<()> {
+            self.values.get_mut(&self.rows.key(index)).ok_or("no row")?[column - 1] = value;
+            Ok(())
+        }
+
+        fn point(&mut self, index: u64, projection: &[usize], _: &mut ReadCounters) -> Result<i64> {
+            let values = &self.values[&self.rows.key(index)];
+            Ok(projection.iter().map(|column| i64::from(values[column - 1])).sum())
+        }
+
+        fn scan(
+            &mut self,
+            (from, to): (u64, u64),
+            projection: &[usize],
+            aggregate: Aggregate,
+            _: &mut ReadCounters,
+        ) -> Result<i64> {
+            let of = |column: &usize| {
+                let values = self.values.range(from..to).map(|(_, values)| i64::from(values[column - 1]));
+                if aggregate == Aggregate::Maxima { values.max().unwrap_or(i64::MIN) } else { values.sum() }
+            };
+            Ok(projection.iter().map(of).fold(0, i64::wrapping_add))
+        }
+
+        fn remove(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn model(_: &Path, rows: Rows, loaded: u64, _: u64) -> Result<Box<dyn HybridTable>> {
+        let mut model = Model { rows, values: BTreeMap::new() };
+        (0..loaded).try_for_each(|index| model.insert(index))?;
+        Ok(Box::new(model))
+    }
+
     #[test]
-    fn a_small_hybrid_workload_is_run_alike_by_all_designs() {
+    fn a_small_hybrid_workload_is_answered_alike_by_all_designs_and_by_a_model() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let settings = LaserSettings { scale: 0.004, progress: false, ..LaserSettings::new(directory.path()) };
-        let report = run(&settings, directory.path()).expect("experiment");
+        let rivals = ["rows in memory", "columns in memory"].map(|name| HybridRival { name, load: &model });
+        let report = run(&settings, &rivals, directory.path()).expect("experiment");
         assert_eq!(report.designs.len(), 6);
         for (name, figures) in &report.designs {
-            assert_eq!(figures.queries["Q3"].count, 12, "{name}");
-            assert!(figures.queries["Q2a"].count >= SLICES && figures.total_seconds > 0.0, "{name}: {figures:?}");
+            assert_eq!(figures.run.queries["Q3"].count, 12, "{name}");
+            assert!(
+                figures.run.queries["Q2a"].count >= SLICES && figures.run.total_seconds > 0.0,
+                "{name}: {figures:?}"
+            );
         }
         let of = |name: &str| &report.designs[name];
         assert!(report.designs.values().all(|other| of(D_OPT).predicted_blocks <= other.predicted_blocks));
-        assert_eq!(of(D_OPT).geometric_mean_over_d_opt, 1.0);
+        assert_eq!(of(D_OPT).run.geometric_mean_over_d_opt, 1.0);
         // Fewer blocks hold three columns of thirty than hold all.
-        assert!(of("columns").queries["Q3"].blocks < of("rows").queries["Q3"].blocks, "{}", report.table());
-        assert!(of("columns").queries["Q2a"].blocks > of("rows").queries["Q2a"].blocks, "{}", report.table());
+        assert!(of("columns").run.queries["Q3"].blocks < of("rows").run.queries["Q3"].blocks, "{}", report.table());
+        assert!(of("columns").run.queries["Q2a"].blocks > of("rows").run.queries["Q2a"].blocks, "{}", report.table());
+        let pair = &report.rivals[HTAP_X].queries;
+        assert_eq!(report.rivals.len(), 3);
+        assert_eq!(pair["Q2a"], report.rivals["rows in memory"].queries["Q2a"]);
+        assert_eq!(pair["Q3"], report.rivals["columns in memory"].queries["Q3"]);
         let trace = Trace::parse(&report.trace).expect("trace");
         assert_eq!(trace.inserts(), 200);
         assert!(report.table().contains("D-opt L0: 0-29"));

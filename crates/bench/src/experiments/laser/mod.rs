@@ -9,12 +9,14 @@
 //! | `robustness` | D-opt under workloads that it was not made for | figure 10 |
 //!
 //! All of them run in manual mode, in one thread, past the page cache where the disk allows that: trees, answers and counted
-//! blocks follow from the seed; only times depend on the machine. `table` is the table and its tree, `workload` is HW.
+//! blocks follow from the seed; only times depend on the machine. `table` is the table and its tree, `workload` is HW, `rival`
+//! what another database must do to run HW beside them.
 
 mod age;
 mod cost_model;
 mod hybrid;
 mod plots;
+mod rival;
 mod robustness;
 mod sizes;
 mod table;
@@ -27,9 +29,11 @@ use serde::{Deserialize, Serialize};
 
 pub use age::{AgeReport, LevelAges, PriorityAges};
 pub use cost_model::{Correlation, CostCell, CostModelReport, CostTable, WriteCell};
-pub use hybrid::{DesignFigures, HybridReport, QueryFigures};
+pub use hybrid::{DesignFigures, HybridReport, QueryFigures, RunFigures};
+pub use rival::{HybridRival, HybridTable};
 pub use robustness::{RobustnessReport, Shift};
 pub use sizes::{SizeFigures, SizeReport};
+pub use table::{Aggregate, Rows};
 pub use workload::Query;
 
 use crate::measure::machine;
@@ -133,8 +137,8 @@ pub struct LaserReport {
     pub robustness: Option<RobustnessReport>,
 }
 
-/// Runs one experiment and puts what it showed, and its plots, where they belong.
-pub fn run(part: Part, settings: &LaserSettings, report: &mut LaserReport) -> Result<()> {
+/// Runs one experiment and puts what it showed, and its plots, where they belong. HW is run by `rivals` too.
+pub fn run(part: Part, settings: &LaserSettings, rivals: &[HybridRival<'_>], report: &mut LaserReport) -> Result<()> {
     if settings.columns < 10 {
         return Err(format!("{} columns; workload HW needs at least 10", settings.columns).into());
     }
@@ -145,7 +149,7 @@ pub fn run(part: Part, settings: &LaserSettings, report: &mut LaserReport) -> Re
     let directory = settings.directory.join(format!("{}-{}", part.name(), std::process::id()));
     fs::create_dir_all(&directory)?;
     match part {
-        Part::Hybrid => report.hw = Some(hybrid::run(settings, &directory)?),
+        Part::Hybrid => report.hw = Some(hybrid::run(settings, rivals, &directory)?),
         Part::CostModel => report.cost_model = Some(cost_model::run(settings, &directory)?),
         Part::Age => report.age = Some(age::run(settings, &directory)?),
         Part::Sizes => report.sizes = Some(sizes::run(settings, &directory)?),
@@ -199,7 +203,7 @@ mod tests {
         };
         let mut report = LaserReport::default();
         for part in [Part::Age, Part::Sizes] {
-            run(part, &settings, &mut report).expect("experiment");
+            run(part, &settings, &[], &mut report).expect("experiment");
         }
         let svg = fs::read_to_string(svg_directory.join("laser-sizes.svg")).expect("plot");
         assert!(svg.contains("scale 0.004") && svg.contains("load average"), "{svg}");
@@ -207,6 +211,6 @@ mod tests {
         assert!(report.table().contains("laser-age") && report.table().contains("laser-sizes"));
         assert_eq!(fs::read_dir(directory.path()).expect("directory").count(), 1, "nothing but the plots is left");
         let too_few = LaserSettings { columns: 3, ..settings };
-        assert!(run(Part::Sizes, &too_few, &mut report).is_err());
+        assert!(run(Part::Sizes, &too_few, &[], &mut report).is_err());
     }
 }

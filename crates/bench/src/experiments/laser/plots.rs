@@ -2,7 +2,7 @@
 
 use super::age::{AgeReport, PriorityAges};
 use super::cost_model::{CostCell, CostModelReport, CostTable};
-use super::hybrid::{D_OPT, HybridReport};
+use super::hybrid::{D_OPT, HybridReport, RunFigures};
 use super::robustness::{RobustnessReport, Shift};
 use super::sizes::SizeReport;
 use super::workload::Query;
@@ -34,26 +34,28 @@ pub(super) fn of(part: Part, report: &LaserReport, machine: &str) -> Vec<Named> 
 }
 
 fn hybrid(report: &HybridReport, note: &str) -> Vec<Named> {
-    let names: Vec<String> = report.designs.keys().cloned().collect();
+    let designs = report.designs.iter().map(|(name, design)| (name, &design.run));
+    let runs: Vec<_> = designs.chain(&report.rivals).collect();
+    let names: Vec<String> = runs.iter().map(|(name, _)| (*name).clone()).collect();
     let seconds = |query: Query| {
-        let of = |name: &String| report.designs[name].queries.get(query.name()).map_or(0.0, |it| it.seconds);
-        (query.name().to_owned(), names.iter().map(of).collect())
+        let of = |(_, run): &(_, &RunFigures)| run.queries.get(query.name()).map_or(0.0, |it| it.seconds);
+        (query.name().to_owned(), runs.iter().map(of).collect())
     };
     let total = BarPlot {
         title: "Workload HW: time of its reads by design".to_owned(),
         note: note.to_owned(),
         y: Axis::linear("seconds"),
-        groups: names.clone(),
+        groups: names,
         series: Query::READS.map(seconds).into(),
         stacked: true,
     };
-    let ratio = |name: &String| (name.clone(), report.designs[name].over_d_opt.values().copied().collect());
+    let ratio = |(name, run): &(&String, &RunFigures)| ((*name).clone(), run.over_d_opt.values().copied().collect());
     let ratios = BarPlot {
         title: format!("Workload HW: time of each query over that under {D_OPT}"),
         note: note.to_owned(),
         y: Axis::logarithmic(&format!("time over {D_OPT}'s")),
         groups: Query::READS.map(|query| query.name().to_owned()).into(),
-        series: names.iter().map(ratio).collect(),
+        series: runs.iter().map(ratio).collect(),
         stacked: false,
     };
     let suffix = report.columns;

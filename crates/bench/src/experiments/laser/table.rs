@@ -40,19 +40,19 @@ const LOAD_CACHE_BYTES: u64 = 1 << 30;
 
 /// The rows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rows {
+pub struct Rows {
     /// Columns besides the key.
-    pub(super) columns: usize,
+    pub columns: usize,
 }
 
 impl Rows {
     /// The key of the row that is inserted as number `index`.
-    pub(super) fn key(self, index: u64) -> u64 {
+    pub fn key(self, index: u64) -> u64 {
         mix(index)
     }
 
     /// Its column `column`, from 1 on.
-    pub(super) fn value(self, index: u64, column: usize) -> i32 {
+    pub fn value(self, index: u64, column: usize) -> i32 {
         mix(mix(index) ^ column as u64) as i32
     }
 
@@ -167,7 +167,7 @@ pub(super) fn layout_text(design: &Design) -> String {
 
 /// What a scan makes of the rows it selects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Aggregate {
+pub enum Aggregate {
     /// Q3: the maximum of each column; here their sum, so that answers are one number.
     Maxima,
     /// Q4: the sum of the columns, row by row; here the sum of these.

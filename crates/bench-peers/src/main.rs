@@ -1,4 +1,5 @@
-//! The same workloads against RocksDB, fjall, redb and LMDB, in alternating runs, with ratios and their spread.
+//! The same workloads against RocksDB, fjall, redb and LMDB, in alternating runs, with ratios and their spread; LASER's
+//! workload HW against PostgreSQL and DuckDB.
 //!
 //! ```text
 //! cargo xtask peers -- --engines mycelium,rocksdb --repetitions 3 --json-file peers.json
@@ -7,12 +8,15 @@
 //! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
 
 mod aligned;
+mod duckdb;
 mod fjall_store;
 mod gather;
 mod lmdb;
+mod postgresql;
 mod redb_store;
 mod rocks;
 mod scenarios;
+mod sql;
 mod transformations;
 
 use std::path::PathBuf;
@@ -20,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
+use mycelium_bench::experiments::laser::{self, HybridRival, LaserSettings};
 use mycelium_bench::experiments::transformations::{TransformationSettings, run as run_transformations};
 use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
 
@@ -33,8 +38,8 @@ struct Line {
     /// commas; a name must contain all of the parts joined by `+`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiment
-    /// `transformations`.
+    /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
+    /// `transformations` and `laser-hw`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -55,7 +60,10 @@ struct Line {
     /// Write the report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     json_file: Option<PathBuf>,
-    /// Run an experiment of the papers with RocksDB beside it, instead of the comparison.
+    /// Where the experiment `laser-hw` writes its plots; nowhere if not given.
+    #[arg(long, value_name = "DIRECTORY")]
+    svg_dir: Option<PathBuf>,
+    /// Run an experiment of the papers with rivals beside it, instead of the comparison.
     #[arg(long, value_enum)]
     experiment: Option<Experiment>,
     /// Name the scenarios and leave.
@@ -63,13 +71,16 @@ struct Line {
     list: bool,
 }
 
-/// Experiments that compare with RocksDB.
+/// Experiments that compare with other databases.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 enum Experiment {
     /// Aligned compaction off and on, and RocksDB's line.
     AlignedCompaction,
     /// Split and convert inside compaction, and rows in RocksDB.
     Transformations,
+    /// LASER's workload HW, and PostgreSQL, DuckDB and the ideal pair of them. Needs Debian's package `postgresql` and a Python
+    /// with the package `duckdb`, which `cargo xtask peers` installs.
+    LaserHw,
 }
 
 fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
@@ -82,6 +93,17 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
                 settings.file_bytes /= 8;
             }
             report.aligned = Some(run_aligned(&settings, Some(&aligned::write_amplification))?);
+        }
+        Experiment::LaserHw => {
+            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
+            let settings =
+                LaserSettings { scale, svg_directory: line.svg_dir.clone(), ..LaserSettings::new(&line.directory) };
+            // The row store first, as the pair is made up.
+            let rivals = [
+                HybridRival { name: "PostgreSQL", load: &postgresql::load },
+                HybridRival { name: "DuckDB", load: &duckdb::load },
+            ];
+            laser::run(laser::Part::Hybrid, &settings, &rivals, report.laser.get_or_insert_default())?;
         }
         Experiment::Transformations => {
             let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };

@@ -423,6 +423,7 @@ fn indexes_are_created_read_listed_and_dropped() {
     assert_eq!(ids(&["--prefix", "Graz"]), [1, 3]);
     assert_eq!(ids(&["--from", "Graz,1200", "--to", "Linz"]), [3]);
     assert_eq!(shell.one(&["scan", "db", "t", "--index", "by_city", "--prefix", "Linz", "--count"])["rows"], 1);
+    assert_eq!(shell.one(&["verify", "db"])["derived"], 1);
     let (code, message) = shell.failure(&["index", "create", "db", "t", "one_each", "--on", "city", "--unique"]);
     assert!(code == 1 && message.contains("Graz"), "{code}: {message}");
     shell.one(&["index", "drop", "db", "t", "by_city"]);
@@ -450,6 +451,7 @@ fn views_are_created_read_listed_and_dropped() {
     assert!(String::from_utf8_lossy(&text).contains(r#""sum(amount)":4.00"#), "{rows:?}");
     assert_eq!((rows.len(), &rows[2]["counters"]["rows"]), (3, &Value::from(0)), "{rows:?}");
     assert_eq!(shell.json(&["view", "read", "db", "t", "by_city", "--from", "2"])[0]["max(id)"], 3);
+    assert_eq!(shell.one(&["verify", "db"])["derived"], 1);
     let (code, message) = shell.failure(&["view", "create", "db", "t", "bad", "--compute", "sum(city)"]);
     assert!(code == 2 && message.contains("city"), "{code}: {message}");
     let (_, message) = shell.failure(&["view", "read", "db", "t", "gone"]);

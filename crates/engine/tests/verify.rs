@@ -160,3 +160,50 @@ fn an_older_version_above_a_newer_one_is_found() {
     assert_eq!(report.problem_count, 1, "{:?}", report.problems);
     assert!(report.problems[0].to_string().contains("newer than one above"), "{}", report.problems[0]);
 }
+
+#[test]
+fn an_index_that_lost_its_entries_is_found_without_a_lock() {
+    use mycelium_encoding::{DatumRef, Schema};
+    use mycelium_engine::{IndexOptions, Options, VerifyReport};
+    use mycelium_manifest::{Manifest, ManifestOptions, TableRecord, VersionEdit};
+    let disk = MemoryDisk::new();
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+    let table = database.create_typed_table("people", schema, small_table()).unwrap();
+    let options = IndexOptions { name: "by_city".into(), on: vec!["city".into()], ..IndexOptions::default() };
+    database.create_index(&table, &options).unwrap();
+    for id in 0..50 {
+        table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8("Graz")], Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    while database.step().unwrap() {}
+    drop(table);
+    database.close().unwrap();
+    let verified = || -> VerifyReport {
+        let mut report = verify_directory(&disk, Path::new(DIRECTORY), |_, _| ()).unwrap();
+        assert!(report.is_ok() && report.derived == 0, "{:?}", report.problems);
+        let options = Options { read_only: true, ..small_options(&disk) };
+        Database::open(DIRECTORY, options).unwrap().verify_derived(&mut report);
+        report
+    };
+    let sound = verified();
+    assert!(sound.is_ok() && sound.derived == 1, "{:?}", sound.problems);
+
+    let (mut manifest, state) =
+        Manifest::recover(std::sync::Arc::new(disk.clone()), Path::new(DIRECTORY), ManifestOptions::default()).unwrap();
+    let mut edit = VersionEdit::default();
+    for (id, index) in state.tables.iter().filter(|(_, table)| table.record.layout == TableRecord::DERIVED) {
+        for (level, of_level) in index.version.levels.iter().enumerate() {
+            for file in of_level.runs.iter().flat_map(|run| &run.files) {
+                edit.remove_file(*id, level, file.number);
+            }
+        }
+    }
+    assert!(!edit.removed_files.is_empty());
+    manifest.apply(&edit).unwrap();
+    drop(manifest);
+    let report = verified();
+    assert_eq!(report.problem_count, 1, "{:?}", report.problems);
+    let message = report.problems[0].to_string();
+    assert!(message.contains("by_city") && message.contains("50 entries"), "{message}");
+}

@@ -15,8 +15,9 @@ use crate::options::ReadOptions;
 use crate::table::{IndexState, TableShared};
 
 impl Inner {
-    /// Compares every table with its indexes, as far as these are built; `found` is told of each fault.
-    pub(crate) fn verify_indexes(&self, mut found: impl FnMut(&str, Error)) -> Result<()> {
+    /// Compares every table with its indexes, as far as these are built; `found` is told of each fault. How many it compared.
+    pub(crate) fn verify_indexes(&self, mut found: impl FnMut(&str, Error)) -> Result<u64> {
+        let mut compared = 0;
         let tables: Vec<Arc<TableShared>> = self.core.lock().tables.values().cloned().collect();
         for table in tables {
             let snapshot = self.take_snapshot();
@@ -25,6 +26,7 @@ impl Inner {
             let counts = self.count_entries(&table, built(), &ReadOptions::at(&snapshot))?;
             for (index, expected) in built().zip(counts) {
                 let Held { held, untrue } = check_entries(&table, &state, index, snapshot.sequence())?;
+                compared += 1;
                 let name = &index.table.name;
                 if let Some(key) = untrue.first() {
                     let message =
@@ -37,7 +39,7 @@ impl Inner {
                 }
             }
         }
-        Ok(())
+        Ok(compared)
     }
 
     /// How many entries the rows derive for each index.

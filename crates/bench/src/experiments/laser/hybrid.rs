@@ -221,6 +221,9 @@ impl Run {
             let measured = self.measured.entry(query).or_default();
             let projection = projections.iter().find(|(other, _)| *other == query);
             let projection = projection.map_or(&[][..], |(_, columns)| columns.as_slice());
+            if matches!(operation, Operation::Scan { .. }) {
+                table.commit()?;
+            }
             let started = Instant::now();
             let answer = match operation {
                 Operation::Insert { index } => table.insert(index).map(|()| 0)?,

@@ -28,6 +28,11 @@ pub trait HybridTable {
         counters: &mut ReadCounters,
     ) -> Result<i64>;
 
+    /// Comes before every scan and is not timed: ends what gathers writes, where that is done.
+    fn commit(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Closes and removes it.
     fn remove(self: Box<Self>) -> Result<()>;
 }

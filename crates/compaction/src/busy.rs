@@ -1,8 +1,10 @@
-//! What running compactions hold, so that no two touch the same file or write overlapping ranges of one level.
+//! What running compactions hold, so that no two touch the same file or write overlapping ranges of one level, unless they
+//! write sibling column groups: entries of groups that share no column are never versions of each other.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
-use mycelium_base::{FileNumber, TableId};
+use mycelium_base::{FileNumber, Group, TableId};
 use mycelium_manifest::{FileMeta, KeyRange};
 
 use crate::plan::CompactionPlan;
@@ -22,6 +24,7 @@ impl JobId {
 struct Job {
     table: TableId,
     output_level: usize,
+    outputs: Vec<Option<Arc<Group>>>,
     range: KeyRange,
     files: Vec<FileNumber>,
 }
@@ -46,8 +49,8 @@ impl BusyFiles {
         self.files.extend(&files);
         let id = JobId(self.next_job);
         self.next_job += 1;
-        let range = plan.range.clone();
-        self.jobs.insert(id, Job { table: plan.table, output_level: plan.output_level, range, files });
+        let (range, outputs) = (plan.range.clone(), plan.outputs.clone());
+        self.jobs.insert(id, Job { table: plan.table, output_level: plan.output_level, outputs, range, files });
         id
     }
 
@@ -74,13 +77,18 @@ impl BusyFiles {
     }
 
     /// Whether any of the files is read by a running job.
-    pub fn any<'a>(&self, files: impl IntoIterator<Item = &'a std::sync::Arc<FileMeta>>) -> bool {
+    pub fn any<'a>(&self, files: impl IntoIterator<Item = &'a Arc<FileMeta>>) -> bool {
         !self.files.is_empty() && files.into_iter().any(|f| self.contains(f.number))
     }
 
-    /// Whether a running job writes to this level within `range`.
-    pub fn writes_to(&self, table: TableId, level: usize, range: &KeyRange) -> bool {
-        self.jobs.values().any(|job| job.table == table && job.output_level == level && job.range.overlaps(range))
+    /// Whether a running job writes a column of `groups` (`None` is whole rows) to this level within `range`.
+    pub fn writes_to(&self, table: TableId, level: usize, range: &KeyRange, groups: &[Option<Arc<Group>>]) -> bool {
+        self.jobs.values().any(|job| {
+            job.table == table
+                && job.output_level == level
+                && job.range.overlaps(range)
+                && job.outputs.iter().any(|output| groups.iter().any(|group| share_columns(output, group)))
+        })
     }
 
     /// The running jobs of a table.
@@ -96,5 +104,13 @@ impl BusyFiles {
     /// Number of running jobs.
     pub fn job_count(&self) -> usize {
         self.jobs.len()
+    }
+}
+
+fn share_columns(one: &Option<Arc<Group>>, other: &Option<Arc<Group>>) -> bool {
+    match (one, other) {
+        // A group without columns, of a table of keys alone, shares its keys with itself.
+        (Some(one), Some(other)) => one == other || one.columns.overlaps(&other.columns),
+        _ => true,
     }
 }

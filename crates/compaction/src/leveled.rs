@@ -162,7 +162,9 @@ impl Picker<'_> {
         let inputs = whole_level(self.version, level);
         let oldest = inputs.last()?.files.first()?.number;
         let range = hull_of(&inputs)?;
-        if self.busy.any(inputs.iter().flat_map(|i| &i.files)) || self.busy.writes_to(self.table, level, &range) {
+        if self.busy.any(inputs.iter().flat_map(|i| &i.files))
+            || self.busy.writes_to(self.table, level, &range, &[None])
+        {
             return None;
         }
         let place = RunPlace::InPlaceOf(oldest);
@@ -277,7 +279,7 @@ impl Picker<'_> {
             _ => RunPlace::Sorted,
         };
         let mut plan = CompactionPlan::new(self.table, self.version, inputs, (output, place), why)?;
-        if self.busy.any(plan.input_files()) || self.busy.writes_to(self.table, output, &plan.range) {
+        if self.busy.any(plan.input_files()) || self.busy.writes_to(self.table, output, &plan.range, &[None]) {
             return None;
         }
         self.set_sizes(&mut plan);
@@ -343,7 +345,7 @@ impl Picker<'_> {
         let inputs: Vec<PlanInput> =
             files.iter().enumerate().map(|(i, file)| input_of(0, i, std::slice::from_ref(*file))).collect();
         let range = hull_of(&inputs)?;
-        if self.busy.writes_to(self.table, 0, &range) {
+        if self.busy.writes_to(self.table, 0, &range, &[None]) {
             return None;
         }
         let place = RunPlace::InPlaceOf(files.last()?.number);

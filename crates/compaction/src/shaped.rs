@@ -307,13 +307,16 @@ impl Picker<'_> {
         self.finish(upper, (output, RunPlace::Sorted), why)
     }
 
-    /// The plan of these inputs, unless they are busy or a job writes to their range.
+    /// The plan of these inputs, unless they are busy or a job writes columns of theirs to their range.
     fn finish(&self, inputs: Vec<PlanInput>, output: (usize, RunPlace), why: (Reason, f64)) -> Option<CompactionPlan> {
         let mut plan = CompactionPlan::new(self.table, self.version, inputs, output, why)?;
-        if self.busy.any(plan.input_files()) || self.busy.writes_to(self.table, output.0, &plan.range) {
+        if self.busy.any(plan.input_files()) {
             return None;
         }
         plan.outputs = self.output_groups(&plan);
+        if self.busy.writes_to(self.table, output.0, &plan.range, &plan.outputs) {
+            return None;
+        }
         plan.grandparents = grandparents(self.version, &plan);
         plan.target_file_size = self.policy.options.target_file_size;
         plan.max_grandparent_bytes = self.policy.options.max_compaction_bytes;

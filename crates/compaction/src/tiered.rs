@@ -96,7 +96,7 @@ impl TieredPolicy {
         let replaced = inputs.iter().rev().filter(|i| i.level == output).find_map(|i| i.files.first());
         let place = replaced.map_or(RunPlace::Newest, |file| RunPlace::InPlaceOf(file.number));
         let mut plan = CompactionPlan::new(table, version, inputs, (output, place), why)?;
-        if busy.any(plan.input_files()) || busy.writes_to(table, output, &plan.range) {
+        if busy.any(plan.input_files()) || busy.writes_to(table, output, &plan.range, &[None]) {
             return None;
         }
         plan.target_file_size = self.options.target_file_size;

@@ -345,7 +345,7 @@ fn place_of(
     for level in 0..=last {
         let runs = &version.level(level).runs;
         let overlaps = version.level(level).overlapping(&range).next().is_some();
-        if level >= base && !busy.writes_to(table, level, &range) {
+        if level >= base && !busy.writes_to(table, level, &range, &[None]) {
             if !overlaps && runs.len() <= 1 {
                 best = (level, RunPlace::Sorted);
             } else if is_tiered && level < last {

@@ -2,17 +2,24 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::ops::Bound;
-use std::sync::Arc;
+mod common;
 
-use mycelium_base::{ColumnSet, RowFormatKind};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use mycelium_base::{ColumnSet, RowFormatKind, TableId};
 use mycelium_encoding::row_format::{Covers, RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, Layout, Options, ReadOptions, RowFormatDefinition, ScanOptions, Table,
-    TableOptions,
+    Background, Database, Durability, ErrorKind, IndexOptions, Layout, LeveledOptions, Options, Policy, ReadOptions,
+    RowFormatDefinition, ScanOptions, Table, TableOptions,
 };
 use mycelium_vfs::MemoryDisk;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 fn schema() -> Schema {
     Schema::parse("id int64 not null, name utf8, score float64, primary key (id)").unwrap()
@@ -123,4 +130,96 @@ fn retrieving_column_groups_is_a_stage_of_its_own() {
             [stages.retrieve, stages.read, stages.decode, stages.merge, stages.encode, stages.compress, stages.filter];
         assert!(known.iter().sum::<u64>() + stages.write <= stages.total, "{stages:?}");
     }
+}
+
+/// Holds the first compaction of a table into level 2 up until another one runs as well.
+#[derive(Default)]
+struct Siblings {
+    table: OnceLock<TableId>,
+    /// Running into level 2, and the most of them that ever did.
+    running: Mutex<(usize, usize)>,
+    begun: Condvar,
+}
+
+impl EventListener for Siblings {
+    fn on_event(&self, event: &Event) {
+        match event {
+            Event::CompactionBegin { table, output_level: 2, .. } if self.table.get() == Some(table) => {
+                let mut running = self.running.lock().unwrap();
+                running.0 += 1;
+                running.1 = running.1.max(running.0);
+                self.begun.notify_all();
+                let alone = |running: &mut (usize, usize)| running.1 < 2;
+                drop(self.begun.wait_timeout_while(running, Duration::from_secs(20), alone).unwrap());
+            }
+            Event::CompactionEnd { table, output_level: 2, .. } if self.table.get() == Some(table) => {
+                self.running.lock().unwrap().0 -= 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Each group of a level is one file with all keys, so that only sibling groups can be compacted at the same time.
+#[test]
+fn sibling_groups_are_compacted_at_the_same_time() {
+    let siblings = Arc::new(Siblings::default());
+    let options = Options {
+        background: Background::Threads(4),
+        listener: Some(siblings.clone()),
+        ..common::small_options(&MemoryDisk::new())
+    };
+    let database = Database::open("db", options).unwrap();
+    let layout = "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed";
+    let policy = LeveledOptions {
+        level0_trigger: 2,
+        level_count: 4,
+        base_level_bytes: 32 << 10,
+        fanout: 4.0,
+        target_file_size: 1 << 30,
+        ..LeveledOptions::default()
+    };
+    let options = TableOptions {
+        layout: Some(Layout::parse(layout, &ColumnSet::from_iter([1, 2])).unwrap()),
+        policy: Policy::Leveled(policy),
+        ..common::small_table()
+    };
+    let table = database.create_typed_table("t", schema(), options).unwrap();
+    siblings.table.set(table.id()).unwrap();
+    let on_score = IndexOptions { name: "by_score".into(), on: vec!["score".into()], ..IndexOptions::default() };
+    database.create_index(&table, &on_score).unwrap();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut model: BTreeMap<i64, (String, f64)> = BTreeMap::new();
+    for _ in 0..20_000 {
+        let id = rng.random_range(0..3_000);
+        let key = [DatumRef::Int64(id)];
+        let score = f64::from(rng.random_range(0..100));
+        match (rng.random_range(0..10), model.get_mut(&id)) {
+            (0, _) => {
+                table.delete_row(&key, Durability::Buffered).unwrap();
+                model.remove(&id);
+            }
+            (1..=4, Some(row)) => {
+                table.patch_row(&key, &[("score", DatumRef::Float64(score))], Durability::Buffered).unwrap();
+                row.1 = score;
+            }
+            _ => {
+                let name = format!("name {:032}", rng.random_range(0..u64::MAX));
+                let row = [DatumRef::Int64(id), DatumRef::Utf8(&name), DatumRef::Float64(score)];
+                table.insert_row(&row, Durability::Buffered).unwrap();
+                model.insert(id, (name, score));
+            }
+        }
+    }
+    database.flush().unwrap();
+    database.wait_idle().unwrap();
+    assert!(siblings.running.lock().unwrap().1 >= 2, "one after the other");
+    for id in 0..3_000 {
+        let row = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+        let expected = model
+            .get(&id)
+            .map(|(name, score)| vec![Datum::Int64(id), Datum::Utf8(name.clone()), Datum::Float64(*score)]);
+        assert_eq!(row, expected, "row {id}");
+    }
+    common::assert_verified(&database);
 }

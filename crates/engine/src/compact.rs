@@ -615,17 +615,16 @@ fn making(taken: &Taken, output: &FragmentFormat, sources: &[FragmentFormat]) ->
         return Ok(Making::Reshaped { feeds, combiner: output.combiner() });
     }
     let packed = FragmentFormat::packed(output.rows().schema().clone(), columns.clone());
+    let kinds: Vec<_> = sources.iter().enumerate().map(|(kind, source)| feeds(source).then_some(kind)).collect();
+    // Of an input that feeds other groups alone, none: the copies for this group's columns may not be among the inputs yet.
+    let feeding = taken.plan.inputs.iter().zip(&kinds).filter_map(|(input, kind)| Some((input, (*kind)?)));
+    let range_deletes =
+        feeding.map(|(input, kind)| (Arc::new(range_deletes_of(taken, input.files.iter())), kind)).collect();
     Ok(Making::Joined {
-        kinds: sources.iter().enumerate().map(|(kind, source)| feeds(source).then_some(kind)).collect(),
+        kinds,
         merge: Box::new(ColumnMerge::new(Arc::new(MergePlan::new(&packed, sources)?))),
         reshape: packed.reshape(output)?,
-        range_deletes: taken
-            .plan
-            .inputs
-            .iter()
-            .enumerate()
-            .map(|(kind, input)| (Arc::new(range_deletes_of(taken, input.files.iter())), kind))
-            .collect(),
+        range_deletes,
     })
 }
 

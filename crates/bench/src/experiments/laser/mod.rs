@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use age::{AgeReport, LevelAges, PriorityAges};
 pub use cost_model::{Correlation, CostCell, CostModelReport, CostTable, WriteCell};
 pub use hybrid::{DesignFigures, HybridReport, QueryFigures, RunFigures};
-pub use rival::{HybridRival, HybridTable};
+pub use rival::{HybridRival, HybridTable, LoadTable};
 pub use robustness::{RobustnessReport, Shift};
 pub use sizes::{SizeFigures, SizeReport};
 pub use table::{Aggregate, Rows};

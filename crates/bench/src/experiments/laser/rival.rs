@@ -37,12 +37,15 @@ pub trait HybridTable {
     fn remove(self: Box<Self>) -> Result<()>;
 }
 
+/// Makes a table in an empty directory and loads so many of the rows; it may cache so many bytes.
+pub type LoadTable<'a> = &'a dyn Fn(&Path, Rows, u64, u64) -> Result<Box<dyn HybridTable>>;
+
 /// Another database.
 pub struct HybridRival<'a> {
     /// How reports call it.
     pub name: &'a str,
-    /// Makes a table in an empty directory and loads its first rows. May cache so many bytes.
-    pub load: &'a dyn Fn(&Path, Rows, u64, u64) -> Result<Box<dyn HybridTable>>,
+    /// Makes its table.
+    pub load: LoadTable<'a>,
 }
 
 impl HybridTable for LaserTable {

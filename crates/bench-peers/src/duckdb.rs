@@ -2,7 +2,7 @@
 //! (`duckdb.py`): its C++ sources would take longer to compile than everything else here.
 //!
 //! 1. The rows are loaded in the order of their keys, which is its best case: what bounds a key then bounds a place.
-//! 2. Writes are gathered in transactions that end before the next scan: it takes a hundred times longer to commit each.
+//! 2. Writes are gathered in transactions that end before the next scan: each commit costs it several writes.
 //! 3. It has one thread, as ours has, and reads from files that the page cache holds.
 //!
 //! The way there and back is in its latencies: some tens of microseconds, of a point read's thousand.

@@ -64,6 +64,11 @@ impl Failure {
         Self::new(FailureKind::Negative, message)
     }
 
+    /// What it is.
+    pub(crate) fn kind(&self) -> FailureKind {
+        self.kind
+    }
+
     /// Adds what to try.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {

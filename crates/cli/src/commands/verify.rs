@@ -23,7 +23,7 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    let not_compared = if report.is_ok() { compare(args, &mut report) } else { None };
+    let not_compared = if report.is_ok() { compare(args, &mut report)? } else { None };
     print(&report, not_compared.as_ref(), out)?;
     if report.is_ok() {
         return Ok(());
@@ -31,13 +31,15 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
     Err(Failure::new(FailureKind::Corruption, format!("{} faults found", units::count(report.problem_count))))
 }
 
-/// Compares indexes and views with their tables; why not, if that cannot be done: users' transformers are not known here.
-fn compare(args: &DatabaseArgs, report: &mut VerifyReport) -> Option<Failure> {
+/// Compares indexes and views with their tables; why not, if the database needs a transformer of its user's. Any other failure
+/// to open it is one of the verification.
+fn compare(args: &DatabaseArgs, report: &mut VerifyReport) -> Result<Option<Failure>, Failure> {
     match open_to_read(&args.database) {
         Ok(database) => database.verify_derived(report),
-        Err(failure) => return Some(failure),
+        Err(failure) if failure.kind() == FailureKind::Usage => return Ok(Some(failure)),
+        Err(failure) => return Err(failure),
     }
-    None
+    Ok(None)
 }
 
 fn print(report: &VerifyReport, not_compared: Option<&Failure>, out: &mut Output) -> Result<(), Failure> {

@@ -29,6 +29,7 @@ use mycelium_base::TableId;
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version};
 
 use crate::busy::BusyFiles;
+use crate::newest;
 use crate::options::{LeveledOptions, PickPriority};
 use crate::plan::{CompactionPlan, PlanInput, Reason, input_of, overlapping_level, whole_level};
 use crate::policy::CompactionPolicy;
@@ -305,18 +306,7 @@ impl Picker<'_> {
         }
         let files: Vec<&Arc<FileMeta>> = runs.iter().flat_map(|r| &r.files).collect();
         let free = files.iter().take_while(|f| !self.busy.contains(f.number));
-        let mut bytes = 0u64;
-        let mut best_per_file = u64::MAX;
-        let mut span = 0;
-        for (already, file) in free.enumerate() {
-            bytes = bytes.saturating_add(file.size);
-            let per_file = if already == 0 { u64::MAX } else { bytes / already as u64 };
-            if per_file > best_per_file || bytes > self.options.max_compaction_bytes {
-                break;
-            }
-            best_per_file = per_file;
-            span = already + 1;
-        }
+        let span = newest::cheapest(free.map(|f| f.size), self.options.max_compaction_bytes);
         if span < MIN_LEVEL0_MERGE {
             return None;
         }
@@ -326,17 +316,9 @@ impl Picker<'_> {
     /// Merges the most of the newest files of level 0 whose oldest is at most a quarter larger than the others together.
     fn pick_level0_at_rest(&self) -> Option<CompactionPlan> {
         let files: Vec<&Arc<FileMeta>> = self.version.level(0).runs.iter().flat_map(|r| &r.files).collect();
-        let (mut newer, mut span) = (0u64, 0);
-        for (i, file) in files.iter().enumerate().take_while(|(_, f)| !self.busy.contains(f.number)) {
-            if i > 0 && file.size <= newer.saturating_add(newer / 4) {
-                span = i + 1;
-            }
-            newer = newer.saturating_add(file.size);
-            if newer > self.options.max_compaction_bytes {
-                break;
-            }
-        }
-        let plan = self.merge_newest(&files[..span], (Reason::Level0AtRest, 0.0))?;
+        let free = files.iter().take_while(|f| !self.busy.contains(f.number));
+        let span = newest::nearly_doubling(free.map(|f| f.size), self.options.max_compaction_bytes);
+        let plan = self.merge_newest(&files[..span], (Reason::AtRest, 0.0))?;
         (!plan.inputs_are_disjoint()).then_some(plan)
     }
 

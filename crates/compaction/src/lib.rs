@@ -18,6 +18,7 @@
 pub mod busy;
 pub mod job;
 pub mod leveled;
+mod newest;
 pub mod options;
 mod outputs;
 pub mod partitioner;
@@ -25,6 +26,7 @@ pub mod plan;
 pub mod policy;
 pub mod shaped;
 pub mod shaped_job;
+mod shaped_rest;
 pub mod split;
 pub mod targets;
 pub mod tiered;

@@ -16,9 +16,9 @@ pub enum Reason {
     Level0Files,
     /// Level 0 has too many files and the way into the base level is busy: merge some within level 0.
     Level0Pileup,
-    /// Nobody writes: level 0 is made one file for readers.
-    Level0AtRest,
-    /// Nobody writes: transformations that were deferred are made.
+    /// Nobody writes: runs are merged for readers.
+    AtRest,
+    /// Nobody writes: transformations that wait are made.
     Deferred,
     /// A level exceeds its target size.
     LevelSize,
@@ -38,8 +38,8 @@ impl Reason {
         match self {
             Self::Level0Files => "level-0 files",
             Self::Level0Pileup => "level-0 pileup",
-            Self::Level0AtRest => "level-0 at rest",
-            Self::Deferred => "deferred",
+            Self::AtRest => "at rest",
+            Self::Deferred => "waiting transformation",
             Self::LevelSize => "level size",
             Self::RunCount => "run count",
             Self::SpaceAmplification => "space amplification",

@@ -19,6 +19,9 @@
 //! 6. Where compaction is behind ([`Deferral`]), what goes to a tiered level keeps its groups: merging rows as they are costs a
 //!    fraction of taking them apart. The next compaction that takes them transforms them, or the first one at rest. What
 //!    waits so is counted ([`CompactionPolicy::deferred_bytes`]) and limited; beyond the limit nothing is deferred.
+//! 7. A tiered unit that is due goes down into a leveled level only where that rewrites at most fan-out times its bytes, as
+//!    between two leveled levels. Where pauses have left it small runs (shaped_rest.rs) it does not: the newest are
+//!    merged in place then, as many as lower the bytes written per run saved.
 //!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
@@ -30,6 +33,7 @@ use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Versio
 
 use crate::busy::BusyFiles;
 use crate::leveled::sort_candidates;
+use crate::newest;
 use crate::options::{Deferral, LeveledOptions};
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::policy::CompactionPolicy;
@@ -44,7 +48,7 @@ pub struct ShapedPolicy {
 }
 
 /// A column group of a level; `None` is whole rows.
-type Unit = Option<Arc<Group>>;
+pub(crate) type Unit = Option<Arc<Group>>;
 
 impl ShapedPolicy {
     /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers mean
@@ -69,16 +73,16 @@ impl ShapedPolicy {
     }
 
     /// Whether a file has one of the column groups of a level.
-    fn is_of_level(&self, level: usize, file: &FileMeta) -> bool {
+    pub(crate) fn is_of_level(&self, level: usize, file: &FileMeta) -> bool {
         let group = file.group.as_deref().unwrap_or(&self.layout.level(0).groups[0]);
         self.layout.level(level).groups.contains(group)
     }
 
-    fn is_tiered(&self, level: usize) -> bool {
+    pub(crate) fn is_tiered(&self, level: usize) -> bool {
         self.layout.level(level).merge == Merge::Tiered
     }
 
-    fn last_level(&self, version: &Version) -> usize {
+    pub(crate) fn last_level(&self, version: &Version) -> usize {
         level_count(self.options.level_count, version) - 1
     }
 
@@ -113,10 +117,8 @@ impl CompactionPolicy for ShapedPolicy {
         due.iter().find_map(|(level, unit, score)| picker.pick_unit(*level, unit, *score))
     }
 
-    /// A deferred run of a tiered level, in place.
     fn pick_at_rest(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
-        let picker = self.picker(table, version, busy);
-        (1..version.levels.len()).filter(|&level| self.is_tiered(level)).find_map(|level| picker.pick_deferred(level))
+        self.picker(table, version, busy).pick_at_rest()
     }
 
     fn deferred_bytes(&self, version: &Version) -> u64 {
@@ -200,10 +202,10 @@ impl CompactionPolicy for ShapedPolicy {
 }
 
 /// What all picks of one call go by.
-struct Picker<'a> {
-    policy: &'a ShapedPolicy,
+pub(crate) struct Picker<'a> {
+    pub(crate) policy: &'a ShapedPolicy,
     table: TableId,
-    version: &'a Version,
+    pub(crate) version: &'a Version,
     busy: &'a BusyFiles,
     /// Bytes of inputs that may keep their groups.
     deferrable_bytes: u64,
@@ -267,38 +269,79 @@ impl Picker<'_> {
     }
 
     /// The runs of a tiered level that share a column with the unit, from the oldest up to the first that is not free.
-    fn pick_runs(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
+    pub(crate) fn free_runs(&self, level: usize, unit: &Unit) -> Vec<PlanInput> {
         let mut inputs = all_runs(self.version, level, unit.as_ref().map(|group| &group.columns));
         if let Some(newest_busy) = inputs.iter().rposition(|input| self.busy.any(&input.files)) {
             inputs.drain(..=newest_busy);
         }
-        let enough = inputs.len() as f64 >= self.policy.trigger();
-        let reason = if level == 0 { Reason::Level0Files } else { Reason::RunCount };
-        let last = self.policy.last_level(self.version);
-        if !enough {
-            return None;
-        }
-        if level < last {
-            return self.merged_down(inputs, level + 1, (reason, score));
-        }
-        let oldest = inputs.last()?.files.first()?.number;
-        self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), (reason, score))
+        inputs
     }
 
-    /// The oldest run of a tiered level that is not in the level's groups and would be.
-    fn pick_deferred(&self, level: usize) -> Option<CompactionPlan> {
-        let runs = self.version.level(level).runs.iter().enumerate().rev();
-        let is_deferred = |run: &Run| run.files.iter().any(|file| !self.policy.is_of_level(level, file));
-        runs.filter(|(_, run)| is_deferred(run)).find_map(|(at, run)| {
-            let inputs = vec![PlanInput { level, run: at, files: run.files.clone() }];
-            let place = RunPlace::InPlaceOf(run.files.first()?.number);
-            let plan = self.finish(inputs, (level, place), (Reason::Deferred, 0.0))?;
-            (!plan.has_the_outputs_groups()).then_some(plan)
-        })
+    /// A due unit of a tiered level: all its free runs.
+    fn pick_runs(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
+        let inputs = self.free_runs(level, unit);
+        if (inputs.len() as f64) < self.policy.trigger() {
+            return None;
+        }
+        let why = (if level == 0 { Reason::Level0Files } else { Reason::RunCount }, score);
+        if level == self.policy.last_level(self.version) {
+            let oldest = inputs.last()?.files.first()?.number;
+            return self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why);
+        }
+        if level > 0 && !self.pays_below(&inputs, level + 1) {
+            let plan = self.merge_newest((level, unit), |sizes| newest::cheapest(sizes, u64::MAX), why);
+            if plan.is_some() {
+                return plan;
+            }
+        }
+        self.merged_down(inputs, level + 1, why)
+    }
+
+    /// Step 7 of the module.
+    fn pays_below(&self, inputs: &[PlanInput], output: usize) -> bool {
+        if self.policy.is_tiered(output) {
+            return true;
+        }
+        let bytes =
+            |inputs: &[PlanInput]| -> u64 { inputs.iter().flat_map(|input| &input.files).map(|file| file.size).sum() };
+        let below = bytes(&overlapping(self.version, output, inputs));
+        below as f64 <= self.policy.options.fanout * bytes(inputs) as f64
+    }
+
+    /// Merges the newest runs of a unit in their place: as many as `count` says of their bytes, before the first that is not
+    /// free or holds some of the unit's columns in another group.
+    pub(crate) fn merge_newest(
+        &self,
+        (level, unit): (usize, &Unit),
+        count: impl Fn(&mut dyn Iterator<Item = u64>) -> usize,
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
+        let mut inputs = all_runs(self.version, level, unit.as_ref().map(|group| &group.columns));
+        let is_of_unit = |input: &PlanInput| input.files.first().is_some_and(|file| file.group == *unit);
+        let free = inputs.iter().take_while(|input| is_of_unit(input) && !self.busy.any(&input.files));
+        let mut sizes = free.map(|input| input.files.iter().map(|file| file.size).sum());
+        let count = count(&mut sizes);
+        inputs.truncate(count);
+        if inputs.len() < 2 {
+            return None;
+        }
+        let oldest = inputs.last()?.files.first()?.number;
+        let mut plan = self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why)?;
+        if level == 0 {
+            // One output: several would be as many files of level 0.
+            plan.grandparents.clear();
+            plan.target_file_size = u64::MAX;
+        }
+        Some(plan)
     }
 
     /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
-    fn merged_down(&self, mut upper: Vec<PlanInput>, output: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
+    pub(crate) fn merged_down(
+        &self,
+        mut upper: Vec<PlanInput>,
+        output: usize,
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
         if self.policy.is_tiered(output) {
             let plan = self.finish(upper, (output, RunPlace::Newest), why)?;
             return Some(self.deferring(plan));
@@ -308,7 +351,12 @@ impl Picker<'_> {
     }
 
     /// The plan of these inputs, unless they are busy or a job writes columns of theirs to their range.
-    fn finish(&self, inputs: Vec<PlanInput>, output: (usize, RunPlace), why: (Reason, f64)) -> Option<CompactionPlan> {
+    pub(crate) fn finish(
+        &self,
+        inputs: Vec<PlanInput>,
+        output: (usize, RunPlace),
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
         let mut plan = CompactionPlan::new(self.table, self.version, inputs, output, why)?;
         if self.busy.any(plan.input_files()) {
             return None;
@@ -371,7 +419,7 @@ impl Picker<'_> {
 }
 
 /// The column groups that a level's runs hold.
-fn units(version: &Version, level: usize) -> Vec<Unit> {
+pub(crate) fn units(version: &Version, level: usize) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     for run in &version.level(level).runs {
         if !units.iter().any(|unit| unit.as_ref() == run.group()) {

@@ -1,0 +1,61 @@
+//! What a table with a layout does while nobody writes: transformations that wait are made, and runs are merged for readers.
+//!
+//! Tiered levels keep several runs per column group, which a read asks one by one, and whose data have not been transformed
+//! as far as the layout says. That is what writers gain by (Mycelium §3.3); at rest nobody does. First what there is of
+//!
+//! 1. runs that kept their groups because compaction was behind ([`crate::Deferral`]): each is transformed in its place;
+//! 2. tiered units, from level 0 down, that the next level has in other groups or another format, and tiered: all their runs
+//!    go there. Every entry takes this way once, now or later;
+//! 3. tiered units with several runs: the newest are merged in their place, as many as have an oldest one that is hardly
+//!    larger than the others together, unless all are apart in keys. So what is merged again has nearly doubled in
+//!    between, whatever the pauses are (as level 0 of tables without a layout, docs/decisions/0021).
+//!
+//! Nothing goes down into a leveled level for being at rest: what that rewrites only a full unit is worth.
+
+use mycelium_manifest::{Run, RunPlace};
+
+use crate::newest;
+use crate::plan::{CompactionPlan, PlanInput, Reason};
+use crate::shaped::{Picker, Unit, units};
+
+impl Picker<'_> {
+    /// What comes next at rest. See the module.
+    pub(crate) fn pick_at_rest(&self) -> Option<CompactionPlan> {
+        let tiered = || (0..self.version.levels.len()).filter(|&level| self.policy.is_tiered(level));
+        let tiered_units =
+            || tiered().flat_map(|level| units(self.version, level).into_iter().map(move |unit| (level, unit)));
+        let deferred = tiered().skip_while(|&level| level == 0).find_map(|level| self.pick_deferred(level));
+        deferred
+            .or_else(|| tiered_units().find_map(|(level, unit)| self.pick_waiting(level, &unit)))
+            .or_else(|| tiered_units().find_map(|(level, unit)| self.pick_newest(level, &unit)))
+    }
+
+    /// The oldest run of a tiered level that is not in the level's groups and would be.
+    fn pick_deferred(&self, level: usize) -> Option<CompactionPlan> {
+        let runs = self.version.level(level).runs.iter().enumerate().rev();
+        let is_deferred = |run: &Run| run.files.iter().any(|file| !self.policy.is_of_level(level, file));
+        runs.filter(|(_, run)| is_deferred(run)).find_map(|(at, run)| {
+            let inputs = vec![PlanInput { level, run: at, files: run.files.clone() }];
+            let place = RunPlace::InPlaceOf(run.files.first()?.number);
+            let plan = self.finish(inputs, (level, place), (Reason::Deferred, 0.0))?;
+            (!plan.has_the_outputs_groups()).then_some(plan)
+        })
+    }
+
+    /// All runs of a unit that are transformed on their way into the next level.
+    fn pick_waiting(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
+        let output = level + 1;
+        if level == self.policy.last_level(self.version) || !self.policy.is_tiered(output) {
+            return None;
+        }
+        let plan = self.merged_down(self.free_runs(level, unit), output, (Reason::Deferred, 0.0))?;
+        (!plan.has_the_outputs_groups()).then_some(plan)
+    }
+
+    /// The newest runs of a unit, in their place.
+    fn pick_newest(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
+        let doubling = |sizes: &mut dyn Iterator<Item = u64>| newest::nearly_doubling(sizes, u64::MAX);
+        let plan = self.merge_newest((level, unit), doubling, (Reason::AtRest, 0.0))?;
+        (!plan.inputs_are_disjoint()).then_some(plan)
+    }
+}

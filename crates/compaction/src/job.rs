@@ -61,6 +61,8 @@ pub struct JobInput<'w, C> {
 pub trait JobContext {
     /// Creates the next output file.
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)>;
+    /// Takes an output that is complete. The system is writing it back; it is to be synced before anything names it.
+    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()>;
     /// What sums up the rows of the next output file, of this column group, for materialised views.
     fn summarizers(&mut self, _group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         Ok(Vec::new())

@@ -5,7 +5,9 @@
 //!    being compacted over its target; that of level 0 its free files over `level0_trigger`.
 //! 2. Levels with a score of 1 or more are tried from the highest score down, until one yields a plan:
 //!    - level 0: from the oldest free file on, the file and transitively all that overlap it (so that none jumps over
-//!      another in age), together with what they overlap in the base level;
+//!      another in age), together with what they overlap in the base level. Where that is more than twice their bytes (a
+//!      table that takes a small share of the writes has small files) it waits: the newest files of level 0 are merged
+//!      within it, as many as lower the bytes written per file saved;
 //!    - other levels: the free files in the order of the [`PickPriority`], each with what it overlaps one level down.
 //!
 //!    A candidate is passed over if any file concerned is busy, or if a running job writes into its range.
@@ -37,6 +39,9 @@ use crate::targets::LevelTargets;
 
 /// The fewest files worth a compaction within level 0.
 const MIN_LEVEL0_MERGE: usize = 4;
+
+/// The most bytes of the base level that a byte of level 0 may have rewritten.
+const MAX_REWRITE: u64 = 2;
 
 /// Leveled compaction. See the module for the algorithm.
 #[derive(Clone, Debug, Default)]
@@ -192,7 +197,8 @@ impl Picker<'_> {
             }
             let (inputs, hull) = closure(self.version, 0, seed.range());
             if let Some(plan) = self.with_output_level(inputs, &hull, output, (Reason::Level0Files, score)) {
-                return Some(plan);
+                let within = || self.merge_cheapest(2, (Reason::Level0Small, score));
+                return if pays(&plan) { Some(plan) } else { within().or(Some(plan)) };
             }
             tried.push(hull);
         }
@@ -304,13 +310,15 @@ impl Picker<'_> {
         if runs.len() < self.options.level0_pileup.max(MIN_LEVEL0_MERGE) {
             return None;
         }
-        let files: Vec<&Arc<FileMeta>> = runs.iter().flat_map(|r| &r.files).collect();
+        self.merge_cheapest(MIN_LEVEL0_MERGE, (Reason::Level0Pileup, score))
+    }
+
+    /// Merges the newest files of level 0, as many as lower the bytes written per file saved, but `at_least` so many.
+    fn merge_cheapest(&self, at_least: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
+        let files: Vec<&Arc<FileMeta>> = self.version.level(0).runs.iter().flat_map(|r| &r.files).collect();
         let free = files.iter().take_while(|f| !self.busy.contains(f.number));
         let span = newest::cheapest(free.map(|f| f.size), self.options.max_compaction_bytes);
-        if span < MIN_LEVEL0_MERGE {
-            return None;
-        }
-        self.merge_newest(&files[..span], (Reason::Level0Pileup, score))
+        if span < at_least { None } else { self.merge_newest(&files[..span], why) }
     }
 
     /// Merges the most of the newest files of level 0 whose oldest is at most a quarter larger than the others together.
@@ -336,6 +344,15 @@ impl Picker<'_> {
         plan.grandparents.clear();
         Some(plan)
     }
+}
+
+/// Whether a plan from level 0 down is worth what it rewrites.
+fn pays(plan: &CompactionPlan) -> bool {
+    let bytes = |is_upper: bool| -> u64 {
+        let inputs = plan.inputs.iter().filter(|input| (input.level == 0) == is_upper);
+        inputs.flat_map(|input| &input.files).map(|file| file.size).sum()
+    };
+    bytes(false) <= bytes(true).saturating_mul(MAX_REWRITE)
 }
 
 /// Puts the files of a level in the order in which they are to be picked. Among equals the one that has waited longest comes

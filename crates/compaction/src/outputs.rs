@@ -159,12 +159,14 @@ impl Outputs {
         for delete in clip(&self.range_deletes, self.interval_start.as_deref(), end.as_deref()) {
             writer.add_range_delete(&delete)?;
         }
-        let summary = writer.finish()?;
+        let (summary, file) = writer.finish_unsynced()?;
+        let finished = Instant::now();
+        context.finish_output(file)?;
         self.elapsed += before + nanoseconds_since(started);
         self.stages.encode += summary.timings.encode;
         self.stages.compress += summary.timings.compress;
         self.stages.filter += summary.timings.filter;
-        self.stages.write += summary.timings.write;
+        self.stages.write += summary.timings.write + nanoseconds_since(finished);
         self.report(summary.size.saturating_sub(self.reported), context)?;
         self.files.push((number, summary));
         self.interval_start = end;

@@ -16,6 +16,8 @@ pub enum Reason {
     Level0Files,
     /// Level 0 has too many files and the way into the base level is busy: merge some within level 0.
     Level0Pileup,
+    /// Level 0 has too many files, but they are small for what they would rewrite in the base level: merge some within level 0.
+    Level0Small,
     /// Nobody writes: runs are merged for readers.
     AtRest,
     /// Nobody writes: transformations that wait are made.
@@ -38,6 +40,7 @@ impl Reason {
         match self {
             Self::Level0Files => "level-0 files",
             Self::Level0Pileup => "level-0 pileup",
+            Self::Level0Small => "small level-0 files",
             Self::AtRest => "at rest",
             Self::Deferred => "waiting transformation",
             Self::LevelSize => "level size",

@@ -302,6 +302,34 @@ fn aligned_cuts_and_minimal_overlap_write_less() {
     assert!(fixed < largest, "min overlap {fixed:.2}, largest first {largest:.2}");
 }
 
+/// A table that takes a small share of the writes flushes small files: four of them are a fraction of the base level.
+#[test]
+fn small_files_do_not_rewrite_the_base_level_again_and_again() {
+    let options = LeveledOptions {
+        base_level_bytes: 100_000,
+        target_file_size: 100_000,
+        max_compaction_bytes: 2_500_000,
+        ..LeveledOptions::default()
+    };
+    let mut sim = Simulation::new(1, Box::new(LeveledPolicy::new(options)), false);
+    let mut base_level = 0u64;
+    for _ in 0..2_000 {
+        sim.flush(10, 0..100_000_000, 0.0);
+        while let Some(plan) = sim.policy.pick(TABLE, &sim.version, &sim.busy) {
+            let is_base = plan.start_level() == 0 && plan.output_level > 0;
+            let before = sim.compacted_bytes;
+            sim.begin(plan);
+            sim.finish();
+            base_level += if is_base { sim.compacted_bytes - before } else { 0 };
+            assert!(sim.version.level(0).file_count() <= 4, "{}", sim.version);
+        }
+    }
+    sim.check_reads();
+    // A byte that enters the base level rewrites two there at most.
+    assert!(base_level <= 3 * sim.flushed_bytes, "{base_level} of {} flushed", sim.flushed_bytes);
+    assert!(sim.write_amplification() < 16.0, "{:.2}", sim.write_amplification());
+}
+
 #[test]
 fn ascending_keys_are_written_once() {
     let options = LeveledOptions { base_level_bytes: 20_000, target_file_size: 4_000, ..LeveledOptions::default() };

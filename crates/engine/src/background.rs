@@ -131,20 +131,25 @@ impl Inner {
         }
     }
 
-    /// Removes files that no reader holds any more. Whether there were any.
+    /// Removes files that no reader holds any more, until a generation waits for its flush and may hold up writers: to
+    /// remove a large file takes the file system milliseconds. Whether there were any.
     fn remove_obsolete_files(&self) -> bool {
         if self.graveyard.is_empty() {
             return false;
         }
         let _serial = self.removal.lock();
-        let files = self.graveyard.take();
-        for &file in &files {
+        let mut removed = false;
+        while let Some(file) = self.graveyard.take_one() {
+            removed = true;
             // A file that cannot be removed now is an orphan, and goes at the next open.
             if self.disk.remove(&self.directory.join(FileKind::Sst.name(file))).is_ok() {
                 self.emit(|| Event::FileRemoved { file });
             }
+            if self.core.lock().has_flush_work() {
+                break;
+            }
         }
-        !files.is_empty()
+        removed
     }
 
     /// Runs jobs until there are none (manual), or waits until the threads find none.

@@ -25,7 +25,8 @@ use mycelium_manifest::{Manifest, ManifestOptions, ManifestState, RunPlace, Vers
 use mycelium_memtable::Memtable;
 
 use crate::database::{Database, Inner};
-use crate::flush::{OutputFiles, file_meta};
+use crate::flush::file_meta;
+use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::tree::Tree;
@@ -144,6 +145,7 @@ impl Inner {
                 summary.bytes += file.size;
             }
         }
+        outputs.lock().sync_files()?;
         self.disk.sync_directory(directory)?;
         let state = moment.state.apply(&written)?;
         Manifest::create_with(self.disk.clone(), directory, state, ManifestOptions::default())?;

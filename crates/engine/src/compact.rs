@@ -20,7 +20,7 @@ use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, subcompaction_cuts};
 use mycelium_encoding::{FragmentFormat, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
-use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, Watch};
+use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
 use mycelium_sst::{Compression, CursorOptions, LevelCursor, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
@@ -28,9 +28,10 @@ use mycelium_vfs::WritableFile;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
-use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
 use crate::options::{Background, TableOptions, for_level};
+use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::shape::sizes;
 use crate::stall::Load;
@@ -80,6 +81,10 @@ struct CompactionContext<'f, 'a, 'p> {
 impl JobContext for CompactionContext<'_, '_, '_> {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         self.files.lock().create()
+    }
+
+    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
+        OutputFiles::finish(self.files, file)
     }
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
@@ -225,9 +230,7 @@ impl Inner {
         }
         let derived: Vec<_> =
             made.derived.iter().map(|file| (file.table, Arc::new(file_meta(file.number, &file.summary)))).collect();
-        if !metas.is_empty() || !derived.is_empty() {
-            self.sync_directory()?;
-        }
+        self.counters.add_compaction_stages(files.lock().sync()?, StreamCounters::default());
         let all = metas.iter().chain(derived.iter().map(|(_, meta)| meta));
         let opened: Vec<_> = all.map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
         let edit = plan.install_edit(metas.iter().cloned());

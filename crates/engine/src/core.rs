@@ -60,6 +60,11 @@ impl Core {
         self.flushing || self.building || self.busy.job_count() > 0
     }
 
+    /// Whether a generation waits for its flush, and no thread is at one.
+    pub(crate) fn has_flush_work(&self) -> bool {
+        !self.generations.is_empty() && !self.flushing
+    }
+
     /// A new memtable; the more tables there are, the smaller its filter.
     pub(crate) fn new_memtable(&self) -> (MemtableWriter, Arc<Memtable>) {
         Memtable::new(MemtableOptions { filter_bytes: self.filter_bytes / self.tables.len().max(1) })

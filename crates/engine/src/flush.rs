@@ -7,7 +7,6 @@
 //!    tables is in the files of all its tables or in none.
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,6 +25,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexWatch, StagedCursor, StagedRemovals, write_derived};
 use crate::options::{TableOptions, for_level};
+use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
 use crate::sync::atomic::Ordering;
@@ -66,51 +66,6 @@ pub(crate) fn writer_options(options: &TableOptions, level: usize) -> SstWriterO
     }
 }
 
-/// Creates output files and removes them again if the job fails.
-pub(crate) struct OutputFiles<'a> {
-    inner: &'a Inner,
-    directory: &'a Path,
-    created: Vec<(FileNumber, PathBuf)>,
-    kept: bool,
-}
-
-impl<'a> OutputFiles<'a> {
-    pub(crate) fn new(inner: &'a Inner) -> Self {
-        Self::within(inner, &inner.directory)
-    }
-
-    /// Files of another directory: a checkpoint's.
-    pub(crate) fn within(inner: &'a Inner, directory: &'a Path) -> Self {
-        Self { inner, directory, created: Vec::new(), kept: false }
-    }
-
-    pub(crate) fn create(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        let number = self.inner.core.lock().numbers.allocate();
-        let path = self.directory.join(FileKind::Sst.name(number));
-        let file = self.inner.disk.create(&path)?;
-        self.created.push((number, path));
-        Ok((number, file))
-    }
-
-    /// The manifest names the files now.
-    pub(crate) fn keep(&mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for OutputFiles<'_> {
-    fn drop(&mut self) {
-        // After an edit that failed half-way it is unknown whether the manifest names the files: they stay.
-        if self.kept || self.inner.is_latched() {
-            return;
-        }
-        for (_, path) in &self.created {
-            // What cannot be removed now is an orphan, and goes at the next open.
-            drop(self.inner.disk.remove(path));
-        }
-    }
-}
-
 /// What became of a memtable, or of what leaves an index beside it.
 pub(crate) struct Flushed {
     pub(crate) table: TableId,
@@ -137,6 +92,10 @@ struct FlushContext<'f, 'a> {
 impl JobContext for FlushContext<'_, '_> {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         self.files.lock().create()
+    }
+
+    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
+        OutputFiles::finish(self.files, file)
     }
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
@@ -199,7 +158,7 @@ impl Inner {
         self.emit(|| Event::FlushBegin { memory_bytes });
         let outputs = Mutex::new(OutputFiles::new(self));
         let WrittenGeneration { flushed, tallies } = self.write_generation(&generation.memtables, &outputs)?;
-        self.sync_directory()?;
+        self.counters.add_flush_stages(outputs.lock().sync()?);
         self.install_flush(generation, &flushed, &mut outputs.lock())?;
         for (table, tally) in &tallies {
             if let Some(traces) = &table.traces {

@@ -26,9 +26,10 @@ use mycelium_memtable::Memtable;
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 
 use crate::database::Inner;
-use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::flush::{file_meta, writer_options};
 use crate::index::{Derivation, DerivedRows};
 use crate::options::{Policy, TableOptions};
+use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
@@ -192,7 +193,8 @@ impl<'a> Ingestion<'a> {
 
     fn finish_file(&mut self) -> Result<()> {
         let Some((number, writer)) = self.writer.take() else { return Ok(()) };
-        let summary = writer.finish()?;
+        let (summary, file) = writer.finish_unsynced()?;
+        OutputFiles::finish(&self.outputs, file)?;
         self.inner.limit_rate(WritePriority::Compaction, summary.size.saturating_sub(self.reported));
         self.last_key = Some(summary.largest.clone());
         self.files.push((number, summary));
@@ -207,7 +209,7 @@ impl<'a> Ingestion<'a> {
             return Ok(summary);
         }
         let derived = self.derivation.finish(&self.outputs)?;
-        self.inner.sync_directory()?;
+        self.outputs.lock().sync()?;
         summary.sequence = Some(self.inner.install_ingested(self.table, &self.files, &derived)?);
         self.outputs.lock().keep();
         if let Some(traces) = &self.table.traces {

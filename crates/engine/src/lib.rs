@@ -20,6 +20,7 @@ mod install;
 mod iterator;
 mod metrics;
 mod options;
+mod output_files;
 mod patience;
 mod payload;
 mod rate_limit;

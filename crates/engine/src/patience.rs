@@ -67,7 +67,7 @@ impl Inner {
     /// Whether a plan can wait while writers are busy.
     pub(crate) fn can_wait(&self, plan: &CompactionPlan, table: &TableShared) -> bool {
         let state = table.state.load();
-        plan.reason == Reason::Level0Files
+        matches!(plan.reason, Reason::Level0Files | Reason::Level0Small)
             && plan.score < SCORE
             && state.tree.version.level(0).runs.len() < self.options.slowdown_level0_runs / 2
             && state.memtables().any(|memtable| !memtable.is_empty())

@@ -26,8 +26,8 @@ pub(crate) struct Graveyard {
 }
 
 impl Graveyard {
-    pub(crate) fn take(&self) -> Vec<FileNumber> {
-        std::mem::take(&mut *self.files.lock())
+    pub(crate) fn take_one(&self) -> Option<FileNumber> {
+        self.files.lock().pop()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,7 +1,9 @@
 //! Memory for nodes: chunks that never move, from which a single writer cuts pieces front to back.
 //!
-//! 1. Chunks start at 4 KiB and double up to 2 MiB, so that an empty table costs a page and a small one stays small. The largest are aligned to
-//!    their size and marked for huge pages: a search in many nodes misses the TLB as often as the cache.
+//! 1. Chunks start at 4 KiB; each is a quarter of those before it, up to 2 MiB. So an empty table costs a page, and what is
+//!    taken but not used yet is at most a fifth of the whole (a write buffer of few MiB would else be sealed half empty). The
+//!    largest are aligned to their size and marked for huge pages: a search in many nodes misses the TLB as often as the
+//!    cache.
 //! 2. A piece that would waste much of a chunk gets a chunk of its own and leaves the current one in use.
 //! 3. All chunks are freed at once, by [`Chunks`], which the readers share; the position of the next cut ([`Bump`])
 //!    belongs to the writer alone.
@@ -124,7 +126,6 @@ impl Drop for Chunks {
 pub(crate) struct Bump {
     next: *mut u8,
     left: usize,
-    next_chunk: usize,
 }
 
 // SAFETY: a position in a chunk, used only together with the `Chunks` it came from, by one thread at a time.
@@ -132,7 +133,7 @@ unsafe impl Send for Bump {}
 
 impl Bump {
     pub(crate) fn new() -> Self {
-        Self { next: std::ptr::null_mut(), left: 0, next_chunk: FIRST_CHUNK }
+        Self { next: std::ptr::null_mut(), left: 0 }
     }
 
     /// Cuts a piece of `before + after` bytes and returns the pointer between the two parts, which is aligned to 8.
@@ -145,10 +146,10 @@ impl Bump {
                 // SAFETY: the chunk has `needed` bytes.
                 return unsafe { chunks.add(needed).add(before) };
             }
-            let size = self.next_chunk.max(needed.next_power_of_two());
+            let share = (chunks.bytes() / 4).next_multiple_of(FIRST_CHUNK).clamp(FIRST_CHUNK, LARGEST_CHUNK);
+            let size = share.max(needed.next_power_of_two());
             self.next = chunks.add(size).as_ptr();
             self.left = size;
-            self.next_chunk = (self.next_chunk * 2).min(LARGEST_CHUNK);
         }
         // SAFETY: the piece lies within what is left of the chunk.
         let middle = unsafe { self.next.add(before) };

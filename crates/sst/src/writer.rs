@@ -6,7 +6,8 @@
 //!    separator needs the next block's first key, so that the row waits for it.
 //! 3. The buffer goes to the disk in pieces of at least 256 KiB, each added to the whole-file checksum; write-back is
 //!    started every few MiB so that the final sync has little left to do.
-//! 4. `finish` writes filter, index, range deletes, summaries, properties and footer, and syncs.
+//! 4. `finish` writes filter, index, range deletes, summaries, properties and footer, and syncs; `finish_unsynced` leaves the
+//!    sync to the caller, who need not wait for the disk then.
 //!
 //! No allocation per entry: all buffers are reused.
 
@@ -393,7 +394,17 @@ impl SstWriter {
     }
 
     /// Completes the file and syncs it. Fails if nothing was added.
-    pub fn finish(mut self) -> Result<SstSummary> {
+    pub fn finish(self) -> Result<SstSummary> {
+        let (mut summary, mut file) = self.finish_unsynced()?;
+        let started = Instant::now();
+        file.sync()?;
+        summary.timings.write += nanoseconds_since(started);
+        Ok(summary)
+    }
+
+    /// Completes the file and has the system write it back, without waiting: it is durable once the caller has synced it.
+    /// Fails if nothing was added.
+    pub fn finish_unsynced(mut self) -> Result<(SstSummary, Box<dyn WritableFile>)> {
         if self.is_empty() {
             return Err(Error::invalid("an SST needs at least one entry or range delete"));
         }
@@ -418,9 +429,10 @@ impl SstWriter {
         self.buffer.extend_from_slice(&footer.encode(self.offset()));
         self.write_buffer()?;
         let started = Instant::now();
-        self.file.sync()?;
+        self.file.start_writeback();
         self.timings.write += nanoseconds_since(started);
-        Ok(SstSummary { summary_bytes, ..self.summary(data_bytes, &footer) })
+        let (summary, file) = self.into_summary(data_bytes, &footer);
+        Ok((SstSummary { summary_bytes, ..summary }, file))
     }
 
     fn put_summaries(&mut self) -> Result<BlockHandle> {
@@ -466,10 +478,11 @@ impl SstWriter {
         properties.compression = self.options.compression.name();
     }
 
-    fn summary(self, data_bytes: u64, footer: &Footer) -> SstSummary {
+    /// The summary, and the file.
+    fn into_summary(self, data_bytes: u64, footer: &Footer) -> (SstSummary, Box<dyn WritableFile>) {
         debug_assert!(self.written >= FOOTER_LEN as u64);
         let properties = self.properties;
-        SstSummary {
+        let summary = SstSummary {
             file_number: self.options.file_number,
             size: self.written,
             checksum: self.checksum.digest(),
@@ -490,6 +503,7 @@ impl SstWriter {
             index_bytes: footer.index.len,
             summary_bytes: 0,
             timings: self.timings,
-        }
+        };
+        (summary, self.file)
     }
 }

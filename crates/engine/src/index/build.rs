@@ -39,7 +39,8 @@ use super::staged::Staged;
 use super::watch::write_derived;
 use crate::core::Core;
 use crate::database::Inner;
-use crate::flush::{OutputFiles, file_meta, writer_options};
+use crate::flush::{file_meta, writer_options};
+use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::shape::sizes;
 use crate::sources::DerivedSource;
@@ -111,9 +112,7 @@ impl Inner {
         let gathered = Gathering::new(self, task, &state, &chunks)?.run()?;
         let outputs = Mutex::new(OutputFiles::new(self));
         let made = self.merge_chunks(task, gathered.sources, &outputs)?;
-        if !made.files.is_empty() {
-            self.sync_directory()?;
-        }
+        outputs.lock().sync()?;
         self.install_built(task, gathered.guessed_upto, &made, &outputs)
     }
 
@@ -183,6 +182,10 @@ struct BuildContext<'f, 'a> {
 impl JobContext for BuildContext<'_, '_> {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         self.outputs.lock().create()
+    }
+
+    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
+        OutputFiles::finish(self.outputs, file)
     }
 
     fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {

@@ -20,7 +20,7 @@ use super::read::holders;
 use super::staged::Staged;
 use super::watch::{DerivedFile, write_derived};
 use crate::database::Inner;
-use crate::flush::OutputFiles;
+use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared, TableState};

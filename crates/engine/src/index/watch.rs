@@ -25,7 +25,8 @@ use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 use mycelium_transform::{Derived, Deriver};
 
 use super::staged::{Staged, StagedCursor};
-use crate::flush::{OutputFiles, writer_options};
+use crate::flush::writer_options;
+use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
 use crate::table::{IndexState, TableShared};
 
@@ -208,7 +209,9 @@ pub(crate) fn write_derived(
         writer.add(entries.key(), entries.trailer(), entries.value())?;
         entries.next()?;
     }
-    Ok(DerivedFile { table: table.id, number, summary: writer.finish()? })
+    let (summary, file) = writer.finish_unsynced()?;
+    OutputFiles::finish(outputs, file)?;
+    Ok(DerivedFile { table: table.id, number, summary })
 }
 
 impl Watch for IndexWatch<'_, '_> {

@@ -1,0 +1,97 @@
+//! The files that a job makes: created, made durable, and removed again if the job fails.
+//!
+//! 1. A file that is complete is being written back already ([`mycelium_sst::SstWriter::finish_unsynced`]). Its sync waits
+//!    for the disk and, in the file system, for a commit of the journal. The job goes on meanwhile: only when more than
+//!    [`MAX_UNSYNCED`] files wait, the one that has waited longest is synced.
+//! 2. [`OutputFiles::sync`] syncs those left, and then their directory. Files whose journal entries one commit has taken
+//!    do not wait for another.
+//! 3. Only then a manifest edit may name them; once it does, they are kept. Else they are removed when the job ends.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use mycelium_base::{FileKind, FileNumber, Result};
+use mycelium_compaction::job::StageTimes;
+use mycelium_vfs::WritableFile;
+
+use crate::database::Inner;
+use crate::sync::Mutex;
+
+/// Files that wait for their sync at most; they are open, and their pages are not all clean yet.
+const MAX_UNSYNCED: usize = 4;
+
+/// Creates output files and removes them again if the job fails. See the module.
+pub(crate) struct OutputFiles<'a> {
+    inner: &'a Inner,
+    directory: &'a Path,
+    created: Vec<(FileNumber, PathBuf)>,
+    /// Complete, the oldest first.
+    unsynced: VecDeque<Box<dyn WritableFile>>,
+    kept: bool,
+}
+
+impl<'a> OutputFiles<'a> {
+    pub(crate) fn new(inner: &'a Inner) -> Self {
+        Self::within(inner, &inner.directory)
+    }
+
+    /// Files of another directory: a checkpoint's.
+    pub(crate) fn within(inner: &'a Inner, directory: &'a Path) -> Self {
+        Self { inner, directory, created: Vec::new(), unsynced: VecDeque::new(), kept: false }
+    }
+
+    pub(crate) fn create(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
+        let number = self.inner.core.lock().numbers.allocate();
+        let path = self.directory.join(FileKind::Sst.name(number));
+        let file = self.inner.disk.create(&path)?;
+        self.created.push((number, path));
+        Ok((number, file))
+    }
+
+    /// Takes a file that is complete. Others may create and finish files while an older one is synced.
+    pub(crate) fn finish(outputs: &Mutex<Self>, file: Box<dyn WritableFile>) -> Result<()> {
+        let oldest = {
+            let mut outputs = outputs.lock();
+            outputs.unsynced.push_back(file);
+            if outputs.unsynced.len() > MAX_UNSYNCED { outputs.unsynced.pop_front() } else { None }
+        };
+        oldest.map_or(Ok(()), |mut file| file.sync())
+    }
+
+    /// Makes all files durable, but not their names.
+    pub(crate) fn sync_files(&mut self) -> Result<()> {
+        self.unsynced.drain(..).try_for_each(|mut file| file.sync())
+    }
+
+    /// Makes all files of the database's directory durable, and their names; nothing if there are none. Returns what that
+    /// took.
+    pub(crate) fn sync(&mut self) -> Result<StageTimes> {
+        let started = Instant::now();
+        self.sync_files()?;
+        if !self.created.is_empty() {
+            self.inner.sync_directory()?;
+        }
+        let write = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Ok(StageTimes { write, ..StageTimes::default() })
+    }
+
+    /// The manifest names the files now.
+    pub(crate) fn keep(&mut self) {
+        debug_assert!(self.unsynced.is_empty(), "files are named that may not survive");
+        self.kept = true;
+    }
+}
+
+impl Drop for OutputFiles<'_> {
+    fn drop(&mut self) {
+        // After an edit that failed half-way it is unknown whether the manifest names the files: they stay.
+        if self.kept || self.inner.is_latched() {
+            return;
+        }
+        for (_, path) in &self.created {
+            // What cannot be removed now is an orphan, and goes at the next open.
+            drop(self.inner.disk.remove(path));
+        }
+    }
+}

@@ -73,7 +73,7 @@ impl<'a> OutputFiles<'a> {
             self.inner.sync_directory()?;
         }
         let write = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(StageTimes { write, ..StageTimes::default() })
+        Ok(StageTimes { write, total: write, ..StageTimes::default() })
     }
 
     /// The manifest names the files now.

@@ -1,7 +1,7 @@
 //! Reads of tables whose files hold column groups: rows are put together from fragments (LASER §4.2).
 //!
 //! A point read visits memtables and runs youngest first, as any does, but only those that hold a column that is not settled
-//! yet, or any while it is unknown whether the row exists. A scan merges only the runs that share a column with its
+//! yet, or a wanted one while it is unknown whether the row exists. A scan merges only the runs that share a column with its
 //! projection; where it asks for the key alone, those that hold one column, the one whose files are smallest.
 
 use std::ops::ControlFlow;
@@ -14,9 +14,9 @@ use mycelium_encoding::FragmentFormat;
 use mycelium_merge::{ColumnMerge, MergePlan};
 use mycelium_sst::GetScratch;
 
-use crate::read::PointRead;
+use crate::read::{PointRead, Probe};
 use crate::table::{TableShared, TableState};
-use crate::tree::{OpenFile, Tree};
+use crate::tree::Tree;
 
 /// The kind of memtables and of files of whole rows.
 pub(crate) const WHOLE: usize = 0;
@@ -79,7 +79,7 @@ impl PointRead<'_> {
             if memtable.is_empty() || merge.is_settled() || merge.is_covered() {
                 continue;
             }
-            if self.skips(memtable.sequence_range().map(|(oldest, _)| oldest)) {
+            if memtable.sequence_range().is_some_and(|(oldest, _)| self.skips(oldest)) {
                 counters.memtables_skipped_by_snapshot += 1;
                 continue;
             }
@@ -106,31 +106,30 @@ impl PointRead<'_> {
         merge: &mut ColumnMerge,
         counters: &mut ReadCounters,
     ) -> Result<()> {
-        let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
-        for (level, run) in state.tree.runs() {
-            if merge.is_settled() || merge.is_covered() {
-                break;
-            }
-            if !merge.needs(run.format) {
-                continue;
-            }
-            counters.files_considered += 1;
-            let Some(file) = run.file_for(key) else {
-                counters.files_skipped_by_fence += 1;
-                continue;
-            };
-            if self.skips(Some(file.sst.min_sequence())) {
-                counters.files_skipped_by_snapshot += 1;
-                continue;
-            }
-            self.merge_file((level, file, run.format), key, hash, merge, &mut scratch, counters)?;
+        if merge.is_settled() || merge.is_covered() {
+            return Ok(());
         }
-        Ok(())
+        let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
+        let plan = merge.plan().clone();
+        self.visit_files(
+            state,
+            key,
+            hash,
+            counters,
+            |run| plan.concerns(run.format),
+            |probe, counters| {
+                if merge.needs(probe.format) {
+                    self.merge_file(probe, key, hash, merge, &mut scratch, counters)?;
+                }
+                let is_done = merge.is_settled() || merge.is_covered();
+                Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            },
+        )
     }
 
     fn merge_file(
         &self,
-        (level, file, format): (usize, &OpenFile, usize),
+        Probe { level, file, format }: Probe<'_>,
         key: &[u8],
         hash: u64,
         merge: &mut ColumnMerge,
@@ -157,10 +156,5 @@ impl PointRead<'_> {
         };
         file.sst.get(key, self.snapshot, scratch, counters, &mut visit)?;
         failure.map_or(Ok(()), Err)
-    }
-
-    /// Whether the snapshot filter rules out a place whose oldest entry this is.
-    fn skips(&self, oldest: Option<u64>) -> bool {
-        self.table.definition.options.snapshot_filter && oldest.is_some_and(|oldest| oldest > self.snapshot)
     }
 }

@@ -25,7 +25,7 @@ use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::table::{TableShared, TableState};
-use crate::tree::OpenFile;
+use crate::tree::{OpenFile, OpenRun};
 
 /// Files whose filter lines are asked for at once.
 const PROBES: usize = 16;
@@ -113,6 +113,15 @@ pub(crate) struct PointRead<'a> {
     served: Cell<u32>,
 }
 
+/// A file that may hold the key that is read.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe<'a> {
+    pub(crate) level: usize,
+    pub(crate) file: &'a OpenFile,
+    /// Which of the tree's formats it has.
+    pub(crate) format: usize,
+}
+
 impl<'a> PointRead<'a> {
     pub(crate) fn new(table: &'a TableShared, snapshot: SequenceNumber) -> Self {
         Self { table, snapshot, served: Cell::new(0) }
@@ -164,9 +173,7 @@ impl PointRead<'_> {
             if memtable.is_empty() {
                 continue;
             }
-            if self.table.definition.options.snapshot_filter
-                && memtable.sequence_range().is_some_and(|(oldest, _)| oldest > self.snapshot)
-            {
+            if memtable.sequence_range().is_some_and(|(oldest, _)| self.skips(oldest)) {
                 counters.memtables_skipped_by_snapshot += 1;
                 continue;
             }
@@ -196,61 +203,80 @@ impl PointRead<'_> {
         lookup: &mut Lookup,
         counters: &mut ReadCounters,
     ) -> Result<()> {
-        let mut probes: [Option<(usize, &Arc<OpenFile>)>; PROBES] = [None; PROBES];
-        let mut count = 0;
         let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
-        for (level, run) in state.tree.runs() {
-            let Some(file) = run.file_for(key) else {
-                counters.files_considered += 1;
-                counters.files_skipped_by_fence += 1;
-                continue;
-            };
-            counters.files_considered += 1;
-            if self.table.definition.options.snapshot_filter && file.sst.min_sequence() > self.snapshot {
-                counters.files_skipped_by_snapshot += 1;
-                continue;
-            }
-            file.sst.prefetch_filter(hash);
-            probes[count] = Some((level, file));
-            count += 1;
-            if count == PROBES {
-                if self.search_files(&probes[..count], key, hash, lookup, &mut scratch, counters)?.is_break() {
-                    return Ok(());
+        self.visit_files(
+            state,
+            key,
+            hash,
+            counters,
+            |_| true,
+            |Probe { level, file, .. }, counters| {
+                if file.meta.range_delete_count > 0
+                    && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
+                {
+                    lookup.cover(sequence);
                 }
-                count = 0;
-            }
-        }
-        self.search_files(&probes[..count], key, hash, lookup, &mut scratch, counters).map(drop)
+                if !file.sst.may_contain(hash) {
+                    counters.files_skipped_by_bloom += 1;
+                } else {
+                    counters.files_searched += 1;
+                    file.sst.get(key, self.snapshot, &mut scratch, counters, &mut |trailer, value| {
+                        self.note_served(level);
+                        lookup.visit(trailer, value)
+                    })?;
+                }
+                let is_done = lookup.is_settled() || lookup.is_covered();
+                Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            },
+        )
     }
 
-    fn search_files(
+    /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key, youngest first, until it breaks.
+    /// The lines of their filters are on their way to the cache then.
+    #[inline]
+    pub(crate) fn visit_files(
         &self,
-        files: &[Option<(usize, &Arc<OpenFile>)>],
+        state: &TableState,
         key: &[u8],
         hash: u64,
-        lookup: &mut Lookup,
-        scratch: &mut GetScratch,
         counters: &mut ReadCounters,
-    ) -> Result<ControlFlow<()>> {
-        for (level, file) in files.iter().copied().flatten() {
-            if file.meta.range_delete_count > 0
-                && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
+        wants: impl Fn(&OpenRun) -> bool,
+        mut visit: impl FnMut(Probe<'_>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut probes: [Option<Probe<'_>>; PROBES] = [None; PROBES];
+        let mut runs = state.tree.runs().filter(|(_, run)| wants(run));
+        loop {
+            let mut count = 0;
+            while count < PROBES
+                && let Some((level, run)) = runs.next()
             {
-                lookup.cover(sequence);
+                counters.files_considered += 1;
+                let Some(file) = run.file_for(key) else {
+                    counters.files_skipped_by_fence += 1;
+                    continue;
+                };
+                if self.skips(file.sst.min_sequence()) {
+                    counters.files_skipped_by_snapshot += 1;
+                    continue;
+                }
+                file.sst.prefetch_filter(hash);
+                probes[count] = Some(Probe { level, file, format: run.format });
+                count += 1;
             }
-            if !file.sst.may_contain(hash) {
-                counters.files_skipped_by_bloom += 1;
-            } else {
-                counters.files_searched += 1;
-                file.sst.get(key, self.snapshot, scratch, counters, &mut |trailer, value| {
-                    self.note_served(level);
-                    lookup.visit(trailer, value)
-                })?;
+            for probe in probes[..count].iter().copied().flatten() {
+                if visit(probe, counters)?.is_break() {
+                    return Ok(());
+                }
             }
-            if lookup.is_settled() || lookup.is_covered() {
-                return Ok(ControlFlow::Break(()));
+            if count < PROBES {
+                return Ok(());
             }
         }
-        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Whether the snapshot filter rules out a place whose oldest entry this is.
+    #[inline]
+    pub(crate) fn skips(&self, oldest: SequenceNumber) -> bool {
+        self.table.definition.options.snapshot_filter && oldest > self.snapshot
     }
 }

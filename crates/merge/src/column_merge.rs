@@ -7,7 +7,8 @@
 //! 1. Entries are visited newest first for every column, which is what visiting places youngest first does, and what
 //!    walking merged sources does.
 //! 2. A wanted column comes from the first fragment that has it: a `Put` has all columns of its group, a patch some.
-//! 3. Whether there is a row is what the first entry that is no patch says, in whichever group it lies.
+//! 3. Whether there is a row is what the first entry that is no patch says, in whichever group it lies: so no place need be
+//!    visited for that which has none of the wanted columns, unless none are wanted.
 //! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
 //!    numbers any more, and its own copy of the range delete is gone.
 //! 5. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
@@ -26,6 +27,8 @@ struct Reading {
     columns: ColumnSet,
     /// Whether all wanted columns are among them.
     has_all: bool,
+    /// Whether a wanted column is among them, or none are wanted.
+    concerns: bool,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -53,7 +56,14 @@ impl MergePlan {
             let part = FragmentFormat::packed(layout.schema().clone(), columns);
             let layout = part.rows().layout().clone();
             let has_all = wanted.columns().is_subset(source.columns());
-            Ok(Reading { columns: source.columns().clone(), has_all, reshape: source.reshape(&part)?, layout })
+            let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
+            Ok(Reading {
+                columns: source.columns().clone(),
+                has_all,
+                concerns,
+                reshape: source.reshape(&part)?,
+                layout,
+            })
         };
         let readings = sources.iter().map(reading).collect::<Result<_>>()?;
         Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), readings })
@@ -80,6 +90,12 @@ impl MergePlan {
     #[inline]
     pub fn has_all(&self, kind: usize) -> bool {
         self.readings[kind].has_all
+    }
+
+    /// Whether this kind of source has anything to say of such rows.
+    #[inline]
+    pub fn concerns(&self, kind: usize) -> bool {
+        self.readings[kind].concerns
     }
 }
 
@@ -131,7 +147,7 @@ impl ColumnMerge {
         match self.exists {
             Some(false) => false,
             Some(true) => self.plan.readings[source].columns.overlaps(&self.missing),
-            None => true,
+            None => self.plan.readings[source].concerns,
         }
     }
 
@@ -311,6 +327,17 @@ mod tests {
         let mut row = Vec::new();
         assert!(merge.finish(&mut row).unwrap());
         assert_eq!(row, fragment(&formats[0], 70, 8));
+    }
+
+    #[test]
+    fn existence_was_looked_up_in_groups_without_a_wanted_column() {
+        let (_, formats) = merge();
+        let plan = |wanted: usize| Arc::new(MergePlan::new(&formats[wanted], &formats).unwrap());
+        let merge = ColumnMerge::new(plan(2));
+        assert!(merge.needs(0) && !merge.needs(1) && merge.needs(2));
+        let nothing = FragmentFormat::packed(formats[0].rows().schema().clone(), ColumnSet::new());
+        let merge = ColumnMerge::new(Arc::new(MergePlan::new(&nothing, &formats).unwrap()));
+        assert!(merge.needs(1) && merge.needs(2), "any group tells of a key alone");
     }
 
     #[test]

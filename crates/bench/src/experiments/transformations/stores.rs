@@ -60,6 +60,20 @@ pub(super) struct Transformed {
     pub(super) final_percent: f64,
 }
 
+impl Transformed {
+    /// Of levels and their bytes: what lies in level n has n of the steps behind it.
+    fn of(steps: usize, levels: impl Iterator<Item = (usize, u64)>) -> Self {
+        let (mut all, mut done, mut finished) = (0.0, 0.0, 0.0);
+        for (level, bytes) in levels {
+            let bytes = bytes as f64;
+            all += bytes;
+            done += bytes * if steps == 0 { 1.0 } else { level.min(steps) as f64 / steps as f64 };
+            finished += if level >= steps { bytes } else { 0.0 };
+        }
+        Self { steps_percent: done / all * 100.0, final_percent: finished / all * 100.0 }
+    }
+}
+
 /// A typed table of ours.
 pub(super) struct Ours {
     database: Database,
@@ -206,21 +220,14 @@ impl RowStore for Ours {
         }
     }
 
-    /// 1. As many steps lie before a record as levels above the first whose groups are the last's.
-    /// 2. What lies in level n has n of them behind it.
+    /// As many steps lie before a record as levels above the first whose groups are the last's.
     fn transformed(&self) -> Option<Transformed> {
         let layout = self.table.layout();
         let last = layout.levels().last().map(|level| &level.groups);
         let steps = layout.levels().iter().position(|level| Some(&level.groups) == last).unwrap_or(0);
         let metrics = self.database.metrics();
-        let (mut all, mut done, mut finished) = (0.0, 0.0, 0.0);
-        for level in metrics.tables.iter().flat_map(|table| &table.levels) {
-            let bytes = level.bytes as f64;
-            all += bytes;
-            done += bytes * if steps == 0 { 1.0 } else { level.level.min(steps) as f64 / steps as f64 };
-            finished += if level.level >= steps { bytes } else { 0.0 };
-        }
-        Some(Transformed { steps_percent: done / all * 100.0, final_percent: finished / all * 100.0 })
+        let levels = metrics.tables.iter().flat_map(|table| &table.levels);
+        Some(Transformed::of(steps, levels.map(|level| (level.level, level.bytes))))
     }
 
     fn sst_bytes(&self) -> u64 {
@@ -374,4 +381,17 @@ fn weigh_batch(batch: &RecordBatch) -> u64 {
 
 fn sum(weights: impl Iterator<Item = u64>) -> u64 {
     weights.fold(0, u64::wrapping_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_by_the_steps_behind_them() {
+        let of = |steps| Transformed::of(steps, [(0, 10), (1, 20), (2, 30), (3, 40)].into_iter());
+        assert_eq!(of(0), Transformed { steps_percent: 100.0, final_percent: 100.0 });
+        assert_eq!(of(1), Transformed { steps_percent: 90.0, final_percent: 90.0 });
+        assert_eq!(of(2), Transformed { steps_percent: 80.0, final_percent: 70.0 });
+    }
 }

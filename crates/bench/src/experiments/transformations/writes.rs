@@ -41,7 +41,7 @@ pub struct WriteFigures {
     /// CPU seconds of all threads per gigabyte of keys and values inserted.
     pub cpu_seconds_per_gb: Spread,
     /// Of the transforming compactions that all bytes have before them when they are flushed, those done when the store was
-    /// idle. What the rate was measured with; the rest waits for more data in tiered levels.
+    /// idle. What the rate was measured with.
     pub transformed_percent: Option<Spread>,
     /// The bytes that have all of them behind them.
     pub final_percent: Option<Spread>,

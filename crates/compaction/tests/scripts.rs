@@ -45,7 +45,7 @@ struct Session {
 
 #[test]
 fn scripts() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let folder = Path::new("testdata");
     let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     let update = std::env::var_os("UPDATE").is_some();

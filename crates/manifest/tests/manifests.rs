@@ -310,7 +310,7 @@ fn a_checkpoint_starts_with_the_state_given() {
 /// where there are none.
 #[test]
 fn the_golden_manifests_are_read() {
-    let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let testdata = Path::new("testdata");
     let present = testdata.join(format!("format-{FORMAT_VERSION}"));
     if std::env::var_os("UPDATE_GOLDEN").is_some() && !present.exists() {
         write_golden(&present);

@@ -14,8 +14,8 @@ use common::*;
 use mycelium_base::{Group, Operation, RangeDelete, RangeDeleteSet, Trailer};
 use mycelium_sst::{Compression, CursorOptions, SstWriter, SstWriterOptions};
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.sst");
-const GOLDEN_GROUP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1-group.sst");
+const GOLDEN: &str = "tests/golden/format-1.sst";
+const GOLDEN_GROUP: &str = "tests/golden/format-1-group.sst";
 
 fn entries() -> Vec<Entry> {
     let mut entries = vec![put(b"", 1, b"empty key"), put(b"zz", 70_000, &[b'z'; 700])];

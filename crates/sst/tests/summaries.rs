@@ -16,7 +16,7 @@ use mycelium_sst::{
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-2.sst");
+const GOLDEN: &str = "tests/golden/format-2.sst";
 
 /// Counts rows and adds up the bytes of their values; refuses values that begin with `!`.
 #[derive(Default)]

@@ -13,7 +13,6 @@ fn run(package: &str, target: &[&str]) -> String {
         .args(["test", "--quiet", "--package", package, "--features", "schedule-tests"])
         .args(target)
         .args(["--", "--nocapture"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -14,7 +14,7 @@ const SCHEMA: &str = "k int64 not null, i int32 not null, u uint64, f float64, s
                       t timestamp(us, \"UTC\"), o bool, primary key (k)";
 
 fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+    Path::new("tests/golden").join(name)
 }
 
 fn golden(name: &str, written: &[u8]) -> Vec<u8> {

@@ -69,6 +69,8 @@ pub enum BlockKind {
     Filter = 2,
     /// Summaries of a file's blocks.
     Summary = 3,
+    /// The dictionary of a column.
+    Dictionary = 4,
 }
 
 /// A block and its kind.

@@ -136,6 +136,11 @@ impl PackedLayout {
         &self.schema
     }
 
+    /// The columns, by position in the schema, in physical order.
+    pub fn columns(&self) -> impl Iterator<Item = usize> + '_ {
+        self.columns.iter().map(|place| place.column as usize)
+    }
+
     /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key are ignored.
     /// Allocates nothing if `out` has room.
     ///
@@ -285,6 +290,30 @@ impl PackedLayout {
         }
         out.extend_from_slice(&bytes[slots_len..]);
         Ok(absent < self.columns.len())
+    }
+
+    /// As [`PackedLayout::encode_patch`], of columns that are dear to ask for: `cell` is asked for each once, in physical
+    /// order. Their values must be of the columns' types.
+    ///
+    /// # Errors
+    /// Those of `cell`; [`ErrorKind::InvalidArgument`] for a row over [`MAX_VALUE_LEN`].
+    pub fn encode_cells<'d>(
+        &self,
+        mut cell: impl FnMut(usize) -> Result<ColumnState<'d>>,
+        scratch: &mut PackedScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let put = |index: usize, out: &mut Vec<u8>| {
+            Ok(match cell(self.column(index))? {
+                ColumnState::Absent => Appended::Absent,
+                ColumnState::Null | ColumnState::Value(DatumRef::Null) => Appended::Null,
+                ColumnState::Value(datum) => {
+                    put_datum(datum, out);
+                    Appended::Value
+                }
+            })
+        };
+        self.encode_once(put, scratch, out).map(drop)
     }
 
     /// Makes room for a value with so many bytes of variable columns.
@@ -447,9 +476,9 @@ pub(crate) enum Appended {
     Value,
 }
 
-/// Memory of [`PackedLayout::encode_once`], reused for every row.
+/// Memory of [`PackedLayout::encode_cells`], reused for every row.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct PackedScratch {
+pub struct PackedScratch {
     presence: Vec<u8>,
     nulls: Vec<u8>,
     ends: Vec<u32>,

@@ -11,7 +11,7 @@ use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNum
 use mycelium_encoding::PackedLayout;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
-use mycelium_sst::{CursorOptions, LevelCursor};
+use mycelium_sst::{CursorOptions, RunCursor, WantedColumns};
 
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
@@ -132,14 +132,25 @@ struct Sources {
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
+/// Which runs a read wants, and what of them.
+#[derive(Default)]
+struct WantedRuns<'a> {
+    /// Those that share a column with these; all if `None`.
+    columns: Option<&'a ColumnSet>,
+    /// What takes the fragments of columnar runs.
+    plan: Option<&'a MergePlan>,
+    /// What counts the entries read.
+    tally: Option<Arc<ScanTally>>,
+}
+
 impl Sources {
-    /// The memtables and the runs that share a column with `columns` (all runs if `None`), which `tally` counts.
+    /// The memtables and the runs that are wanted.
     fn new(
         table: &TableShared,
         state: &TableState,
         snapshot: SequenceNumber,
         options: &ReadOptions,
-        (columns, tally): (Option<&ColumnSet>, Option<Arc<ScanTally>>),
+        wanted: &WantedRuns<'_>,
     ) -> Self {
         let bounds = options.bounds();
         let mut sources = Self {
@@ -160,8 +171,8 @@ impl Sources {
         for (level, run) in state.tree.runs() {
             let shares =
                 |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
-            if columns.is_none_or(shares) {
-                sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, tally.as_ref());
+            if wanted.columns.is_none_or(shares) {
+                sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, wanted);
             }
         }
         sources
@@ -190,7 +201,7 @@ impl Sources {
         (level, run): (usize, &OpenRun),
         has_range_deletes: bool,
         options: CursorOptions,
-        tally: Option<&Arc<ScanTally>>,
+        wanted: &WantedRuns<'_>,
     ) {
         let part = run.within(self.bounds.0.as_deref(), self.bounds.1.as_deref());
         let files = &run.files[part.clone()];
@@ -206,10 +217,14 @@ impl Sources {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
             return;
         }
-        let cursor = LevelCursor::over_part(run.ssts.clone(), part, options);
-        let source = match tally {
+        let layout = || match wanted.plan {
+            Some(plan) => WantedColumns::Of(plan.layout_of(run.format).clone()),
+            None => WantedColumns::All,
+        };
+        let cursor = RunCursor::over_part(run.ssts.clone(), part, options, layout);
+        let source = match &wanted.tally {
             Some(tally) => Source::Traced(TracedRun::new(cursor, level, run.format, tally.clone())),
-            None => Source::Run(cursor),
+            None => cursor.into(),
         };
         self.cursors.push(source);
         self.kinds.push(run.format);
@@ -251,7 +266,7 @@ pub(crate) fn derived_entries(
     snapshot: SequenceNumber,
     options: &ReadOptions,
 ) -> (MergingCursor<Source>, ReadCounters) {
-    let sources = Sources::new(table, state, snapshot, options, (None, None));
+    let sources = Sources::new(table, state, snapshot, options, &WantedRuns::default());
     let counters = sources.counters;
     (sources.entries(), counters)
 }
@@ -263,17 +278,20 @@ impl TableIterator {
         let state = table.state.load_full();
         let snapshot = database.read_sequence(options.snapshot.as_ref())?;
         database.look_before_scan(table);
-        let sources = Sources::new(table, &state, snapshot, options, (None, ScanTally::new(table, None)));
+        let joined = table.formats.as_ref().filter(|_| state.tree.has_groups);
+        let plan = joined.map(|_| table.merge_plan(&state.tree, None)).transpose()?;
+        let wanted = WantedRuns { plan: plan.as_deref(), tally: ScanTally::new(table, None), columns: None };
+        let sources = Sources::new(table, &state, snapshot, options, &wanted);
         let counters = sources.counters;
-        let rows = match &table.formats {
-            Some(formats) if state.tree.has_groups => {
-                let rows = sources.columns(table.merge_plan(&state.tree, None)?, snapshot);
+        let rows = match joined.zip(plan) {
+            Some((formats, plan)) => {
+                let rows = sources.columns(plan, snapshot);
                 match formats.is_packed() {
                     true => Rows::Columns(rows),
                     false => Rows::Stored { rows, formats: formats.clone(), scratch: Box::default(), row: Vec::new() },
                 }
             }
-            _ => sources.whole(table, snapshot),
+            None => sources.whole(table, snapshot),
         };
         Ok(Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() })
     }
@@ -303,14 +321,17 @@ impl TableIterator {
         let formats = table.typed_formats()?;
         let has_whole_rows = formats.is_packed() && !state.tree.has_groups;
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
+        let plan = if has_whole_rows { None } else { Some(table.merge_plan(&state.tree, Some(wanted))?) };
         let tally = ScanTally::new(table, Some(wanted));
-        let sources = Sources::new(table, &state, snapshot, options, (to_merge.as_ref(), tally));
+        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally };
+        let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
-        let (rows, layout) = if has_whole_rows {
-            (sources.whole(table, snapshot), formats.packed_layout().clone())
-        } else {
-            let plan = table.merge_plan(&state.tree, Some(wanted))?;
-            (Rows::Columns(sources.columns(plan.clone(), snapshot)), plan.layout().clone())
+        let (rows, layout) = match plan {
+            None => (sources.whole(table, snapshot), formats.packed_layout().clone()),
+            Some(plan) => {
+                let layout = plan.layout().clone();
+                (Rows::Columns(sources.columns(plan, snapshot)), layout)
+            }
         };
         Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
     }

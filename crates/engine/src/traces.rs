@@ -22,7 +22,7 @@ use mycelium_base::{ColumnSet, Cursor, Error, FileKind, Operation, ReadCounters,
 use mycelium_encoding::RowFormat;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_memtable::MemtableCursor;
-use mycelium_sst::LevelCursor;
+use mycelium_sst::RunCursor;
 use mycelium_vfs::{AccessPattern, Disk};
 
 use crate::database::Inner;
@@ -250,7 +250,7 @@ impl Drop for ScanTally {
 
 /// A run of a scan that is tallied.
 pub(crate) struct TracedRun {
-    cursor: LevelCursor,
+    cursor: RunCursor,
     /// Entries it has stood on.
     entries: u64,
     level: usize,
@@ -260,7 +260,7 @@ pub(crate) struct TracedRun {
 
 impl TracedRun {
     /// `format` is that of the run in its tree.
-    pub(crate) fn new(cursor: LevelCursor, level: usize, format: usize, tally: Arc<ScanTally>) -> Self {
+    pub(crate) fn new(cursor: RunCursor, level: usize, format: usize, tally: Arc<ScanTally>) -> Self {
         Self { cursor, entries: 0, level, format, tally }
     }
 

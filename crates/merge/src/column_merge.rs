@@ -50,6 +50,23 @@ impl MergePlan {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if `wanted` is not packed.
     pub fn new(wanted: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Self> {
+        Self::reading(wanted, sources, |_| false)
+    }
+
+    /// As [`MergePlan::new`], where columnar sources give fragments of just the wanted columns that they have, as
+    /// [`MergePlan::layout_of`] says.
+    ///
+    /// # Errors
+    /// As [`MergePlan::new`].
+    pub fn narrowing(wanted: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Self> {
+        Self::reading(wanted, sources, FragmentFormat::is_columnar)
+    }
+
+    fn reading(
+        wanted: &FragmentFormat,
+        sources: &[FragmentFormat],
+        is_narrowed: impl Fn(&FragmentFormat) -> bool,
+    ) -> Result<Self> {
         let layout = wanted.packed_layout().ok_or_else(|| Error::invalid("rows are put together packed"))?;
         let reading = |source: &FragmentFormat| {
             let columns = source.columns().intersection(wanted.columns());
@@ -61,7 +78,7 @@ impl MergePlan {
                 columns: source.columns().clone(),
                 has_all,
                 concerns,
-                reshape: source.reshape(&part)?,
+                reshape: if is_narrowed(source) { part.reshape(&part)? } else { source.reshape(&part)? },
                 layout,
             })
         };
@@ -83,13 +100,18 @@ impl MergePlan {
     #[inline]
     pub fn is_exact(&self, kind: usize) -> bool {
         let reading = &self.readings[kind];
-        self.columns.is_empty() || (reading.reshape.is_copy() && reading.columns == self.columns)
+        self.columns.is_empty() || (reading.reshape.is_copy() && reading.layout.is_same(&self.wanted))
     }
 
     /// Whether a `Put` from this kind of source, where it is the newest visible entry, has all of the row in it.
     #[inline]
     pub fn has_all(&self, kind: usize) -> bool {
         self.readings[kind].has_all
+    }
+
+    /// The layout of packed fragments of the wanted columns that this kind of source has.
+    pub fn layout_of(&self, kind: usize) -> &Arc<PackedLayout> {
+        &self.readings[kind].layout
     }
 
     /// Whether this kind of source has anything to say of such rows.

@@ -237,6 +237,13 @@ impl ScanTally {
     }
 }
 
+impl ScanTally {
+    /// So many entries of a run at this level, of this format of the tree, were read.
+    pub(crate) fn note(&self, level: usize, format: usize, entries: u64) {
+        self.runs.lock().push((level, format, entries));
+    }
+}
+
 impl Drop for ScanTally {
     fn drop(&mut self) {
         let Ok(projection) = self.traces.recorder.projection(&self.columns) else { return };
@@ -272,7 +279,7 @@ impl TracedRun {
 
 impl Drop for TracedRun {
     fn drop(&mut self) {
-        self.tally.runs.lock().push((self.level, self.format, self.entries));
+        self.tally.note(self.level, self.format, self.entries);
     }
 }
 

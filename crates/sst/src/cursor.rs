@@ -18,7 +18,7 @@ use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, Se
 use mycelium_cache::{BlockKind, ChainedBlock};
 
 use crate::block::{BlockCursor, BlockPosition, KeyBuffer, Step, payload_in_memory};
-use crate::columnar::ColumnPosition;
+use crate::columnar::{ColumnBlock, ColumnPosition};
 use crate::compression::{Decompressor, STORED, exclusive};
 use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part};
@@ -203,6 +203,11 @@ impl SstCursor<ColumnPosition> {
     /// The position in the current block.
     pub fn position(&mut self) -> &mut ColumnPosition {
         &mut self.block
+    }
+
+    /// The current block, the row in it, and the block's number in the file.
+    pub fn block(&self) -> Option<(&ColumnBlock, usize, usize)> {
+        self.block.block().map(|(block, row)| (block, row, self.current))
     }
 
     /// To a row of the current block, or past its rows to the first entry of the next block.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
 
 use crate::block::{BlockCursor, BlockPosition};
-use crate::columnar::ColumnPosition;
+use crate::columnar::{ColumnBlock, ColumnPosition};
 use crate::cursor::{CursorOptions, SstCursor};
 use crate::reader::SstFile;
 
@@ -50,6 +50,12 @@ impl LevelCursor<ColumnPosition> {
     /// The position in the current block.
     pub fn position(&mut self) -> Option<&mut ColumnPosition> {
         self.cursor.as_mut().map(SstCursor::position)
+    }
+
+    /// The current block, the row in it, the file and the block's number in it.
+    pub fn block(&self) -> Option<(&ColumnBlock, usize, &Arc<SstFile>, usize)> {
+        let cursor = self.cursor.as_ref()?;
+        cursor.block().map(|(block, row, number)| (block, row, cursor.file(), number))
     }
 
     /// To a row of the current block, or past its rows to the first entry after them.

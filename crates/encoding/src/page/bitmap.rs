@@ -25,14 +25,6 @@ impl Bitmap {
         self.clear_padding();
     }
 
-    /// Only the rows of a range, of `len`.
-    pub fn reset_to(&mut self, len: usize, rows: Range<usize>) {
-        self.reset(len, false);
-        for row in rows {
-            self.words[row / 64] |= 1 << (row % 64);
-        }
-    }
-
     fn clear_padding(&mut self) {
         if let Some(last) = self.words.last_mut().filter(|_| !self.len.is_multiple_of(64)) {
             *last &= (1 << (self.len % 64)) - 1;
@@ -80,23 +72,27 @@ impl Bitmap {
 
     /// The rows that are set, ascending.
     pub fn rows(&self) -> impl Iterator<Item = usize> + '_ {
-        self.words.iter().enumerate().flat_map(|(at, &word)| {
-            std::iter::successors(Some(word).filter(|&word| word != 0), |&word| {
-                Some(word & (word - 1)).filter(|&w| w != 0)
-            })
-            .map(move |word| at * 64 + word.trailing_zeros() as usize)
-        })
+        self.rows_within(0..self.len)
     }
 
-    /// Appends the rows that are set, ascending.
-    pub fn append_rows(&self, out: &mut Vec<u32>) {
-        for (at, &word) in self.words.iter().enumerate() {
-            let mut left = word;
-            while left != 0 {
-                out.push((at * 64) as u32 + left.trailing_zeros());
-                left &= left - 1;
+    /// The rows of a range that are set, ascending.
+    pub fn rows_within(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
+        let words = range.start / 64..range.end.div_ceil(64).min(self.words.len());
+        words.flat_map(move |at| {
+            let mut word = self.words[at];
+            let base = at * 64;
+            if base < range.start {
+                word &= u64::MAX << (range.start - base);
             }
-        }
+            if base + 64 > range.end {
+                word &= !(u64::MAX << (range.end - base));
+            }
+            std::iter::from_fn(move || {
+                let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+                word &= word - 1;
+                Some(base + bit)
+            })
+        })
     }
 
     /// The words.
@@ -133,11 +129,9 @@ mod tests {
             (0..len).filter(|row| row % 3 != 0).for_each(|row| bitmap.clear(row));
             let expected: Vec<usize> = (0..len).filter(|row| row % 3 == 0).collect();
             assert_eq!(bitmap.rows().collect::<Vec<_>>(), expected);
-            let mut rows = Vec::new();
-            bitmap.append_rows(&mut rows);
-            assert_eq!(rows.len(), expected.len());
-            bitmap.reset_to(len, len / 2..len);
-            assert_eq!(bitmap.rows().collect::<Vec<_>>(), (len / 2..len).collect::<Vec<_>>());
+            let within: Vec<usize> = bitmap.rows_within(len / 3..len / 2).collect();
+            assert!(within.iter().all(|row| (len / 3..len / 2).contains(row) && row % 3 == 0));
+            assert_eq!(within.len(), (len / 3..len / 2).filter(|row| row % 3 == 0).count());
         }
     }
 }

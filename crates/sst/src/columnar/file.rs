@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
-use mycelium_encoding::page::{Dictionary, Page, compare};
+use mycelium_encoding::page::{Dictionary, Page, PageTest, Test, compare};
 use mycelium_encoding::{ColumnState, DatumRef, PackedLayout};
 
 use super::block::ColumnBlock;
@@ -73,6 +73,43 @@ fn is_within(page: &Page<'_>, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, null
 }
 
 impl SstFile {
+    /// The test for the pages of a column of this columnar file.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` if its dictionary is read again and is damaged, or the file has no such column.
+    pub fn page_test(&self, column: usize, test: &Test) -> Result<PageTest> {
+        let part = self.part(column)?;
+        let dictionary = match part.dictionary.len {
+            0 => None,
+            _ => self.dictionaries(self.columns()?, self.columns()?.layout())?[self.place(column)?].clone(),
+        };
+        Ok(PageTest::new(test, &part.kind, dictionary.as_ref()))
+    }
+
+    /// Whether some row of a block may pass a test of a column, by its zone.
+    ///
+    /// # Errors
+    /// As [`SstFile::page_test`].
+    pub fn zone_may_pass(&self, block: usize, column: usize, test: &Test) -> Result<bool> {
+        let part = self.part(column)?;
+        let framed = self.zone_map(part)?;
+        let malformed = |e| malformed_part(self.path(), "zone map", part.zones.offset, e);
+        let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind).map_err(malformed)?;
+        Ok(match test {
+            Test::IsNull => zones.null_count(block).map_err(malformed)? > 0,
+            test => zones.bounds(block).map_err(malformed)?.is_some_and(|bounds| test.may_pass_within(bounds)),
+        })
+    }
+
+    fn place(&self, column: usize) -> Result<usize> {
+        let lacking = || Error::corruption(format!("a columnar file lacks column {column}")).in_file(self.path());
+        self.columns()?.position(column).ok_or_else(lacking)
+    }
+
+    fn part(&self, column: usize) -> Result<&ColumnPart> {
+        Ok(&self.columns()?.parts()[self.place(column)?])
+    }
+
     /// Reads the dictionaries of a columnar file, which stay in memory from now on.
     pub(crate) fn keep_dictionaries(&mut self) -> Result<()> {
         let Some(columns) = &self.columns else { return Ok(()) };

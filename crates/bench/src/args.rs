@@ -17,7 +17,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness.
+    /// snapshot-filters, transformations, htap, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -62,7 +62,7 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations` and `laser-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `htap` and `laser-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
@@ -97,7 +97,10 @@ pub const SNAPSHOT_FILTERS: &str = "snapshot-filters";
 /// The name of the experiment on transformations among workloads.
 pub const TRANSFORMATIONS: &str = "transformations";
 
-const EXPERIMENTS: [&str; 3] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS];
+/// The name of the experiment on both halves of a workload among workloads.
+pub const HTAP: &str = "htap";
+
+const EXPERIMENTS: [&str; 4] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, HTAP];
 
 /// The experiment of LASER with this name.
 fn laser_part(name: &str) -> Option<Part> {
@@ -168,7 +171,7 @@ impl BenchArgs {
 
     /// Runs one of [`EXPERIMENTS`], or of LASER's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        use crate::experiments::{aligned, laser, snapshot_filters, transformations};
+        use crate::experiments::{aligned, htap, laser, snapshot_filters, transformations};
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -194,6 +197,10 @@ impl BenchArgs {
                     ..snapshot_filters::SnapshotFilterSettings::new(&self.directory)
                 };
                 report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
+            }
+            HTAP => {
+                let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };
+                report.htap = Some(htap::run(&settings)?);
             }
             _ => {
                 let settings = transformations::TransformationSettings {

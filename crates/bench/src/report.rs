@@ -15,6 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
+use crate::experiments::htap::HtapReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
@@ -48,6 +49,9 @@ pub struct Report {
     /// Transformations inside compaction, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transformations: Option<TransformationReport>,
+    /// Both halves of a workload in one table, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub htap: Option<HtapReport>,
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
@@ -218,6 +222,7 @@ impl Report {
             summary: BTreeMap::new(),
             aligned: None,
             snapshot_filters: None,
+            htap: None,
             transformations: None,
             laser: None,
         }
@@ -281,6 +286,7 @@ impl Report {
             self.aligned.as_ref().map(AlignedReport::table),
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
+            self.htap.as_ref().map(HtapReport::table),
             self.laser.as_ref().map(LaserReport::table),
         ]
         .iter()

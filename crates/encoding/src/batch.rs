@@ -182,6 +182,27 @@ impl RecordBatchBuilder {
         Ok(())
     }
 
+    /// Whether cells of the column at this place of the projection can be overwritten.
+    pub fn can_overwrite(&self, target: usize) -> bool {
+        !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. })
+    }
+
+    /// Puts another value, as its bytes, in the place of a value that was appended to such a column, of row `row` of the batch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a row that is not there.
+    pub fn overwrite(&mut self, target: usize, row: usize, value: u128) -> Result<()> {
+        let done = match &mut self.columns[target].values {
+            Values::Width1(values) => values.get_mut(row).map(|place| *place = value as u8),
+            Values::Width2(values) => values.get_mut(row).map(|place| *place = value as u16),
+            Values::Width4(values) => values.get_mut(row).map(|place| *place = value as u32),
+            Values::Width8(values) => values.get_mut(row).map(|place| *place = value as u64),
+            Values::Width16(values) => values.get_mut(row).map(|place| *place = value),
+            Values::Bits(_) | Values::Variable { .. } => None,
+        };
+        done.ok_or_else(|| Error::invalid(format!("column {target} of the batch cannot be overwritten so")))
+    }
+
     /// So many rows were appended column by column.
     pub fn end_rows(&mut self, count: usize) {
         self.rows += count;
@@ -359,18 +380,18 @@ impl ColumnBuilder {
         }
         let ty = &self.ty;
         let done = match &mut self.values {
-            Values::Width1(values) => page.for_each_ordinal(rows.clone(), scratch, |value| values.push(value as u8)),
-            Values::Width2(values) => page.for_each_ordinal(rows.clone(), scratch, |value| values.push(value as u16)),
+            Values::Width1(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u8),
+            Values::Width2(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u16),
             Values::Width4(values) if *ty == ColumnType::Float32 => {
-                page.for_each_ordinal(rows.clone(), scratch, |value| values.push(slot32(ty, value)))
+                page.append_ordinals(rows.clone(), scratch, values, |value| slot32(ty, value))
             }
-            Values::Width4(values) => page.for_each_ordinal(rows.clone(), scratch, |value| values.push(value as u32)),
+            Values::Width4(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u32),
             Values::Width8(values) if matches!(ty, ColumnType::Float64 | ColumnType::UInt64) => {
-                page.for_each_ordinal(rows.clone(), scratch, |value| values.push(slot64(ty, value)))
+                page.append_ordinals(rows.clone(), scratch, values, |value| slot64(ty, value))
             }
-            Values::Width8(values) => page.for_each_ordinal(rows.clone(), scratch, |value| values.push(value as u64)),
+            Values::Width8(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u64),
             Values::Width16(values) => {
-                page.for_each_ordinal(rows.clone(), scratch, |value| values.push(i128::from(value) as u128))
+                page.append_ordinals(rows.clone(), scratch, values, |value| i128::from(value) as u128)
             }
             Values::Bits(_) | Values::Variable { .. } => None,
         };

@@ -97,6 +97,11 @@ impl FragmentFormat {
         (self.rows.kind() == RowFormatKind::Packed).then(|| self.rows.layout())
     }
 
+    /// The same, if nothing must be done to them before they are read.
+    pub fn plain_layout(&self) -> Option<&Arc<PackedLayout>> {
+        self.packed_layout().filter(|_| self.map.is_none())
+    }
+
     /// Whether both write the same columns in the same way into files of the same kind, and nothing must be done to one that
     /// was done to the other.
     pub fn is_same(&self, other: &Self) -> bool {

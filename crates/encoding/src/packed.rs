@@ -609,6 +609,22 @@ impl<'a> PackedRow<'a> {
         })
     }
 
+    /// The columns that are in the value, null or not, by position in the schema. O(columns / 8 + those in it).
+    #[inline]
+    pub fn columns(&self) -> impl Iterator<Item = usize> + '_ {
+        let all = if self.is_patch { 0 } else { self.layout.len() };
+        let present = self.presence.iter().enumerate().flat_map(|(at, &byte)| {
+            let mut left = byte;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(8 * at + bit)
+            })
+        });
+        let len = self.layout.len();
+        (0..all).chain(present).filter(move |&index| index < len).map(|index| self.layout.column(index))
+    }
+
     /// As [`PackedRow::get`], with null as a value and `None` for an absent column.
     ///
     /// # Errors

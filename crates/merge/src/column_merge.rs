@@ -29,6 +29,8 @@ struct Reading {
     has_all: bool,
     /// Whether a wanted column is among them, or none are wanted.
     concerns: bool,
+    /// How its fragments are packed, if they are, and need nothing more to be done to them.
+    packed: Option<Arc<PackedLayout>>,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -78,6 +80,7 @@ impl MergePlan {
                 columns: source.columns().clone(),
                 has_all,
                 concerns,
+                packed: if is_narrowed(source) { None } else { source.plain_layout().cloned() },
                 reshape: if is_narrowed(source) { part.reshape(&part)? } else { source.reshape(&part)? },
                 layout,
             })
@@ -112,6 +115,27 @@ impl MergePlan {
     /// The layout of packed fragments of the wanted columns that this kind of source has.
     pub fn layout_of(&self, kind: usize) -> &Arc<PackedLayout> {
         &self.readings[kind].layout
+    }
+
+    /// Appends the fragment of the wanted columns that a patch of this kind of source has; `false` if it has none of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed patch.
+    pub fn part_of_patch(
+        &self,
+        kind: usize,
+        patch: &[u8],
+        scratch: &mut RowScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let reading = &self.readings[kind];
+        if let Some(layout) = &reading.packed
+            && !layout.row(patch)?.columns().any(|column| self.columns.contains(column))
+        {
+            return Ok(false);
+        }
+        let start = out.len();
+        Ok(reading.reshape.apply(patch, scratch, out)? && reading.layout.row(&out[start..])?.columns().next().is_some())
     }
 
     /// Whether this kind of source has anything to say of such rows.
@@ -229,7 +253,7 @@ impl ColumnMerge {
                 if self.take(source, value)? {
                     self.note_patched()?;
                 }
-                Ok(if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                Ok(self.after_patch())
             }
             Operation::Merge => Err(Error::corruption("a merge operand in a table with column groups")),
         }
@@ -245,6 +269,29 @@ impl ColumnMerge {
             true => Ok(()),
             false => Err(Error::corruption("a whole row says nothing of its columns")),
         }
+    }
+
+    fn after_patch(&self) -> ControlFlow<()> {
+        if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// As [`ColumnMerge::visit`] of a patch, of which [`MergePlan::part_of_patch`] made this fragment.
+    ///
+    /// # Errors
+    /// As [`ColumnMerge::visit`].
+    pub fn visit_part(&mut self, source: usize, sequence: SequenceNumber, fragment: &[u8]) -> Result<ControlFlow<()>> {
+        if !self.needs(source) {
+            return Ok(ControlFlow::Break(()));
+        }
+        if !self.covers.is_empty() && self.is_dead(source, sequence) {
+            self.exists.get_or_insert(false);
+            return Ok(ControlFlow::Break(()));
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(fragment);
+        self.fragments.push((source, start..self.bytes.len()));
+        self.note_patched()?;
+        Ok(self.after_patch())
     }
 
     /// Keeps a fragment; `false` if it says nothing of the wanted columns.

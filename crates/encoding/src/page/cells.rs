@@ -166,7 +166,7 @@ impl Cells {
         let count = rows.len();
         match &mut self.values {
             Values::Ordinals(values) => {
-                let done = page.for_each_ordinal(rows, &mut self.scratch, |ordinal| values.push(ordinal));
+                let done = page.append_ordinals(rows, &mut self.scratch, values, |ordinal| ordinal);
                 done.ok_or_else(|| Error::corruption("a page of another type"))?;
             }
             Values::Texts(symbols) if page.codes().is_some() => append_codes(symbols, page, rows, &mut self.scratch)?,

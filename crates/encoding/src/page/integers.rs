@@ -279,6 +279,38 @@ impl<'a> Integers<'a> {
         }
     }
 
+    /// About where a value would be among ascending integers, if they lie on a line.
+    pub(crate) fn guess(&self, value: i64) -> Option<usize> {
+        let Kind::Linear { line, slope } = &self.kind else { return None };
+        let steps = (i128::from(value) - i128::from(line.base)) << SLOPE_BITS;
+        let at = steps.checked_div(i128::from(*slope))?;
+        Some(usize::try_from(at).unwrap_or(0).min(self.rows.saturating_sub(1)))
+    }
+
+    /// Appends what `of` makes of the integers of rows.
+    #[inline]
+    pub(crate) fn append<T>(
+        &self,
+        rows: Range<usize>,
+        scratch: &mut Vec<u32>,
+        out: &mut Vec<T>,
+        of: impl Fn(i64) -> T,
+    ) {
+        match &self.kind {
+            Kind::Packed(Line { base, width: 32, bits }) => {
+                let chunks = bits.as_chunks::<4>().0.get(rows).unwrap_or_default();
+                out.extend(chunks.iter().map(|&chunk| of(base.wrapping_add(i64::from(u32::from_le_bytes(chunk))))));
+            }
+            Kind::Packed(line) if line.width < 32 => {
+                scratch.clear();
+                unpack(line.bits, line.width, rows.start, rows.len(), scratch);
+                out.extend(scratch.iter().map(|&offset| of(line.base.wrapping_add(i64::from(offset)))));
+            }
+            Kind::Packed(_) | Kind::Linear { .. } => out.extend(rows.map(|row| of(self.get(row)))),
+            Kind::Constant(_) | Kind::Runs { .. } => self.for_each(rows, scratch, |value| out.push(of(value))),
+        }
+    }
+
     /// Calls `each` with the integers of rows, in order.
     #[inline]
     pub(crate) fn for_each(&self, rows: Range<usize>, scratch: &mut Vec<u32>, mut each: impl FnMut(i64)) {
@@ -331,6 +363,15 @@ impl<'a> Integers<'a> {
     }
 }
 
+/// The integer of a row of packed ones, which are all that there is; `None` if they are something else.
+#[inline]
+pub(crate) fn packed_at(bytes: &[u8], rows: usize, row: usize) -> Option<i64> {
+    let (&[form, base @ .., width], bits) = bytes.split_first_chunk::<10>()?;
+    let width = u32::from(width);
+    let fits = form == PACKED && width <= 56 && bits.len() == packed_len(width, rows);
+    fits.then(|| i64::from_le_bytes(base).wrapping_add(get(bits, width, row) as i64))
+}
+
 /// A range as the least offset and the span above it; `None` if no offset of the line's width lies within.
 fn offsets(line: &Line<'_>, (least, greatest): (i64, i64)) -> Option<(u32, u32)> {
     let most = mask(line.width) as i128;
@@ -367,8 +408,14 @@ mod tests {
         found.clear();
         integers.for_each(middle..values.len(), &mut Vec::new(), |value| found.push(value));
         assert_eq!(found, values[middle..]);
+        found.clear();
+        integers.append(middle / 2..middle, &mut Vec::new(), &mut found, |value| value);
+        assert_eq!(found, values[middle / 2..middle]);
         for (row, &value) in values.iter().enumerate() {
             assert_eq!(integers.get(row), value, "row {row}");
+            let packed = packed_at(&bytes, values.len(), row);
+            assert!(packed.is_none() || packed == Some(value));
+            assert!(packed.is_some() || integers.form() != Form::Packed || bytes[9] == 64);
         }
         let mut ranges = vec![(i64::MIN, i64::MAX)];
         ranges.extend(values.first().map(|&v| (v, v)));

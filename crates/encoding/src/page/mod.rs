@@ -232,6 +232,60 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// The first row whose integer is not below `value`, or not up to it if `after`, of a page of ascending integers. O(log rows);
+    /// where they lie on a line it is found close to its place.
+    pub fn seek_integer(&self, value: i64, after: bool) -> Option<usize> {
+        let Body::Ordinals(integers) = &self.body else { return None };
+        let is_before = |row: usize| {
+            let found = integers.get(row);
+            found < value || after && found == value
+        };
+        let (mut low, mut high) = (0, self.rows);
+        if let Some(guess) = integers.guess(value) {
+            let mut step = 4;
+            if is_before(guess) {
+                low = guess + 1;
+                while low + step < high && is_before(low + step) {
+                    (low, step) = (low + step + 1, step * 4);
+                }
+                high = high.min(low + step);
+            } else {
+                high = guess;
+                while high > step && !is_before(high - step) {
+                    (high, step) = (high - step, step * 4);
+                }
+                low = high.saturating_sub(step);
+            }
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) { low = middle + 1 } else { high = middle }
+        }
+        Some(low)
+    }
+
+    /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::cell`] give together, in fewer
+    /// steps where it is packed.
+    ///
+    /// # Errors
+    /// As those two.
+    #[inline]
+    pub fn cell_at(
+        bytes: &'a [u8],
+        (rows, row): (usize, usize),
+        kind: &ColumnType,
+        dictionary: Option<&'a Dictionary>,
+    ) -> Result<ColumnState<'a>> {
+        if let [INTEGERS, 0, body @ ..] = bytes
+            && kind.fixed_width().is_some()
+            && row < rows
+            && let Some(integer) = integers::packed_at(body, rows, row)
+        {
+            return Ok(ColumnState::Value(ordinal::datum(kind, integer)));
+        }
+        Self::parse(bytes, rows, kind, dictionary)?.cell(row)
+    }
+
     #[inline]
     fn value(&self, row: usize) -> Result<DatumRef<'a>> {
         Ok(match &self.body {
@@ -258,17 +312,20 @@ impl<'a> Page<'a> {
         std::str::from_utf8(bytes).map(DatumRef::Utf8).map_err(|_| malformed("text that is not UTF-8"))
     }
 
-    /// Calls `each` with the ordinals of rows, where there is a value; `None` if the page has none.
-    pub(crate) fn for_each_ordinal(
+    /// Appends what `of` makes of the ordinals of rows; `None` if the page has none.
+    #[inline]
+    pub(crate) fn append_ordinals<T>(
         &self,
         rows: Range<usize>,
         scratch: &mut Vec<u32>,
-        mut each: impl FnMut(i64),
+        out: &mut Vec<T>,
+        of: impl Fn(i64) -> T,
     ) -> Option<()> {
         match &self.body {
-            Body::Ordinals(integers) => integers.for_each(rows, scratch, each),
+            Body::Ordinals(integers) => integers.append(rows, scratch, out, of),
             Body::Decimals(integers, exponent) => {
-                integers.for_each(rows, scratch, |integer| each(decimal::ordinal(&self.kind, integer, *exponent)));
+                let of_integer = |integer| of(decimal::ordinal(&self.kind, integer, *exponent));
+                integers.append(rows, scratch, out, of_integer);
             }
             _ => return None,
         }

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::coding::Reader;
+use mycelium_base::prefetch::prefetch;
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::page::{Dictionary, Page};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
@@ -92,6 +93,31 @@ impl BlockHeader {
             self.start + u32::from_le_bytes(bytes) as usize
         };
         place(number)..place(number + 1)
+    }
+
+    /// Asks the processor for what a cell of each of these columns is read from: the head of its page and, about, its place.
+    pub(crate) fn prefetch(&self, bytes: &[u8], row: usize, columns: impl Iterator<Item = usize>) {
+        for column in columns {
+            let page = self.page(bytes, 2 + column);
+            let place = page.start + page.len() * row / self.rows();
+            for at in [page.start, place] {
+                if let Some(byte) = bytes.get(at) {
+                    prefetch(byte);
+                }
+            }
+        }
+    }
+
+    /// The cell of a row of the group's column at this position.
+    #[inline]
+    pub(crate) fn cell<'a>(
+        &self,
+        bytes: &'a [u8],
+        (position, row): (usize, usize),
+        kind: &ColumnType,
+        dictionary: Option<&'a Dictionary>,
+    ) -> Result<ColumnState<'a>> {
+        Page::cell_at(&bytes[self.page(bytes, 2 + position)], (self.rows(), row), kind, dictionary)
     }
 
     pub(crate) fn keys<'a>(&self, bytes: &'a [u8]) -> Result<KeyPage<'a>> {

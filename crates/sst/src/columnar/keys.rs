@@ -145,13 +145,7 @@ impl<'a> KeyPage<'a> {
         let wanted = integer(&end[..end.len().min(len)]).unbounded_shl(8 * missing as u32);
         // Ordinals are in the order of the integers.
         let wanted = (wanted ^ 1 << 63) as i64;
-        let (mut low, mut high) = (0, self.rows);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let found = self.page.integer(middle).ok_or_else(|| no_key(middle))?;
-            if found < wanted || is_longer && found == wanted { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
+        self.page.seek_integer(wanted, is_longer).ok_or_else(|| no_key(0))
     }
 
     /// The first row that is not `before`.

@@ -380,11 +380,13 @@ impl<'a> CellLookup<'a> {
     }
 
     fn put_fragment(&self, block: &[u8], header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
+        let positions = self.layout.columns().filter_map(|column| self.columns.position(column));
+        header.prefetch(block, row, positions);
         let dictionaries = self.file.dictionaries(self.columns, self.layout)?;
         let cell = |column: usize| {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
             let dictionary = dictionaries.get(position).and_then(Option::as_ref);
-            header.column(block, position, &self.columns.parts()[position].kind, dictionary)?.cell(row)
+            header.cell(block, (position, row), &self.columns.parts()[position].kind, dictionary)
         };
         self.layout.encode_cells(cell, &mut scratch.packed, &mut scratch.value)
     }

@@ -8,161 +8,48 @@
 //!    looked at by itself.
 //! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a bitmap of
 //!    the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
-//! 4. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
+//! 4. A row of which the rest only has one patch, of columns of fixed width, stays in its stretch, and its patched cells are
+//!    overwritten in the batch. Patches of columns that are not wanted touch nothing.
+//! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
 //! Cost: O(1) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is touched.
 //! Memory: a block of each main run, and one batch.
 
+mod main_run;
+mod row_filter;
+mod touched;
+
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Error, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
-use mycelium_encoding::key::decode_key;
-use mycelium_encoding::page::{Bitmap, ColumnTest, Filter, PageTest};
-use mycelium_encoding::{ColumnState, PackedLayout, RecordBatchBuilder};
+use mycelium_base::{
+    Cursor, Error, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+};
+use mycelium_encoding::page::Bitmap;
+use mycelium_encoding::{ColumnState, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
-use mycelium_sst::{ColumnBlock, ColumnPosition, LevelCursor, SstFile};
+use mycelium_sst::ColumnBlock;
 
+use self::touched::Touched;
 use crate::sources::Source;
 use crate::traces::ScanTally;
 
-/// What a filter asks of rows that are put together.
-#[derive(Debug)]
-pub(crate) struct RowFilter {
-    layout: Arc<PackedLayout>,
-    /// Of columns outside the primary key.
-    value_tests: Vec<ColumnTest>,
-    /// Of columns of it, by their place in the key.
-    key_tests: Vec<ColumnTest>,
+pub(crate) use main_run::MainRun;
+pub(crate) use row_filter::RowFilter;
+
+/// A value of a patch, and the cell that it goes to: the row counted from the first of the stretch.
+struct Overwrite {
+    target: usize,
+    offset: usize,
+    value: u128,
 }
 
-impl RowFilter {
-    /// `layout` is that of the rows, which must have the tested columns.
-    pub(crate) fn new(layout: Arc<PackedLayout>, filter: &Filter) -> Self {
-        let schema = layout.schema().clone();
-        let (mut value_tests, mut key_tests) = (Vec::new(), Vec::new());
-        for test in &filter.conjuncts {
-            match schema.primary_key().iter().position(|&column| column == test.column) {
-                Some(place) => key_tests.push(ColumnTest { column: place, test: test.test.clone() }),
-                None => value_tests.push(test.clone()),
-            }
-        }
-        Self { layout, value_tests, key_tests }
-    }
-
-    /// Whether a row passes.
-    pub(crate) fn passes(&self, key: &[u8], row: &[u8]) -> Result<bool> {
-        if !self.value_tests.is_empty() {
-            let row = self.layout.row(row)?;
-            for ColumnTest { column, test } in &self.value_tests {
-                if !test.passes(row.get(*column)?) {
-                    return Ok(false);
-                }
-            }
-        }
-        self.passes_key(key)
-    }
-
-    fn passes_key(&self, key: &[u8]) -> Result<bool> {
-        if self.key_tests.is_empty() {
-            return Ok(true);
-        }
-        let values = decode_key(self.layout.schema(), key)?;
-        let cell = |place: usize| values.get(place).map_or(ColumnState::Absent, |value| value.borrowed().into());
-        Ok(self.key_tests.iter().all(|ColumnTest { column, test }| test.passes(cell(*column))))
-    }
-}
-
-/// A main run, and where the scan is in it.
-pub(crate) struct MainRun {
-    cursor: LevelCursor<ColumnPosition>,
-    level: usize,
-    /// Which of the tree's formats it has.
-    kind: usize,
-    /// The wanted columns that the scan takes from it, in the order of its blocks' pages.
-    columns: Vec<usize>,
-    /// The tests of these columns, each with the place of its column.
-    tests: Vec<(usize, ColumnTest)>,
-    compiled: Compiled,
-    selected: Selected,
-    rows: u64,
-}
-
-/// A run's tests, for the file of this number.
-#[derive(Default)]
-struct Compiled {
-    file: Option<u64>,
-    tests: Vec<PageTest>,
-}
-
-/// Which rows of a block pass the tests of its columns.
-#[derive(Default)]
-struct Selected {
-    /// File and number of the block.
-    block: Option<(u64, usize)>,
-    rows: Bitmap,
-}
-
-impl MainRun {
-    /// A run whose cursor gives blocks with the pages of `layout`, of which the scan takes `columns` from it.
-    pub(crate) fn new(
-        cursor: LevelCursor<ColumnPosition>,
-        (level, kind): (usize, usize),
-        layout: &PackedLayout,
-        filter: Option<&RowFilter>,
-    ) -> Self {
-        let columns: Vec<usize> = layout.columns().collect();
-        let place = |test: &ColumnTest| columns.iter().position(|&column| column == test.column);
-        let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
-        let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
-        let (compiled, selected) = (Compiled::default(), Selected::default());
-        Self { cursor, level, kind, columns, tests, compiled, selected, rows: 0 }
-    }
-
-    /// The key that the run stands on.
-    fn key(&self) -> Option<&[u8]> {
-        self.cursor.valid().then(|| self.cursor.key())
-    }
-
-    /// The current block and the row in it; `None` at the end.
-    fn block(&self) -> Option<(&ColumnBlock, usize)> {
-        self.cursor.block().map(|(block, row, _, _)| (block, row))
-    }
-
-    /// Makes `selected` that of the current block.
-    fn select(&mut self, counters: &mut ReadCounters) -> Result<()> {
-        let Self { cursor, tests, compiled, selected, .. } = self;
-        let Some((block, _, file, number)) = cursor.block() else { return Ok(()) };
-        if selected.block.replace((file.number(), number)) == Some((file.number(), number)) {
-            return Ok(());
-        }
-        if compiled.file.replace(file.number()) != Some(file.number()) {
-            let compile = |(_, test): &(usize, ColumnTest)| file.page_test(test.column, &test.test);
-            compiled.tests = tests.iter().map(compile).collect::<Result<_>>()?;
-        }
-        for (_, test) in tests.iter() {
-            if !file.zone_may_pass(number, test.column, &test.test)? {
-                counters.blocks_skipped_by_zone += 1;
-                selected.rows.reset(block.rows(), false);
-                return Ok(());
-            }
-        }
-        selected.rows.reset(block.rows(), true);
-        block
-            .read(|pages| {
-                for ((place, _), test) in tests.iter().zip(&compiled.tests) {
-                    if !selected.rows.is_none() {
-                        pages[*place].filter(test, &mut selected.rows)?;
-                    }
-                }
-                Ok(())
-            })
-            .map_err(|error: Error| in_file(error, file))
-    }
-}
-
-fn in_file(error: Error, file: &SstFile) -> Error {
-    if error.file().is_some() { error } else { error.in_file(file.path()) }
+/// A projected column: its place in the projection, and where its pages are.
+struct Target {
+    column: usize,
+    target: usize,
+    main: usize,
+    place: usize,
 }
 
 /// What comes next.
@@ -181,13 +68,19 @@ pub(crate) struct BlockScan {
     rest: MergingCursor<Source>,
     /// The format in the tree of each source of the rest.
     rest_kinds: Vec<usize>,
+    /// The next key of the rest; the rest stands behind it.
+    touched: Touched,
+    /// What changes cells of a stretch.
+    overwrites: Vec<Overwrite>,
+    /// Rows of the stretch that are changed so.
+    overwritten: usize,
     /// Of all sources, by their format; and all that the snapshot sees together.
     range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     all_range_deletes: RangeDeleteSet,
     merge: ColumnMerge,
     filter: Option<RowFilter>,
-    /// Of every projected column outside the primary key: its place in the projection, the main run and the place in its pages.
-    targets: Vec<(usize, usize, usize)>,
+    /// The projected columns outside the primary key.
+    targets: Vec<Target>,
     upper: Option<Vec<u8>>,
     tally: Option<Arc<ScanTally>>,
     counters: ReadCounters,
@@ -232,19 +125,22 @@ impl BlockScan {
             let of = |main: &MainRun| main.columns.iter().position(|&own| own == column);
             let found = mains.iter().enumerate().find_map(|(at, main)| Some((at, of(main)?)));
             let (main, place) = found.ok_or_else(|| Error::invalid(format!("no main run has column {column}")))?;
-            targets.push((target, main, place));
+            targets.push(Target { column, target, main, place });
         }
         let mut rest_cursor = MergingCursor::new(rest.0);
         let start = lower.as_deref().unwrap_or_default();
-        rest_cursor.seek(start, mycelium_base::Trailer::NEWEST)?;
+        rest_cursor.seek(start, Trailer::NEWEST)?;
         for main in &mut mains {
-            main.cursor.seek(start, mycelium_base::Trailer::NEWEST)?;
+            main.cursor.seek(start, Trailer::NEWEST)?;
         }
-        Ok(Self {
+        let mut scan = Self {
             snapshot,
             mains,
             rest: rest_cursor,
             rest_kinds: rest.1,
+            touched: Touched::default(),
+            overwrites: Vec::new(),
+            overwritten: 0,
             range_deletes,
             all_range_deletes: RangeDeleteSet::new(&deletes),
             merge: ColumnMerge::new(plan),
@@ -257,7 +153,9 @@ impl BlockScan {
             row: Vec::new(),
             passing: Vec::new(),
             shifted: Vec::new(),
-        })
+        };
+        scan.read_touched()?;
+        Ok(scan)
     }
 
     /// Appends rows until the builder is full, `left` is used up, or there are no more.
@@ -265,9 +163,9 @@ impl BlockScan {
         while *left > 0 && builder.room() > 0 {
             let most = builder.room().min(usize::try_from(*left).unwrap_or(usize::MAX));
             let before = builder.len();
-            match self.next()? {
+            match self.next(most, builder)? {
                 Next::End => return Ok(()),
-                Next::Stretch(count) => self.append_stretch(count.min(most), builder)?,
+                Next::Stretch(count) => self.append_stretch(count, builder)?,
                 Next::Key => self.append_key(builder)?,
             }
             *left -= (builder.len() - before) as u64;
@@ -283,42 +181,52 @@ impl BlockScan {
         counters
     }
 
-    /// Step 2 of the module.
-    fn next(&mut self) -> Result<Next> {
+    /// Steps 2 and 4 of the module; a stretch has at most `most` rows.
+    fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
+        self.overwrites.clear();
+        self.overwritten = 0;
         let least = self.mains.iter().filter_map(MainRun::key).min();
-        let rest = self.rest.valid().then(|| self.rest.key());
-        let Some(key) = least.into_iter().chain(rest).min() else { return Ok(Next::End) };
+        let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
         if self.upper.as_deref().is_some_and(|upper| key >= upper) {
             return Ok(Next::End);
         }
-        let touched = self.all_range_deletes.next_start(key);
-        let bound = [rest, touched, self.upper.as_deref()].into_iter().flatten().min();
-        let count = match bound {
-            Some(bound) if bound <= key => 0,
-            bound => self.stretch(key, bound)?,
-        };
-        if count > 0 {
-            return Ok(Next::Stretch(count));
-        }
+        let are_together = !self.mains.is_empty() && self.mains.iter().all(|main| main.key() == Some(key));
         let key = key.to_vec();
         self.key = key;
-        Ok(Next::Key)
+        let mut count = 0;
+        if are_together {
+            count = self.untouched(0)?;
+            while count < most && self.overwrites_at(count, builder)? {
+                self.read_touched()?;
+                count += 1;
+                count += self.untouched(count)?;
+            }
+        }
+        Ok(if count > 0 { Next::Stretch(count.min(most)) } else { Next::Key })
     }
 
-    /// How many rows from `key` on, and before `bound`, can be taken as they lie.
-    fn stretch(&self, key: &[u8], bound: Option<&[u8]>) -> Result<usize> {
+    /// Makes `touched` the next key of the rest that has something to say.
+    fn read_touched(&mut self) -> Result<()> {
+        let Self { rest, rest_kinds, touched, upper, snapshot, merge, .. } = self;
+        touched.read((rest, rest_kinds), merge.plan(), *snapshot, upper.as_deref())
+    }
+
+    /// How many rows from the `offset`th on, up to the next key that is touched, can be taken as they lie.
+    fn untouched(&self, offset: usize) -> Result<usize> {
         let mut count = usize::MAX;
         let mut first: Option<(&ColumnBlock, usize)> = None;
         for main in &self.mains {
-            let Some((block, row)) = main.block().filter(|_| main.key() == Some(key)) else { return Ok(0) };
+            let Some((block, row)) = main.block() else { return Ok(0) };
             let facts = block.facts();
             if !facts.all_puts || !facts.unique_keys || facts.max_sequence > self.snapshot {
                 return Ok(0);
             }
-            let end = match bound {
-                Some(bound) => block.seek(bound)?,
-                None => block.rows(),
-            };
+            let row = row + offset;
+            let mut end = block.rows();
+            let deleted = self.all_range_deletes.next_start(&self.key);
+            for bound in [self.touched.key(), deleted, self.upper.as_deref()].into_iter().flatten() {
+                end = end.min(block.seek(bound)?);
+            }
             count = count.min(end.saturating_sub(row));
             match first {
                 None => first = Some((block, row)),
@@ -328,13 +236,64 @@ impl BlockScan {
         Ok(if first.is_some() { count } else { 0 })
     }
 
+    /// Whether the row at this place of the stretch is the touched one, and only a patch that can be written over its cells;
+    /// notes the patch then.
+    fn overwrites_at(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
+        let Some((kind, fragment)) = self.touched.lone_patch().filter(|_| self.filter.is_none()) else {
+            return Ok(false);
+        };
+        let key = &self.touched.key;
+        if self.all_range_deletes.next_start(&self.key).is_some_and(|start| start <= key.as_slice()) {
+            return Ok(false);
+        }
+        for main in &self.mains {
+            let Some((block, row)) = main.block().filter(|(block, row)| row + offset < block.rows()) else {
+                return Ok(false);
+            };
+            let facts = block.facts();
+            block.write_key(row + offset, &mut self.row)?;
+            let is_plain = facts.all_puts && facts.unique_keys && facts.max_sequence <= self.snapshot;
+            if !is_plain || self.row != *key {
+                return Ok(false);
+            }
+        }
+        let patch = self.merge.plan().layout_of(kind).row(fragment)?;
+        let before = self.overwrites.len();
+        for column in patch.columns() {
+            let value = match patch.get(column)? {
+                ColumnState::Value(value) => value.to_bits(),
+                _ => None,
+            };
+            let found = self.targets.iter().find(|target| target.column == column);
+            let found = found.filter(|target| builder.can_overwrite(target.target) && self.has_values(target));
+            let (Some(value), Some(target)) = (value, found) else {
+                self.overwrites.truncate(before);
+                return Ok(false);
+            };
+            self.overwrites.push(Overwrite { target: target.target, offset, value });
+        }
+        self.overwritten += 1;
+        Ok(true)
+    }
+
+    /// Whether all cells of a column of the current block are values.
+    fn has_values(&self, target: &Target) -> bool {
+        let block = self.mains[target.main].block();
+        block.is_some_and(|(block, _)| block.read(|pages| pages[target.place].has_only_values()))
+    }
+
     /// Takes the next `count` rows of the main runs.
     fn append_stretch(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let first = builder.len();
         match self.filter.is_some() {
             true => self.append_passing(count, builder)?,
             false => self.append_all(count, builder)?,
         }
-        self.counters.rows_passed_through += count as u64;
+        for Overwrite { target, offset, value } in &self.overwrites {
+            builder.overwrite(*target, first + offset, *value)?;
+        }
+        self.counters.rows_merged += self.overwritten as u64;
+        self.counters.rows_passed_through += (count - self.overwritten) as u64;
         for main in &mut self.mains {
             let Some((_, row)) = main.block() else { continue };
             main.rows += count as u64;
@@ -344,7 +303,7 @@ impl BlockScan {
     }
 
     fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        for &(target, main, place) in &self.targets {
+        for &Target { target, main, place, .. } in &self.targets {
             let Some((block, row)) = self.mains[main].block() else { continue };
             block.read(|pages| builder.append_cells(target, &pages[place], row..row + count))?;
         }
@@ -365,7 +324,7 @@ impl BlockScan {
         if self.passing.is_empty() {
             return Ok(());
         }
-        for &(target, main, place) in &self.targets {
+        for &Target { target, main, place, .. } in &self.targets {
             let Some((block, row)) = self.mains[main].block() else { continue };
             self.shifted.clear();
             self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
@@ -415,7 +374,7 @@ impl BlockScan {
         failure
     }
 
-    /// Step 4 of the module, for the key in `key`.
+    /// Step 5 of the module, for the key in `key`.
     fn append_key(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
         self.merge.reset();
         for (set, kind) in &self.range_deletes {
@@ -423,22 +382,29 @@ impl BlockScan {
                 self.merge.cover(*kind, sequence);
             }
         }
-        while self.rest.valid() && self.rest.key() == self.key {
-            let trailer = self.rest.trailer();
-            if trailer.sequence() <= self.snapshot {
-                let kind = self.rest_kinds[self.rest.source()];
-                self.visit(kind, trailer, None)?;
-            }
-            self.rest.next()?;
-        }
-        for at in 0..self.mains.len() {
-            while self.mains[at].key() == Some(&self.key) {
-                let trailer = self.mains[at].cursor.trailer();
-                if trailer.sequence() <= self.snapshot {
-                    self.visit(self.mains[at].kind, trailer, Some(at))?;
+        if self.touched.key() == Some(&self.key) {
+            let Touched { entries, bytes, .. } = &self.touched;
+            for (kind, trailer, place) in entries {
+                let value = &bytes[place.clone()];
+                match trailer.operation() {
+                    Operation::Patch => self.merge.visit_part(*kind, trailer.sequence(), value),
+                    _ => self.merge.visit(*kind, *trailer, value),
                 }
-                self.mains[at].rows += 1;
-                self.mains[at].cursor.next()?;
+                .map(drop)?;
+            }
+            self.read_touched()?;
+        }
+        for main in &mut self.mains {
+            while main.key() == Some(&self.key) {
+                let trailer = main.cursor.trailer();
+                if trailer.sequence() <= self.snapshot
+                    && self.merge.needs(main.kind)
+                    && let Some(position) = main.cursor.position()
+                {
+                    self.merge.visit(main.kind, trailer, position.fragment()?).map(drop)?;
+                }
+                main.rows += 1;
+                main.cursor.next()?;
             }
         }
         self.row.clear();
@@ -448,18 +414,6 @@ impl BlockScan {
         }
         let passes = self.filter.as_ref().map_or(Ok(true), |filter| filter.passes(&self.key, &self.row))?;
         if passes { builder.append(&self.key, &self.row) } else { Ok(()) }
-    }
-
-    /// Shows the merge the entry of a main run, or of the rest.
-    fn visit(&mut self, kind: usize, trailer: mycelium_base::Trailer, main: Option<usize>) -> Result<()> {
-        let value = match main {
-            None => self.rest.value(),
-            Some(at) => match self.mains[at].cursor.position() {
-                Some(position) if self.merge.needs(kind) => position.fragment()?,
-                _ => return Ok(()),
-            },
-        };
-        self.merge.visit(kind, trailer, value).map(drop)
     }
 }
 

@@ -202,6 +202,12 @@ impl BlockCache {
         self.blocks.shard_capacity()
     }
 
+    /// Bytes that could be cached now without evicting anything, about.
+    pub fn room(&self) -> u64 {
+        let taken = self.blocks.weight().saturating_add(self.budget.reserved());
+        self.budget.capacity().saturating_sub(taken)
+    }
+
     /// Sizes and counts now. Counters are read one by one, so that they may be apart by operations under way.
     pub fn stats(&self) -> CacheStats {
         self.counters.snapshot(self.budget.capacity(), self.blocks.weight(), self.budget.reserved())

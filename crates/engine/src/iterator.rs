@@ -225,6 +225,10 @@ impl Sources {
             return;
         }
         let is_main = wanted.mains.iter().any(|main| std::ptr::eq(*main, run));
+        // A long scan leaves its blocks in the cache where nothing has to go for them.
+        let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
+        let fits = is_main && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
+        let options = CursorOptions { fill_cache: options.fill_cache || fits, ..options };
         let layout = || match wanted.plan {
             Some(plan) if is_main => WantedColumns::Blocks(plan.layout_of(run.format).clone()),
             Some(plan) => WantedColumns::Of(plan.layout_of(run.format).clone()),

@@ -29,8 +29,8 @@ struct Reading {
     has_all: bool,
     /// Whether a wanted column is among them, or none are wanted.
     concerns: bool,
-    /// How its fragments are packed, if they are, and need nothing more to be done to them.
-    packed: Option<Arc<PackedLayout>>,
+    /// How the fragments that it gives are packed, if they are, and need nothing more to be done to them.
+    given: Option<Arc<PackedLayout>>,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -74,13 +74,14 @@ impl MergePlan {
             let columns = source.columns().intersection(wanted.columns());
             let part = FragmentFormat::packed(layout.schema().clone(), columns);
             let layout = part.rows().layout().clone();
+            let given = if is_narrowed(source) { Some(&layout) } else { source.plain_layout() }.cloned();
             let has_all = wanted.columns().is_subset(source.columns());
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
             Ok(Reading {
                 columns: source.columns().clone(),
                 has_all,
                 concerns,
-                packed: if is_narrowed(source) { None } else { source.plain_layout().cloned() },
+                given,
                 reshape: if is_narrowed(source) { part.reshape(&part)? } else { source.reshape(&part)? },
                 layout,
             })
@@ -117,25 +118,20 @@ impl MergePlan {
         &self.readings[kind].layout
     }
 
-    /// Appends the fragment of the wanted columns that a patch of this kind of source has; `false` if it has none of them.
+    /// How the fragments that this kind of source gives are packed; `None` if they are not, or something is to be done to them.
+    #[inline]
+    pub fn given_layout(&self, kind: usize) -> Option<&Arc<PackedLayout>> {
+        self.readings[kind].given.as_ref()
+    }
+
+    /// Whether a patch of this kind of source may say something of the wanted columns.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed patch.
-    pub fn part_of_patch(
-        &self,
-        kind: usize,
-        patch: &[u8],
-        scratch: &mut RowScratch,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        let reading = &self.readings[kind];
-        if let Some(layout) = &reading.packed
-            && !layout.row(patch)?.columns().any(|column| self.columns.contains(column))
-        {
-            return Ok(false);
-        }
-        let start = out.len();
-        Ok(reading.reshape.apply(patch, scratch, out)? && reading.layout.row(&out[start..])?.columns().next().is_some())
+    #[inline]
+    pub fn may_be_patched(&self, kind: usize, patch: &[u8]) -> Result<bool> {
+        let Some(layout) = self.given_layout(kind) else { return Ok(true) };
+        Ok(layout.row(patch)?.columns().any(|column| self.columns.contains(column)))
     }
 
     /// Whether this kind of source has anything to say of such rows.
@@ -253,7 +249,7 @@ impl ColumnMerge {
                 if self.take(source, value)? {
                     self.note_patched()?;
                 }
-                Ok(self.after_patch())
+                Ok(if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             }
             Operation::Merge => Err(Error::corruption("a merge operand in a table with column groups")),
         }
@@ -269,29 +265,6 @@ impl ColumnMerge {
             true => Ok(()),
             false => Err(Error::corruption("a whole row says nothing of its columns")),
         }
-    }
-
-    fn after_patch(&self) -> ControlFlow<()> {
-        if self.is_settled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    /// As [`ColumnMerge::visit`] of a patch, of which [`MergePlan::part_of_patch`] made this fragment.
-    ///
-    /// # Errors
-    /// As [`ColumnMerge::visit`].
-    pub fn visit_part(&mut self, source: usize, sequence: SequenceNumber, fragment: &[u8]) -> Result<ControlFlow<()>> {
-        if !self.needs(source) {
-            return Ok(ControlFlow::Break(()));
-        }
-        if !self.covers.is_empty() && self.is_dead(source, sequence) {
-            self.exists.get_or_insert(false);
-            return Ok(ControlFlow::Break(()));
-        }
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(fragment);
-        self.fragments.push((source, start..self.bytes.len()));
-        self.note_patched()?;
-        Ok(self.after_patch())
     }
 
     /// Keeps a fragment; `false` if it says nothing of the wanted columns.

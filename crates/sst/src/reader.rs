@@ -222,6 +222,11 @@ impl SstFile {
         self.number
     }
 
+    /// Bytes that its cache could take now without evicting anything, about.
+    pub fn cache_room(&self) -> u64 {
+        self.cache.room()
+    }
+
     /// The file's path, as in errors.
     pub fn path(&self) -> &Path {
         &self.path

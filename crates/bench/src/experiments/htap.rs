@@ -379,7 +379,7 @@ impl<'a> Htap<'a> {
                         self.insert(self.rows + written)?;
                         written += 1;
                     }
-                    std::thread::sleep(Duration::from_millis(1));
+                    std::thread::park_timeout(Duration::from_millis(1));
                 }
                 Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
             });

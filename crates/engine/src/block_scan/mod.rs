@@ -22,9 +22,7 @@ mod touched;
 
 use std::sync::Arc;
 
-use mycelium_base::{
-    Cursor, Error, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
-};
+use mycelium_base::{Cursor, Error, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::page::Bitmap;
 use mycelium_encoding::{ColumnState, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
@@ -239,7 +237,7 @@ impl BlockScan {
     /// Whether the row at this place of the stretch is the touched one, and only a patch that can be written over its cells;
     /// notes the patch then.
     fn overwrites_at(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
-        let Some((kind, fragment)) = self.touched.lone_patch().filter(|_| self.filter.is_none()) else {
+        let Some((kind, patch)) = self.touched.lone_patch().filter(|_| self.filter.is_none()) else {
             return Ok(false);
         };
         let key = &self.touched.key;
@@ -257,16 +255,15 @@ impl BlockScan {
                 return Ok(false);
             }
         }
-        let patch = self.merge.plan().layout_of(kind).row(fragment)?;
-        let before = self.overwrites.len();
+        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
+        let (patch, before) = (layout.row(patch)?, self.overwrites.len());
         for column in patch.columns() {
+            let Some(target) = self.targets.iter().find(|target| target.column == column) else { continue };
             let value = match patch.get(column)? {
-                ColumnState::Value(value) => value.to_bits(),
+                ColumnState::Value(value) if builder.can_overwrite(target.target) => value.to_bits(),
                 _ => None,
             };
-            let found = self.targets.iter().find(|target| target.column == column);
-            let found = found.filter(|target| builder.can_overwrite(target.target) && self.has_values(target));
-            let (Some(value), Some(target)) = (value, found) else {
+            let Some(value) = value.filter(|_| self.has_values(target)) else {
                 self.overwrites.truncate(before);
                 return Ok(false);
             };
@@ -385,12 +382,7 @@ impl BlockScan {
         if self.touched.key() == Some(&self.key) {
             let Touched { entries, bytes, .. } = &self.touched;
             for (kind, trailer, place) in entries {
-                let value = &bytes[place.clone()];
-                match trailer.operation() {
-                    Operation::Patch => self.merge.visit_part(*kind, trailer.sequence(), value),
-                    _ => self.merge.visit(*kind, *trailer, value),
-                }
-                .map(drop)?;
+                self.merge.visit(*kind, *trailer, &bytes[place.clone()]).map(drop)?;
             }
             self.read_touched()?;
         }

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use mycelium_base::{Cursor, Operation, Result, SequenceNumber, Trailer};
-use mycelium_encoding::row_format::RowScratch;
 use mycelium_merge::{MergePlan, MergingCursor};
 
 use crate::sources::Source;
@@ -13,10 +12,9 @@ use crate::sources::Source;
 pub(super) struct Touched {
     is_there: bool,
     pub(super) key: Vec<u8>,
-    /// Format of the source, trailer, and where the value lies in `bytes`: of a patch the fragment of the wanted columns.
+    /// Format of the source, trailer, and where the value lies in `bytes`.
     pub(super) entries: Vec<(usize, Trailer, Range<usize>)>,
     pub(super) bytes: Vec<u8>,
-    scratch: RowScratch,
 }
 
 impl Touched {
@@ -65,13 +63,11 @@ impl Touched {
 
     /// Takes an entry, unless it is a patch that says nothing of the wanted columns.
     fn note(&mut self, kind: usize, trailer: Trailer, value: &[u8], plan: &MergePlan) -> Result<()> {
-        let start = self.bytes.len();
-        if trailer.operation() != Operation::Patch {
-            self.bytes.extend_from_slice(value);
-        } else if !plan.part_of_patch(kind, value, &mut self.scratch, &mut self.bytes)? {
-            self.bytes.truncate(start);
+        if trailer.operation() == Operation::Patch && !plan.may_be_patched(kind, value)? {
             return Ok(());
         }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(value);
         self.entries.push((kind, trailer, start..self.bytes.len()));
         Ok(())
     }

@@ -1,15 +1,15 @@
 //! The stores under test behind one trait: a typed table of ours, and any store of bytes.
 //!
 //! Keys are 16 characters, values text; both get the same. A filter on a store of bytes reads everything and compares the
-//! bytes of values, as the paper does with its rivals; ours asks the engine for the columns it needs and compares them as they
-//! come, batch by batch.
+//! bytes of values, as the paper does with its rivals; ours hands the range to the engine's scan ([`ScanOptions::filter`]).
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch, StringArray};
+use arrow_array::{RecordBatch, StringArray};
+use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
     Background, BatchScan, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadOptions, ScanOptions,
@@ -137,13 +137,15 @@ impl Ours {
         Ok(Self { database, table })
     }
 
-    fn scan(&self, projection: &[usize], from: Option<u64>, limit: Option<u64>) -> Result<BatchScan> {
-        let lower = match from {
-            None => Bound::Unbounded,
-            Some(index) => with_text_key(index, |key| Bound::Included(vec![Datum::Utf8(key.to_owned())])),
-        };
+    /// The rows with a value in the range.
+    fn filter(&self, projection: &[usize], range: &ValueRange) -> Result<BatchScan> {
+        let text = |bound: &str| Datum::Utf8(bound.to_owned());
+        let (low, high) = range.bounds();
+        let upper = high.map_or(Bound::Unbounded, |high| Bound::Excluded(text(high)));
+        let test = Test::Range { lower: Bound::Included(text(low)), upper };
+        let filter = Some(Filter { conjuncts: vec![ColumnTest { column: VALUE, test }] });
         let projection = Some(projection.to_vec());
-        Ok(self.table.scan_batches(ScanOptions { projection, lower, limit, ..ScanOptions::default() })?)
+        Ok(self.table.scan_batches(ScanOptions { projection, filter, ..ScanOptions::default() })?)
     }
 }
 
@@ -169,8 +171,10 @@ impl Store for Ours {
     }
 
     fn range(&self, index: u64, rows: u64) -> Result<u64> {
+        let lower = with_text_key(index, |key| Bound::Included(vec![Datum::Utf8(key.to_owned())]));
+        let options = ScanOptions { lower, limit: Some(rows), ..ScanOptions::default() };
         let mut found = 0;
-        for batch in self.scan(&[KEY, VALUE], Some(index), Some(rows))? {
+        for batch in self.table.scan_batches(options)? {
             found += batch?.num_rows() as u64;
         }
         Ok(found)
@@ -178,27 +182,22 @@ impl Store for Ours {
 
     fn count(&self, range: &ValueRange) -> Result<u64> {
         let mut count = 0;
-        for batch in self.scan(&[VALUE], None, None)? {
-            let batch = batch?;
-            let values = texts(&batch, 0)?;
-            count += (0..values.len()).filter(|&row| range.contains(values.value(row).as_bytes())).count() as u64;
+        for batch in self.filter(&[VALUE], range)? {
+            count += batch?.num_rows() as u64;
         }
         Ok(count)
     }
 
     fn fetch(&self, range: &ValueRange, found: &mut Vec<u8>) -> Result<u64> {
         let mut count = 0;
-        for batch in self.scan(&[KEY, VALUE], None, None)? {
+        for batch in self.filter(&[KEY, VALUE], range)? {
             let batch = batch?;
             let (keys, values) = (texts(&batch, KEY)?, texts(&batch, VALUE)?);
-            for row in 0..values.len() {
-                let value = values.value(row).as_bytes();
-                if range.contains(value) {
-                    found.extend_from_slice(keys.value(row).as_bytes());
-                    found.extend_from_slice(value);
-                    count += 1;
-                }
+            for row in 0..batch.num_rows() {
+                found.extend_from_slice(keys.value(row).as_bytes());
+                found.extend_from_slice(values.value(row).as_bytes());
             }
+            count += batch.num_rows() as u64;
         }
         Ok(count)
     }

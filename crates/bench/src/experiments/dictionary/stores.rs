@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
+use mycelium_base::{Group, GroupFormat};
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
@@ -43,7 +44,8 @@ pub(super) trait Store: Sync {
     /// Appends key and value of each of them to `found`, in key order; returns how many there were.
     fn fetch(&self, range: &ValueRange, found: &mut Vec<u8>) -> Result<u64>;
 
-    /// Writes everything to files and waits until no compaction is running or due.
+    /// Writes everything to files and waits until no compaction is running or due. Fails if the files are not what the
+    /// contender is called.
     fn settle(&self) -> Result<()>;
 
     /// What compactions did since the store was opened.
@@ -101,6 +103,7 @@ impl Format {
 pub(super) struct Ours {
     database: Database,
     table: Table,
+    format: Format,
 }
 
 impl Ours {
@@ -134,7 +137,25 @@ impl Ours {
         let database = Database::open(directory, options)?;
         let table =
             database.create_typed_table("pairs", schema, TableOptions { policy, layout, ..TableOptions::default() })?;
-        Ok(Self { database, table })
+        Ok(Self { database, table, format })
+    }
+
+    /// Fails if a level holds files of another format: the figures would be another table's.
+    fn check_format(&self) -> Result<()> {
+        let metrics = self.database.metrics();
+        for level in metrics.tables.iter().flat_map(|table| &table.levels).filter(|level| level.files > 0) {
+            let is_columnar = |group: &Option<Group>| group.as_ref().is_some_and(|g| g.format == GroupFormat::Columnar);
+            let found = level.groups.iter().filter(|found| is_columnar(&found.group));
+            let columnar: usize = found.map(|found| found.files).sum();
+            let wanted = if self.format == Format::Columnar { level.files } else { 0 };
+            if wanted != columnar {
+                let (number, name, files) = (level.level, self.format.name(), level.files);
+                let message =
+                    format!("{name}: of {files} files of level {number} {columnar} are columnar, not {wanted}");
+                return Err(message.into());
+            }
+        }
+        Ok(())
     }
 
     /// The rows with a value in the range.
@@ -204,7 +225,8 @@ impl Store for Ours {
 
     fn settle(&self) -> Result<()> {
         self.database.flush()?;
-        Ok(self.database.wait_idle()?)
+        self.database.wait_idle()?;
+        self.check_format()
     }
 
     fn compactions(&self) -> Compactions {

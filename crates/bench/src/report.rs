@@ -15,6 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
+use crate::experiments::dictionary::DictionaryReport;
 use crate::experiments::htap::HtapReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
@@ -55,6 +56,9 @@ pub struct Report {
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
+    /// The experiments of LSM-OPD that were run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub dictionary: Option<DictionaryReport>,
 }
 
 /// One scenario's runs.
@@ -225,6 +229,7 @@ impl Report {
             htap: None,
             transformations: None,
             laser: None,
+            dictionary: None,
         }
     }
 
@@ -288,6 +293,7 @@ impl Report {
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
             self.laser.as_ref().map(LaserReport::table),
+            self.dictionary.as_ref().map(DictionaryReport::table),
         ]
         .iter()
         .flatten()

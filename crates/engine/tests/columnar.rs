@@ -116,6 +116,39 @@ fn filters_are_decided_on_visible_rows() {
     }
 }
 
+/// A snapshot keeps two versions of a key; where a block ends between them both were taken for rows.
+#[test]
+fn versions_of_a_key_in_two_blocks_were_two_rows() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let columns = ColumnSet::from_iter([1, 2, 3]);
+    let layout = Some(Layout::parse(ENCODED, &columns).unwrap());
+    let options = TableOptions { layout, block_size: 64, ..TableOptions::default() };
+    let schema =
+        Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    let long = "k".repeat(600);
+    for id in 0..20 {
+        insert(&table, id, &long, 1);
+    }
+    let before = database.snapshot();
+    for id in 0..20 {
+        insert(&table, id, &long, 100);
+    }
+    for moment in ["memtable", "level 0", "level 1"] {
+        assert_eq!((scan(&table, vec![], None).0, scan(&table, vec![], None).1), (20, 2000), "{moment}");
+        assert_eq!(
+            (scan(&table, vec![], Some(&before)).0, scan(&table, vec![], Some(&before)).1),
+            (20, 20),
+            "{moment}"
+        );
+        database.flush().unwrap();
+        if moment == "level 0" {
+            database.compact(&table).unwrap();
+        }
+    }
+}
+
 #[test]
 fn zones_rule_blocks_out() {
     let (_database, table) = table(COLUMNAR);

@@ -292,9 +292,17 @@ impl BlockScan {
         self.counters.rows_merged += self.overwritten as u64;
         self.counters.rows_passed_through += (count - self.overwritten) as u64;
         for main in &mut self.mains {
-            let Some((_, row)) = main.block() else { continue };
+            let Some((block, row)) = main.block() else { continue };
+            let ends_block = row + count >= block.rows();
+            if ends_block {
+                block.write_key(row + count - 1, &mut self.row)?;
+            }
             main.rows += count as u64;
             main.cursor.go_to(row + count)?;
+            // Older versions of a block's last key may go on in the next block.
+            while ends_block && main.key() == Some(&self.row) {
+                main.cursor.next()?;
+            }
         }
         Ok(())
     }

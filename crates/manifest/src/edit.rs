@@ -16,13 +16,23 @@
 //! tag 18  oldest WAL segment    varint
 //! tag 20  ordinal of the edit   varint; only in the records that open a manifest
 //! tag 22  next table id         varint; only in the records that open a manifest
-//! place = 0 newest | 1 sorted | 2 in place of, number
+//! tag 24  round changed         table, round (from format 3 on)
+//! tag 26  file buffered         table, file; only in the records that open a manifest (from format 3 on)
+//! place = 0 newest | 1 sorted | 2 in place of, number | 3 inserted (from format 3 on)
 //! file  = number | size | checksum u64 LE | smallest bytes | largest bytes | flags u8 | min sequence | max sequence
 //!       | entries | deletes | range deletes | created at edit | [sequence override if flags bit 1]
 //!       | [group if flags bit 2]
 //! flags = bit 0 largest is exclusive, bit 1 has a sequence override, bit 2 holds one column group and not whole rows
 //! group = see `mycelium_base::column_group`
+//! round = level | number | flags u8 | [group if flags bit 1] | [segments if flags bit 2] | [segments if flags bit 3]
+//! flags = bit 0 has a deletion part, bit 1 of one column group and not of whole rows, bit 2 has segments of the insertion
+//!         part, bit 3 has segments of the deletion part
+//! segments = count | number of a file, count times, newest first | count | interval, count times, in key order
+//! interval = smallest bytes | largest bytes | 1 if the largest is exclusive, else 0, u8
 //! ```
+//!
+//! The segments of a round are files of the table before the edit, in its levels or in the compaction buffer, or come with
+//! the same edit. A file leaves the buffer when no round names it.
 //!
 //! Integers are varints unless said otherwise, bytes and text are length-prefixed. A reader that does not know a tag
 //! skips it if the tag is odd and refuses the file (`ErrorKind::Unsupported`) if it is even.
@@ -33,7 +43,8 @@ use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_LEVELS};
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 
-use crate::file_meta::FileMeta;
+use crate::file_meta::{FileMeta, KeyRange};
+use crate::round::{Round, Segments};
 
 /// What the manifest keeps of a table besides its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +80,9 @@ pub enum RunPlace {
     /// A new run where the run holding this file was (which the edit usually removes). The files of one column group
     /// that one edit adds at one place form one run; at level 0 each is a run of its own, later ones newer.
     InPlaceOf(FileNumber),
+    /// The insertion part of the file's column group in a two-phase level, between its neighbours in key order: a new run, newer
+    /// than all others of the level, where there is none.
+    Inserted,
 }
 
 /// A file added to a level of a table.
@@ -95,6 +109,15 @@ pub struct RemovedFile {
     pub number: FileNumber,
 }
 
+/// The round of a column group of a two-phase level, as it is from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChangedRound {
+    /// The table.
+    pub table: TableId,
+    /// Takes the place of the one of the same level and group.
+    pub round: Round<FileNumber>,
+}
+
 /// One atomic change of the database's state, across any number of tables. A file that moves between levels is removed
 /// and added in the same edit.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -109,6 +132,11 @@ pub struct VersionEdit {
     pub removed_files: Vec<RemovedFile>,
     /// Files that come.
     pub added_files: Vec<AddedFile>,
+    /// Rounds of two-phase levels as they are after the edit. Where the edit adds or removes files of a column group of a
+    /// level and says nothing of its round, the compaction buffer stands for none of it any more.
+    pub rounds: Vec<ChangedRound>,
+    /// Files of the compaction buffer alone. Leave it empty: the manifest names them in the records that open a file.
+    pub buffered_files: Vec<(TableId, Arc<FileMeta>)>,
     /// Every file number below it may be in use. Only ever raised; a lower one changes nothing.
     pub next_file_number: Option<FileNumber>,
     /// The newest sequence number that any file may hold. Only ever raised; added files raise it by themselves.
@@ -134,10 +162,17 @@ const TAG_LAST_SEQUENCE: u64 = 16;
 const TAG_OLDEST_WAL: u64 = 18;
 const TAG_ORDINAL: u64 = 20;
 const TAG_NEXT_TABLE_ID: u64 = 22;
+const TAG_ROUND_CHANGED: u64 = 24;
+const TAG_FILE_BUFFERED: u64 = 26;
 
 const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
 const FLAG_SEQUENCE_OVERRIDE: u8 = 2;
 const FLAG_GROUP: u8 = 4;
+
+const ROUND_DRAINING: u8 = 1;
+const ROUND_GROUP: u8 = 2;
+const ROUND_APPENDING: u8 = 4;
+const ROUND_DELETION: u8 = 8;
 
 impl VersionEdit {
     /// Adds a file to a level of a table.
@@ -180,6 +215,18 @@ impl VersionEdit {
         }
         for added in &self.added_files {
             field(TAG_FILE_ADDED, &|b| encode_added(b, added));
+        }
+        for (table, file) in &self.buffered_files {
+            field(TAG_FILE_BUFFERED, &|b| {
+                put_varint(b, u64::from(table.0));
+                encode_file(b, file);
+            });
+        }
+        for changed in &self.rounds {
+            field(TAG_ROUND_CHANGED, &|b| {
+                put_varint(b, u64::from(changed.table.0));
+                encode_round(b, &changed.round);
+            });
         }
         let numbers = [
             (TAG_NEXT_FILE_NUMBER, self.next_file_number),
@@ -230,6 +277,14 @@ impl VersionEdit {
                 number: reader.varint()?,
             }),
             TAG_FILE_ADDED => self.added_files.push(decode_added(&mut reader)?),
+            TAG_FILE_BUFFERED => {
+                let table = decode_table_id(&mut reader)?;
+                self.buffered_files.push((table, Arc::new(decode_file(&mut reader)?)));
+            }
+            TAG_ROUND_CHANGED => {
+                let table = decode_table_id(&mut reader)?;
+                self.rounds.push(ChangedRound { table, round: decode_round(&mut reader)? });
+            }
             TAG_NEXT_FILE_NUMBER => self.next_file_number = Some(reader.varint()?),
             TAG_LAST_SEQUENCE => self.last_sequence = Some(decode_sequence(&mut reader)?),
             TAG_OLDEST_WAL => self.oldest_wal = Some(reader.varint()?),
@@ -300,8 +355,12 @@ fn encode_added(out: &mut Vec<u8>, added: &AddedFile) {
             out.push(2);
             put_varint(out, number);
         }
+        RunPlace::Inserted => out.push(3),
     }
-    let file = &*added.file;
+    encode_file(out, &added.file);
+}
+
+fn encode_file(out: &mut Vec<u8>, file: &FileMeta) {
     put_varint(out, file.number);
     put_varint(out, file.size);
     out.extend_from_slice(&file.checksum.to_le_bytes());
@@ -337,8 +396,13 @@ fn decode_added(reader: &mut Reader<'_>) -> Result<AddedFile> {
         0 => RunPlace::Newest,
         1 => RunPlace::Sorted,
         2 => RunPlace::InPlaceOf(reader.varint()?),
-        other => return Err(Error::corruption("unknown place of a run").at(at).expected("0, 1 or 2", other)),
+        3 => RunPlace::Inserted,
+        other => return Err(Error::corruption("unknown place of a run").at(at).expected("0 to 3", other)),
     };
+    Ok(AddedFile { table, level, place, file: Arc::new(decode_file(reader)?) })
+}
+
+fn decode_file(reader: &mut Reader<'_>) -> Result<FileMeta> {
     let number = reader.varint()?;
     let size = reader.varint()?;
     let checksum = reader.u64()?;
@@ -371,7 +435,70 @@ fn decode_added(reader: &mut Reader<'_>) -> Result<AddedFile> {
     if flags & FLAG_GROUP != 0 {
         file.group = Some(Arc::new(Group::decode(reader)?));
     }
-    Ok(AddedFile { table, level, place, file: Arc::new(file) })
+    Ok(file)
+}
+
+fn encode_round(out: &mut Vec<u8>, round: &Round<FileNumber>) {
+    put_varint(out, round.level as u64);
+    put_varint(out, round.number);
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    out.push(
+        flag(round.is_draining, ROUND_DRAINING)
+            | flag(round.group.is_some(), ROUND_GROUP)
+            | flag(round.appending.is_some(), ROUND_APPENDING)
+            | flag(round.deletion.is_some(), ROUND_DELETION),
+    );
+    if let Some(group) = &round.group {
+        group.encode(out);
+    }
+    for segments in round.parts() {
+        put_varint(out, segments.files.len() as u64);
+        segments.files.iter().for_each(|&number| put_varint(out, number));
+        put_varint(out, segments.uncovered.len() as u64);
+        for range in &segments.uncovered {
+            put_bytes(out, &range.smallest);
+            put_bytes(out, &range.largest);
+            out.push(range.largest_exclusive.into());
+        }
+    }
+}
+
+fn decode_round(reader: &mut Reader<'_>) -> Result<Round<FileNumber>> {
+    let level = reader.length(MAX_LEVELS - 1)?;
+    let number = reader.varint()?;
+    let at = reader.position() as u64;
+    let flags = reader.u8()?;
+    if flags & !(ROUND_DRAINING | ROUND_GROUP | ROUND_APPENDING | ROUND_DELETION) != 0 {
+        return Err(Error::corruption("unknown flags of a round").at(at).expected("bits 0 to 3", flags));
+    }
+    let has = |flag: u8| flags & flag != 0;
+    Ok(Round {
+        level,
+        number,
+        is_draining: has(ROUND_DRAINING),
+        group: if has(ROUND_GROUP) { Some(Arc::new(Group::decode(reader)?)) } else { None },
+        appending: if has(ROUND_APPENDING) { Some(decode_segments(reader)?) } else { None },
+        deletion: if has(ROUND_DELETION) { Some(decode_segments(reader)?) } else { None },
+    })
+}
+
+fn decode_segments(reader: &mut Reader<'_>) -> Result<Segments<FileNumber>> {
+    let mut segments = Segments::default();
+    for _ in 0..reader.varint()? {
+        segments.files.push(reader.varint()?);
+    }
+    for _ in 0..reader.varint()? {
+        let (smallest, largest) = (decode_key(reader)?, decode_key(reader)?);
+        let at = reader.position() as u64;
+        let exclusive = reader.u8()?;
+        let range = KeyRange { smallest, largest, largest_exclusive: exclusive == 1 };
+        let is_behind = segments.uncovered.last().is_none_or(|last: &KeyRange| last.ends_before(&range.smallest));
+        if exclusive > 1 || range.ends_before(&range.smallest) || !is_behind {
+            return Err(Error::corruption("an interval of a round is empty or not in order").at(at));
+        }
+        segments.uncovered.push(range);
+    }
+    Ok(segments)
 }
 
 fn decode_key(reader: &mut Reader<'_>) -> Result<Vec<u8>> {

@@ -133,20 +133,33 @@ impl KeyRange {
 
     /// Grows the range to hold `file`; returns whether it changed.
     pub fn include(&mut self, file: &FileMeta) -> bool {
+        self.include_bounds(&file.smallest, (&file.largest, file.largest_exclusive))
+    }
+
+    /// Grows the range to hold `other` and what lies between; returns whether it changed.
+    pub fn include_range(&mut self, other: &KeyRange) -> bool {
+        self.include_bounds(&other.smallest, (&other.largest, other.largest_exclusive))
+    }
+
+    fn include_bounds(&mut self, smallest: &Vec<u8>, (largest, largest_exclusive): (&Vec<u8>, bool)) -> bool {
         let mut grew = false;
-        if file.smallest < self.smallest {
-            self.smallest.clone_from(&file.smallest);
+        if *smallest < self.smallest {
+            self.smallest.clone_from(smallest);
             grew = true;
         }
         // At equal largest keys the inclusive one reaches further.
-        let reaches_further =
-            (file.largest.as_slice(), !file.largest_exclusive) > (self.largest.as_slice(), !self.largest_exclusive);
-        if reaches_further {
-            self.largest.clone_from(&file.largest);
-            self.largest_exclusive = file.largest_exclusive;
+        if (largest, !largest_exclusive) > (&self.largest, !self.largest_exclusive) {
+            self.largest.clone_from(largest);
+            self.largest_exclusive = largest_exclusive;
             grew = true;
         }
         grew
+    }
+
+    /// Whether every key of the file is in the range.
+    pub fn holds(&self, file: &FileMeta) -> bool {
+        self.smallest <= file.smallest
+            && (&file.largest, !file.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
     }
 
     /// Whether every key of the range is below `key`.

@@ -16,13 +16,15 @@ pub mod edit;
 pub mod file_meta;
 pub mod layout;
 pub mod manifest;
+pub mod round;
 pub mod state;
 pub mod text;
 pub mod version;
 
-pub use edit::{AddedFile, RemovedFile, RunPlace, TableRecord, VersionEdit};
+pub use edit::{AddedFile, ChangedRound, RemovedFile, RunPlace, TableRecord, VersionEdit};
 pub use file_meta::{FileMeta, KeyRange};
 pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, read_edits};
+pub use round::{Round, Segments};
 pub use state::{ManifestState, TableState};
 pub use version::{Level, Run, Version, VersionError};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, FileNumber, Result, SequenceNumber, TableId};
 
-use crate::edit::{AddedFile, RunPlace, TableRecord, VersionEdit};
+use crate::edit::{AddedFile, ChangedRound, RunPlace, TableRecord, VersionEdit};
 use crate::version::{Version, VersionError};
 
 /// The newest manifest format this code reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// A live table: its record and its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,6 +120,7 @@ impl ManifestState {
     fn apply_files(&mut self, edit: &VersionEdit) -> Result<()> {
         let mut touched: Vec<TableId> = edit.added_files.iter().map(|a| a.table).collect();
         touched.extend(edit.removed_files.iter().map(|r| r.table));
+        touched.extend(edit.rounds.iter().map(|changed| changed.table));
         touched.sort_unstable();
         touched.dedup();
         if touched.is_empty() {
@@ -137,7 +138,12 @@ impl ManifestState {
 
     /// The edit's file changes, with the creation ordinal filled into new files.
     fn stamp(&self, edit: &VersionEdit) -> VersionEdit {
-        let mut stamped = VersionEdit { removed_files: edit.removed_files.clone(), ..VersionEdit::default() };
+        let mut stamped = VersionEdit {
+            removed_files: edit.removed_files.clone(),
+            rounds: edit.rounds.clone(),
+            buffered_files: edit.buffered_files.clone(),
+            ..VersionEdit::default()
+        };
         for added in &edit.added_files {
             let mut added = added.clone();
             if added.file.created_at_edit == 0 {
@@ -149,7 +155,8 @@ impl ManifestState {
     }
 
     /// Edits that lead from the empty state to this one, the first carrying the format version: what a fresh manifest
-    /// starts with. One edit for the counters and tables, then one per run, oldest runs first.
+    /// starts with. One edit for the counters and tables, then one per run, oldest runs first, and one for a table's rounds
+    /// and the files of its compaction buffer.
     pub fn to_edits(&self) -> Vec<VersionEdit> {
         let mut edits = vec![VersionEdit {
             format_version: Some(FORMAT_VERSION),
@@ -177,6 +184,15 @@ impl ManifestState {
                     });
                 }
             }
+            if !state.version.rounds.is_empty() {
+                let rounds = state.version.rounds.iter().map(|round| ChangedRound { table, round: round.to_record() });
+                edits.push(VersionEdit {
+                    rounds: rounds.collect(),
+                    buffered_files: state.version.buffered_files().map(|file| (table, file.clone())).collect(),
+                    ordinal: Some(self.edit_count),
+                    ..VersionEdit::default()
+                });
+            }
         }
         edits
     }
@@ -188,7 +204,8 @@ impl ManifestState {
             table.check().map_err(|e| {
                 Error::corruption(format!("broken invariant of table {id} ({})", table.record.name)).caused_by(e)
             })?;
-            for (_, _, file) in table.version.files() {
+            let files = table.version.files().map(|(_, _, file)| file);
+            for file in files.chain(table.version.buffered_files()) {
                 if let Some(other) = owners.insert(file.number, *id) {
                     return Err(Error::corruption(format!("tables {other} and {id} share file {}", file.number)));
                 }

@@ -8,6 +8,15 @@
 //! L1: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB
 //! ```
 //!
+//! Rounds of two-phase levels stand behind the runs, with the segments of their parts (`draining` and the group may lack):
+//!
+//! ```text
+//! round L1: 3 draining group=0-3/packed
+//! appending: 9:[a-k]#90-99 1.2MB
+//! appending without: [a-c) [f-k]
+//! deletion: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB
+//! ```
+//!
 //! A file is `number:[smallest-largest]#min-max size`; `)` in place of `]` says that the largest key is exclusive, `#7`
 //! is short for `#7-7`. Sizes are decimal (kB, MB, GB, TB) or plain bytes (`512B`). After the size may come `entries=`,
 //! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0. A file of one
@@ -23,6 +32,7 @@ use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Error, Result};
 
 use crate::file_meta::{FileMeta, KeyRange};
+use crate::round::Round;
 use crate::version::{Level, Run, Version};
 
 const UNITS: [(&str, u64); 5] =
@@ -34,6 +44,9 @@ impl Version {
         let mut version = Version::new();
         for line in text.lines().map(str::trim) {
             if line.is_empty() || line.starts_with("//") {
+                continue;
+            }
+            if version.parse_round(line)? {
                 continue;
             }
             let (level, files) =
@@ -50,6 +63,42 @@ impl Version {
         }
         Ok(version)
     }
+
+    /// Reads a line of a round, if it is one.
+    fn parse_round(&mut self, line: &str) -> Result<bool> {
+        let Some((head, rest)) = line.split_once(':').filter(|(head, _)| !head.starts_with('L')) else {
+            return Ok(false);
+        };
+        if let Some(level) = head.strip_prefix("round L") {
+            self.rounds.push(parse_round_head(level, rest)?);
+            return Ok(true);
+        }
+        let (part, is_without) = head.strip_suffix(" without").map_or((head, false), |part| (part, true));
+        let round = self.rounds.last_mut().ok_or_else(|| bad("a line `round L1: ...` before segments", line))?;
+        let segments = match part {
+            "appending" => round.appending.get_or_insert_default(),
+            "deletion" => round.deletion.get_or_insert_default(),
+            _ => return Err(bad("a line of a run, a round or segments", line)),
+        };
+        match is_without {
+            true => segments.uncovered = rest.split_ascii_whitespace().map(parse_range).collect::<Result<_>>()?,
+            false => segments.files = parse_files(rest)?,
+        }
+        Ok(true)
+    }
+}
+
+/// The number and what may follow it of a line `round L1: 3 draining group=0-3/packed`.
+fn parse_round_head(level: &str, rest: &str) -> Result<Round> {
+    let mut round = Round { level: number(level)?, ..Round::default() };
+    for word in rest.split_ascii_whitespace() {
+        match word.strip_prefix("group=") {
+            Some(group) => round.group = Some(Arc::new(group.parse()?)),
+            None if word == "draining" => round.is_draining = true,
+            None => round.number = number(word)?,
+        }
+    }
+    Ok(round)
 }
 
 impl FromStr for Version {
@@ -70,6 +119,28 @@ impl fmt::Display for Version {
                 }
                 f.write_char('\n')?;
             }
+        }
+        self.rounds.iter().try_for_each(|round| write!(f, "{round}"))
+    }
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "round L{}: {}", self.level, self.number)?;
+        f.write_str(if self.is_draining { " draining" } else { "" })?;
+        if let Some(group) = &self.group {
+            write!(f, " group={group}")?;
+        }
+        f.write_char('\n')?;
+        for (part, segments) in [("appending", &self.appending), ("deletion", &self.deletion)] {
+            let Some(segments) = segments else { continue };
+            write!(f, "{part}:")?;
+            segments.files.iter().try_for_each(|file| write!(f, " {file}"))?;
+            if !segments.uncovered.is_empty() {
+                write!(f, "\n{part} without:")?;
+                segments.uncovered.iter().try_for_each(|range| write!(f, " {range}"))?;
+            }
+            f.write_char('\n')?;
         }
         Ok(())
     }

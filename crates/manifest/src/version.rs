@@ -2,13 +2,14 @@
 //!
 //! Levels go from 0 (youngest) down. A level holds runs, newest first; a run is a list of files of one column group in
 //! key order that do not overlap. Level 0 has one file per run; a leveled level has at most one run per group; a tiered
-//! level several. Runs of groups that share no column have no order among them.
+//! level several, a two-phase level up to two per group, whose [`Round`] says what they are. Runs of groups that share no
+//! column have no order among them. Beside the levels lie the files of the compaction buffer, in the rounds.
 //!
 //! Invariants, checked by [`Version::check`]:
 //! 1. A file's smallest key is not above its largest, and it holds some key; its sequence range is not inverted.
 //! 2. The files of a run hold the same column group, are in key order and do not overlap; no run is empty; level 0 has
 //!    one file per run.
-//! 3. No file number occurs twice.
+//! 3. No file number occurs twice in the levels.
 //! 4. Age: of two versions of one key the newer lies in the younger run. What the manifest can prove of it: where two
 //!    files of a common column share a fence key, both hold an entry for it, so the file in the younger run must not lie wholly before
 //!    the other in sequence numbers. (Files that merely overlap may have any sequence numbers.)
@@ -22,6 +23,7 @@ use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Re
 
 use crate::edit::{AddedFile, RunPlace, VersionEdit};
 use crate::file_meta::{FileMeta, KeyRange};
+use crate::round::Round;
 
 /// Files in key order that do not overlap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,6 +102,8 @@ impl Level {
 pub struct Version {
     /// Level 0 first; at most [`MAX_LEVELS`]; levels past the end are empty.
     pub levels: Vec<Level>,
+    /// The rounds of two-phase levels, one for each column group that has files there and of which there is something to say.
+    pub rounds: Vec<Round>,
 }
 
 static NO_FILES: Level = Level { runs: Vec::new() };
@@ -125,9 +129,40 @@ impl Version {
         self.levels.iter().map(Level::bytes).sum()
     }
 
-    /// Whether some file holds a column group instead of whole rows. O(runs).
+    /// Whether some file, of the compaction buffer too, holds a column group instead of whole rows. O(runs + segments).
     pub fn has_groups(&self) -> bool {
         self.levels.iter().flat_map(|level| &level.runs).any(|run| run.group().is_some())
+            || self.rounds.iter().flat_map(Round::files).any(|file| file.group.is_some())
+    }
+
+    /// The round of a column group of a level, if there is something to say of it.
+    pub fn round(&self, level: usize, group: Option<&Arc<Group>>) -> Option<&Round> {
+        self.rounds.iter().find(|round| round.is_of(level, group))
+    }
+
+    /// The insertion part of a column group of a two-phase level: its newest run that is no deletion part. Of another level its
+    /// newest run.
+    pub fn insertion_part(&self, level: usize, group: Option<&Arc<Group>>) -> Option<&Arc<Run>> {
+        let mut runs = self.level(level).runs.iter().filter(|run| run.group() == group);
+        let newest = runs.next()?;
+        let is_alone = runs.next().is_none();
+        let is_draining = self.round(level, group).is_some_and(|round| round.is_draining);
+        (!(is_alone && is_draining)).then_some(newest)
+    }
+
+    /// The deletion part of a column group of a two-phase level: its oldest run while the round has one.
+    pub fn deletion_part(&self, level: usize, group: Option<&Arc<Group>>) -> Option<&Arc<Run>> {
+        self.round(level, group).filter(|round| round.is_draining)?;
+        self.level(level).runs.iter().rfind(|run| run.group() == group)
+    }
+
+    /// The files that are in the compaction buffer alone, each once. O(files).
+    pub fn buffered_files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
+        let mut known: HashSet<FileNumber> = match self.rounds.is_empty() {
+            true => HashSet::new(),
+            false => self.files().map(|(_, _, file)| file.number).collect(),
+        };
+        self.rounds.iter().flat_map(Round::files).filter(move |file| known.insert(file.number))
     }
 
     /// Number of files in all levels.
@@ -181,8 +216,9 @@ impl Version {
                 next.levels.resize(level + 1, Level::default());
             }
             let gone = removed.remove(&level).unwrap_or_default();
-            next.levels[level] = edit_level(level, &next.levels[level], &added, gone)?;
+            next.levels[level] = edit_level(self, level, &added, gone)?;
         }
+        next.rounds = self.edit_rounds(table, edit, &next)?;
         while next.levels.last().is_some_and(Level::is_empty) {
             next.levels.pop();
         }
@@ -190,6 +226,49 @@ impl Version {
             next.check_unique()?;
         }
         Ok(next)
+    }
+
+    /// The rounds after an edit that leads to the levels of `next`.
+    fn edit_rounds(
+        &self,
+        table: TableId,
+        edit: &VersionEdit,
+        next: &Version,
+    ) -> std::result::Result<Vec<Round>, VersionError> {
+        let changed: Vec<_> = edit.rounds.iter().filter(|changed| changed.table == table).map(|c| &c.round).collect();
+        if self.rounds.is_empty() && changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let runs = |version: &Version, level: usize, group: Option<&Arc<Group>>| -> Vec<Arc<Run>> {
+            version.level(level).runs.iter().filter(|run| run.group() == group).cloned().collect()
+        };
+        let mut rounds = self.rounds.clone();
+        for round in &mut rounds {
+            let group = round.group.as_ref();
+            if runs(self, round.level, group) != runs(next, round.level, group) {
+                (round.appending, round.deletion) = (None, None);
+            }
+        }
+        for round in changed {
+            let known = |number: &FileNumber| self.file_of_edit(table, edit, *number);
+            let round = round.try_map(&mut |number| {
+                known(number).ok_or(VersionError::MissingFile { level: round.level, file: *number })
+            })?;
+            match rounds.iter_mut().find(|known| known.is_of(round.level, round.group.as_ref())) {
+                Some(known) => *known = round,
+                None => rounds.push(round),
+            }
+        }
+        rounds.retain(|round| !round.is_initial() && !runs(next, round.level, round.group.as_ref()).is_empty());
+        Ok(rounds)
+    }
+
+    /// A file of this version or of an edit of it.
+    fn file_of_edit(&self, table: TableId, edit: &VersionEdit, number: FileNumber) -> Option<Arc<FileMeta>> {
+        let added = edit.added_files.iter().filter(|added| added.table == table).map(|added| &added.file);
+        let buffered = edit.buffered_files.iter().filter(|(of, _)| *of == table).map(|(_, file)| file);
+        let held = self.rounds.iter().flat_map(Round::files).chain(self.files().map(|(_, _, file)| file));
+        added.chain(buffered).chain(held).find(|file| file.number == number).cloned()
     }
 
     /// Checks every invariant of the module's list. O(files log files).
@@ -275,12 +354,13 @@ fn fence_keys(file: &FileMeta) -> impl Iterator<Item = &[u8]> {
 
 /// A level's runs with some files taken out and others put in.
 fn edit_level(
+    version: &Version,
     level: usize,
-    old: &Level,
     added: &[&AddedFile],
     mut gone: HashSet<FileNumber>,
 ) -> std::result::Result<Level, VersionError> {
-    let mut places = new_runs(level, old, added)?;
+    let old = version.level(level);
+    let mut places = new_runs(version, level, added)?;
     let mut runs: Vec<Arc<Run>> = Vec::with_capacity(old.runs.len() + 1);
     runs.extend(places.newest.into_iter().rev());
     for (index, run) in old.runs.iter().enumerate() {
@@ -329,7 +409,8 @@ struct Places {
     before: Vec<(usize, Vec<Arc<Run>>)>,
 }
 
-fn new_runs(level: usize, old: &Level, added: &[&AddedFile]) -> std::result::Result<Places, VersionError> {
+fn new_runs(version: &Version, level: usize, added: &[&AddedFile]) -> std::result::Result<Places, VersionError> {
+    let old = version.level(level);
     let mut places = Places::default();
     for a in added.iter().filter(|a| a.level == level) {
         let runs = match a.place {
@@ -337,7 +418,9 @@ fn new_runs(level: usize, old: &Level, added: &[&AddedFile]) -> std::result::Res
             RunPlace::Sorted if runs_of(old, a.file.group.as_ref()) > 1 => {
                 return Err(VersionError::SortedPlace { level, runs: runs_of(old, a.file.group.as_ref()) });
             }
-            RunPlace::Sorted => {
+            RunPlace::Inserted if level == 0 => return Err(VersionError::SortedPlace { level, runs: old.runs.len() }),
+            RunPlace::Inserted if version.insertion_part(level, a.file.group.as_ref()).is_none() => &mut places.newest,
+            RunPlace::Sorted | RunPlace::Inserted => {
                 places.sorted.push(a.file.clone());
                 continue;
             }

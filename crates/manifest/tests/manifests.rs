@@ -5,9 +5,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mycelium_base::{ErrorKind, FileKind, Result, TableId};
+use mycelium_base::{ErrorKind, FileKind, Group, Result, TableId};
 use mycelium_manifest::state::FORMAT_VERSION;
-use mycelium_manifest::{FileMeta, Manifest, ManifestOptions, ManifestState, RunPlace, TableRecord, VersionEdit};
+use mycelium_manifest::{
+    ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, Round, RunPlace, Segments, TableRecord,
+    VersionEdit,
+};
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -91,10 +94,28 @@ fn random_edit(rng: &mut SmallRng, state: &ManifestState, next_file: &mut u64) -
             if !edit.removed_files.is_empty() {
                 edit.add_file(*table, level + 1, RunPlace::Newest, new_file(rng, 3, sequences));
                 edit.add_file(*table, level + 1, RunPlace::Newest, new_file(rng, 1, sequences));
+                if rng.random_bool(0.5) {
+                    edit.rounds.push(ChangedRound { table: *table, round: round_of_inputs(rng, &edit, level + 1) });
+                }
             }
         }
     }
     edit
+}
+
+/// A round whose segments are what the edit removes.
+fn round_of_inputs(rng: &mut SmallRng, edit: &VersionEdit, level: usize) -> Round<u64> {
+    let files: Vec<u64> = edit.removed_files.iter().map(|removed| removed.number).collect();
+    let mut deletion = Segments { files: files.clone(), uncovered: Vec::new() };
+    deletion.uncover(KeyRange::exclusive([3], [4]));
+    Round {
+        level,
+        number: rng.random_range(0..300),
+        is_draining: rng.random(),
+        appending: rng.random_bool(0.7).then(|| Segments { files, uncovered: Vec::new() }),
+        deletion: rng.random_bool(0.3).then_some(deletion),
+        group: None,
+    }
 }
 
 #[test]
@@ -334,9 +355,19 @@ fn write_golden(folder: &Path) {
     let table = *state.tables.keys().next().unwrap();
     let mut edit = VersionEdit::default();
     for (number, group) in [(1_000, "0-3/packed"), (1_001, "4,6/columnar"), (1_002, "-/raw")] {
-        let file = FileMeta { number, size: 1, group: Some(Arc::new(group.parse().unwrap())), ..FileMeta::default() };
+        let file = FileMeta { number, size: 1, group: Some(group_of(group)), ..FileMeta::default() };
         edit.add_file(table, 5, RunPlace::Newest, Arc::new(file));
     }
+    manifest.apply(&edit).unwrap();
+    let mut edit = VersionEdit::default();
+    edit.remove_file(table, 5, 1_001);
+    let file = FileMeta { number: 1_003, size: 1, group: Some(group_of("4,6/columnar")), ..FileMeta::default() };
+    edit.add_file(table, 5, RunPlace::Inserted, Arc::new(file));
+    let mut appending = Segments { files: vec![1_001], uncovered: Vec::new() };
+    appending.uncover(KeyRange::exclusive(*b"b", *b"c"));
+    let round = Round { level: 5, group: Some(group_of("4,6/columnar")), number: 1, ..Round::default() };
+    let round = Round { is_draining: true, appending: Some(appending), deletion: Some(Segments::default()), ..round };
+    edit.rounds.push(ChangedRound { table, round });
     manifest.apply(&edit).unwrap();
     std::fs::create_dir_all(folder).unwrap();
     let current = directory().join("CURRENT");
@@ -344,6 +375,10 @@ fn write_golden(folder: &Path) {
         std::fs::write(folder.join(path.file_name().unwrap()), disk.read_bytes(path).unwrap()).unwrap();
     }
     std::fs::write(folder.join("state.txt"), describe(manifest.state())).unwrap();
+}
+
+fn group_of(text: &str) -> Arc<Group> {
+    Arc::new(text.parse().unwrap())
 }
 
 fn describe(state: &ManifestState) -> String {

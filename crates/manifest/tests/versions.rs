@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use mycelium_base::{ErrorKind, Group, TableId};
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
-use mycelium_manifest::{FileMeta, KeyRange, RunPlace, TableRecord, Version, VersionEdit, VersionError};
+use mycelium_manifest::{
+    ChangedRound, FileMeta, KeyRange, Round, RunPlace, Segments, TableRecord, Version, VersionEdit, VersionError,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -105,6 +107,67 @@ fn runs_go_where_the_edit_says() {
     })
     .unwrap();
     assert_eq!(v.level(3).file_count(), 1);
+}
+
+fn changed(round: Round<u64>) -> ChangedRound {
+    ChangedRound { table: TABLE, round }
+}
+
+#[test]
+fn files_go_into_the_insertion_part() {
+    let v = Version::parse("L1: 1:[a-c]#1 1kB 2:[k-m]#1 1kB").unwrap();
+    let draining = Round { level: 1, is_draining: true, ..Round::default() };
+    let v = apply(&v, |e| e.rounds.push(changed(draining))).unwrap();
+    assert_eq!(v.insertion_part(1, None), None);
+    assert_eq!(v.deletion_part(1, None).unwrap().files.len(), 2);
+    // The first ones to be inserted are a new run; later ones join it, also where they take its files' places.
+    let v = apply(&v, |e| e.add_file(TABLE, 1, RunPlace::Inserted, file("3:[b-l]#5 1kB"))).unwrap();
+    let v = apply(&v, |e| {
+        e.remove_file(TABLE, 1, 3);
+        e.remove_file(TABLE, 1, 1);
+        e.add_file(TABLE, 1, RunPlace::Inserted, file("4:[b-f]#6 1kB"));
+        e.add_file(TABLE, 1, RunPlace::Inserted, file("5:[g-l]#6 1kB"));
+    })
+    .unwrap();
+    let levels = "L1: 4:[b-f]#6 1kB 5:[g-l]#6 1kB\nL1: 2:[k-m]#1 1kB\n";
+    assert_eq!(v.to_string(), format!("{levels}round L1: 0 draining\n"));
+    assert_eq!(v.insertion_part(1, None).unwrap().files[0].number, 4);
+    assert_eq!(v.deletion_part(1, None).unwrap().files[0].number, 2);
+    let ended = Round { level: 1, number: 1, ..Round::default() };
+    let v = apply(&v, |e| {
+        e.remove_file(TABLE, 1, 2);
+        e.rounds.push(changed(ended));
+    })
+    .unwrap();
+    assert_eq!((v.insertion_part(1, None).unwrap().files.len(), v.deletion_part(1, None)), (2, None));
+    // A round goes with its last files.
+    let v = apply(&v, |e| [4, 5].into_iter().for_each(|number| e.remove_file(TABLE, 1, number))).unwrap();
+    assert_eq!(v, Version::new());
+}
+
+#[test]
+fn segments_stand_for_nothing_where_an_edit_does_not_say_so() {
+    let text = "L1: 1:[a-c]#1 1kB\nL2: 2:[a-c]#1 1kB\nround L1: 2\nappending: 9:[a-b]#1 1kB\nround L2: 0 draining\n\
+                appending: 8:[a-b]#1 1kB\nappending without: [a-a] [c-d)\ndeletion: 7:[a-b]#1 1kB 9:[a-b]#1 1kB\n";
+    let v = Version::parse(text).unwrap();
+    assert_eq!(v.to_string(), text);
+    assert_eq!(v.buffered_files().map(|file| file.number).collect::<Vec<_>>(), [9, 8, 7]);
+    let changed_below = apply(&v, |e| e.add_file(TABLE, 2, RunPlace::Sorted, file("3:[x-z]#1 1kB"))).unwrap();
+    assert_eq!(changed_below.round(1, None), v.round(1, None));
+    let round = changed_below.round(2, None).unwrap();
+    assert!(round.is_draining && round.appending.is_none() && round.deletion.is_none());
+    let segments = |files: &[u64]| Some(Segments { files: files.to_vec(), uncovered: Vec::new() });
+    let says = |files: &[u64]| changed(Round { level: 1, appending: segments(files), ..Round::default() });
+    let v = apply(&v, |e| {
+        e.remove_file(TABLE, 1, 1);
+        e.add_file(TABLE, 1, RunPlace::Sorted, file("4:[a-c]#1 1kB"));
+        e.rounds.push(says(&[4, 1, 9, 8]));
+    })
+    .unwrap();
+    let numbers: Vec<u64> = v.round(1, None).unwrap().files().map(|file| file.number).collect();
+    assert_eq!(numbers, [4, 1, 9, 8]);
+    let unknown = apply(&v, |e| e.rounds.push(says(&[5]))).unwrap_err();
+    assert_eq!(unknown, VersionError::MissingFile { level: 1, file: 5 });
 }
 
 #[test]
@@ -230,6 +293,22 @@ fn random_group(rng: &mut SmallRng) -> Group {
     Group { columns, format: formats[rng.random_range(0..formats.len())].parse().unwrap() }
 }
 
+fn random_round(rng: &mut SmallRng) -> Round<u64> {
+    let mut segments = || {
+        let mut segments =
+            Segments { files: (0..rng.random_range(0..4)).map(|_| rng.random()).collect(), uncovered: Vec::new() };
+        for _ in 0..rng.random_range(0..4) {
+            let key = rng.random_range(0..250);
+            segments.uncover(KeyRange { smallest: vec![key], largest: vec![key + 1], largest_exclusive: rng.random() });
+        }
+        rng.random_bool(0.7).then_some(segments)
+    };
+    let (appending, deletion) = (segments(), segments());
+    let (level, number, is_draining) = (rng.random_range(0..16), rng.random(), rng.random());
+    let group = rng.random_bool(0.5).then(|| Arc::new(random_group(rng)));
+    Round { level, group, number, is_draining, appending, deletion }
+}
+
 fn random_table(rng: &mut SmallRng) -> TableRecord {
     let (name, layout) = ("tä ble".into(), "leveled".into());
     TableRecord { id: TableId(rng.random()), name, definition: random_bytes(rng), layout }
@@ -259,6 +338,9 @@ fn text_and_bytes_round_trip() {
         edit.created_tables.push(random_table(&mut rng));
         edit.changed_tables.push(random_table(&mut rng));
         edit.dropped_tables.push(TableId(rng.random()));
+        edit.buffered_files.push((TableId(rng.random()), Arc::new(random_file(&mut rng, 9))));
+        let table = TableId(rng.random());
+        edit.rounds.push(ChangedRound { table, round: random_round(&mut rng) });
 
         let text = version.to_string();
         assert_eq!(Version::parse(&text).unwrap(), version, "seed {seed}\n{text}");

@@ -1,0 +1,179 @@
+//! Merge rounds of two-phase levels, and the compaction buffer beside them (dLSM §IV).
+//!
+//! A column group of a two-phase level has up to two runs: the *insertion part*, into which compactions from above are
+//! merged, and the *deletion part*, whose files leave for the next level in key order. A round lasts until the deletion part is empty
+//! and the level full; then the insertion part becomes the deletion part (§IV-A). The deletion part is the older run, and the marker of a round is where it
+//! begins: what lies before it has left.
+//!
+//! Beside each part lie its *segments* (§IV-B): the files that compactions merged into the part, as they were, newest first. What
+//! they hold of a key is what the part holds of it, uncompacted, except within the intervals that are *uncovered*. So a point
+//! read may take a part or its segments, part by part and key by key, and any segment may be dropped if
+//! its interval is uncovered in the same edit. A segment may be in the tree as well: one that moved without being rewritten.
+
+use std::sync::Arc;
+
+use mycelium_base::{FileNumber, Group};
+
+use crate::file_meta::{FileMeta, KeyRange};
+
+/// The files of the compaction buffer for one part of a level, and where they do not stand for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segments<F = Arc<FileMeta>> {
+    /// Newest first: of two files that hold a key the newer versions are in the earlier one.
+    pub files: Vec<F>,
+    /// In key order, without common keys.
+    pub uncovered: Vec<KeyRange>,
+}
+
+impl<F> Default for Segments<F> {
+    /// Of a part that holds nothing: all of it is covered.
+    fn default() -> Self {
+        Self { files: Vec::new(), uncovered: Vec::new() }
+    }
+}
+
+impl<F> Segments<F> {
+    /// Whether the segments say all that the part holds of `key`. O(log intervals).
+    #[inline]
+    pub fn covers(&self, key: &[u8]) -> bool {
+        let at = self.uncovered.partition_point(|range| range.ends_before(key));
+        self.uncovered.get(at).is_none_or(|range| !range.contains(key))
+    }
+
+    /// The segments stand for nothing within `range` any more. O(intervals).
+    pub fn uncover(&mut self, mut range: KeyRange) {
+        let first = self.uncovered.partition_point(|known| known.ends_before(&range.smallest));
+        let common = self.uncovered[first..].iter().take_while(|known| known.overlaps(&range)).count();
+        for known in self.uncovered.drain(first..first + common) {
+            range.include_range(&known);
+        }
+        self.uncovered.insert(first, range);
+    }
+}
+
+impl Segments {
+    /// Bytes of all files, those in the tree too.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
+    /// Takes a file out and uncovers its interval; whether it was there. What lies wholly within uncovered intervals
+    /// stands for nothing and goes too. O(files × intervals).
+    pub fn drop_file(&mut self, number: FileNumber) -> bool {
+        let Some(at) = self.files.iter().position(|file| file.number == number) else { return false };
+        let range = self.files.remove(at).range();
+        self.uncover(range);
+        let uncovered = &self.uncovered;
+        self.files.retain(|file| {
+            let at = uncovered.partition_point(|range| range.ends_before(&file.smallest));
+            !uncovered.get(at).is_some_and(|range| range.holds(file))
+        });
+        true
+    }
+}
+
+/// The round of one column group of a two-phase level. `F` is a file, or its number in a version edit.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Round<F = Arc<FileMeta>> {
+    /// The level.
+    pub level: usize,
+    /// The column group; `None` is whole rows.
+    pub group: Option<Arc<Group>>,
+    /// How many rounds have ended since the group last had no files here.
+    pub number: u64,
+    /// Whether the group's oldest run is a deletion part; the other one, or else the only one, is the insertion part.
+    pub is_draining: bool,
+    /// Segments of the insertion part (dLSM: the appending part); `None` if there is nothing that they cover.
+    pub appending: Option<Segments<F>>,
+    /// Segments of the deletion part; `None` likewise.
+    pub deletion: Option<Segments<F>>,
+}
+
+impl<F> Round<F> {
+    /// Whether it is that of this column group of this level.
+    pub fn is_of(&self, level: usize, group: Option<&Arc<Group>>) -> bool {
+        self.level == level && self.group.as_ref() == group
+    }
+
+    /// Whether it says nothing that is not so without it.
+    pub fn is_initial(&self) -> bool {
+        self.number == 0 && !self.is_draining && self.appending.is_none() && self.deletion.is_none()
+    }
+
+    /// The segments of both parts, the newer first.
+    pub fn parts(&self) -> impl Iterator<Item = &Segments<F>> {
+        self.appending.iter().chain(&self.deletion)
+    }
+
+    /// The same with other names for its files; stops at the first that has none.
+    pub(crate) fn try_map<G, E>(&self, name: &mut impl FnMut(&F) -> Result<G, E>) -> Result<Round<G>, E> {
+        let mut map = |segments: &Option<Segments<F>>| {
+            segments.as_ref().map_or(Ok(None), |segments| {
+                let files = segments.files.iter().map(&mut *name).collect::<Result<_, E>>()?;
+                Ok(Some(Segments { files, uncovered: segments.uncovered.clone() }))
+            })
+        };
+        let (appending, deletion) = (map(&self.appending)?, map(&self.deletion)?);
+        let Self { level, number, is_draining, .. } = *self;
+        Ok(Round { level, group: self.group.clone(), number, is_draining, appending, deletion })
+    }
+}
+
+impl Round {
+    /// The files of the compaction buffer, those in the tree too, newer parts first.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
+        self.parts().flat_map(|segments| &segments.files)
+    }
+
+    /// The same as it stands in a version edit.
+    pub fn to_record(&self) -> Round<FileNumber> {
+        let named: Result<_, std::convert::Infallible> = self.try_map(&mut |file: &Arc<FileMeta>| Ok(file.number));
+        match named {
+            Ok(record) => record,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::parse_range;
+
+    fn segments(files: &[(u64, &str)]) -> Segments {
+        let file = |&(number, range): &(u64, &str)| {
+            let range = parse_range(range).unwrap();
+            let (smallest, largest, largest_exclusive) = (range.smallest, range.largest, range.largest_exclusive);
+            Arc::new(FileMeta { number, smallest, largest, largest_exclusive, ..FileMeta::default() })
+        };
+        Segments { files: files.iter().map(file).collect(), uncovered: Vec::new() }
+    }
+
+    fn uncovered(segments: &Segments) -> String {
+        segments.uncovered.iter().map(|range| range.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn uncovered_intervals_are_kept_apart_and_in_order() {
+        let mut segments = segments(&[]);
+        for range in ["[m-p]", "[a-c)", "[t-t]", "[c-d]"] {
+            segments.uncover(parse_range(range).unwrap());
+        }
+        assert_eq!(uncovered(&segments), "[a-c) [c-d] [m-p] [t-t]");
+        segments.uncover(parse_range("[b-n)").unwrap());
+        assert_eq!(uncovered(&segments), "[a-p] [t-t]");
+        let keys = ["`", "a", "f", "p", "pa", "s", "t", "ta"];
+        assert_eq!(
+            keys.map(|key| segments.covers(key.as_bytes())),
+            [true, false, false, false, true, true, false, true]
+        );
+    }
+
+    #[test]
+    fn a_dropped_file_takes_along_what_stands_for_nothing_without_it() {
+        let mut segments = segments(&[(1, "[a-f)"), (2, "[c-f]"), (3, "[b-e]"), (4, "[a-f)"), (5, "[x-z]")]);
+        assert!(segments.drop_file(1) && !segments.drop_file(1));
+        let left: Vec<u64> = segments.files.iter().map(|file| file.number).collect();
+        // File 2 still stands for the key f, which the range that was dropped ends before.
+        assert_eq!((left, uncovered(&segments)), (vec![2, 5], "[a-f)".to_owned()));
+    }
+}

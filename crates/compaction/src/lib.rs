@@ -30,6 +30,7 @@ mod shaped_rest;
 pub mod split;
 pub mod targets;
 pub mod tiered;
+mod two_phase;
 
 pub use busy::{BusyFiles, JobId};
 pub use leveled::LeveledPolicy;

@@ -316,7 +316,7 @@ impl fmt::Display for CompactionPlan {
         write!(f, " -> L{}", self.output_level)?;
         match self.output_place {
             RunPlace::Newest => write!(f, " newest run")?,
-            RunPlace::Sorted => {}
+            RunPlace::Sorted | RunPlace::Inserted => {}
             RunPlace::InPlaceOf(file) => write!(f, " in place of {file}")?,
         }
         if self.outputs != [None] {

@@ -1,7 +1,7 @@
 //! What every compaction policy answers.
 
-use mycelium_base::TableId;
-use mycelium_manifest::{KeyRange, Version};
+use mycelium_base::{Result, TableId};
+use mycelium_manifest::{KeyRange, Version, VersionEdit};
 
 use crate::busy::BusyFiles;
 use crate::plan::CompactionPlan;
@@ -17,6 +17,15 @@ pub trait CompactionPolicy: Send + Sync + std::fmt::Debug {
     /// part in as many as the logarithm of what is written meanwhile. `None` where the policy has none.
     fn pick_at_rest(&self, _table: TableId, _version: &Version, _busy: &BusyFiles) -> Option<CompactionPlan> {
         None
+    }
+
+    /// Completes the edit that installs a plan's outputs in `version`, which may be a later one than the plan was made for: what
+    /// the policy keeps of the levels besides their files. Call it for every plan, with the manifest locked.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidArgument` if the edit does not fit the version.
+    fn complete(&self, _version: &Version, _plan: &CompactionPlan, _edit: &mut VersionEdit) -> Result<()> {
+        Ok(())
     }
 
     /// How urgent each level is, busy files included; 1.0 and above is due.

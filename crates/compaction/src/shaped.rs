@@ -1,6 +1,6 @@
-//! Compaction of tables with a layout: per level tiered or leveled, per level its own column groups (DESIGN §3).
+//! Compaction of tables with a layout: per level tiered, leveled or two-phase, and its own column groups (DESIGN §3).
 //!
-//! Leveled levels follow LASER §4.4, tiered ones Mycelium §3.3 ("tierveling": the levels that a transformation leaves or
+//! Leveled levels follow LASER §4.4, two-phase ones dLSM §IV-A, tiered ones Mycelium §3.3 ("tierveling": the levels that a transformation leaves or
 //! enters are tiered). The unit is not the level but the column group within it:
 //!
 //! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's target,
@@ -23,13 +23,16 @@
 //!    between two leveled levels. Where pauses have left it small runs (shaped_rest.rs) it does not: the newest are
 //!    merged in place then, as many as lower the bytes written per run saved.
 //!
+//! 8. A two-phase unit gives the files of its deletion part in key order, and takes what comes from above into its insertion
+//!    part (two_phase.rs). The last level is leveled whatever the layout says.
+//!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use mycelium_base::{ColumnSet, FileNumber, Group, GroupFormat, RowFormatKind, TableId};
-use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Version};
+use mycelium_base::{ColumnSet, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Version, VersionEdit};
 
 use crate::busy::BusyFiles;
 use crate::leveled::sort_candidates;
@@ -38,6 +41,7 @@ use crate::options::{Deferral, LeveledOptions};
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::policy::CompactionPolicy;
 use crate::targets::level_count;
+use crate::two_phase;
 
 /// Compaction under a layout. See the module for the algorithm.
 #[derive(Clone, Debug)]
@@ -89,8 +93,17 @@ impl ShapedPolicy {
         self.layout.level(level).merge == Merge::Tiered
     }
 
+    pub(crate) fn is_two_phase(&self, version: &Version, level: usize) -> bool {
+        self.layout.level(level).merge == Merge::TwoPhase && level < self.last_level(version)
+    }
+
     pub(crate) fn last_level(&self, version: &Version) -> usize {
         level_count(self.options.level_count, version) - 1
+    }
+
+    /// Whether a column group has one run in a level, for good.
+    fn is_one_run(&self, version: &Version, level: usize) -> bool {
+        !self.is_tiered(level) && !self.is_two_phase(version, level) && overlapping_run(version, level).is_none()
     }
 
     fn trigger(&self) -> f64 {
@@ -103,7 +116,7 @@ impl ShapedPolicy {
         (level < self.last_level(version)).then(|| (self.options.base_level_bytes as f64 * growth).max(1.0))
     }
 
-    fn picker<'a>(&'a self, table: TableId, version: &'a Version, busy: &'a BusyFiles) -> Picker<'a> {
+    pub(crate) fn picker<'a>(&'a self, table: TableId, version: &'a Version, busy: &'a BusyFiles) -> Picker<'a> {
         Picker { policy: self, table, version, busy, deferrable_bytes: 0 }
     }
 }
@@ -162,6 +175,10 @@ impl CompactionPolicy for ShapedPolicy {
         debt as u64
     }
 
+    fn complete(&self, version: &Version, plan: &CompactionPlan, edit: &mut VersionEdit) -> Result<()> {
+        two_phase::complete(self, version, plan, edit)
+    }
+
     fn pick_range(
         &self,
         table: TableId,
@@ -174,9 +191,8 @@ impl CompactionPolicy for ShapedPolicy {
         let inputs = crate::leveled::connected(version, 0..=output, range);
         let place = match inputs.iter().rev().find(|input| input.level == output).and_then(|input| input.files.first())
         {
-            Some(file) if self.is_tiered(output) || overlapping_run(version, output).is_some() => {
-                RunPlace::InPlaceOf(file.number)
-            }
+            Some(file) if !self.is_one_run(version, output) => RunPlace::InPlaceOf(file.number),
+            None if self.is_two_phase(version, output) => RunPlace::Inserted,
             None if self.is_tiered(output) => RunPlace::Newest,
             _ => RunPlace::Sorted,
         };
@@ -213,14 +229,14 @@ pub(crate) struct Picker<'a> {
     pub(crate) policy: &'a ShapedPolicy,
     table: TableId,
     pub(crate) version: &'a Version,
-    busy: &'a BusyFiles,
+    pub(crate) busy: &'a BusyFiles,
     /// Bytes of inputs that may keep their groups.
     deferrable_bytes: u64,
 }
 
 impl Picker<'_> {
     /// (unit, score) of a level.
-    fn unit_scores(&self, level: usize) -> Vec<(Unit, f64)> {
+    pub(crate) fn unit_scores(&self, level: usize) -> Vec<(Unit, f64)> {
         let units = units(self.version, level);
         let runs = &self.version.level(level).runs;
         let runs_of = |unit: &Unit| runs.iter().filter(|run| run.group() == unit.as_ref()).collect::<Vec<_>>();
@@ -251,10 +267,15 @@ impl Picker<'_> {
         scored.collect()
     }
 
-    /// A leveled level has overlapping runs that share columns, as after it was tiered: they become one.
+    /// A leveled level has overlapping runs that share columns, as after it was tiered, or a two-phase one has others than its
+    /// two parts: they become one.
     fn unite_runs(&self) -> Option<Option<CompactionPlan>> {
         let leveled = (1..self.version.levels.len()).filter(|&level| !self.policy.is_tiered(level));
-        let (level, run) = leveled.filter_map(|level| Some((level, overlapping_run(self.version, level)?))).next()?;
+        let surplus = |level| match self.policy.is_two_phase(self.version, level) {
+            true => two_phase::surplus_run(self.version, level),
+            false => overlapping_run(self.version, level),
+        };
+        let (level, run) = leveled.filter_map(|level| Some((level, surplus(level)?))).next()?;
         let inputs = all_runs(self.version, level, run.group().map(|group| &group.columns));
         let oldest = inputs.last()?.files.first()?.number;
         let why = (Reason::SeveralRuns, inputs.len() as f64);
@@ -264,6 +285,9 @@ impl Picker<'_> {
     fn pick_unit(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
         if self.policy.is_tiered(level) {
             return self.pick_runs(level, unit, score);
+        }
+        if self.policy.is_two_phase(self.version, level) {
+            return self.pick_from_deletion_part(level, unit, score);
         }
         let run = self.version.level(level).runs.iter().position(|run| run.group() == unit.as_ref())?;
         let mut candidates: Vec<&Arc<FileMeta>> = self.version.level(level).runs[run].files.iter().collect();
@@ -311,7 +335,7 @@ impl Picker<'_> {
         }
         let bytes =
             |inputs: &[PlanInput]| -> u64 { inputs.iter().flat_map(|input| &input.files).map(|file| file.size).sum() };
-        let below = bytes(&overlapping(self.version, output, inputs));
+        let below = bytes(&self.overlapping(output, inputs));
         below as f64 <= self.policy.options.fanout * bytes(inputs) as f64
     }
 
@@ -342,7 +366,8 @@ impl Picker<'_> {
         Some(plan)
     }
 
-    /// Merges `upper` with what it overlaps in a leveled level below, or makes it the newest runs of a tiered one.
+    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion part of a two-phase one, or makes it the
+    /// newest runs of a tiered one.
     pub(crate) fn merged_down(
         &self,
         mut upper: Vec<PlanInput>,
@@ -353,8 +378,21 @@ impl Picker<'_> {
             let plan = self.finish(upper, (output, RunPlace::Newest), why)?;
             return Some(self.deferring(plan));
         }
-        upper.extend(overlapping(self.version, output, &upper));
-        self.finish(upper, (output, RunPlace::Sorted), why)
+        upper.extend(self.overlapping(output, &upper));
+        let is_two_phase = self.policy.is_two_phase(self.version, output);
+        self.finish(upper, (output, if is_two_phase { RunPlace::Inserted } else { RunPlace::Sorted }), why)
+    }
+
+    /// What `upper` is to be merged with in a level that is not tiered.
+    fn overlapping(&self, level: usize, upper: &[PlanInput]) -> Vec<PlanInput> {
+        let runs = self.version.level(level).runs.iter().enumerate();
+        if !self.policy.is_two_phase(self.version, level) {
+            return overlapping(runs, level, upper);
+        }
+        let is_drained = |run: &Arc<Run>| {
+            self.version.deletion_part(level, run.group()).is_some_and(|drained| Arc::ptr_eq(drained, run))
+        };
+        overlapping(runs.filter(|(_, run)| !is_drained(run)), level, upper)
     }
 
     /// The plan of these inputs, unless they are busy or a job writes columns of theirs to their range.
@@ -483,15 +521,19 @@ fn grow<'a>(columns: Option<&ColumnSet>, files: impl Iterator<Item = &'a Arc<Fil
     Some(grown)
 }
 
-/// What `upper` overlaps in a leveled level, in keys and in columns, and what that overlaps there, and so on.
-fn overlapping(version: &Version, level: usize, upper: &[PlanInput]) -> Vec<PlanInput> {
+/// What `upper` overlaps in these runs of a level, in keys and in columns, and what that overlaps there, and so on.
+fn overlapping<'a>(
+    runs: impl Iterator<Item = (usize, &'a Arc<Run>)> + Clone,
+    level: usize,
+    upper: &[PlanInput],
+) -> Vec<PlanInput> {
     let files = || upper.iter().flat_map(|input| &input.files);
     let Some(mut range) = KeyRange::hull(files().map(|file| &**file)) else { return Vec::new() };
     let mut columns = grow(Some(&ColumnSet::new()), files());
     loop {
         let shares = |file: &FileMeta| columns.as_ref().is_none_or(|columns| file.overlaps_columns(columns));
         let mut inputs = Vec::new();
-        for (index, run) in version.level(level).runs.iter().enumerate() {
+        for (index, run) in runs.clone() {
             if run.files.first().is_some_and(|file| shares(file)) {
                 inputs.push(PlanInput { level, run: index, files: run.overlapping(&range).to_vec() });
             }

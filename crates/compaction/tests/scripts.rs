@@ -30,7 +30,7 @@ use mycelium_compaction::{
     subcompaction_cuts,
 };
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
-use mycelium_manifest::{FileMeta, KeyRange, Layout, RunPlace, Version};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, RunPlace, Version, VersionEdit};
 
 const TABLE: TableId = TableId(0);
 
@@ -151,13 +151,13 @@ impl Session {
             "finish" => {
                 let outputs = Version::parse(&format!("L1: {}", command["finish".len()..].trim())).unwrap();
                 let outputs: Vec<Arc<FileMeta>> = outputs.level(1).files().cloned().collect();
-                let edit = self.last.take().unwrap().install_edit(outputs);
-                self.install(&edit)
+                let plan = self.last.take().unwrap();
+                self.install(&plan, plan.install_edit(outputs))
             }
             "move" => {
                 let plan = self.last.take().unwrap();
                 assert!(plan.is_trivial_move);
-                self.install(&plan.move_edit())
+                self.install(&plan, plan.move_edit())
             }
             "cut" => cut(&words[1..], input),
             "split" => split(&words[1..], input),
@@ -279,8 +279,9 @@ impl Session {
         text
     }
 
-    fn install(&mut self, edit: &mycelium_manifest::VersionEdit) -> String {
-        match self.version.apply(TABLE, edit) {
+    fn install(&mut self, plan: &CompactionPlan, mut edit: VersionEdit) -> String {
+        let completed = self.policy.complete(&self.version, plan, &mut edit);
+        match completed.and_then(|()| self.version.apply(TABLE, &edit)) {
             Ok(version) => {
                 version.check().unwrap();
                 self.version = version;

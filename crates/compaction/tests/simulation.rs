@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use mycelium_base::TableId;
+use mycelium_base::{ColumnSet, TableId};
 use mycelium_compaction::{
-    BusyFiles, CompactionPlan, CompactionPolicy, JobId, LeveledOptions, LeveledPolicy, PickPriority, TieredOptions,
-    TieredPolicy,
+    BusyFiles, CompactionPlan, CompactionPolicy, JobId, LeveledOptions, LeveledPolicy, PickPriority, ShapedPolicy,
+    TieredOptions, TieredPolicy,
 };
-use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, RunPlace, Version, VersionEdit};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -38,6 +38,8 @@ struct Simulation {
     next_sequence: u64,
     flushed_bytes: u64,
     compacted_bytes: u64,
+    /// Of those, the ones written to each level.
+    written: BTreeMap<usize, u64>,
     moves: u64,
 }
 
@@ -60,6 +62,7 @@ impl Simulation {
             next_sequence: 1,
             flushed_bytes: 0,
             compacted_bytes: 0,
+            written: BTreeMap::new(),
             moves: 0,
         }
     }
@@ -126,14 +129,17 @@ impl Simulation {
     fn finish(&mut self) {
         let index = self.rng.random_range(0..self.running.len());
         let (job, plan) = self.running.swap_remove(index);
-        let edit = if plan.is_trivial_move {
+        let mut edit = if plan.is_trivial_move {
             self.moves += 1;
             plan.move_edit()
         } else {
             let outputs = self.merge(&plan);
-            self.compacted_bytes += outputs.iter().map(|f| f.size).sum::<u64>();
+            let bytes = outputs.iter().map(|f| f.size).sum::<u64>();
+            self.compacted_bytes += bytes;
+            *self.written.entry(plan.output_level).or_default() += bytes;
             plan.install_edit(outputs)
         };
+        self.policy.complete(&self.version, &plan, &mut edit).unwrap();
         self.install(&edit);
         self.busy.finish(job);
     }
@@ -194,6 +200,12 @@ impl Simulation {
     }
 }
 
+/// A policy for whole rows, merged like this below level 0.
+fn shaped(merge: &str, options: LeveledOptions) -> ShapedPolicy {
+    let layout = Layout::parse(&format!("L0 tiered: * raw\nL1 {merge}: * raw"), &ColumnSet::first(1)).unwrap();
+    ShapedPolicy::new(Arc::new(layout), options)
+}
+
 fn random_policy(rng: &mut SmallRng) -> (String, Box<dyn CompactionPolicy>) {
     if rng.random_bool(0.3) {
         let options = TieredOptions {
@@ -216,6 +228,10 @@ fn random_policy(rng: &mut SmallRng) -> (String, Box<dyn CompactionPolicy>) {
         max_compaction_bytes: [10_000, 100_000][rng.random_range(0..2)],
         dynamic_levels: rng.random_bool(0.5),
     };
+    if rng.random_bool(0.5) {
+        let options = LeveledOptions { level_count: rng.random_range(2..6), ..options };
+        return (format!("two-phase {options:?}"), Box::new(shaped("two-phase", options)));
+    }
     (format!("{options:?}"), Box::new(LeveledPolicy::new(options)))
 }
 
@@ -264,6 +280,40 @@ fn reads_agree_with_a_map_whatever_is_compacted_when() {
         assert_eq!(deletes, 0, "a full compaction drops every delete");
         assert!(sim.version.levels.iter().map(|l| l.runs.len()).sum::<usize>() <= 1);
     }
+}
+
+/// dLSM §IV-C: what comes into a two-phase level is merged with half of it on average. (All levels together do not write less: a
+/// leveled level gives away what is densest, a deletion part what has become sparse.)
+#[test]
+fn two_phase_levels_are_written_less() {
+    let options = LeveledOptions {
+        base_level_bytes: 40_000,
+        target_file_size: 4_000,
+        level_count: 4,
+        fanout: 8.0,
+        priority: PickPriority::OldestFirst,
+        ..LeveledOptions::default()
+    };
+    let written = |merge: &str| {
+        let mut sim = Simulation::new(1, Box::new(shaped(merge, options)), false);
+        let mut rounds = 0;
+        for _ in 0..700 {
+            sim.flush(100, 0..60_000, 0.0);
+            while sim.start() {
+                sim.finish();
+            }
+            let most = |level| if level == 0 || level == 3 { usize::MAX } else { 2 };
+            assert!((0..4).all(|level| sim.version.level(level).runs.len() <= most(level)), "{}", sim.version);
+            rounds = rounds.max(sim.version.round(1, None).map_or(0, |round| round.number));
+        }
+        sim.check_reads();
+        (sim.written, rounds)
+    };
+    let (leveled, _) = written("leveled");
+    let (two_phase, rounds) = written("two-phase");
+    assert!(rounds > 10, "{rounds}");
+    assert!(two_phase[&1] * 5 < leveled[&1] * 4, "leveled {leveled:?}, two-phase {two_phase:?}");
+    assert!(two_phase[&2] * 5 < leveled[&2] * 4, "leveled {leveled:?}, two-phase {two_phase:?}");
 }
 
 /// Uniform overwrites of a steady key space through a three-level tree.

@@ -2,7 +2,13 @@
 
 mod twin;
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
+use datafusion::arrow::compute::cast;
+use mycelium_encoding::BatchRows;
+use mycelium_engine::{Database, Durability, Table, WriteBatch};
+use mycelium_sql::datafusion;
 use tpchgen::generators::{
     CustomerGenerator, LineItemGenerator, NationGenerator, OrderGenerator, PartGenerator, PartSuppGenerator,
     RegionGenerator, SupplierGenerator,
@@ -11,7 +17,7 @@ use tpchgen::q_and_a::queries;
 use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
-use twin::{Twin, write};
+use twin::Twin;
 
 const SCALE: f64 = 0.01;
 
@@ -43,10 +49,7 @@ const PARAMETERS: [&[&str]; 22] = [
 
 const TABLES: [(&str, &str); 8] = [
     ("region", "r_regionkey int64 not null, r_name utf8, r_comment utf8, primary key (r_regionkey)"),
-    (
-        "nation",
-        "n_nationkey int64 not null, n_name utf8, n_regionkey int64, n_comment utf8, primary key (n_nationkey)",
-    ),
+    ("nation", "n_nationkey int64 not null, n_name utf8, n_regionkey int64, n_comment utf8, primary key (n_nationkey)"),
     (
         "supplier",
         "s_suppkey int64 not null, s_name utf8, s_address utf8, s_nationkey int64, s_phone utf8, s_acctbal decimal(15, 2), \
@@ -100,6 +103,24 @@ fn generate(table: &str) -> Vec<RecordBatch> {
     }
 }
 
+/// Writes rows, whose text may have any layout, and gives them back in the types of the table.
+fn write(table: &Table, database: &Database, batch: &RecordBatch) -> RecordBatch {
+    let layout = table.packed_layout().expect("a typed table");
+    let schema = Arc::new(layout.schema().to_arrow());
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    let columns = columns.collect::<Result<Vec<_>, _>>().expect("the same values");
+    let batch = RecordBatch::try_new(schema, columns).expect("the table's schema");
+    let rows = BatchRows::new(layout, &batch).expect("the table's schema");
+    let mut writes = WriteBatch::new();
+    for row in 0..rows.len() {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        rows.encode_row(row, &mut key, &mut value).expect("fits");
+        writes.put_packed(table, &key, &value).expect("fits");
+    }
+    database.write(&writes, Durability::Buffered).expect("in memory");
+    batch
+}
+
 fn load() -> Twin {
     let twin = Twin::new();
     for (name, schema) in TABLES {
@@ -133,7 +154,7 @@ fn the_22_queries_answer_as_datafusion_does() {
     let twin = load();
     let rows: Vec<usize> = (1..=22).map(|number| twin.check(&query(number), false)).collect();
     println!("rows of queries 1 to 22: {rows:?}");
-    assert!(rows.iter().filter(|&&rows| rows > 0).count() >= 18, "{rows:?}");
+    assert!(rows.iter().all(|&rows| rows > 0), "{rows:?}");
 }
 
 #[test]

@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use datafusion::arrow::compute::cast;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use mycelium_encoding::{BatchRows, Schema};
-use mycelium_engine::{
-    Background, Database, Durability, LeveledOptions, Options, Policy, Table, TableOptions, WriteBatch,
-};
+use mycelium_encoding::Schema;
+use mycelium_engine::{Background, Database, LeveledOptions, Options, Policy, Table, TableOptions};
 use mycelium_sql::{Session, datafusion};
 use mycelium_vfs::MemoryDisk;
 use tokio::runtime::Runtime;
@@ -76,24 +73,6 @@ impl Twin {
     pub(crate) fn plan(&self, query: &str) -> String {
         self.rows(&format!("EXPLAIN {query}")).join("\n")
     }
-}
-
-/// Writes rows, whose text may have any layout, and gives them back in the types of the table.
-pub(crate) fn write(table: &Table, database: &Database, batch: &RecordBatch) -> RecordBatch {
-    let layout = table.packed_layout().expect("a typed table");
-    let schema = Arc::new(layout.schema().to_arrow());
-    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
-    let columns = columns.collect::<Result<Vec<_>, _>>().expect("the same values");
-    let batch = RecordBatch::try_new(schema, columns).expect("the table's schema");
-    let rows = BatchRows::new(layout, &batch).expect("the table's schema");
-    let mut writes = WriteBatch::new();
-    for row in 0..rows.len() {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        rows.encode_row(row, &mut key, &mut value).expect("fits");
-        writes.put_packed(table, &key, &value).expect("fits");
-    }
-    database.write(&writes, Durability::Buffered).expect("in memory");
-    batch
 }
 
 /// A line per row.

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`cost::laser`] | levels, amplification, point, range and update costs of a layout | LASER §2.2, §5, eq. 1-9 |
 //! | [`cost::mycelium`] | throughput, point, range and space costs of transformations | Mycelium App. B, eq. 3-5 |
+//! | [`cost::lsm_opd`] | compactions and value filters with and without dictionaries | LSM-OPD §4.2 |
 //! | [`trace`] | what was read and written, by level and projection | LASER §6.1 |
 //! | [`design`] | column groups for every level | LASER §6.2-6.3, eq. 10 |
 //! | [`proposal`] | the layout that a table should have, and what it costs beside others | LASER §6 |

@@ -25,6 +25,12 @@ pub struct ReadCounters {
     pub blocks_read: u64,
     /// Bytes of those blocks on disk.
     pub bytes_read: u64,
+    /// Rows of columnar blocks that a scan took as they lie, many at a time.
+    pub rows_passed_through: u64,
+    /// Rows that a scan of columnar blocks put together one by one, since something younger touches their keys.
+    pub rows_merged: u64,
+    /// Blocks whose zones ruled out that any of their rows passes a scan's filter.
+    pub blocks_skipped_by_zone: u64,
     /// Nanoseconds spent reading pieces of several blocks ahead; reads of single blocks are not timed.
     pub read_nanoseconds: u64,
     /// Nanoseconds spent verifying and decompressing blocks of such pieces, estimated from every eighth.
@@ -44,6 +50,9 @@ impl std::ops::AddAssign for ReadCounters {
         self.block_cache_hits += other.block_cache_hits;
         self.blocks_read += other.blocks_read;
         self.bytes_read += other.bytes_read;
+        self.rows_passed_through += other.rows_passed_through;
+        self.rows_merged += other.rows_merged;
+        self.blocks_skipped_by_zone += other.blocks_skipped_by_zone;
         self.read_nanoseconds += other.read_nanoseconds;
         self.decode_nanoseconds += other.decode_nanoseconds;
     }

@@ -8,6 +8,7 @@
 //! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
 
 mod aligned;
+mod dictionary;
 mod duckdb;
 mod fjall_store;
 mod gather;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
+use mycelium_bench::experiments::dictionary::{DictionarySettings, Part as DictionaryPart, run as run_dictionary};
 use mycelium_bench::experiments::laser::{self, HybridRival, LaserSettings};
 use mycelium_bench::experiments::transformations::{TransformationSettings, run as run_transformations};
 use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
@@ -39,7 +41,7 @@ struct Line {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
-    /// `transformations` and `laser-hw`.
+    /// `transformations`, `laser-hw` and `dictionary-…`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -63,6 +65,12 @@ struct Line {
     /// Where the experiment `laser-hw` writes its plots; nowhere if not given.
     #[arg(long, value_name = "DIRECTORY")]
     svg_dir: Option<PathBuf>,
+    /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...
+    #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
+    contenders: Vec<String>,
+    /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
+    #[arg(long, value_delimiter = ',', value_name = "TABLE")]
+    cells: Vec<String>,
     /// Run an experiment of the papers with rivals beside it, instead of the comparison.
     #[arg(long, value_enum)]
     experiment: Option<Experiment>,
@@ -81,6 +89,24 @@ enum Experiment {
     /// LASER's workload HW, and PostgreSQL, DuckDB and the ideal pair of them. Needs Debian's package `postgresql` and a Python
     /// with the package `duckdb`, which `cargo xtask peers` installs.
     LaserHw,
+    /// LSM-OPD's figures 6, 7 and 9 by the size of values, and RocksDB in six ways.
+    DictionarySizes,
+    /// Its figures 8 and 9 by the number and distribution of values and by selectivity.
+    DictionaryValues,
+    /// Its figure 10.
+    DictionaryTimeline,
+}
+
+/// One part of the experiments on dictionaries, with all of [`dictionary::RIVALS`].
+fn run_dictionary_part(line: &Line, part: DictionaryPart, report: &mut Report) -> Result<()> {
+    let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };
+    let settings = DictionarySettings {
+        repetitions,
+        contenders: line.contenders.clone(),
+        cells: line.cells.clone(),
+        ..DictionarySettings::new(&line.directory).scaled(scale)
+    };
+    run_dictionary(part, &settings, &dictionary::RIVALS, report.dictionary.get_or_insert_default())
 }
 
 fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
@@ -105,6 +131,9 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
             ];
             laser::run(laser::Part::Hybrid, &settings, &rivals, report.laser.get_or_insert_default())?;
         }
+        Experiment::DictionarySizes => run_dictionary_part(line, DictionaryPart::Sizes, &mut report)?,
+        Experiment::DictionaryValues => run_dictionary_part(line, DictionaryPart::Values, &mut report)?,
+        Experiment::DictionaryTimeline => run_dictionary_part(line, DictionaryPart::Timeline, &mut report)?,
         Experiment::Transformations => {
             let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };
             let settings = TransformationSettings::new(&line.directory).scaled(scale);

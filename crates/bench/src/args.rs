@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::experiments::laser::Part;
+use crate::experiments::{dictionary, laser};
 use crate::isolation;
 use crate::keys::ValueKind;
 use crate::report::Report;
@@ -17,7 +17,8 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness.
+    /// snapshot-filters, transformations, htap, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
+    /// dictionary-sizes, dictionary-values, dictionary-timeline.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -62,12 +63,18 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations` and `laser-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `htap`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
+    /// Of the experiments `dictionary-…` only these contenders: rows, columnar.
+    #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
+    pub contenders: Vec<String>,
+    /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
+    #[arg(long, value_delimiter = ',', value_name = "TABLE")]
+    pub cells: Vec<String>,
     /// Columns of the tables of `laser-…`, but of `laser-cost-model`, which has both the paper's: 30 and 100.
     #[arg(long, default_value_t = 30)]
     pub columns: usize,
@@ -97,11 +104,23 @@ pub const SNAPSHOT_FILTERS: &str = "snapshot-filters";
 /// The name of the experiment on transformations among workloads.
 pub const TRANSFORMATIONS: &str = "transformations";
 
-const EXPERIMENTS: [&str; 3] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS];
+/// The name of the experiment on both halves of a workload among workloads.
+pub const HTAP: &str = "htap";
+
+const EXPERIMENTS: [&str; 4] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, HTAP];
 
 /// The experiment of LASER with this name.
-fn laser_part(name: &str) -> Option<Part> {
-    Part::ALL.into_iter().find(|part| part.name() == name)
+fn laser_part(name: &str) -> Option<laser::Part> {
+    laser::Part::ALL.into_iter().find(|part| part.name() == name)
+}
+
+/// The experiment of LSM-OPD with this name.
+fn dictionary_part(name: &str) -> Option<dictionary::Part> {
+    dictionary::Part::ALL.into_iter().find(|part| part.name() == name)
+}
+
+fn is_experiment(name: &str) -> bool {
+    EXPERIMENTS.contains(&name) || laser_part(name).is_some() || dictionary_part(name).is_some()
 }
 
 fn default_workloads() -> Vec<String> {
@@ -166,9 +185,9 @@ impl BenchArgs {
         Pace { seconds: self.seconds, warmup_seconds: self.warmup_seconds, seed: self.seed, ..Pace::default() }
     }
 
-    /// Runs one of [`EXPERIMENTS`], or of LASER's, and puts what it showed into the report.
+    /// Runs one of [`EXPERIMENTS`], of LASER's or of LSM-OPD's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        use crate::experiments::{aligned, laser, snapshot_filters, transformations};
+        use crate::experiments::{aligned, htap, snapshot_filters, transformations};
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -180,6 +199,10 @@ impl BenchArgs {
                 ..laser::LaserSettings::new(&self.directory)
             };
             return laser::run(part, &settings, &[], report.laser.get_or_insert_default());
+        }
+        if let Some(part) = dictionary_part(name) {
+            let settings = self.dictionary_settings();
+            return dictionary::run(part, &settings, &[], report.dictionary.get_or_insert_default());
         }
         match name {
             ALIGNED_COMPACTION => {
@@ -195,6 +218,10 @@ impl BenchArgs {
                 };
                 report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
             }
+            HTAP => {
+                let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };
+                report.htap = Some(htap::run(&settings)?);
+            }
             _ => {
                 let settings = transformations::TransformationSettings {
                     seed: self.seed,
@@ -206,6 +233,16 @@ impl BenchArgs {
             }
         }
         Ok(())
+    }
+
+    fn dictionary_settings(&self) -> dictionary::DictionarySettings {
+        dictionary::DictionarySettings {
+            seed: self.seed,
+            repetitions: self.repetitions,
+            contenders: self.contenders.clone(),
+            cells: self.cells.clone(),
+            ..dictionary::DictionarySettings::new(&self.directory).scaled(self.scale)
+        }
     }
 
     fn settings(&self) -> RunSettings {
@@ -234,10 +271,10 @@ pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> 
 }
 
 /// [`run_with`] our own engine; the names of experiments, [`ALIGNED_COMPACTION`], [`SNAPSHOT_FILTERS`],
-/// [`TRANSFORMATIONS`] and those of LASER ([`Part`]), are run as well.
+/// [`TRANSFORMATIONS`], and those of LASER ([`laser::Part`]) and LSM-OPD ([`dictionary::Part`]), are run as well.
 pub fn run(args: &BenchArgs) -> Result<Report> {
-    let is_experiment = |name: &String| EXPERIMENTS.contains(&name.as_str()) || laser_part(name).is_some();
-    let (experiments, workloads): (Vec<_>, Vec<_>) = args.workloads.iter().cloned().partition(is_experiment);
+    let (experiments, workloads): (Vec<_>, Vec<_>) =
+        args.workloads.iter().cloned().partition(|name| is_experiment(name));
     let only_workloads = BenchArgs { workloads, json_file: None, ..args.clone() };
     let mut report = run_with(&only_workloads, &crate::MyceliumFactory)?;
     std::fs::create_dir_all(&args.directory)?;

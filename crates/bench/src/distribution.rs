@@ -76,7 +76,9 @@ impl Chooser {
         }
     }
 
-    fn rank(&self, rng: &mut impl Rng) -> u64 {
+    /// A rank by the law of the skew, 0 the most frequent; always 0 without one.
+    #[inline]
+    pub(crate) fn rank(&self, rng: &mut impl Rng) -> u64 {
         match self.ranks {
             Ranks::None => 0,
             Ranks::Gray { n, zeta, eta, alpha, second } => {

@@ -7,6 +7,8 @@
 //!    *between* stored ones, so that no fence (key range) rules them out.
 //! 2. `Ordered`: the permutation is the identity; index order is key order.
 //!
+//! Where keys are text, they are the first 8 of these bytes in hexadecimal.
+//!
 //! A value starts with the key's index (8 bytes, little-endian), which readers check. The rest is a slice of a pool of
 //! 1 MiB at a position drawn from the index and the version: either random bytes, or, like db_bench with a compression
 //! ratio of 0.5, pieces of 100 bytes whose second half repeats the first.
@@ -62,6 +64,19 @@ pub fn key(index: u64, order: KeyOrder) -> [u8; KEY_LEN] {
     key[..8].copy_from_slice(&head.to_be_bytes());
     key[8..].copy_from_slice(&mix(head).to_be_bytes());
     key
+}
+
+/// Hands over the key of an index as text: the permutation of [`KeyOrder::Hashed`] in hexadecimal.
+#[inline]
+pub fn with_text_key<R>(index: u64, take: impl FnOnce(&str) -> R) -> R {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let random = mix(index);
+    let mut key = [0; KEY_LEN];
+    for (place, digit) in key.iter_mut().enumerate() {
+        *digit = DIGITS[(random >> (60 - 4 * place) & 0xf) as usize];
+    }
+    // Digits are ASCII.
+    take(std::str::from_utf8(&key).unwrap_or_default())
 }
 
 /// A pool of bytes that values are cut from.
@@ -122,6 +137,7 @@ mod tests {
         assert!(!first_loaded.is_sorted());
         let ordered: Vec<_> = (0..1000).map(|i| key(i, KeyOrder::Ordered)).collect();
         assert!(ordered.is_sorted());
+        with_text_key(7, |key| assert_eq!(key, format!("{:016x}", mix(7))));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
+use crate::experiments::dictionary::DictionaryReport;
+use crate::experiments::htap::HtapReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
@@ -48,9 +50,15 @@ pub struct Report {
     /// Transformations inside compaction, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub transformations: Option<TransformationReport>,
+    /// Both halves of a workload in one table, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub htap: Option<HtapReport>,
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
+    /// The experiments of LSM-OPD that were run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub dictionary: Option<DictionaryReport>,
 }
 
 /// One scenario's runs.
@@ -218,8 +226,10 @@ impl Report {
             summary: BTreeMap::new(),
             aligned: None,
             snapshot_filters: None,
+            htap: None,
             transformations: None,
             laser: None,
+            dictionary: None,
         }
     }
 
@@ -281,7 +291,9 @@ impl Report {
             self.aligned.as_ref().map(AlignedReport::table),
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
+            self.htap.as_ref().map(HtapReport::table),
             self.laser.as_ref().map(LaserReport::table),
+            self.dictionary.as_ref().map(DictionaryReport::table),
         ]
         .iter()
         .flatten()

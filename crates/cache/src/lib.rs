@@ -69,6 +69,8 @@ pub enum BlockKind {
     Filter = 2,
     /// Summaries of a file's blocks.
     Summary = 3,
+    /// The dictionary of a column.
+    Dictionary = 4,
 }
 
 /// A block and its kind.
@@ -198,6 +200,12 @@ impl BlockCache {
     /// The largest block, in bytes with bookkeeping, that is cached now: a shard's share of the budget.
     pub fn largest_block(&self) -> u64 {
         self.blocks.shard_capacity()
+    }
+
+    /// Bytes that could be cached now without evicting anything, about.
+    pub fn room(&self) -> u64 {
+        let taken = self.blocks.weight().saturating_add(self.budget.reserved());
+        self.budget.capacity().saturating_sub(taken)
     }
 
     /// Sizes and counts now. Counters are read one by one, so that they may be apart by operations under way.

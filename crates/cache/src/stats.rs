@@ -34,6 +34,8 @@ pub struct CacheStats {
     pub filter_bytes: u64,
     /// Bytes of cached summaries.
     pub summary_bytes: u64,
+    /// Bytes of dictionaries of columns.
+    pub dictionary_bytes: u64,
 }
 
 #[derive(Default, Debug)]
@@ -49,7 +51,7 @@ pub(crate) struct Counters {
     inserts: AtomicU64,
     evictions: AtomicU64,
     /// By [`BlockKind`]. Wraps below zero for a moment where an eviction is counted before its insert.
-    bytes: [AtomicU64; 4],
+    bytes: [AtomicU64; 5],
 }
 
 impl Counters {
@@ -83,6 +85,7 @@ impl Counters {
             index_bytes: bytes(BlockKind::Index),
             filter_bytes: bytes(BlockKind::Filter),
             summary_bytes: bytes(BlockKind::Summary),
+            dictionary_bytes: bytes(BlockKind::Dictionary),
         }
     }
 
@@ -92,6 +95,7 @@ impl Counters {
             BlockKind::Index => &self.bytes[1],
             BlockKind::Filter => &self.bytes[2],
             BlockKind::Summary => &self.bytes[3],
+            BlockKind::Dictionary => &self.bytes[4],
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Instant;
 use mycelium_base::{
     Combiner, Cursor, FileNumber, Group, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
-use mycelium_encoding::ValueMap;
+use mycelium_encoding::{Schema, ValueMap};
 use mycelium_merge::{CompactionStream, ExactStream, Purge, StreamCounters, Watch, retain_range_deletes};
 use mycelium_sst::{SstSummary, SstWriterOptions, Summarizer};
 use mycelium_vfs::WritableFile;
@@ -66,6 +66,10 @@ pub trait JobContext {
     /// What sums up the rows of the next output file, of this column group, for materialised views.
     fn summarizers(&mut self, _group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         Ok(Vec::new())
+    }
+    /// The table's schema, which columnar outputs need.
+    fn schema(&self) -> Option<Arc<Schema>> {
+        None
     }
     /// Whether no place older than the inputs can hold `key` in a column of this output group (0 where a job has but one).
     /// Asked with ascending keys, group by group.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{FileNumber, Group, RangeDelete, Result, Trailer};
+use mycelium_base::{Error, FileNumber, Group, GroupFormat, RangeDelete, Result, Trailer};
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 
 use crate::job::{JobContext, SAMPLE, StageTimes};
@@ -148,7 +148,15 @@ impl Outputs {
         let summarizers = context.summarizers(self.group.as_ref())?;
         let options = SstWriterOptions { file_number: number, ..self.options };
         self.reported = 0;
-        let writer = SstWriter::new(file, options)?.with_group(self.group.clone()).with_summarizers(summarizers);
+        let writer = SstWriter::new(file, options)?;
+        let writer = match self.group.clone() {
+            Some(group) if group.format == GroupFormat::Columnar => {
+                let schema = context.schema().ok_or_else(|| Error::invalid("columnar files need a schema"))?;
+                writer.with_columns(group, schema)
+            }
+            group => writer.with_group(group),
+        };
+        let writer = writer.with_summarizers(summarizers);
         Ok(&mut self.writer.insert((number, writer)).1)
     }
 

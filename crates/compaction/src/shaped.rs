@@ -28,7 +28,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use mycelium_base::{ColumnSet, FileNumber, Group, TableId};
+use mycelium_base::{ColumnSet, FileNumber, Group, GroupFormat, RowFormatKind, TableId};
 use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Version};
 
 use crate::busy::BusyFiles;
@@ -45,6 +45,8 @@ pub struct ShapedPolicy {
     layout: Arc<Layout>,
     options: LeveledOptions,
     deferral: Option<Deferral>,
+    /// What files that name no group hold.
+    whole_rows: Group,
 }
 
 /// A column group of a level; `None` is whole rows.
@@ -54,7 +56,12 @@ impl ShapedPolicy {
     /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers mean
     /// something in a layout, and level 1 is always the first.
     pub fn new(layout: Arc<Layout>, options: LeveledOptions) -> Self {
-        Self { layout, options, deferral: None }
+        let mut whole_rows = layout.level(0).groups[0].clone();
+        if whole_rows.format == GroupFormat::Columnar {
+            // Flushes encode rows, which are packed then.
+            whole_rows.format = GroupFormat::Row(RowFormatKind::Packed);
+        }
+        Self { layout, options, deferral: None, whole_rows }
     }
 
     /// The same, which defers transformations while compaction is behind.
@@ -74,7 +81,7 @@ impl ShapedPolicy {
 
     /// Whether a file has one of the column groups of a level.
     pub(crate) fn is_of_level(&self, level: usize, file: &FileMeta) -> bool {
-        let group = file.group.as_deref().unwrap_or(&self.layout.level(0).groups[0]);
+        let group = file.group.as_deref().unwrap_or(&self.whole_rows);
         self.layout.level(level).groups.contains(group)
     }
 
@@ -395,7 +402,7 @@ impl Picker<'_> {
 
     /// Step 4 of the module.
     fn output_groups(&self, plan: &CompactionPlan) -> Vec<Unit> {
-        let whole = &self.policy.layout.level(0).groups[0];
+        let whole = &self.policy.whole_rows;
         let mut held = ColumnSet::new();
         let mut sources: Vec<&ColumnSet> = Vec::new();
         for file in plan.input_files() {

@@ -46,7 +46,7 @@ struct Session {
 #[test]
 fn scripts() {
     let folder = Path::new("testdata");
-    let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     let update = std::env::var_os("UPDATE").is_some();
     let mut blocks = 0;

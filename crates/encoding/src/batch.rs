@@ -2,8 +2,10 @@
 //!
 //! [`RecordBatchBuilder`] takes (key, packed value) pairs in scan order and appends the projected columns straight from
 //! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch.
+//! Where rows lie in columnar files it takes whole pages of columns instead ([`RecordBatchBuilder::append_cells`]).
 //! [`BatchRows`] is the reverse: it makes keys and packed values of the rows of a record batch.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::builder::BooleanBufferBuilder;
@@ -18,6 +20,7 @@ use mycelium_base::{Error, ErrorKind, Result};
 
 use crate::key::KeyReader;
 use crate::packed::{RawColumn, array};
+use crate::page::{Page, slot32, slot64};
 use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, TimeUnit};
 
 /// Text and binary of one column beyond which a batch counts as full.
@@ -37,6 +40,8 @@ pub struct RecordBatchBuilder {
     /// Physical column and where it goes.
     from_value: Vec<(usize, usize)>,
     scratch: Vec<u8>,
+    /// Offsets of integers being unpacked.
+    offsets: Vec<u32>,
     widest: usize,
 }
 
@@ -79,6 +84,7 @@ impl RecordBatchBuilder {
             from_key,
             from_value,
             scratch: Vec::new(),
+            offsets: Vec::new(),
             widest: 0,
         })
     }
@@ -129,6 +135,82 @@ impl RecordBatchBuilder {
         }
         self.rows += 1;
         Ok(())
+    }
+
+    /// The columns outside the primary key that are projected, each with its place in the projection.
+    pub fn value_columns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.from_value.iter().map(|&(index, target)| (self.layout.column(index), target))
+    }
+
+    /// Whether columns of the primary key are projected.
+    pub fn has_key_columns(&self) -> bool {
+        !self.from_key.is_empty()
+    }
+
+    /// Appends the key columns of a row that is appended column by column; see [`RecordBatchBuilder::end_rows`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if the key is malformed; the builder must then be dropped.
+    pub fn append_key(&mut self, key: &[u8]) -> Result<()> {
+        let mut reader = KeyReader::new(key);
+        for (ty, targets) in &self.from_key {
+            let datum = reader.next(ty, &mut self.scratch)?;
+            for &target in targets {
+                self.columns[target].push_datum(datum)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends cells of a page to the column at this place of the projection; see [`RecordBatchBuilder::end_rows`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if the page is malformed or of another type; the builder must then be dropped.
+    pub fn append_cells(&mut self, target: usize, page: &Page<'_>, rows: Range<usize>) -> Result<()> {
+        let len = self.columns[target].push_cells(page, rows, &mut self.offsets)?;
+        self.widest = self.widest.max(len);
+        Ok(())
+    }
+
+    /// Appends cells of some rows of a page, ascending. Errors as [`RecordBatchBuilder::append_cells`].
+    pub fn append_selected(&mut self, target: usize, page: &Page<'_>, rows: &[u32]) -> Result<()> {
+        for &row in rows {
+            let cell = page.cell(row as usize)?;
+            let len = self.columns[target].push_cell(cell)?;
+            self.widest = self.widest.max(len);
+        }
+        Ok(())
+    }
+
+    /// Whether cells of the column at this place of the projection can be overwritten.
+    pub fn can_overwrite(&self, target: usize) -> bool {
+        !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. })
+    }
+
+    /// Puts another value, as its bytes, in the place of a value that was appended to such a column, of row `row` of the batch.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a row that is not there.
+    pub fn overwrite(&mut self, target: usize, row: usize, value: u128) -> Result<()> {
+        let done = match &mut self.columns[target].values {
+            Values::Width1(values) => values.get_mut(row).map(|place| *place = value as u8),
+            Values::Width2(values) => values.get_mut(row).map(|place| *place = value as u16),
+            Values::Width4(values) => values.get_mut(row).map(|place| *place = value as u32),
+            Values::Width8(values) => values.get_mut(row).map(|place| *place = value as u64),
+            Values::Width16(values) => values.get_mut(row).map(|place| *place = value),
+            Values::Bits(_) | Values::Variable { .. } => None,
+        };
+        done.ok_or_else(|| Error::invalid(format!("column {target} of the batch cannot be overwritten so")))
+    }
+
+    /// So many rows were appended column by column.
+    pub fn end_rows(&mut self, count: usize) {
+        self.rows += count;
+    }
+
+    /// Rows that the batch still takes.
+    pub fn room(&self) -> usize {
+        if self.widest >= FULL_BYTES { 0 } else { self.rows_per_batch.saturating_sub(self.rows) }
     }
 
     /// The rows collected so far as a batch (maybe an empty one); the builder starts a new one.
@@ -278,6 +360,47 @@ impl ColumnBuilder {
             DatumRef::Utf8(v) => self.push_raw(Some(v.as_bytes())),
             DatumRef::Binary(v) => self.push_raw(Some(v)),
             DatumRef::Decimal128(v) => self.push_raw(Some(&v.to_le_bytes())),
+        }
+    }
+
+    /// Appends a cell of a page; returns the bytes of text or binary collected.
+    fn push_cell(&mut self, cell: ColumnState<'_>) -> Result<usize> {
+        match cell {
+            ColumnState::Value(datum) => self.push_datum(datum),
+            ColumnState::Null => self.push_raw(None),
+            ColumnState::Absent => Err(Error::corruption("a row lacks a column")),
+        }
+    }
+
+    /// Appends cells of a page: of integers without nulls straight to their buffer, others one by one.
+    fn push_cells(&mut self, page: &Page<'_>, rows: Range<usize>, scratch: &mut Vec<u32>) -> Result<usize> {
+        let count = rows.len();
+        if !page.has_only_values() || rows.end > page.rows() {
+            return rows.into_iter().try_fold(0, |_, row| self.push_cell(page.cell(row)?));
+        }
+        let ty = &self.ty;
+        let done = match &mut self.values {
+            Values::Width1(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u8),
+            Values::Width2(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u16),
+            Values::Width4(values) if *ty == ColumnType::Float32 => {
+                page.append_ordinals(rows.clone(), scratch, values, |value| slot32(ty, value))
+            }
+            Values::Width4(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u32),
+            Values::Width8(values) if matches!(ty, ColumnType::Float64 | ColumnType::UInt64) => {
+                page.append_ordinals(rows.clone(), scratch, values, |value| slot64(ty, value))
+            }
+            Values::Width8(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u64),
+            Values::Width16(values) => {
+                page.append_ordinals(rows.clone(), scratch, values, |value| i128::from(value) as u128)
+            }
+            Values::Bits(_) | Values::Variable { .. } => None,
+        };
+        match done {
+            Some(()) => {
+                self.nulls.append_n_non_nulls(count);
+                Ok(0)
+            }
+            None => rows.into_iter().try_fold(0, |_, row| self.push_cell(page.cell(row)?)),
         }
     }
 

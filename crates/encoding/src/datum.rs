@@ -116,6 +116,26 @@ impl Datum {
 }
 
 impl DatumRef<'_> {
+    /// The bytes of a value of fixed width, little-endian; `None` for null, text and bytes.
+    #[inline]
+    pub fn to_bits(self) -> Option<u128> {
+        Some(match self {
+            Self::Bool(v) => u128::from(v),
+            Self::Int8(v) => v as u128,
+            Self::Int16(v) => v as u128,
+            Self::Int32(v) | Self::Date32(v) => v as u128,
+            Self::Int64(v) | Self::Timestamp(v) => v as u128,
+            Self::UInt8(v) => u128::from(v),
+            Self::UInt16(v) => u128::from(v),
+            Self::UInt32(v) => u128::from(v),
+            Self::UInt64(v) => u128::from(v),
+            Self::Float32(v) => u128::from(v.to_bits()),
+            Self::Float64(v) => u128::from(v.to_bits()),
+            Self::Decimal128(v) => v as u128,
+            Self::Null | Self::Utf8(_) | Self::Binary(_) => return None,
+        })
+    }
+
     /// The owned form.
     pub fn to_datum(self) -> Datum {
         match self {

@@ -10,6 +10,9 @@
 //! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
 //! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had passed it.
 //!
+//! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets fragments of
+//! just the columns that it wants.
+//!
 //! Packed fragments hold the group's columns as if the table had no others; the other formats write a value of the whole
 //! schema in which all other columns are absent.
 
@@ -38,6 +41,8 @@ pub struct FragmentFormat {
     rows: RowFormat,
     /// What must yet be done to them.
     map: Option<Arc<dyn ValueMap>>,
+    /// Whether they lie in columnar files.
+    is_columnar: bool,
 }
 
 impl FragmentFormat {
@@ -47,13 +52,23 @@ impl FragmentFormat {
             RowFormatKind::Packed => RowFormat::packed_columns(rows.schema().clone(), &columns),
             _ => rows.clone(),
         };
-        Self { columns, rows, map: None }
+        Self { columns, rows, map: None, is_columnar: false }
     }
 
     /// Packed fragments of `columns`.
     pub fn packed(schema: Arc<Schema>, columns: ColumnSet) -> Self {
         let rows = RowFormat::packed_columns(schema, &columns);
-        Self { columns, rows, map: None }
+        Self { columns, rows, map: None, is_columnar: false }
+    }
+
+    /// Fragments of `columns` in columnar files, which give them packed.
+    pub fn columnar(schema: Arc<Schema>, columns: ColumnSet) -> Self {
+        Self { is_columnar: true, ..Self::packed(schema, columns) }
+    }
+
+    /// Whether they lie in columnar files.
+    pub fn is_columnar(&self) -> bool {
+        self.is_columnar
     }
 
     /// The same fragments before `map` is done to them.
@@ -82,8 +97,18 @@ impl FragmentFormat {
         (self.rows.kind() == RowFormatKind::Packed).then(|| self.rows.layout())
     }
 
-    /// Whether both write the same columns in the same way, and nothing must be done to one that was done to the other.
+    /// The same, if nothing must be done to them before they are read.
+    pub fn plain_layout(&self) -> Option<&Arc<PackedLayout>> {
+        self.packed_layout().filter(|_| self.map.is_none())
+    }
+
+    /// Whether both write the same columns in the same way into files of the same kind, and nothing must be done to one that
+    /// was done to the other.
     pub fn is_same(&self, other: &Self) -> bool {
+        self.is_columnar == other.is_columnar && self.has_same_values(other)
+    }
+
+    fn has_same_values(&self, other: &Self) -> bool {
         let have_same_map = match (&self.map, &other.map) {
             (None, None) => true,
             (Some(a), Some(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
@@ -105,7 +130,7 @@ impl FragmentFormat {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if `to` has a column that these lack.
     pub fn reshape(&self, to: &Self) -> Result<Reshape> {
-        if self.is_same(to) {
+        if self.has_same_values(to) {
             return Ok(Reshape(Step::Copy));
         }
         if let Some(map) = &self.map {

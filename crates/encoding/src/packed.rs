@@ -136,6 +136,11 @@ impl PackedLayout {
         &self.schema
     }
 
+    /// The columns, by position in the schema, in physical order.
+    pub fn columns(&self) -> impl Iterator<Item = usize> + '_ {
+        self.columns.iter().map(|place| place.column as usize)
+    }
+
     /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key are ignored.
     /// Allocates nothing if `out` has room.
     ///
@@ -285,6 +290,30 @@ impl PackedLayout {
         }
         out.extend_from_slice(&bytes[slots_len..]);
         Ok(absent < self.columns.len())
+    }
+
+    /// As [`PackedLayout::encode_patch`], of columns that are dear to ask for: `cell` is asked for each once, in physical
+    /// order. Their values must be of the columns' types.
+    ///
+    /// # Errors
+    /// Those of `cell`; [`ErrorKind::InvalidArgument`] for a row over [`MAX_VALUE_LEN`].
+    pub fn encode_cells<'d>(
+        &self,
+        mut cell: impl FnMut(usize) -> Result<ColumnState<'d>>,
+        scratch: &mut PackedScratch,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let put = |index: usize, out: &mut Vec<u8>| {
+            Ok(match cell(self.column(index))? {
+                ColumnState::Absent => Appended::Absent,
+                ColumnState::Null | ColumnState::Value(DatumRef::Null) => Appended::Null,
+                ColumnState::Value(datum) => {
+                    put_datum(datum, out);
+                    Appended::Value
+                }
+            })
+        };
+        self.encode_once(put, scratch, out).map(drop)
     }
 
     /// Makes room for a value with so many bytes of variable columns.
@@ -447,9 +476,9 @@ pub(crate) enum Appended {
     Value,
 }
 
-/// Memory of [`PackedLayout::encode_once`], reused for every row.
+/// Memory of [`PackedLayout::encode_cells`], reused for every row.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct PackedScratch {
+pub struct PackedScratch {
     presence: Vec<u8>,
     nulls: Vec<u8>,
     ends: Vec<u32>,
@@ -578,6 +607,22 @@ impl<'a> PackedRow<'a> {
                 ColumnState::Value(decode_datum(&self.layout.schema.columns()[column].ty, bytes)?)
             }
         })
+    }
+
+    /// The columns that are in the value, null or not, by position in the schema. O(columns / 8 + those in it).
+    #[inline]
+    pub fn columns(&self) -> impl Iterator<Item = usize> + '_ {
+        let all = if self.is_patch { 0 } else { self.layout.len() };
+        let present = self.presence.iter().enumerate().flat_map(|(at, &byte)| {
+            let mut left = byte;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(8 * at + bit)
+            })
+        });
+        let len = self.layout.len();
+        (0..all).chain(present).filter(move |&index| index < len).map(|index| self.layout.column(index))
     }
 
     /// As [`PackedRow::get`], with null as a value and `None` for an absent column.

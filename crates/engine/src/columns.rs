@@ -22,7 +22,8 @@ use crate::tree::Tree;
 pub(crate) const WHOLE: usize = 0;
 
 impl TableShared {
-    /// How rows of `columns` (all if `None`) are put together from the files of `tree`.
+    /// How rows of `columns` (all if `None`) are put together from the files of `tree`. Columnar files are to give fragments
+    /// as [`MergePlan::layout_of`] says.
     pub(crate) fn merge_plan(&self, tree: &Tree, columns: Option<&ColumnSet>) -> Result<Arc<MergePlan>> {
         let formats = self.typed_formats()?;
         let columns = columns.unwrap_or(formats.whole.columns());
@@ -31,7 +32,7 @@ impl TableShared {
             if tree.formats.is_empty() {
                 return MergePlan::new(&wanted, std::slice::from_ref(&formats.whole));
             }
-            MergePlan::new(&wanted, &tree.formats)
+            MergePlan::narrowing(&wanted, &tree.formats)
         })
     }
 }
@@ -147,6 +148,7 @@ impl PointRead<'_> {
         }
         counters.files_searched += 1;
         let mut failure = None;
+        let plan = merge.plan().clone();
         let mut visit = |trailer: Trailer, value: &[u8]| {
             self.note_served(level);
             merge.visit(format, trailer, value).unwrap_or_else(|error| {
@@ -154,7 +156,12 @@ impl PointRead<'_> {
                 ControlFlow::Break(())
             })
         };
-        file.sst.get(key, self.snapshot, scratch, counters, &mut visit)?;
+        if file.sst.is_columnar() {
+            let wanted = Some(&**plan.layout_of(format));
+            file.sst.get_cells((key, self.snapshot), wanted, scratch, counters, &mut visit)?;
+        } else {
+            file.sst.get(key, self.snapshot, scratch, counters, &mut visit)?;
+        }
         failure.map_or(Ok(()), Err)
     }
 }

@@ -18,10 +18,10 @@ use mycelium_base::{
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, subcompaction_cuts};
-use mycelium_encoding::{FragmentFormat, ValueMap};
+use mycelium_encoding::{FragmentFormat, Schema, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
-use mycelium_sst::{Compression, CursorOptions, LevelCursor, Summarizer};
+use mycelium_sst::{Compression, CursorOptions, RunCursor, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
@@ -89,6 +89,10 @@ impl JobContext for CompactionContext<'_, '_, '_> {
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         self.table.summarizers(group)
+    }
+
+    fn schema(&self) -> Option<Arc<Schema>> {
+        self.table.formats.as_ref().map(|formats| formats.schema().clone())
     }
 
     fn is_base(&mut self, output: usize, key: &[u8]) -> bool {
@@ -533,7 +537,7 @@ fn asked<'w>(watch: &'w mut IndexWatch<'_, '_>) -> Option<&'w mut dyn Watch> {
 }
 
 /// One cursor per input run. They see all versions and leave the block cache alone.
-fn input_cursors(taken: &Taken) -> Vec<LevelCursor> {
+fn input_cursors(taken: &Taken) -> Vec<RunCursor> {
     let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
     let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
     taken
@@ -542,7 +546,7 @@ fn input_cursors(taken: &Taken) -> Vec<LevelCursor> {
         .iter()
         .map(|input| {
             let run = input.files.iter().filter_map(|meta| files.get(&meta.number)).map(|file| file.sst.clone());
-            LevelCursor::new(run.collect::<Vec<_>>(), options)
+            RunCursor::new(run.collect::<Vec<_>>(), options)
         })
         .collect()
 }
@@ -554,7 +558,7 @@ fn plain_input<'w>(
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     rules: Rules<'w>,
-) -> JobInput<'w, MergingCursor<LevelCursor>> {
+) -> JobInput<'w, MergingCursor<RunCursor>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let group = plan.outputs.first().cloned().flatten();
     let combiner = match (&group, &table.formats) {
@@ -571,7 +575,7 @@ fn plain_input<'w>(
         upper,
         // Indexes name rows by their sequence numbers: those of indexed tables keep them.
         are_oldest: plan.output_level > 0 && plan.are_oldest() && taken.indexes.is_empty(),
-        writer: writer_options(&table.definition.options, plan.output_level),
+        writer: writer_options(&table.definition.options, plan.output_level, group.as_deref()),
         group,
         map: None,
     }
@@ -585,7 +589,7 @@ fn shaped_input<'w>(
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
     watches: &'w mut [IndexWatch<'_, '_>],
-) -> Result<ShapedInput<'w, LevelCursor>> {
+) -> Result<ShapedInput<'w, RunCursor>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let formats = table.typed_formats()?;
     let mut sources = Vec::with_capacity(plan.inputs.len());
@@ -602,7 +606,7 @@ fn shaped_input<'w>(
             watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
             are_oldest: plan.output_level > 0 && older.is_empty() && taken.indexes.is_empty(),
-            writer: writer_options(&table.definition.options, plan.output_level),
+            writer: writer_options(&table.definition.options, plan.output_level, group.as_deref()),
         });
     }
     Ok(ShapedInput { sources: input_cursors(taken), outputs, snapshots: snapshots.to_vec(), lower, upper })

@@ -10,9 +10,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{Cursor, FileKind, FileNumber, Group, Result, TableId};
+use mycelium_base::{Cursor, FileKind, FileNumber, Group, GroupFormat, Result, TableId};
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
+use mycelium_encoding::Schema;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
@@ -55,10 +56,17 @@ pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
     }
 }
 
-/// How files of a level are written.
-pub(crate) fn writer_options(options: &TableOptions, level: usize) -> SstWriterOptions {
+/// Blocks of columns are so many times as large as those of rows: their cells are found without searching, and a mini-page
+/// of few cells would be all header.
+const COLUMNAR_BLOCKS: usize = 8;
+const MAX_BLOCK_SIZE: usize = 64 << 20;
+
+/// How files of a group are written at a level.
+pub(crate) fn writer_options(options: &TableOptions, level: usize, group: Option<&Group>) -> SstWriterOptions {
+    let is_columnar = group.is_some_and(|group| group.format == GroupFormat::Columnar);
+    let factor = if is_columnar { COLUMNAR_BLOCKS } else { 1 };
     SstWriterOptions {
-        block_size: options.block_size,
+        block_size: (options.block_size * factor).min(MAX_BLOCK_SIZE),
         restart_interval: options.restart_interval,
         compression: for_level(&options.compression, level, Compression::None),
         filter_bits_per_key: for_level(&options.filter_bits, level, 10),
@@ -100,6 +108,10 @@ impl JobContext for FlushContext<'_, '_> {
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         self.table.summarizers(group)
+    }
+
+    fn schema(&self) -> Option<Arc<Schema>> {
+        self.table.formats.as_ref().map(|formats| formats.schema().clone())
     }
 
     fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
@@ -289,6 +301,9 @@ impl Inner {
     }
 
     fn flush_input<'w, C>(&self, table: &TableShared, memtable: &Memtable, entries: C) -> JobInput<'w, C> {
+        // Where level 0 is columnar, the flush encodes (LSM-OPD §3).
+        let top = table.shape.load().layout.level(0).groups.first().cloned();
+        let group = top.filter(|group| group.format == GroupFormat::Columnar).map(Arc::new);
         JobInput {
             rules: Rules::Rows(None),
             entries,
@@ -298,8 +313,8 @@ impl Inner {
             lower: None,
             upper: None,
             are_oldest: false,
-            writer: writer_options(&table.definition.options, 0),
-            group: None,
+            writer: writer_options(&table.definition.options, 0, group.as_deref()),
+            group,
             map: None,
         }
     }

@@ -149,7 +149,7 @@ impl<'a> Ingestion<'a> {
         Ok(Self {
             inner,
             table: &table.shared,
-            options: writer_options(options, last_level),
+            options: writer_options(options, last_level, None),
             target_file_size,
             outputs: Mutex::new(OutputFiles::new(inner)),
             derivation: Derivation::new(&table.shared, inner.staging_budget())?,

@@ -8,11 +8,13 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
-use mycelium_encoding::PackedLayout;
+use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{PackedLayout, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
-use mycelium_sst::{CursorOptions, LevelCursor};
+use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, WantedColumns};
 
+use crate::block_scan::{BlockScan, BlockScanParts, MainRun, RowFilter};
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
 use crate::options::ReadOptions;
@@ -21,7 +23,7 @@ use crate::snapshot::Snapshot;
 use crate::sources::Source;
 use crate::table::{TableShared, TableState};
 use crate::traces::{ScanTally, TracedRun};
-use crate::tree::OpenRun;
+use crate::tree::{OpenRun, Tree};
 
 /// Walks the rows of a table forwards and backwards. Belongs to one thread at a time.
 ///
@@ -128,18 +130,33 @@ struct Sources {
     /// Those that are not empty, and of each the format of its source.
     range_deletes: Vec<Arc<RangeDeleteSet>>,
     range_delete_kinds: Vec<usize>,
+    /// Cursors over runs that are read block by block, with their level and format.
+    mains: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
+/// Which runs a read wants, and what of them.
+#[derive(Default)]
+struct WantedRuns<'a> {
+    /// Those that share a column with these; all if `None`.
+    columns: Option<&'a ColumnSet>,
+    /// What takes the fragments of columnar runs.
+    plan: Option<&'a MergePlan>,
+    /// What counts the entries read.
+    tally: Option<Arc<ScanTally>>,
+    /// Those that are read block by block, not entry by entry.
+    mains: Vec<&'a OpenRun>,
+}
+
 impl Sources {
-    /// The memtables and the runs that share a column with `columns` (all runs if `None`), which `tally` counts.
+    /// The memtables and the runs that are wanted.
     fn new(
         table: &TableShared,
         state: &TableState,
         snapshot: SequenceNumber,
         options: &ReadOptions,
-        (columns, tally): (Option<&ColumnSet>, Option<Arc<ScanTally>>),
+        wanted: &WantedRuns<'_>,
     ) -> Self {
         let bounds = options.bounds();
         let mut sources = Self {
@@ -147,6 +164,7 @@ impl Sources {
             kinds: Vec::new(),
             range_deletes: Vec::new(),
             range_delete_kinds: Vec::new(),
+            mains: Vec::new(),
             counters: ReadCounters::default(),
             bounds,
         };
@@ -160,8 +178,8 @@ impl Sources {
         for (level, run) in state.tree.runs() {
             let shares =
                 |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
-            if columns.is_none_or(shares) {
-                sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, tally.as_ref());
+            if wanted.columns.is_none_or(shares) {
+                sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, wanted);
             }
         }
         sources
@@ -190,7 +208,7 @@ impl Sources {
         (level, run): (usize, &OpenRun),
         has_range_deletes: bool,
         options: CursorOptions,
-        tally: Option<&Arc<ScanTally>>,
+        wanted: &WantedRuns<'_>,
     ) {
         let part = run.within(self.bounds.0.as_deref(), self.bounds.1.as_deref());
         let files = &run.files[part.clone()];
@@ -206,10 +224,23 @@ impl Sources {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
             return;
         }
-        let cursor = LevelCursor::over_part(run.ssts.clone(), part, options);
-        let source = match tally {
+        let is_main = wanted.mains.iter().any(|main| std::ptr::eq(*main, run));
+        // A long scan leaves its blocks in the cache where nothing has to go for them.
+        let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
+        let fits = is_main && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
+        let options = CursorOptions { fill_cache: options.fill_cache || fits, ..options };
+        let layout = || match wanted.plan {
+            Some(plan) if is_main => WantedColumns::Blocks(plan.layout_of(run.format).clone()),
+            Some(plan) => WantedColumns::Of(plan.layout_of(run.format).clone()),
+            None => WantedColumns::All,
+        };
+        let cursor = match RunCursor::over_part(run.ssts.clone(), part, options, layout) {
+            RunCursor::Columns(cursor) if is_main => return self.mains.push((cursor, (level, run.format))),
+            cursor => cursor,
+        };
+        let source = match &wanted.tally {
             Some(tally) => Source::Traced(TracedRun::new(cursor, level, run.format, tally.clone())),
-            None => Source::Run(cursor),
+            None => cursor.into(),
         };
         self.cursors.push(source);
         self.kinds.push(run.format);
@@ -244,6 +275,66 @@ impl Sources {
     }
 }
 
+/// The runs that a scan for `columns` can read block by block: of every column the oldest that has it. `None` if one of them
+/// holds rows, or a column of another one as well.
+fn main_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t OpenRun>> {
+    let mut missing = columns.clone();
+    let mut mains = Vec::new();
+    let runs: Vec<&OpenRun> = tree.runs().map(|(_, run)| run).collect();
+    for run in runs.into_iter().rev() {
+        let Some(file) = run.files.first() else { continue };
+        let own = tree.formats.get(run.format)?.columns();
+        if !own.overlaps(&missing) {
+            continue;
+        }
+        if !file.sst.is_columnar() || !own.intersection(columns).difference(&missing).is_empty() {
+            return None;
+        }
+        missing.remove_all(own);
+        mains.push(run);
+    }
+    (missing.is_empty() && !mains.is_empty()).then_some(mains)
+}
+
+/// A scan of the wanted columns that reads blocks of columns, where the files are such; `builder` has the layout of the rows.
+/// Else `None`.
+pub(crate) fn block_scan(
+    table: &TableShared,
+    (state, snapshot): (&TableState, SequenceNumber),
+    options: &ReadOptions,
+    wanted: &ColumnSet,
+    filter: Option<&Filter>,
+    builder: &RecordBatchBuilder,
+) -> Result<Option<BlockScan>> {
+    if !state.tree.has_groups {
+        return Ok(None);
+    }
+    let Some(columns) = columns_to_merge(&state.tree, wanted) else { return Ok(None) };
+    let Some(mains) = main_runs(&state.tree, &columns) else { return Ok(None) };
+    let plan = table.merge_plan(&state.tree, Some(wanted))?;
+    let runs =
+        WantedRuns { columns: Some(&columns), plan: Some(&plan), tally: ScanTally::new(table, Some(wanted)), mains };
+    let sources = Sources::new(table, state, snapshot, options, &runs);
+    let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
+    let main = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
+        MainRun::new(cursor, (level, kind), plan.layout_of(kind), filter.as_ref())
+    };
+    let mains = sources.mains.into_iter().map(main).collect();
+    let range_deletes = sources.range_deletes.into_iter().zip(sources.range_delete_kinds).collect();
+    let parts = BlockScanParts {
+        snapshot,
+        mains,
+        rest: (sources.cursors, sources.kinds),
+        range_deletes,
+        bounds: sources.bounds,
+        tally: runs.tally.clone(),
+        counters: sources.counters,
+        plan: plan.clone(),
+        filter,
+    };
+    BlockScan::new(parts, builder).map(Some)
+}
+
 /// All entries of a derived table within the options' bounds, but those of places that hold nothing the snapshot sees.
 pub(crate) fn derived_entries(
     table: &TableShared,
@@ -251,7 +342,7 @@ pub(crate) fn derived_entries(
     snapshot: SequenceNumber,
     options: &ReadOptions,
 ) -> (MergingCursor<Source>, ReadCounters) {
-    let sources = Sources::new(table, state, snapshot, options, (None, None));
+    let sources = Sources::new(table, state, snapshot, options, &WantedRuns::default());
     let counters = sources.counters;
     (sources.entries(), counters)
 }
@@ -263,17 +354,20 @@ impl TableIterator {
         let state = table.state.load_full();
         let snapshot = database.read_sequence(options.snapshot.as_ref())?;
         database.look_before_scan(table);
-        let sources = Sources::new(table, &state, snapshot, options, (None, ScanTally::new(table, None)));
+        let joined = table.formats.as_ref().filter(|_| state.tree.has_groups);
+        let plan = joined.map(|_| table.merge_plan(&state.tree, None)).transpose()?;
+        let wanted = WantedRuns { plan: plan.as_deref(), tally: ScanTally::new(table, None), ..WantedRuns::default() };
+        let sources = Sources::new(table, &state, snapshot, options, &wanted);
         let counters = sources.counters;
-        let rows = match &table.formats {
-            Some(formats) if state.tree.has_groups => {
-                let rows = sources.columns(table.merge_plan(&state.tree, None)?, snapshot);
+        let rows = match joined.zip(plan) {
+            Some((formats, plan)) => {
+                let rows = sources.columns(plan, snapshot);
                 match formats.is_packed() {
                     true => Rows::Columns(rows),
                     false => Rows::Stored { rows, formats: formats.clone(), scratch: Box::default(), row: Vec::new() },
                 }
             }
-            _ => sources.whole(table, snapshot),
+            None => sources.whole(table, snapshot),
         };
         Ok(Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() })
     }
@@ -286,11 +380,21 @@ impl TableIterator {
         options: &ReadOptions,
         wanted: &ColumnSet,
     ) -> Result<(Self, Arc<PackedLayout>)> {
+        let moment = Self::moment(database, table, options)?;
+        Self::packed_at(table, moment, options, wanted)
+    }
+
+    /// The state of the table, and the sequence number to read at.
+    pub(crate) fn moment(
+        database: &Inner,
+        table: &TableShared,
+        options: &ReadOptions,
+    ) -> Result<(Arc<TableState>, SequenceNumber)> {
         table.check_alive()?;
         let state = table.state.load_full();
         let snapshot = database.read_sequence(options.snapshot.as_ref())?;
         database.look_before_scan(table);
-        Self::packed_at(table, (state, snapshot), options, wanted)
+        Ok((state, snapshot))
     }
 
     /// The same at one moment: a state of the table, and a sequence number that was the newest, or read, after it.
@@ -303,14 +407,17 @@ impl TableIterator {
         let formats = table.typed_formats()?;
         let has_whole_rows = formats.is_packed() && !state.tree.has_groups;
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
+        let plan = if has_whole_rows { None } else { Some(table.merge_plan(&state.tree, Some(wanted))?) };
         let tally = ScanTally::new(table, Some(wanted));
-        let sources = Sources::new(table, &state, snapshot, options, (to_merge.as_ref(), tally));
+        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, mains: Vec::new() };
+        let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
-        let (rows, layout) = if has_whole_rows {
-            (sources.whole(table, snapshot), formats.packed_layout().clone())
-        } else {
-            let plan = table.merge_plan(&state.tree, Some(wanted))?;
-            (Rows::Columns(sources.columns(plan.clone(), snapshot)), plan.layout().clone())
+        let (rows, layout) = match plan {
+            None => (sources.whole(table, snapshot), formats.packed_layout().clone()),
+            Some(plan) => {
+                let layout = plan.layout().clone();
+                (Rows::Columns(sources.columns(plan, snapshot)), layout)
+            }
         };
         Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
     }

@@ -6,6 +6,7 @@
 
 mod background;
 mod batch;
+mod block_scan;
 mod checkpoint;
 mod columns;
 mod compact;

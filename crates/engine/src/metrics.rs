@@ -304,6 +304,8 @@ pub(crate) fn group_metrics(level: &Level) -> Vec<GroupMetrics> {
     if groups.iter().all(|known| known.group.is_none()) {
         groups.clear();
     }
+    let first_column = |known: &GroupMetrics| known.group.as_ref().and_then(|group| group.columns.iter().next());
+    groups.sort_by_key(first_column);
     groups
 }
 

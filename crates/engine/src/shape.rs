@@ -61,7 +61,8 @@ impl Shape {
 fn is_plain(layout: &Layout) -> bool {
     let top = &layout.level(0).groups;
     let mut below = layout.levels().iter().skip(1);
-    below.all(|level| level.groups == *top && level.merge == Merge::Leveled)
+    let is_of_rows = top.iter().all(|group| group.format != GroupFormat::Columnar);
+    is_of_rows && below.all(|level| level.groups == *top && level.merge == Merge::Leveled)
 }
 
 /// Sizes of levels and files, whichever policy the options name.
@@ -227,14 +228,20 @@ impl TableFormats {
     /// Refuses a layout that the table's files cannot have.
     pub(crate) fn check(&self, layout: &Layout) -> Result<()> {
         let top = &layout.level(0).groups[0];
-        if top.columns != *self.whole.columns() || top.format != GroupFormat::Row(self.own.kind()) {
+        let is_encoded = top.format == GroupFormat::Columnar && self.is_packed();
+        if top.columns != *self.whole.columns() || top.format != GroupFormat::Row(self.own.kind()) && !is_encoded {
             return Err(Error::invalid(format!(
-                "level 0 of the layout must be the table's own rows: columns {}, {}",
+                "level 0 of the layout must be the table's own rows: columns {}, {}; or columnar, if these are packed",
                 self.whole.columns(),
                 self.own.kind()
             )));
         }
-        for level in layout.levels() {
+        let mapped_from = self.maps().map_or(0, |maps| maps.mapped_from());
+        for (number, level) in layout.levels().iter().enumerate() {
+            if number < mapped_from && level.groups.iter().any(|group| group.format == GroupFormat::Columnar) {
+                let message = format!("level {number} is above a transformer of values, and cannot be columnar");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
             if level.merge == Merge::TwoPhase {
                 return Err(Error::new(ErrorKind::Unsupported, "two-phase levels are not implemented yet"));
             }

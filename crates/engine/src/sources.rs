@@ -2,7 +2,7 @@
 
 use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
 use mycelium_memtable::MemtableCursor;
-use mycelium_sst::LevelCursor;
+use mycelium_sst::{ColumnPosition, LevelCursor, RunCursor};
 
 use crate::index::StagedCursor;
 use crate::traces::TracedRun;
@@ -11,7 +11,17 @@ use crate::traces::TracedRun;
 pub(crate) enum Source {
     Memtable(MemtableCursor),
     Run(LevelCursor),
+    Columns(Box<LevelCursor<ColumnPosition>>),
     Traced(TracedRun),
+}
+
+impl From<RunCursor> for Source {
+    fn from(cursor: RunCursor) -> Self {
+        match cursor {
+            RunCursor::Rows(cursor) => Self::Run(cursor),
+            RunCursor::Columns(cursor) => Self::Columns(Box::new(cursor)),
+        }
+    }
 }
 
 /// One sorted source of a job of a derived table.
@@ -71,5 +81,5 @@ macro_rules! forward {
     };
 }
 
-forward!(Source: Memtable, Run, Traced);
+forward!(Source: Memtable, Run, Columns, Traced);
 forward!(DerivedSource: Memtable, Staged, Run);

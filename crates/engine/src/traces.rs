@@ -22,7 +22,7 @@ use mycelium_base::{ColumnSet, Cursor, Error, FileKind, Operation, ReadCounters,
 use mycelium_encoding::RowFormat;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_memtable::MemtableCursor;
-use mycelium_sst::LevelCursor;
+use mycelium_sst::RunCursor;
 use mycelium_vfs::{AccessPattern, Disk};
 
 use crate::database::Inner;
@@ -237,6 +237,13 @@ impl ScanTally {
     }
 }
 
+impl ScanTally {
+    /// So many entries of a run at this level, of this format of the tree, were read.
+    pub(crate) fn note(&self, level: usize, format: usize, entries: u64) {
+        self.runs.lock().push((level, format, entries));
+    }
+}
+
 impl Drop for ScanTally {
     fn drop(&mut self) {
         let Ok(projection) = self.traces.recorder.projection(&self.columns) else { return };
@@ -250,7 +257,7 @@ impl Drop for ScanTally {
 
 /// A run of a scan that is tallied.
 pub(crate) struct TracedRun {
-    cursor: LevelCursor,
+    cursor: RunCursor,
     /// Entries it has stood on.
     entries: u64,
     level: usize,
@@ -260,7 +267,7 @@ pub(crate) struct TracedRun {
 
 impl TracedRun {
     /// `format` is that of the run in its tree.
-    pub(crate) fn new(cursor: LevelCursor, level: usize, format: usize, tally: Arc<ScanTally>) -> Self {
+    pub(crate) fn new(cursor: RunCursor, level: usize, format: usize, tally: Arc<ScanTally>) -> Self {
         Self { cursor, entries: 0, level, format, tally }
     }
 
@@ -272,7 +279,7 @@ impl TracedRun {
 
 impl Drop for TracedRun {
     fn drop(&mut self) {
-        self.tally.runs.lock().push((self.level, self.format, self.entries));
+        self.tally.note(self.level, self.format, self.entries);
     }
 }
 

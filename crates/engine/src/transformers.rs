@@ -53,7 +53,7 @@ impl TableTransformers {
         options: &TableOptions,
     ) -> Result<Self> {
         let levels = sizes(options);
-        let link = LinkOptions { level_count: levels.level_count, size_ratio: levels.fanout, columnar_files: false };
+        let link = LinkOptions { level_count: levels.level_count, size_ratio: levels.fanout };
         let linked = Arc::new(registry.link(set, &Arc::new(formats.clone()), whole.format, &link)?);
         if let Some(named) = linked.beside().first() {
             let message = format!("`{}` feeds a derived table: create an index instead", named.definition);

@@ -8,14 +8,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ReadCounters, Result, SequenceNumber};
+use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, key};
 
 use crate::batch::WriteBatch;
-use crate::iterator::TableIterator;
+use crate::block_scan::{BlockScan, RowFilter};
+use crate::iterator::{TableIterator, block_scan};
 use crate::options::{Durability, ReadOptions};
 use crate::snapshot::Snapshot;
-use crate::table::Table;
+use crate::table::{Table, TableState};
 
 /// What a typed scan reads.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct ScanOptions {
     pub batch_rows: usize,
     /// Rows of the scan at most.
     pub limit: Option<u64>,
+    /// What rows must pass. Decided on the row that the snapshot sees; `None` is all.
+    pub filter: Option<Filter>,
 }
 
 impl Default for ScanOptions {
@@ -43,6 +47,7 @@ impl Default for ScanOptions {
             snapshot: None,
             batch_rows: 8192,
             limit: None,
+            filter: None,
         }
     }
 }
@@ -232,10 +237,28 @@ impl Table {
             ..ReadOptions::default()
         };
         let batch_rows = options.batch_rows.max(1);
-        let (mut rows, layout) = TableIterator::packed(&self.database, &self.shared, &read, &wanted)?;
+        let filter = options.filter.filter(|filter| !filter.conjuncts.is_empty());
+        let tested = filter.iter().flat_map(|filter| filter.conjuncts.iter().map(|test| test.column));
+        let tested: Vec<usize> = tested.collect();
+        if let Some(column) = tested.iter().find(|&&column| column >= schema.columns().len()) {
+            return Err(Error::invalid(format!("the filter names column {column}, which does not exist")));
+        }
+        let wanted = wanted.union(&self.value_columns(Some(&tested))?);
+        let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
+        let layout = Arc::new(PackedLayout::of(schema, &wanted));
+        let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
+        let left = options.limit.unwrap_or(u64::MAX);
+        let shared = &self.shared;
+        if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filter.as_ref(), &builder)? {
+            let snapshot = read.snapshot.clone();
+            let source = ScanSource::Blocks { scan: Box::new(blocks), _state: moment.0, _snapshot: snapshot };
+            return Ok(BatchScan { source, builder, left, done: false });
+        }
+        let (mut rows, layout) = TableIterator::packed_at(&self.shared, moment, &read, &wanted)?;
+        let filter = filter.map(|filter| RowFilter::new(layout.clone(), &filter));
         let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
         rows.seek_to_first()?;
-        Ok(BatchScan { rows, builder, left: options.limit.unwrap_or(u64::MAX), done: false })
+        Ok(BatchScan { source: ScanSource::Rows { rows: Box::new(rows), filter }, builder, left, done: false })
     }
 }
 
@@ -266,25 +289,44 @@ pub(crate) fn datums_of(
 
 /// Record batches of a scan; ends after the first error.
 pub struct BatchScan {
-    rows: TableIterator,
+    source: ScanSource,
     builder: RecordBatchBuilder,
     left: u64,
     done: bool,
 }
 
+/// Where the rows of a scan come from.
+enum ScanSource {
+    /// Row by row.
+    Rows { rows: Box<TableIterator>, filter: Option<RowFilter> },
+    /// Blocks of columns; the files and versions that they need are kept.
+    Blocks { scan: Box<BlockScan>, _state: Arc<TableState>, _snapshot: Option<Snapshot> },
+}
+
 impl BatchScan {
     /// What the scan has read and skipped so far.
     pub fn counters(&self) -> ReadCounters {
-        self.rows.counters()
+        match &self.source {
+            ScanSource::Rows { rows, .. } => rows.counters(),
+            ScanSource::Blocks { scan, .. } => scan.counters(),
+        }
     }
 
     fn fill(&mut self) -> Result<Option<arrow_array::RecordBatch>> {
-        while self.rows.valid() && self.left > 0 && !self.builder.is_full() {
-            self.builder.append(self.rows.key(), self.rows.value())?;
-            self.left -= 1;
-            self.rows.next()?;
+        let Self { source, builder, left, .. } = self;
+        match source {
+            ScanSource::Rows { rows, filter } => {
+                while rows.valid() && *left > 0 && !builder.is_full() {
+                    if filter.as_ref().map_or(Ok(true), |filter| filter.passes(rows.key(), rows.value()))? {
+                        builder.append(rows.key(), rows.value())?;
+                        *left -= 1;
+                    }
+                    rows.next()?;
+                }
+            }
+            ScanSource::Blocks { scan, .. } => scan.fill(builder, left)?,
         }
-        if self.builder.is_empty() { Ok(None) } else { self.builder.finish().map(Some) }
+        if builder.is_empty() { Ok(None) } else { builder.finish().map(Some) }
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use mycelium_base::{Cursor, Error, FileKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{FileMeta, Manifest, ManifestState, Run, TableRecord, Version};
-use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
+use mycelium_sst::{CursorOptions, RunCursor, SstFile};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentReader, replay};
 
@@ -370,14 +370,14 @@ fn verify_table_age(
 struct AgedRun {
     run: Arc<Run>,
     files: Vec<Arc<SstFile>>,
-    cursor: LevelCursor,
+    cursor: RunCursor,
     has_range_deletes: bool,
 }
 
 impl AgedRun {
     fn new(run: &Arc<Run>, files: Vec<Arc<SstFile>>) -> Result<Self> {
         let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
-        let mut cursor = LevelCursor::new(files.clone(), options);
+        let mut cursor = RunCursor::new(files.clone(), options);
         cursor.seek_to_first()?;
         let has_range_deletes = files.iter().any(|file| !file.range_deletes().is_empty());
         Ok(Self { run: run.clone(), files, cursor, has_range_deletes })

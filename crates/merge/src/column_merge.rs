@@ -29,6 +29,8 @@ struct Reading {
     has_all: bool,
     /// Whether a wanted column is among them, or none are wanted.
     concerns: bool,
+    /// How the fragments that it gives are packed, if they are, and need nothing more to be done to them.
+    given: Option<Arc<PackedLayout>>,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -50,18 +52,37 @@ impl MergePlan {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if `wanted` is not packed.
     pub fn new(wanted: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Self> {
+        Self::reading(wanted, sources, |_| false)
+    }
+
+    /// As [`MergePlan::new`], where columnar sources give fragments of just the wanted columns that they have, as
+    /// [`MergePlan::layout_of`] says.
+    ///
+    /// # Errors
+    /// As [`MergePlan::new`].
+    pub fn narrowing(wanted: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Self> {
+        Self::reading(wanted, sources, FragmentFormat::is_columnar)
+    }
+
+    fn reading(
+        wanted: &FragmentFormat,
+        sources: &[FragmentFormat],
+        is_narrowed: impl Fn(&FragmentFormat) -> bool,
+    ) -> Result<Self> {
         let layout = wanted.packed_layout().ok_or_else(|| Error::invalid("rows are put together packed"))?;
         let reading = |source: &FragmentFormat| {
             let columns = source.columns().intersection(wanted.columns());
             let part = FragmentFormat::packed(layout.schema().clone(), columns);
             let layout = part.rows().layout().clone();
+            let given = if is_narrowed(source) { Some(&layout) } else { source.plain_layout() }.cloned();
             let has_all = wanted.columns().is_subset(source.columns());
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
             Ok(Reading {
                 columns: source.columns().clone(),
                 has_all,
                 concerns,
-                reshape: source.reshape(&part)?,
+                given,
+                reshape: if is_narrowed(source) { part.reshape(&part)? } else { source.reshape(&part)? },
                 layout,
             })
         };
@@ -83,13 +104,34 @@ impl MergePlan {
     #[inline]
     pub fn is_exact(&self, kind: usize) -> bool {
         let reading = &self.readings[kind];
-        self.columns.is_empty() || (reading.reshape.is_copy() && reading.columns == self.columns)
+        self.columns.is_empty() || (reading.reshape.is_copy() && reading.layout.is_same(&self.wanted))
     }
 
     /// Whether a `Put` from this kind of source, where it is the newest visible entry, has all of the row in it.
     #[inline]
     pub fn has_all(&self, kind: usize) -> bool {
         self.readings[kind].has_all
+    }
+
+    /// The layout of packed fragments of the wanted columns that this kind of source has.
+    pub fn layout_of(&self, kind: usize) -> &Arc<PackedLayout> {
+        &self.readings[kind].layout
+    }
+
+    /// How the fragments that this kind of source gives are packed; `None` if they are not, or something is to be done to them.
+    #[inline]
+    pub fn given_layout(&self, kind: usize) -> Option<&Arc<PackedLayout>> {
+        self.readings[kind].given.as_ref()
+    }
+
+    /// Whether a patch of this kind of source may say something of the wanted columns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed patch.
+    #[inline]
+    pub fn may_be_patched(&self, kind: usize, patch: &[u8]) -> Result<bool> {
+        let Some(layout) = self.given_layout(kind) else { return Ok(true) };
+        Ok(layout.row(patch)?.columns().any(|column| self.columns.contains(column)))
     }
 
     /// Whether this kind of source has anything to say of such rows.

@@ -1,4 +1,4 @@
-//! Predicates of DataFusion as tests of single columns, which is what storage can decide.
+//! Predicates of DataFusion as tests of single columns, which is what the engine can decide ([`mycelium_encoding::page::Test`]).
 //!
 //! A predicate is translated if it compares one column with literals: `=`, `<>`, `<`, `<=`, `>`, `>=` with the literal on
 //! either side, `BETWEEN`, `IN`, a chain of `OR` over equalities of one column (a short `IN` comes as one), `LIKE 'x%'`, `IS
@@ -10,140 +10,105 @@ use std::ops::Bound;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Between, InList, Like};
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use mycelium_encoding::page::{ColumnTest, Test};
 use mycelium_encoding::{ColumnType, Datum, Schema};
 
 use crate::literal::{keeps_order, to_datum};
 
-/// A test of one column.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ColumnTest {
-    /// The column, by position in the table's schema.
-    pub column: usize,
-    /// What its value has to be.
-    pub test: Test,
-}
-
-/// What a value has to be. Null is only `IsNull`.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Test {
-    /// This value.
-    Equal(Datum),
-    /// Any other value.
-    NotEqual(Datum),
-    /// Between bounds.
-    Range {
-        /// From here.
-        lower: Bound<Datum>,
-        /// To here.
-        upper: Bound<Datum>,
-    },
-    /// One of these.
-    In(Vec<Datum>),
-    /// Text that begins so.
-    Prefix(Vec<u8>),
-    /// Null.
-    IsNull,
-    /// Any value.
-    IsNotNull,
-}
-
-impl ColumnTest {
-    /// The test that a predicate is, if it is one.
-    pub fn from_expr(schema: &Schema, expr: &Expr) -> Option<Self> {
-        match expr {
-            Expr::Alias(alias) => Self::from_expr(schema, &alias.expr),
-            Expr::Column(_) => Self::of_bool(schema, expr, true),
-            Expr::Not(inner) => match Self::from_expr(schema, inner)? {
-                Self { column, test: Test::IsNull } => Some(Self { column, test: Test::IsNotNull }),
-                Self { column, test: Test::IsNotNull } => Some(Self { column, test: Test::IsNull }),
-                _ => Self::of_bool(schema, inner, false),
-            },
-            Expr::IsNull(inner) => Some(Self { column: column_of(schema, inner)?, test: Test::IsNull }),
-            Expr::IsNotNull(inner) => Some(Self { column: column_of(schema, inner)?, test: Test::IsNotNull }),
-            Expr::IsTrue(inner) => Self::of_bool(schema, inner, true),
-            Expr::IsFalse(inner) => Self::of_bool(schema, inner, false),
-            Expr::BinaryExpr(binary) => Self::of_binary(schema, binary),
-            Expr::Between(between) => Self::of_between(schema, between),
-            Expr::InList(list) => Self::of_list(schema, list),
-            Expr::Like(like) => Self::of_like(schema, like),
-            _ => None,
-        }
-    }
-
-    fn of_bool(schema: &Schema, expr: &Expr, value: bool) -> Option<Self> {
-        let Expr::Column(_) = expr else { return None };
-        let column = column_of(schema, expr)?;
-        let is_bool = schema.columns()[column].ty == ColumnType::Bool;
-        is_bool.then_some(Self { column, test: Test::Equal(Datum::Bool(value)) })
-    }
-
-    fn of_binary(schema: &Schema, binary: &BinaryExpr) -> Option<Self> {
-        let BinaryExpr { left, op, right } = binary;
-        if *op == Operator::Or {
-            return Self::of_either(Self::from_expr(schema, left)?, Self::from_expr(schema, right)?);
-        }
-        let (column, value, op) = match (comparison(schema, left, right), comparison(schema, right, left)) {
-            (Some((column, value)), _) => (column, value, *op),
-            (None, Some((column, value))) => (column, value, op.swap()?),
-            (None, None) => return None,
-        };
-        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
-        let test = match op {
-            Operator::Eq => Test::Equal(value),
-            Operator::NotEq => Test::NotEqual(value),
-            Operator::Lt => Test::Range { lower, upper: Bound::Excluded(value) },
-            Operator::LtEq => Test::Range { lower, upper: Bound::Included(value) },
-            Operator::Gt => Test::Range { lower: Bound::Excluded(value), upper },
-            Operator::GtEq => Test::Range { lower: Bound::Included(value), upper },
-            _ => return None,
-        };
-        Some(Self { column, test })
-    }
-
-    /// Two sets of values of one column are one.
-    fn of_either(left: Self, right: Self) -> Option<Self> {
-        let column = (left.column == right.column).then_some(left.column)?;
-        let mut values = left.test.into_values()?;
-        values.extend(right.test.into_values()?);
-        Some(Self { column, test: Test::In(values) })
-    }
-
-    fn of_between(schema: &Schema, between: &Between) -> Option<Self> {
-        let (column, low) = comparison(schema, &between.expr, &between.low)?;
-        let (_, high) = comparison(schema, &between.expr, &between.high)?;
-        let test = Test::Range { lower: Bound::Included(low), upper: Bound::Included(high) };
-        (!between.negated).then_some(Self { column, test })
-    }
-
-    /// A null in the list is equal to nothing.
-    fn of_list(schema: &Schema, list: &InList) -> Option<Self> {
-        let column = column_of(schema, through_casts(schema, &list.expr)?)?;
-        let is_null = |item: &Expr| matches!(item, Expr::Literal(value, _) if value.is_null());
-        let items = list.list.iter().filter(|item| !is_null(item));
-        let values = items.map(|item| Some(comparison(schema, &list.expr, item)?.1)).collect::<Option<Vec<_>>>()?;
-        (!list.negated).then_some(Self { column, test: Test::In(values) })
-    }
-
-    fn of_like(schema: &Schema, like: &Like) -> Option<Self> {
-        let column = column_of(schema, through_casts(schema, &like.expr)?)?;
-        let Expr::Literal(ScalarValue::Utf8(pattern) | ScalarValue::Utf8View(pattern), _) = &*like.pattern else {
-            return None;
-        };
-        let prefix = pattern.as_deref()?.strip_suffix('%')?;
-        let is_plain = !prefix.contains(['%', '_', '\\']) && !like.negated && !like.case_insensitive;
-        let is_text = schema.columns()[column].ty == ColumnType::Utf8;
-        let is_prefix = is_plain && is_text && like.escape_char.is_none();
-        is_prefix.then(|| Self { column, test: Test::Prefix(prefix.as_bytes().to_vec()) })
+/// The test that a predicate is, if it is one.
+pub(crate) fn column_test(schema: &Schema, expr: &Expr) -> Option<ColumnTest> {
+    match expr {
+        Expr::Alias(alias) => column_test(schema, &alias.expr),
+        Expr::Column(_) => of_bool(schema, expr, true),
+        Expr::Not(inner) => match column_test(schema, inner)? {
+            ColumnTest { column, test: Test::IsNull } => Some(ColumnTest { column, test: Test::IsNotNull }),
+            ColumnTest { column, test: Test::IsNotNull } => Some(ColumnTest { column, test: Test::IsNull }),
+            _ => of_bool(schema, inner, false),
+        },
+        Expr::IsNull(inner) => Some(ColumnTest { column: column_of(schema, inner)?, test: Test::IsNull }),
+        Expr::IsNotNull(inner) => Some(ColumnTest { column: column_of(schema, inner)?, test: Test::IsNotNull }),
+        Expr::IsTrue(inner) => of_bool(schema, inner, true),
+        Expr::IsFalse(inner) => of_bool(schema, inner, false),
+        Expr::BinaryExpr(binary) => of_binary(schema, binary),
+        Expr::Between(between) => of_between(schema, between),
+        Expr::InList(list) => of_list(schema, list),
+        Expr::Like(like) => of_like(schema, like),
+        _ => None,
     }
 }
 
-impl Test {
-    fn into_values(self) -> Option<Vec<Datum>> {
-        match self {
-            Self::Equal(value) => Some(vec![value]),
-            Self::In(values) => Some(values),
-            _ => None,
-        }
+fn of_bool(schema: &Schema, expr: &Expr, value: bool) -> Option<ColumnTest> {
+    let Expr::Column(_) = expr else { return None };
+    let column = column_of(schema, expr)?;
+    let is_bool = schema.columns()[column].ty == ColumnType::Bool;
+    is_bool.then_some(ColumnTest { column, test: Test::Equal(Datum::Bool(value)) })
+}
+
+fn of_binary(schema: &Schema, binary: &BinaryExpr) -> Option<ColumnTest> {
+    let BinaryExpr { left, op, right } = binary;
+    if *op == Operator::Or {
+        return of_either(column_test(schema, left)?, column_test(schema, right)?);
+    }
+    let (column, value, op) = match (comparison(schema, left, right), comparison(schema, right, left)) {
+        (Some((column, value)), _) => (column, value, *op),
+        (None, Some((column, value))) => (column, value, op.swap()?),
+        (None, None) => return None,
+    };
+    let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+    let test = match op {
+        Operator::Eq => Test::Equal(value),
+        Operator::NotEq => Test::NotEqual(value),
+        Operator::Lt => Test::Range { lower, upper: Bound::Excluded(value) },
+        Operator::LtEq => Test::Range { lower, upper: Bound::Included(value) },
+        Operator::Gt => Test::Range { lower: Bound::Excluded(value), upper },
+        Operator::GtEq => Test::Range { lower: Bound::Included(value), upper },
+        _ => return None,
+    };
+    Some(ColumnTest { column, test })
+}
+
+/// Two sets of values of one column are one.
+fn of_either(left: ColumnTest, right: ColumnTest) -> Option<ColumnTest> {
+    let column = (left.column == right.column).then_some(left.column)?;
+    let mut values = values_of(left.test)?;
+    values.extend(values_of(right.test)?);
+    Some(ColumnTest { column, test: Test::In(values) })
+}
+
+fn of_between(schema: &Schema, between: &Between) -> Option<ColumnTest> {
+    let (column, low) = comparison(schema, &between.expr, &between.low)?;
+    let (_, high) = comparison(schema, &between.expr, &between.high)?;
+    let test = Test::Range { lower: Bound::Included(low), upper: Bound::Included(high) };
+    (!between.negated).then_some(ColumnTest { column, test })
+}
+
+/// A null in the list is equal to nothing.
+fn of_list(schema: &Schema, list: &InList) -> Option<ColumnTest> {
+    let column = column_of(schema, through_casts(schema, &list.expr)?)?;
+    let is_null = |item: &Expr| matches!(item, Expr::Literal(value, _) if value.is_null());
+    let items = list.list.iter().filter(|item| !is_null(item));
+    let values = items.map(|item| Some(comparison(schema, &list.expr, item)?.1)).collect::<Option<Vec<_>>>()?;
+    (!list.negated).then_some(ColumnTest { column, test: Test::In(values) })
+}
+
+fn of_like(schema: &Schema, like: &Like) -> Option<ColumnTest> {
+    let column = column_of(schema, through_casts(schema, &like.expr)?)?;
+    let Expr::Literal(ScalarValue::Utf8(pattern) | ScalarValue::Utf8View(pattern), _) = &*like.pattern else {
+        return None;
+    };
+    let prefix = pattern.as_deref()?.strip_suffix('%')?;
+    let is_plain = !prefix.contains(['%', '_', '\\']) && !like.negated && !like.case_insensitive;
+    let is_text = schema.columns()[column].ty == ColumnType::Utf8;
+    let is_prefix = is_plain && is_text && like.escape_char.is_none();
+    is_prefix.then(|| ColumnTest { column, test: Test::Prefix(prefix.as_bytes().to_vec()) })
+}
+
+/// The values of which a test wants one.
+fn values_of(test: Test) -> Option<Vec<Datum>> {
+    match test {
+        Test::Equal(value) => Some(vec![value]),
+        Test::In(values) => Some(values),
+        _ => None,
     }
 }
 
@@ -151,12 +116,7 @@ impl Test {
 fn comparison(schema: &Schema, column: &Expr, literal: &Expr) -> Option<(usize, Datum)> {
     let Expr::Literal(value, _) = literal else { return None };
     let column = column_of(schema, through_casts(schema, column)?)?;
-    let ty = &schema.columns()[column].ty;
-    let is_float = matches!(ty, ColumnType::Float32 | ColumnType::Float64);
-    if is_float && !schema.is_primary_key(column) {
-        return None;
-    }
-    Some((column, to_datum(value, ty)?))
+    Some((column, to_datum(value, &schema.columns()[column].ty)?))
 }
 
 fn column_of(schema: &Schema, expr: &Expr) -> Option<usize> {
@@ -175,6 +135,31 @@ fn through_casts<'e>(schema: &Schema, expr: &'e Expr) -> Option<&'e Expr> {
     keeps_order(ty, to).then_some(inner)
 }
 
+/// A test as a predicate, for people.
+pub(crate) fn describe(schema: &Schema, test: &ColumnTest) -> String {
+    let name = schema.columns().get(test.column).map_or("?", |column| &column.name);
+    let end = |bound: &Bound<Datum>, exclusive: &str| match bound {
+        Bound::Included(value) => Some(format!("{name} {exclusive}= {value}")),
+        Bound::Excluded(value) => Some(format!("{name} {exclusive} {value}")),
+        Bound::Unbounded => None,
+    };
+    match &test.test {
+        Test::Equal(value) => format!("{name} = {value}"),
+        Test::NotEqual(value) => format!("{name} <> {value}"),
+        Test::Range { lower, upper } => {
+            let ends: Vec<String> = end(lower, ">").into_iter().chain(end(upper, "<")).collect();
+            ends.join(" AND ")
+        }
+        Test::In(values) => {
+            let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+            format!("{name} IN ({})", values.join(", "))
+        }
+        Test::Prefix(prefix) => format!("{name} LIKE {}%", String::from_utf8_lossy(prefix)),
+        Test::IsNull => format!("{name} IS NULL"),
+        Test::IsNotNull => format!("{name} IS NOT NULL"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use arrow_schema::DataType;
@@ -189,7 +174,7 @@ mod tests {
     }
 
     fn test(expr: Expr) -> Option<(usize, Test)> {
-        ColumnTest::from_expr(&schema(), &expr).map(|found| (found.column, found.test))
+        column_test(&schema(), &expr).map(|found| (found.column, found.test))
     }
 
     fn int(value: i32) -> Datum {
@@ -252,11 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_tested_in_keys_alone() {
-        assert_eq!(test(col("c").gt(lit(1.5))), None);
-        assert_eq!(test(col("c").is_null()), Some((2, Test::IsNull)));
-        assert_eq!(test(col("f").gt(lit(1.5))), Some((5, above(Datum::Float64(1.5)))));
-        assert_eq!(test(col("f").gt(lit(-0.0))), None);
+    fn tests_read_as_predicates() {
+        let text = |expr: Expr| column_test(&schema(), &expr).map(|test| describe(&schema(), &test)).expect("a test");
+        assert_eq!(text(col("a").between(lit(1), lit(3))), "a >= 1 AND a <= 3");
+        assert_eq!(text(lit(5).gt(col("a"))), "a < 5");
+        assert_eq!(text(col("b").like(lit("ab%"))), "b LIKE ab%");
+        assert_eq!(text(col("c").in_list(vec![lit(1.5), lit(-0.0)], false)), "c IN (1.5, -0)");
+        assert_eq!(text(!col("b").is_null()), "b IS NOT NULL");
     }
 
     #[test]

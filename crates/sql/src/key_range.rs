@@ -16,9 +16,8 @@ use std::fmt;
 use std::ops::Bound;
 
 use mycelium_base::Result;
+use mycelium_encoding::page::{ColumnTest, Test};
 use mycelium_encoding::{Column, Datum, DatumRef, Schema, key};
-
-use crate::column_test::{ColumnTest, Test};
 
 /// Ranges that a set of tests makes at most.
 pub(crate) const MOST_RANGES: usize = 4096;

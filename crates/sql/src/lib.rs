@@ -27,7 +27,6 @@ mod statement;
 mod table;
 
 pub use catalog::{CATALOG, Catalog, SCHEMA};
-pub use column_test::{ColumnTest, Test};
 pub use datafusion;
 pub use key_range::KeyRange;
 pub use scan::MyceliumScan;

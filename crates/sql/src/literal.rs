@@ -5,10 +5,6 @@
 //!
 //! 1. Casts around the column are looked through where they keep values and their order apart ([`keeps_order`]).
 //! 2. The literal is brought to the column's type, or refused if that would change its value ([`to_datum`]).
-//!
-//! Floats: Arrow compares them by IEEE 754's total order, in which -0.0 lies below 0.0 and NaNs differ by their bits; the
-//! engine knows one zero and one NaN. Both agree on keys, which hold 0.0 and one NaN only, if the literal is neither -0.0 nor
-//! NaN: such literals are refused here, and floats outside keys by [`crate::column_test`].
 
 use arrow_schema::{DataType, TimeUnit as ArrowUnit};
 use datafusion::common::ScalarValue;
@@ -35,7 +31,7 @@ pub(crate) fn to_datum(value: &ScalarValue, ty: &ColumnType) -> Option<Datum> {
         ColumnType::Float32 => {
             let wide = float(value)?;
             let narrow = wide as f32;
-            (f64::from(narrow) == wide).then_some(Datum::Float32(narrow))?
+            (f64::from(narrow).to_bits() == wide.to_bits()).then_some(Datum::Float32(narrow))?
         }
         ColumnType::Float64 => Datum::Float64(float(value)?),
         ColumnType::Utf8 => Datum::Utf8(text(value)?.to_owned()),
@@ -111,14 +107,12 @@ fn integer(value: &ScalarValue) -> Option<i128> {
     })
 }
 
-/// A number that is neither NaN nor -0.0.
 fn float(value: &ScalarValue) -> Option<f64> {
-    let number = match value {
-        ScalarValue::Float32(v) => f64::from((*v)?),
-        ScalarValue::Float64(v) => (*v)?,
-        _ => return None,
-    };
-    (!number.is_nan() && (number != 0.0 || number.is_sign_positive())).then_some(number)
+    match value {
+        ScalarValue::Float32(v) => (*v).map(f64::from),
+        ScalarValue::Float64(v) => *v,
+        _ => None,
+    }
 }
 
 fn text(value: &ScalarValue) -> Option<&str> {
@@ -202,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn floats_that_arrow_orders_otherwise_are_refused() {
+    fn floats_keep_their_bits() {
         let float = |v| ScalarValue::Float64(Some(v));
         assert_eq!(to_datum(&float(0.1), &ColumnType::Float64), Some(Datum::Float64(0.1)));
         assert_eq!(to_datum(&float(0.1), &ColumnType::Float32), None);
         assert_eq!(to_datum(&float(0.5), &ColumnType::Float32), Some(Datum::Float32(0.5)));
-        assert_eq!(to_datum(&float(-0.0), &ColumnType::Float64), None);
-        assert_eq!(to_datum(&float(f64::NAN), &ColumnType::Float64), None);
-        assert!(to_datum(&float(0.0), &ColumnType::Float64).is_some());
+        let zero = to_datum(&float(-0.0), &ColumnType::Float64);
+        assert!(matches!(zero, Some(Datum::Float64(zero)) if zero.is_sign_negative()));
+        assert!(matches!(to_datum(&float(f64::NAN), &ColumnType::Float64), Some(Datum::Float64(nan)) if nan.is_nan()));
     }
 
     #[test]

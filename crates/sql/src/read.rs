@@ -6,6 +6,8 @@
 //! - any other range is scanned,
 //! - ranges of an index are looked up in it. The first batch is small: who wants a few rows waits for no more.
 //!
+//! Every way tests the rows: a scan hands the tests to the engine, rows looked up are tested here.
+//!
 //! Nothing here knows of tasks: `send` says whether anyone still wants rows.
 
 use std::ops::Bound;
@@ -15,7 +17,8 @@ use arrow_array::RecordBatch;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use mycelium_base::{Error, ReadCounters, Result};
 use mycelium_encoding::batch::batch_of;
-use mycelium_encoding::{Column, Datum, DatumRef, PackedLayout, RecordBatchBuilder};
+use mycelium_encoding::page::{ColumnTest, Filter};
+use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema};
 use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 
 use crate::key_range::KeyRange;
@@ -33,6 +36,8 @@ pub(crate) struct Work {
     /// Disjoint, ascending.
     pub(crate) ranges: Vec<KeyRange>,
     pub(crate) projection: Arc<[usize]>,
+    /// What rows have to pass.
+    pub(crate) tests: Arc<[ColumnTest]>,
     pub(crate) batch_rows: usize,
     /// Rows at most.
     pub(crate) limit: Option<usize>,
@@ -71,7 +76,7 @@ impl ScanCounts {
         };
         add(&self.blocks_read, |counters| counters.blocks_read);
         add(&self.blocks_cached, |counters| counters.block_cache_hits);
-        add(&self.blocks_skipped, |counters| counters.blocks_skipped_by_snapshot);
+        add(&self.blocks_skipped, |counters| counters.blocks_skipped_by_snapshot + counters.blocks_skipped_by_zone);
         add(&self.bytes_read, |counters| counters.bytes_read);
         add(&self.files_searched, |counters| counters.files_searched);
         add(&self.files_skipped, |counters| {
@@ -112,6 +117,15 @@ impl Work {
     fn key_columns(&self) -> usize {
         self.table.schema().map_or(0, |schema| schema.primary_key().len())
     }
+
+    fn schema(&self) -> Result<&Arc<Schema>> {
+        self.table.schema().ok_or_else(|| Error::invalid("a key-value table has no columns"))
+    }
+
+    /// The columns to read: those wanted, then those tested.
+    fn columns_read(&self) -> Vec<usize> {
+        self.projection.iter().copied().chain(self.tests.iter().map(|test| test.column)).collect()
+    }
 }
 
 struct Reader<'w> {
@@ -139,6 +153,7 @@ impl Reader<'_> {
             snapshot: Some(self.work.snapshot.clone()),
             batch_rows: self.work.batch_rows,
             limit: (self.left < usize::MAX).then_some(self.left as u64),
+            filter: Some(Filter { conjuncts: self.work.tests.to_vec() }),
         };
         let time = self.counts.baseline.elapsed_compute().clone();
         let mut timer = time.timer();
@@ -160,11 +175,15 @@ impl Reader<'_> {
     fn look_up(&mut self, key: &[Datum]) -> Result<()> {
         let _timer = self.counts.baseline.elapsed_compute().timer();
         let (table, projection) = (&self.work.table, &self.work.projection);
-        let key = table.row_key(&key.iter().map(Datum::borrowed).collect::<Vec<_>>())?;
+        let (values, columns) = (key, self.work.columns_read());
+        let key = table.row_key(&values.iter().map(Datum::borrowed).collect::<Vec<_>>())?;
         let mut counters = ReadCounters::default();
-        let found = table.get_packed(&key, Some(projection), &ReadOptions::at(&self.work.snapshot), &mut counters)?;
+        let found = table.get_packed(&key, Some(&columns), &ReadOptions::at(&self.work.snapshot), &mut counters)?;
         self.counts.add(&ReadCounters::default(), &counters);
         let Some((layout, row)) = found else { return Ok(()) };
+        if !self.passes(values, &layout, &row)? {
+            return Ok(());
+        }
         // A layout that changes between two look-ups changes what rows are packed in.
         if self.lookups.as_ref().is_some_and(|(known, builder)| !Arc::ptr_eq(known, &layout) || builder.is_full()) {
             self.finish_lookups()?;
@@ -181,6 +200,24 @@ impl Reader<'_> {
         if builder.is_full() { self.finish_lookups() } else { Ok(()) }
     }
 
+    /// Whether a row looked up passes the tests.
+    fn passes(&self, key: &[Datum], layout: &PackedLayout, row: &[u8]) -> Result<bool> {
+        if self.work.tests.is_empty() {
+            return Ok(true);
+        }
+        let (row, primary_key) = (layout.row(row)?, layout.schema().primary_key());
+        for ColumnTest { column, test } in self.work.tests.iter() {
+            let value = match primary_key.iter().position(|of_key| of_key == column) {
+                Some(at) => key.get(at).map(Datum::borrowed),
+                None => row.datum(*column)?,
+            };
+            if !test.passes(ColumnState::Value(value.unwrap_or(DatumRef::Null))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn finish_lookups(&mut self) -> Result<()> {
         if let Some((_, mut builder)) = self.lookups.take()
             && !builder.is_empty()
@@ -192,26 +229,31 @@ impl Reader<'_> {
 
     fn look_into(&mut self, index: &Index, range: &KeyRange) -> Result<()> {
         let time = self.counts.baseline.elapsed_compute().clone();
-        let schema = self.work.table.schema().ok_or_else(|| Error::invalid("a key-value table has no indexes"))?;
+        let (schema, wanted) = (self.work.schema()?, self.work.projection.len());
         let column = |&at: &usize| schema.columns().get(at).cloned();
         let columns: Option<Vec<Column>> = self.work.projection.iter().map(column).collect();
         let columns = columns.ok_or_else(|| Error::invalid("the projection names a column that does not exist"))?;
-        let mut rows = index_rows(index, range, &self.work.projection, &self.work.snapshot)?;
-        let (mut seen, mut wanted) = (ReadCounters::default(), FIRST_BATCH.min(self.work.batch_rows));
+        let mut rows = index_rows(index, range, &self.work.columns_read(), &self.work.snapshot)?;
+        let (mut seen, mut batch_rows) = (ReadCounters::default(), FIRST_BATCH.min(self.work.batch_rows));
         while self.left > 0 {
             let mut timer = time.timer();
-            let found = rows.by_ref().take(wanted.min(self.left)).map(|row| row.map(|row| row.values));
-            let found = found.collect::<Result<Vec<_>>>()?;
+            let passes = |values: &[Datum]| {
+                let mut tested = self.work.tests.iter().zip(values.iter().skip(wanted));
+                tested.all(|(test, value)| test.test.passes(ColumnState::from(value.borrowed())))
+            };
+            let found = rows.by_ref().map(|row| row.map(|row| row.values));
+            let found = found.filter(|values| values.as_ref().map_or(true, |values| passes(values)));
+            let found = found.take(batch_rows.min(self.left)).collect::<Result<Vec<_>>>()?;
             let counters = rows.counters();
             self.counts.add(&seen, &counters);
             seen = counters;
             if found.is_empty() {
                 break;
             }
-            let batch = batch_of(&columns, found.iter().map(|row| row.iter().map(Datum::borrowed)))?;
+            let batch = batch_of(&columns, found.iter().map(|row| row.iter().take(wanted).map(Datum::borrowed)))?;
             timer.stop();
             self.send(batch);
-            wanted = self.work.batch_rows;
+            batch_rows = self.work.batch_rows;
         }
         Ok(())
     }

@@ -27,8 +27,10 @@ use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, Record
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::{TryStreamExt, stream};
 use mycelium_encoding::Schema;
+use mycelium_encoding::page::ColumnTest;
 use mycelium_engine::{Extent, Index, Snapshot, Table};
 
+use crate::column_test::describe;
 use crate::failure::outward;
 use crate::key_range::KeyRange;
 use crate::read::{ScanCounts, Work};
@@ -41,6 +43,8 @@ const SHORT: usize = 1024;
 const FEW_POINTS: usize = 64;
 /// Bytes of files below which a partition is not worth its thread.
 const LEAST_BYTES: u64 = 1 << 20;
+/// One row in so many is taken to pass tests of which nothing is known: what DataFusion takes for its filters.
+const SELECTIVITY: usize = 5;
 /// Ranges that a plan shows.
 const SHOWN: usize = 3;
 
@@ -55,6 +59,8 @@ pub(crate) struct ScanRequest {
     /// Disjoint, ascending.
     pub(crate) ranges: Vec<KeyRange>,
     pub(crate) projection: Vec<usize>,
+    /// What rows have to pass.
+    pub(crate) tests: Vec<ColumnTest>,
     pub(crate) limit: Option<usize>,
     /// Partitions at most.
     pub(crate) partitions: usize,
@@ -122,6 +128,7 @@ impl MyceliumScan {
             index: self.request.index.clone(),
             ranges,
             projection: self.request.projection.as_slice().into(),
+            tests: self.request.tests.as_slice().into(),
             batch_rows,
             limit: self.limit,
         })
@@ -163,7 +170,7 @@ fn extent_of(request: &ScanRequest) -> mycelium_base::Result<Extent> {
 /// The ranges of every partition; at least one, though it may be empty.
 fn deal(request: &ScanRequest, extent: &Extent) -> mycelium_base::Result<Vec<Vec<KeyRange>>> {
     let ranges = request.ranges.clone();
-    let is_short = request.limit.is_some_and(|limit| limit <= SHORT)
+    let is_short = (request.tests.is_empty() && request.limit.is_some_and(|limit| limit <= SHORT))
         || points_of(request).is_some_and(|points| points <= FEW_POINTS)
         || request.index.is_some();
     let worth = usize::try_from(extent.bytes / LEAST_BYTES).unwrap_or(usize::MAX).max(1);
@@ -231,6 +238,10 @@ impl DisplayAs for MyceliumScan {
             (None, None) if request.ranges == [KeyRange::ALL] => {}
             (None, None) => write!(f, "{separator}key ranges={ranges}")?,
         }
+        if !request.tests.is_empty() {
+            let tests: Vec<String> = request.tests.iter().map(|test| describe(&request.schema, test)).collect();
+            write!(f, "{separator}filter={}", tests.join(" AND "))?;
+        }
         if let Some(limit) = self.limit {
             write!(f, "{separator}limit={limit}")?;
         }
@@ -293,6 +304,7 @@ impl ExecutionPlan for MyceliumScan {
         let share = if args.partition().is_some() { self.ranges.len().max(1) } else { 1 };
         let rows = usize::try_from(self.extent.entries).unwrap_or(usize::MAX);
         let rows = rows.min(self.points().unwrap_or(usize::MAX)).div_ceil(share);
+        let rows = if self.request.tests.is_empty() { rows } else { rows.div_ceil(SELECTIVITY) };
         let rows = rows.min(self.limit.unwrap_or(usize::MAX));
         Ok(Arc::new(statistics(&self.request.schema, &self.request.projection, rows, &self.extent)))
     }

@@ -131,7 +131,9 @@ impl TableProvider for MyceliumTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let (index, ranges) = self.access(self.plan(&filters.iter().collect::<Vec<_>>())).await?;
+        let mut pushed = self.plan(&filters.iter().collect::<Vec<_>>());
+        let tests = std::mem::take(&mut pushed.tests);
+        let (index, ranges) = self.access(pushed).await?;
         let columns = self.schema.columns().len();
         let request = ScanRequest {
             table: self.table.clone(),
@@ -140,6 +142,7 @@ impl TableProvider for MyceliumTable {
             index,
             ranges,
             projection: projection.map_or_else(|| (0..columns).collect(), Vec::clone),
+            tests,
             limit,
             partitions: state.config().target_partitions(),
         };

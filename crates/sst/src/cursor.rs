@@ -17,7 +17,8 @@ use std::time::Instant;
 use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_cache::{BlockKind, ChainedBlock};
 
-use crate::block::{BlockCursor, KeyBuffer, Step, payload_in_memory};
+use crate::block::{BlockCursor, BlockPosition, KeyBuffer, Step, payload_in_memory};
+use crate::columnar::{ColumnBlock, ColumnPosition};
 use crate::compression::{Decompressor, STORED, exclusive};
 use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part};
@@ -60,9 +61,11 @@ enum Direction {
 }
 
 /// A cursor over the entries of one file (not its range deletes). Owns what it needs; used by one thread at a time.
+///
+/// `B` is the kind of the file's blocks: rows, or columns ([`ColumnPosition`](crate::ColumnPosition)).
 #[derive(Debug)]
-pub struct SstCursor {
-    block: BlockCursor,
+pub struct SstCursor<B: BlockPosition = BlockCursor> {
+    block: B,
     file: Arc<SstFile>,
     options: CursorOptions,
     /// The framed index, once it was needed.
@@ -166,7 +169,7 @@ impl Window {
     }
 }
 
-impl Drop for SstCursor {
+impl<B: BlockPosition> Drop for SstCursor<B> {
     /// The window's memory is for the next cursor.
     fn drop(&mut self) {
         drop(self.block.release());
@@ -177,11 +180,53 @@ impl Drop for SstCursor {
 }
 
 impl SstFile {
-    /// A cursor; it reads nothing before its first seek.
+    /// A cursor over a file of rows; it reads nothing before its first seek. See [`RunCursor`](crate::RunCursor) for files of
+    /// any kind.
     pub fn cursor(self: &Arc<Self>, options: CursorOptions) -> SstCursor {
-        SstCursor {
-            block: BlockCursor::new(),
-            file: Arc::clone(self),
+        SstCursor::over(self, options, &())
+    }
+}
+
+impl SstCursor {
+    /// Whether no key occurs twice in the current block.
+    pub fn block_has_unique_keys(&self) -> bool {
+        self.block.shape().is_some_and(|shape| shape.unique_keys())
+    }
+
+    /// The largest sequence number in the current block: at or below a snapshot, all its entries are visible.
+    pub fn block_max_sequence(&self) -> Option<SequenceNumber> {
+        self.block.shape().map(|shape| shape.max_sequence())
+    }
+}
+
+impl SstCursor<ColumnPosition> {
+    /// The position in the current block.
+    pub fn position(&mut self) -> &mut ColumnPosition {
+        &mut self.block
+    }
+
+    /// The current block, the row in it, and the block's number in the file.
+    pub fn block(&self) -> Option<(&ColumnBlock, usize, usize)> {
+        self.block.block().map(|(block, row)| (block, row, self.current))
+    }
+
+    /// To a row of the current block, or past its rows to the first entry of the next block.
+    ///
+    /// # Errors
+    /// As those of [`Cursor::next`].
+    pub fn go_to(&mut self, row: usize) -> Result<()> {
+        let moved = self.block.go_to(row);
+        self.checked(moved)?;
+        if self.block.valid() { Ok(()) } else { self.next_block() }
+    }
+}
+
+impl<B: BlockPosition> SstCursor<B> {
+    /// A cursor over a file of such blocks; it reads nothing before its first seek.
+    pub(crate) fn over(file: &Arc<SstFile>, options: CursorOptions, wanted: &B::Wanted) -> Self {
+        Self {
+            block: B::over(file, wanted),
+            file: Arc::clone(file),
             options,
             index: None,
             current: 0,
@@ -192,22 +237,10 @@ impl SstFile {
             counters: ReadCounters::default(),
         }
     }
-}
 
-impl SstCursor {
     /// The file.
     pub fn file(&self) -> &Arc<SstFile> {
         &self.file
-    }
-
-    /// Whether no key occurs twice in the current block.
-    pub fn block_has_unique_keys(&self) -> bool {
-        self.block.shape().is_some_and(|shape| shape.unique_keys())
-    }
-
-    /// The largest sequence number in the current block: at or below a snapshot, all its entries are visible.
-    pub fn block_max_sequence(&self) -> Option<SequenceNumber> {
-        self.block.shape().map(|shape| shape.max_sequence())
     }
 
     /// Whether `next` will leave the current block.
@@ -262,10 +295,10 @@ impl SstCursor {
 
     /// Takes up block `i`, unless it is the current one.
     fn load(&mut self, i: usize, direction: Direction) -> Result<()> {
-        if self.current == i && self.block.shape().is_some() {
+        if self.current == i && self.block.is_loaded() {
             return Ok(());
         }
-        let went_on = direction == Direction::Forward && self.current + 1 == i && self.block.shape().is_some();
+        let went_on = direction == Direction::Forward && self.current + 1 == i && self.block.is_loaded();
         self.current = i;
         if let Some(block) = self.block.release().filter(|_| !self.options.fill_cache) {
             self.file.cache.spares().give_back(block);
@@ -322,7 +355,7 @@ impl SstCursor {
     }
 
     fn take_up_range(&mut self, bytes: Arc<[u8]>, start: usize, end: usize, offset: u64) -> Result<()> {
-        let loaded = self.block.load(bytes, start, end, self.file.options.sequence_override);
+        let loaded = self.block.take_up(&self.file, bytes, start, end);
         loaded.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))
     }
 
@@ -445,7 +478,7 @@ impl SstCursor {
     }
 }
 
-impl Cursor for SstCursor {
+impl<B: BlockPosition> Cursor for SstCursor<B> {
     #[inline]
     fn valid(&self) -> bool {
         self.block.valid()

@@ -6,14 +6,15 @@
 //! 32  u64, u64   range-delete block (length 0: none)
 //! 48  u64, u64   properties block
 //! 64  u64        file number
-//! 72  u32        format version: 2 if there are summaries, else 1
-//! 76  u32        version 2: framed length of the directory of the summaries, which ends where the properties begin; else 0
+//! 72  u32        format version: 3 for columnar files, else 2 if there are summaries, else 1
+//! 76  u32        framed length of the directory of the summaries, which ends where the properties begin; 0 if there is none
 //! 80  u64        XXH3-64 of bytes 0..80, seeded with (file number, offset of the footer)
 //! 88  8 bytes    "MYCLSST1"
 //! ```
 //!
 //! Data blocks fill the file from 0 to the first of these parts, and the parts follow each other without gaps; what lies
-//! between range deletes and the directory are the pages of the summaries.
+//! between range deletes and the directory are, of a columnar file, the parts of its columns, whose directory the properties
+//! name, and the pages of the summaries.
 
 use mycelium_base::coding::Reader;
 use mycelium_base::{Error, ErrorKind, Result};
@@ -24,8 +25,10 @@ use crate::checksum::block_seed;
 /// The footer's length in bytes.
 pub const FOOTER_LEN: usize = 96;
 /// The newest format this code writes and reads.
-pub const FORMAT_VERSION: u32 = 2;
-/// The format of files without summaries.
+pub const FORMAT_VERSION: u32 = 3;
+/// The format of files of rows with summaries.
+const WITH_SUMMARIES: u32 = 2;
+/// The format of files of rows without summaries.
 const WITHOUT_SUMMARIES: u32 = 1;
 const MAGIC: &[u8; 8] = b"MYCLSST1";
 const CHECKED_LEN: usize = 80;
@@ -54,6 +57,8 @@ pub struct Footer {
     pub properties: BlockHandle,
     /// The number of the file.
     pub file_number: u64,
+    /// Whether its blocks are columnar.
+    pub is_columnar: bool,
 }
 
 impl Footer {
@@ -62,8 +67,9 @@ impl Footer {
         if self.filter.len > 0 { self.filter.offset } else { self.index.offset }
     }
 
-    /// Where the pages of the summaries begin, if there are summaries.
-    pub fn summary_pages_start(&self) -> u64 {
+    /// Where the range deletes end, or the index: there the pages of the summaries begin, if there are summaries, or the
+    /// parts of the columns.
+    pub fn pages_start(&self) -> u64 {
         let last = if self.range_deletes.len > 0 { self.range_deletes } else { self.index };
         last.offset.saturating_add(last.len)
     }
@@ -76,7 +82,11 @@ impl Footer {
             out.extend_from_slice(&part.len.to_le_bytes());
         }
         out.extend_from_slice(&self.file_number.to_le_bytes());
-        let version = if self.summaries.len > 0 { FORMAT_VERSION } else { WITHOUT_SUMMARIES };
+        let version = match self.summaries.len {
+            _ if self.is_columnar => FORMAT_VERSION,
+            0 => WITHOUT_SUMMARIES,
+            _ => WITH_SUMMARIES,
+        };
         out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&(self.summaries.len as u32).to_le_bytes());
         let checksum = xxh3_64_with_seed(&out, block_seed(self.file_number, offset));
@@ -116,9 +126,10 @@ impl Footer {
         if number != file_number {
             return Err(wrong("the file has another number", 64).expected(file_number, number));
         }
-        if version == 0 || (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
+        let is_columnar = version == FORMAT_VERSION;
+        if version == 0 || !is_columnar && (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
             return Err(wrong("malformed footer", 72).expected(
-                "version 1 and 0, or version 2 and a length",
+                "version 1 and 0, version 2 and a length, or version 3",
                 format_args!("{version} and {summaries_len}"),
             ));
         }
@@ -128,7 +139,7 @@ impl Footer {
             Some(offset) => BlockHandle { offset, len },
             None => return Err(wrong("the summaries exceed the file", 76).expected(properties.offset, len)),
         };
-        let footer = Self { filter, index, range_deletes, summaries, properties, file_number };
+        let footer = Self { filter, index, range_deletes, summaries, properties, file_number, is_columnar };
         footer.check_parts(offset)?;
         Ok(footer)
     }
@@ -140,7 +151,7 @@ impl Footer {
             (self.index, false, false),
             (self.range_deletes, true, false),
             (self.summaries, true, true),
-            (self.properties, false, false),
+            (self.properties, false, self.is_columnar && self.summaries.len == 0),
         ];
         for (part, optional, after_pages) in parts {
             if part.len == 0 && optional {

@@ -3,8 +3,10 @@
 use std::ops::ControlFlow;
 
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_encoding::PackedLayout;
 
 use crate::block::{BlockShape, bad_entry, payload_in_memory, prefetch_keys, search};
+use crate::columnar::{CellLookup, ColumnScratch};
 use crate::compression::Decompressor;
 use crate::reader::{SstFile, malformed_part};
 
@@ -12,6 +14,7 @@ use crate::reader::{SstFile, malformed_part};
 #[derive(Debug)]
 pub struct GetScratch {
     decompressor: Decompressor,
+    columns: ColumnScratch,
     snapshot_filter: bool,
 }
 
@@ -24,7 +27,7 @@ impl Default for GetScratch {
 impl GetScratch {
     /// `snapshot_filter`: whether blocks whose entries are all newer than the snapshot are skipped unread.
     pub fn new(snapshot_filter: bool) -> Self {
-        Self { decompressor: Decompressor::default(), snapshot_filter }
+        Self { decompressor: Decompressor::default(), columns: ColumnScratch::default(), snapshot_filter }
     }
 }
 
@@ -34,7 +37,7 @@ impl SstFile {
     ///
     /// Consults neither the file's filter nor its fences, which the caller does first; skips blocks whose entries are
     /// all newer than `snapshot` if `scratch` says so. O(log blocks + log entries), one
-    /// block read unless versions straddle blocks.
+    /// block read unless versions straddle blocks. Of a columnar file the values are packed fragments of all its columns.
     pub fn get<F>(
         &self,
         key: &[u8],
@@ -46,6 +49,39 @@ impl SstFile {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
+        if self.columns.is_some() {
+            return self.get_cells((key, snapshot), None, scratch, counters, visit);
+        }
+        self.visit_blocks((key, snapshot), scratch, counters, |block, _| self.visit_block(block, key, snapshot, visit))
+    }
+
+    /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values are
+    /// packed fragments of them, and no other cells are read.
+    #[inline(never)]
+    pub fn get_cells<F>(
+        &self,
+        (key, snapshot): (&[u8], SequenceNumber),
+        wanted: Option<&PackedLayout>,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+        visit: &mut F,
+    ) -> Result<()>
+    where
+        F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
+    {
+        let lookup = CellLookup::new(self, (key, snapshot), wanted)?;
+        self.visit_blocks((key, snapshot), scratch, counters, |block, scratch| lookup.visit(block, scratch, visit))
+    }
+
+    /// Calls `visit` with the blocks that may hold visible versions of `key`, until it breaks.
+    #[inline]
+    fn visit_blocks(
+        &self,
+        (key, snapshot): (&[u8], SequenceNumber),
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+        mut visit: impl FnMut(&[u8], &mut ColumnScratch) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let mut held = None;
         let index = self.index(&mut held)?;
         for i in index.seek(key)..index.block_count() {
@@ -54,8 +90,7 @@ impl SstFile {
             } else {
                 let entry = index.entry(i);
                 let block = self.block(entry, &mut scratch.decompressor, counters)?;
-                let done = self
-                    .visit_block(&block, key, snapshot, visit)
+                let done = visit(&block, &mut scratch.columns)
                     .map_err(|e| malformed_part(&self.path, "data block", entry.offset, e))?;
                 if done.is_break() {
                     return Ok(());

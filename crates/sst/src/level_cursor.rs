@@ -8,25 +8,29 @@ use std::sync::Arc;
 
 use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
 
+use crate::block::{BlockCursor, BlockPosition};
+use crate::columnar::{ColumnBlock, ColumnPosition};
 use crate::cursor::{CursorOptions, SstCursor};
 use crate::reader::SstFile;
 
 /// A cursor over the entries of a run of files, ascending by fence. Owns what it needs; used by one thread at a time.
 #[derive(Debug)]
-pub struct LevelCursor {
+pub struct LevelCursor<B: BlockPosition = BlockCursor> {
     files: Arc<[Arc<SstFile>]>,
+    /// What is wanted of every entry.
+    wanted: B::Wanted,
     /// The files that take part.
     part: Range<usize>,
     options: CursorOptions,
     current: usize,
-    cursor: Option<SstCursor>,
+    cursor: Option<SstCursor<B>>,
     last_key: Vec<u8>,
     /// Of the files left behind.
     counters: ReadCounters,
 }
 
 impl LevelCursor {
-    /// A cursor over `files`, which must be sorted and must not overlap. Reads nothing before its first seek.
+    /// A cursor over `files` of rows, which must be sorted and must not overlap. Reads nothing before its first seek.
     pub fn new(files: impl Into<Arc<[Arc<SstFile>]>>, options: CursorOptions) -> Self {
         let files = files.into();
         let all = 0..files.len();
@@ -38,12 +42,48 @@ impl LevelCursor {
     /// # Panics
     /// If `part` is not within `files`.
     pub fn over_part(files: Arc<[Arc<SstFile>]>, part: Range<usize>, options: CursorOptions) -> Self {
+        Self::wanting(files, part, options, ())
+    }
+}
+
+impl LevelCursor<ColumnPosition> {
+    /// The position in the current block.
+    pub fn position(&mut self) -> Option<&mut ColumnPosition> {
+        self.cursor.as_mut().map(SstCursor::position)
+    }
+
+    /// The current block, the row in it, the file and the block's number in it.
+    pub fn block(&self) -> Option<(&ColumnBlock, usize, &Arc<SstFile>, usize)> {
+        let cursor = self.cursor.as_ref()?;
+        cursor.block().map(|(block, row, number)| (block, row, cursor.file(), number))
+    }
+
+    /// To a row of the current block, or past its rows to the first entry after them.
+    ///
+    /// # Errors
+    /// As those of [`Cursor::next`].
+    pub fn go_to(&mut self, row: usize) -> Result<()> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        cursor.go_to(row)?;
+        if cursor.valid() { Ok(()) } else { self.next_file(self.current) }
+    }
+}
+
+impl<B: BlockPosition> LevelCursor<B> {
+    /// As [`LevelCursor::over_part`], over files of such blocks.
+    pub(crate) fn wanting(
+        files: Arc<[Arc<SstFile>]>,
+        part: Range<usize>,
+        options: CursorOptions,
+        wanted: B::Wanted,
+    ) -> Self {
         assert!(part.start <= part.end && part.end <= files.len(), "the part lies outside the files");
-        Self { files, part, options, current: 0, cursor: None, last_key: Vec::new(), counters: ReadCounters::default() }
+        let (last_key, counters) = (Vec::new(), ReadCounters::default());
+        Self { files, wanted, part, options, current: 0, cursor: None, last_key, counters }
     }
 
     /// The current file's cursor.
-    pub fn current(&self) -> Option<&SstCursor> {
+    pub fn current(&self) -> Option<&SstCursor<B>> {
         self.cursor.as_ref()
     }
 
@@ -58,12 +98,12 @@ impl LevelCursor {
     }
 
     /// The cursor of file `i`, kept if it is the current one.
-    fn open(&mut self, i: usize) -> &mut SstCursor {
+    fn open(&mut self, i: usize) -> &mut SstCursor<B> {
         if self.current != i {
             self.leave();
             self.current = i;
         }
-        self.cursor.get_or_insert_with(|| self.files[i].cursor(self.options))
+        self.cursor.get_or_insert_with(|| SstCursor::over(&self.files[i], self.options, &self.wanted))
     }
 
     fn leave(&mut self) {
@@ -124,7 +164,7 @@ impl LevelCursor {
     }
 }
 
-impl Cursor for LevelCursor {
+impl<B: BlockPosition> Cursor for LevelCursor<B> {
     #[inline]
     fn valid(&self) -> bool {
         self.cursor.as_ref().is_some_and(Cursor::valid)

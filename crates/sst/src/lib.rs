@@ -1,4 +1,4 @@
-//! Row SSTs: sorted, immutable files of entries.
+//! SSTs: sorted, immutable files of entries, in blocks of rows or of columns.
 //!
 //! ```text
 //! data block        entries in order (see `block::format`); one after the other from offset 0
@@ -10,6 +10,8 @@
 //! properties        counts, fences, settings (see `properties`)
 //! footer            96 bytes: where the parts are (see `footer`)
 //! ```
+//!
+//! Files whose column group is columnar hold blocks of columns instead, and more parts (see `columnar`).
 //!
 //! Every block is framed with its compression kind and a checksum that is seeded with the file's number and the block's
 //! offset (see `checksum`). [`SstWriter`] writes a file, [`SstFile`] reads it: points with [`SstFile::get`], ranges with
@@ -59,6 +61,7 @@
 
 mod block;
 mod checksum;
+mod columnar;
 mod compression;
 mod cursor;
 mod filter;
@@ -69,12 +72,14 @@ mod level_cursor;
 mod properties;
 mod range_deletes;
 mod reader;
+mod run_cursor;
 mod summary;
 mod verify;
 mod writer;
 
 pub use block::{BlockBuilder, BlockCursor, BlockShape, RawEntry};
 pub use checksum::{BLOCK_TRAILER_LEN, MAX_BLOCK_LEN, block_seed, open_block, seal_block};
+pub use columnar::{ColumnBlock, ColumnPart, ColumnPosition, Directory, WantedColumns, ZoneMap};
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};
 pub use filter::{FilterBuilder, FilterShape};
@@ -85,6 +90,7 @@ pub use level_cursor::LevelCursor;
 pub use properties::Properties;
 pub use range_deletes::{encode_range_deletes, parse_range_deletes};
 pub use reader::{OpenOptions, SstFile};
+pub use run_cursor::RunCursor;
 pub use summary::{
     FileSummary, PAGE_BLOCKS, Summarizer, SummaryEntry, SummaryPage, SummaryPart, parse_summary_directory,
     parse_summary_page,

@@ -4,7 +4,8 @@
 //! repeated, ascending by tag:
 //!   varint   tag
 //!   varint   length
-//!   bytes    varint number, raw bytes for the two fences, or a column group (tag 12, left out for whole rows)
+//!   bytes    varint number, raw bytes for the two fences, a column group (tag 12, left out for whole rows), or offset and
+//!            length as varints (tag 13, of columnar files only: the directory of their columns)
 //! ```
 //!
 //! A reader skips unknown tags from 128 on and refuses a file with an unknown tag below.
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, ErrorKind, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
+
+use crate::footer::BlockHandle;
 
 /// Counts, fences and settings of a file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -42,6 +45,8 @@ pub struct Properties {
     pub largest_exclusive: bool,
     /// The column group that the file holds; `None` is whole rows.
     pub group: Option<Arc<Group>>,
+    /// The directory of the columns; of length 0 for a file of rows.
+    pub columns: BlockHandle,
     /// Bloom filter bits per key (0: no filter).
     pub filter_bits_per_key: u64,
     /// The writer's block size, in bytes.
@@ -55,6 +60,7 @@ pub struct Properties {
 const SMALLEST: u64 = 9;
 const LARGEST: u64 = 10;
 const GROUP: u64 = 12;
+const COLUMNS: u64 = 13;
 const COMPRESSION: u64 = 128;
 
 impl Properties {
@@ -94,6 +100,12 @@ impl Properties {
             group.encode(&mut bytes);
             fields.push((GROUP, bytes));
         }
+        if self.columns.len > 0 {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, self.columns.offset);
+            put_varint(&mut bytes, self.columns.len);
+            fields.push((COLUMNS, bytes));
+        }
         fields.push((COMPRESSION, self.compression.as_bytes().to_vec()));
         fields.sort_unstable();
         let mut out = Vec::new();
@@ -116,7 +128,7 @@ impl Properties {
                 return Err(Error::corruption("properties out of order").at(at).expected(last_tag + 1, tag));
             }
             last_tag = tag;
-            required += u32::from(tag < COMPRESSION && tag != GROUP);
+            required += u32::from(tag < COMPRESSION && tag != GROUP && tag != COLUMNS);
             let bytes = reader.bytes()?;
             properties.set(tag, bytes).map_err(|e| e.at(at))?;
         }
@@ -142,6 +154,11 @@ impl Properties {
             GROUP => {
                 let mut reader = Reader::new(bytes);
                 self.group = Some(Arc::new(Group::decode(&mut reader)?));
+                reader.finish()?;
+            }
+            COLUMNS => {
+                let mut reader = Reader::new(bytes);
+                self.columns = BlockHandle { offset: reader.varint()?, len: reader.varint()? };
                 reader.finish()?;
             }
             COMPRESSION => self.compression = String::from_utf8_lossy(bytes).into_owned(),

@@ -3,20 +3,22 @@
 //! Opening:
 //! 1. Read the last 32 KiB: the footer, and mostly the properties and range deletes with it.
 //! 2. Parse footer, properties, range deletes; read, check and parse index and filter.
-//! 3. If the cache grants a reservation for index and filter they stay resident; else they are cached like any block
-//!    and read again when they were evicted.
+//! 3. Of a columnar file, the directory of its columns and their dictionaries, too.
+//! 4. If the cache grants a reservation for index, filter and dictionaries they stay resident; else they are cached like any
+//!    block and read again when they were evicted.
 //!
 //! Nothing read is used before its checksum matched, and no position taken from it is used without a bounds check.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mycelium_base::{Error, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
+use mycelium_base::{Error, GroupFormat, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_cache::{BlockCache, BlockKind, CacheKey, Reservation};
 use mycelium_vfs::ReadableFile;
 
 use crate::block::BlockBuffer;
 use crate::checksum::{BLOCK_TRAILER_LEN, open_block};
+use crate::columnar::{Directory, FileColumns};
 use crate::compression::{Compression, Decompressor, STORED, exclusive, zeroed};
 use crate::filter::{AlignedBlock, FilterShape};
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
@@ -57,6 +59,8 @@ pub struct SstFile {
     filter: Option<AlignedBlock>,
     range_deletes: Arc<RangeDeleteSet>,
     reservation: Option<Reservation>,
+    /// Of a columnar file.
+    pub(crate) columns: Option<Box<FileColumns>>,
 }
 
 /// Read at once at the end of a file when it is opened.
@@ -172,8 +176,9 @@ impl SstFile {
             return Err(error.expected(properties.block_count, index_shape.block_count()).in_file(path));
         }
         let filter = read_filter(&opening, footer.filter)?;
-        let bytes = footer.index.len + footer.filter.len;
-        let reservation = cache.reserve(bytes);
+        let columns = read_columns(&opening, &footer, &properties)?.map(Box::new);
+        let dictionary_bytes = columns.as_ref().map_or(0, |columns| columns.dictionary_bytes());
+        let reservation = cache.reserve(footer.index.len + footer.filter.len + dictionary_bytes);
         let (filter_shape, filter) = filter.unzip();
         let Opening { file, path, number, .. } = opening;
         let is_compressed = properties.compression != Compression::None.name();
@@ -192,8 +197,10 @@ impl SstFile {
             filter: None,
             range_deletes,
             reservation,
+            columns,
         };
         if sst.reservation.is_some() {
+            sst.keep_dictionaries()?;
             (sst.index, sst.filter) = (Some(index), filter);
         } else {
             sst.cache.insert(sst.cache_key(footer.index.offset), index, BlockKind::Index);
@@ -204,9 +211,20 @@ impl SstFile {
         Ok(Arc::new(sst))
     }
 
+    /// Whether its blocks are columnar.
+    #[inline]
+    pub fn is_columnar(&self) -> bool {
+        self.columns.is_some()
+    }
+
     /// The file's number.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Bytes that its cache could take now without evicting anything, about.
+    pub fn cache_room(&self) -> u64 {
+        self.cache.room()
     }
 
     /// The file's path, as in errors.
@@ -488,6 +506,39 @@ fn read_range_deletes(
         deletes.iter_mut().for_each(|delete| delete.sequence = number);
     }
     Ok(Arc::new(RangeDeleteSet::new(&deletes)))
+}
+
+/// The directory of a columnar file.
+fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> Result<Option<FileColumns>> {
+    let part = properties.columns;
+    let group = properties.group.as_ref().filter(|group| group.format == GroupFormat::Columnar);
+    let is_columnar = part.len > 0;
+    if footer.is_columnar != is_columnar || group.is_some() != is_columnar {
+        let error = Error::corruption("a columnar file needs a columnar group and a directory of its columns");
+        return Err(error.at(footer.properties.offset).in_file(&opening.path));
+    }
+    let Some(group) = group else { return Ok(None) };
+    let is_inside = |part: BlockHandle| {
+        let end = part.offset.checked_add(part.len);
+        part.offset >= footer.pages_start() && end.is_some_and(|end| end <= footer.properties.offset)
+    };
+    let misplaced = |what: &str, part: BlockHandle| {
+        Err(Error::corruption(format!("the {what} is misplaced")).at(part.offset).in_file(&opening.path))
+    };
+    if !is_inside(part) {
+        return misplaced("directory of columns", part);
+    }
+    let framed = opening.read(part)?;
+    let directory = Directory::parse(payload_of(&framed), &group.columns);
+    let directory = opening.parsed("directory of columns", part, directory)?;
+    for column in &directory.parts {
+        for part in [column.zones, column.dictionary] {
+            if part.len > 0 && !is_inside(part) {
+                return misplaced("part of a column", part);
+            }
+        }
+    }
+    Ok(Some(FileColumns::new(directory)))
 }
 
 fn read_filter(opening: &Opening, part: BlockHandle) -> Result<Option<(FilterShape, AlignedBlock)>> {

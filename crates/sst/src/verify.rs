@@ -4,13 +4,15 @@
 //! 1. Every block: checksum, layout, every entry decodes, keys and trailers in order within and across blocks.
 //! 2. Each block against its index row: entry count, sequence numbers, separators.
 //! 3. Each key against the fences and the filter; range deletes against the fences.
-//! 4. The sums against the properties, and the whole file against its checksum in the manifest.
+//! 4. Of columnar files every value against the zone map of its column.
+//! 5. The sums against the properties, and the whole file against its checksum in the manifest.
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::{Error, Operation, Result, Trailer, compare_entries};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::block::{BlockCursor, payload_in_memory};
+use crate::block::{BlockCursor, BlockFacts, BlockPosition, Step, payload_in_memory};
+use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::compression::Decompressor;
 use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part};
@@ -32,12 +34,12 @@ pub struct VerifySummary {
     pub checksum: u64,
 }
 
-struct Verifier<'a> {
+struct Verifier<'a, B> {
     file: &'a SstFile,
     index: Index<'a>,
     checksum: Xxh3,
     decompressor: Decompressor,
-    cursor: BlockCursor,
+    cursor: B,
     last: Option<(Vec<u8>, Trailer)>,
     entries: u64,
     deletes: u64,
@@ -48,14 +50,21 @@ struct Verifier<'a> {
 impl SstFile {
     /// Reads and checks the whole file, past the cache. `progress` is told the bytes read after each piece. The first
     /// fault found is returned, with its offset.
-    pub fn verify(&self, mut progress: impl FnMut(u64)) -> Result<VerifySummary> {
+    pub fn verify(&self, progress: impl FnMut(u64)) -> Result<VerifySummary> {
+        match self.is_columnar() {
+            true => self.verify_with(ColumnPosition::over(self, &WantedColumns::All), progress),
+            false => self.verify_with(BlockCursor::new(), progress),
+        }
+    }
+
+    fn verify_with<B: BlockPosition>(&self, cursor: B, mut progress: impl FnMut(u64)) -> Result<VerifySummary> {
         let framed = self.load_index()?;
         let mut verifier = Verifier {
             file: self,
             index: self.index_of(&framed),
             checksum: Xxh3::new(),
             decompressor: Decompressor::default(),
-            cursor: BlockCursor::new(),
+            cursor,
             last: None,
             entries: 0,
             deletes: 0,
@@ -74,7 +83,7 @@ impl SstFile {
     }
 }
 
-impl Verifier<'_> {
+impl<B: BlockPosition> Verifier<'_, B> {
     fn verify_blocks(&mut self, progress: &mut impl FnMut(u64)) -> Result<()> {
         let n = self.index.block_count();
         let mut buffer = Vec::new();
@@ -107,37 +116,47 @@ impl Verifier<'_> {
         let inside = |e| malformed_part(&self.file.path, "data block", entry.offset, e);
         let bytes = self.file.decompressed(payload, kind, entry.offset, &mut self.decompressor)?;
         let end = payload_in_memory(&bytes).len();
-        self.cursor.load(bytes, 0, end, None).map_err(inside)?;
-        let (mut count, mut min, mut max, mut unique) = (0, u64::MAX, 0, true);
+        self.cursor.take_up(self.file, bytes.clone(), 0, end).map_err(inside)?;
+        let (mut rows, mut min_sequence, mut max_sequence) = (0, u64::MAX, 0);
+        let (mut unique_keys, mut all_puts) = (true, true);
         let mut value_bytes = 0;
         let mut more = self.cursor.seek_to_first().map_err(inside)?;
         // In order as they are, all keys are found through the index if the first and the last are.
         self.verify_separators(i, entry.offset)?;
         while more {
             let trailer = self.cursor.trailer();
-            (min, max) = (min.min(trailer.sequence()), max.max(trailer.sequence()));
-            count += 1;
+            let sequence = trailer.sequence();
+            (min_sequence, max_sequence) = (min_sequence.min(sequence), max_sequence.max(sequence));
+            rows += 1;
             value_bytes += self.cursor.value().len();
-            unique &= !self.cursor.same_key();
+            unique_keys &= !self.cursor.same_key();
+            all_puts &= trailer.operation() == Operation::Put;
             self.verify_entry(entry.offset)?;
-            more = self.cursor.advance().map_err(inside)?;
+            more = match self.cursor.step() {
+                Step::Moved => true,
+                Step::End => false,
+                Step::Malformed => return Err(inside(self.cursor.malformed_here())),
+            };
         }
         let fault = |what: &str| self.file.fault(what, entry.offset);
         if self.last.as_ref().is_none_or(|(last, _)| *last > self.index.separator(i)) {
             return Err(fault("the index separator is before the block's last key"));
         }
-        let Some(shape) = self.cursor.shape() else { return Err(fault("no block")) };
-        if (count, min, max) != (shape.entry_count(), shape.min_sequence(), shape.max_sequence()) {
+        if self.cursor.facts() != Some(BlockFacts { rows, min_sequence, max_sequence, unique_keys, all_puts }) {
             return Err(fault("the block's header does not match its entries"));
         }
-        if (count, min, max) != (entry.entry_count, entry.min_sequence, entry.max_sequence) {
+        let (min, max) = match self.file.options.sequence_override {
+            Some(_) => (0, 0),
+            None => (min_sequence, max_sequence),
+        };
+        if (rows, min, max) != (entry.entry_count, entry.min_sequence, entry.max_sequence) {
             return Err(fault("the index does not match the block"));
         }
-        if unique != shape.unique_keys() || shape.value_start() + value_bytes != end {
-            return Err(fault("the block has a wrong flag or bytes without use"));
+        if self.cursor.value_area().is_some_and(|area| area != value_bytes) {
+            return Err(fault("the block has bytes without use"));
         }
         self.raw_value_bytes += value_bytes as u64;
-        Ok(())
+        self.file.verify_zones(i, bytes, end).map_err(inside)
     }
 
     /// Checks the first key of block `i` against the separator before.

@@ -9,6 +9,8 @@
 //! 4. `finish` writes filter, index, range deletes, summaries, properties and footer, and syncs; `finish_unsynced` leaves the
 //!    sync to the caller, who need not wait for the disk then.
 //!
+//! A columnar file's entries are gathered until `finish`, which writes its blocks and the parts of its columns (`columnar`).
+//!
 //! No allocation per entry: all buffers are reused.
 
 use std::sync::Arc;
@@ -17,11 +19,13 @@ use std::time::Instant;
 use mycelium_base::hash::hash_key;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
+use mycelium_encoding::{PackedLayout, Schema};
 use mycelium_vfs::WritableFile;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::block::{BlockBuilder, is_point_operation};
+use crate::block::{BlockBuilder, BlockFacts, is_point_operation};
 use crate::checksum::{BLOCK_TRAILER_LEN, seal_block};
+use crate::columnar::{ColumnPart, ColumnarBuilder, Directory, FinishedColumns};
 use crate::compression::{Compression, Compressor, STORED};
 use crate::filter::FilterBuilder;
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
@@ -144,6 +148,9 @@ pub struct SstWriter {
     range_deletes: Vec<RangeDelete>,
     first_key: Option<Vec<u8>>,
     properties: Properties,
+    /// The entries of a columnar file.
+    columns: Option<ColumnarBuilder>,
+    schema: Option<Arc<Schema>>,
     summaries: SummaryBuilder,
     sequences: Option<(SequenceNumber, SequenceNumber)>,
     timings: StageTimings,
@@ -152,6 +159,15 @@ pub struct SstWriter {
 impl std::fmt::Debug for SstWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SstWriter").field("options", &self.options).field("size", &self.estimated_size()).finish()
+    }
+}
+
+/// Ends the block that is being gathered, if there is one.
+fn end_columnar_block(columns: &mut ColumnarBuilder, summaries: &mut SummaryBuilder) {
+    if let Some(bytes) = columns.end_block()
+        && !summaries.is_empty()
+    {
+        summaries.end_block(bytes);
     }
 }
 
@@ -190,6 +206,8 @@ impl SstWriter {
             range_deletes: Vec::new(),
             first_key: None,
             properties: Properties::default(),
+            columns: None,
+            schema: None,
             summaries: SummaryBuilder::default(),
             sequences: None,
             timings: StageTimings::default(),
@@ -201,6 +219,16 @@ impl SstWriter {
     pub fn with_group(mut self, group: Option<Arc<Group>>) -> Self {
         self.properties.group = group;
         self
+    }
+
+    /// The file holds columns: the group, which must be columnar, of a table with this schema. Values that are added are packed
+    /// fragments of the group. To be called before anything is added.
+    #[must_use]
+    pub fn with_columns(mut self, group: Arc<Group>, schema: Arc<Schema>) -> Self {
+        let layout = Arc::new(PackedLayout::of(schema.clone(), &group.columns));
+        self.columns = Some(ColumnarBuilder::new(layout, &group.columns, self.options.block_size));
+        self.schema = Some(schema);
+        self.with_group(Some(group))
     }
 
     /// The file gets a summary of each of these. To be called before anything is added.
@@ -217,16 +245,23 @@ impl SstWriter {
         let shared = common_prefix(&self.last_key, key);
         let same_key = shared == key.len() && shared == self.last_key.len() && self.first_key.is_some();
         self.check(key, trailer, value, shared, same_key)?;
-        if self.ends_block(key.len() - shared, value.len()) {
-            self.finish_block()?;
-        }
-        if self.pending.is_some() {
-            self.note_separator(Some(key));
+        if let Some(columns) = &mut self.columns {
+            if columns.ends_block(key.len() + value.len()) {
+                end_columnar_block(columns, &mut self.summaries);
+            }
+            columns.add(key, trailer, value)?;
+        } else {
+            if self.ends_block(key.len() - shared, value.len()) {
+                self.finish_block()?;
+            }
+            if self.pending.is_some() {
+                self.note_separator(Some(key));
+            }
+            self.block.add(key, shared, same_key, trailer, value);
         }
         if !same_key && self.options.filter_bits_per_key > 0 {
             self.filter.add(hash_key(key));
         }
-        self.block.add(key, shared, same_key, trailer, value);
         if !self.summaries.is_empty() {
             self.summaries.add(key, same_key, trailer, value);
         }
@@ -283,6 +318,7 @@ impl SstWriter {
             + self.block.len() as u64
             + self.filter.estimated_len()
             + (self.index.estimated_len() + self.summaries.estimated_len()) as u64
+            + self.columns.as_ref().map_or(0, ColumnarBuilder::estimated_bytes)
     }
 
     /// Where the time went so far.
@@ -321,34 +357,85 @@ impl SstWriter {
     }
 
     fn finish_block(&mut self) -> Result<()> {
+        let mut block = std::mem::replace(&mut self.block, BlockBuilder::new(self.options.restart_interval));
+        let len = self.put_block(|out| Ok(block.finish(out)))?;
+        self.block = block;
+        if !self.summaries.is_empty() {
+            self.summaries.end_block(len);
+        }
+        Ok(())
+    }
+
+    /// Appends the block that `encode` appends to a buffer, framed; its length. Its separator is not known yet.
+    #[inline]
+    fn put_block(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Result<BlockFacts>) -> Result<u64> {
         let started = Instant::now();
-        let (min_sequence, max_sequence) = self.block.sequence_range();
-        let entry_count = u32::try_from(self.block.entry_count()).unwrap_or(u32::MAX);
         let offset = self.offset();
         let start = self.buffer.len();
         let mut kind = STORED;
         let mut compress = 0;
-        if self.compressor.is_stored() {
-            self.block.finish(&mut self.buffer);
+        let facts = if self.compressor.is_stored() {
+            encode(&mut self.buffer)?
         } else {
             self.scratch.clear();
-            self.block.finish(&mut self.scratch);
+            let facts = encode(&mut self.scratch)?;
             let before = Instant::now();
             let (compressed_kind, bytes) = self.compressor.compress(&self.scratch)?;
             kind = compressed_kind;
             self.buffer.extend_from_slice(bytes);
             compress = nanoseconds_since(before);
-        }
+            facts
+        };
         seal_block(&mut self.buffer, start, kind, self.options.file_number, offset);
         let len = self.offset() - offset;
-        if !self.summaries.is_empty() {
-            self.summaries.end_block(len);
-        }
+        let BlockFacts { rows: entry_count, min_sequence, max_sequence, .. } = facts;
         self.pending = Some(IndexEntry { offset, len, min_sequence, max_sequence, entry_count });
         self.note_sequences(min_sequence, max_sequence);
         self.timings.compress += compress;
         self.timings.encode += nanoseconds_since(started) - compress;
-        if self.buffer.len() >= WRITE_LEN { self.write_buffer() } else { Ok(()) }
+        if self.buffer.len() >= WRITE_LEN {
+            self.write_buffer()?;
+        }
+        Ok(len)
+    }
+
+    /// Writes the blocks of a columnar file, whose entries are all there.
+    fn put_columnar_blocks(&mut self) -> Result<Option<FinishedColumns>> {
+        let Some(mut columns) = self.columns.take() else { return Ok(None) };
+        let started = Instant::now();
+        end_columnar_block(&mut columns, &mut self.summaries);
+        let mut columns = columns.finish();
+        self.timings.encode += nanoseconds_since(started);
+        for block in 0..columns.block_count() {
+            self.put_block(|out| columns.encode(block, out))?;
+            if block + 1 < columns.block_count()
+                && let Some(pending) = self.pending.take()
+            {
+                self.index.push(pending, columns.last_key(block), Some(columns.first_key(block + 1)));
+            }
+        }
+        Ok(Some(columns))
+    }
+
+    /// Writes the dictionaries, zone maps and directory of a columnar file.
+    fn put_columns(&mut self, columns: Option<FinishedColumns>) -> Result<BlockHandle> {
+        let (Some(columns), Some(schema), Some(group)) = (columns, self.schema.clone(), self.properties.group.clone())
+        else {
+            return Ok(BlockHandle::default());
+        };
+        let mut parts = Vec::with_capacity(group.columns.len());
+        for (column, (dictionary, zones)) in group.columns.iter().zip(columns.into_parts()?) {
+            self.scratch.clear();
+            if let Some(dictionary) = dictionary {
+                dictionary.encode(&mut self.scratch);
+            }
+            let payload = std::mem::take(&mut self.scratch);
+            let dictionary = self.put_part(&payload)?;
+            self.scratch = payload;
+            let kind = schema.columns()[column].ty.clone();
+            parts.push(ColumnPart { column, kind, dictionary, zones: self.put_part(&zones)? });
+        }
+        self.put_part(&Directory { schema, parts }.encode())
     }
 
     fn note_separator(&mut self, next_key: Option<&[u8]>) {
@@ -408,6 +495,7 @@ impl SstWriter {
         if self.is_empty() {
             return Err(Error::invalid("an SST needs at least one entry or range delete"));
         }
+        let columns = self.put_columnar_blocks()?;
         if !self.block.is_empty() {
             self.finish_block()?;
         }
@@ -419,13 +507,15 @@ impl SstWriter {
         let filter = self.put_part(&filter)?;
         let index = self.put_part(&self.index.encode(data_bytes)?)?;
         let range_deletes = self.put_range_deletes()?;
+        let is_columnar = columns.is_some();
+        self.properties.columns = self.put_columns(columns)?;
         let pages_at = self.offset();
         let summaries = self.put_summaries()?;
         let summary_bytes = self.offset() - pages_at;
         self.complete_properties();
         let properties = self.put_part(&self.properties.encode())?;
         let file_number = self.options.file_number;
-        let footer = Footer { filter, index, range_deletes, summaries, properties, file_number };
+        let footer = Footer { filter, index, range_deletes, summaries, properties, file_number, is_columnar };
         self.buffer.extend_from_slice(&footer.encode(self.offset()));
         self.write_buffer()?;
         let started = Instant::now();

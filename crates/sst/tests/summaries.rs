@@ -234,7 +234,7 @@ fn every_flipped_bit_of_the_summaries_is_detected() {
     let bytes = write_summarized(&entries, adding(&[7, 8], 1), 100);
     let at = bytes.len() - FOOTER_LEN;
     let footer = Footer::parse(&bytes[at..], FILE_NUMBER, at as u64).unwrap();
-    let (from, to) = (footer.summary_pages_start() as usize, footer.properties.offset as usize);
+    let (from, to) = (footer.pages_start() as usize, footer.properties.offset as usize);
     assert!(to - from > 200);
     let read_all = |bytes: Vec<u8>| {
         let file = open(bytes)?;

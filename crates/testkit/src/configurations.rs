@@ -145,6 +145,13 @@ const SPLIT_CONVERT: &str = "L0 tiered: * json\nL1 tiered: 1-2,6 json | 3-5 json
 const CONVERT: &str = "L0-1 tiered: * json\nL2 leveled: * packed";
 const JSON_ROWS: &str = "L0 tiered: * json\nL1 leveled: * json";
 
+/// Encoded from the flush on (LSM-OPD).
+const COLUMNAR: &str = "L0 tiered: * columnar\nL1 leveled: * columnar";
+/// Rows above, columns below.
+const ROWS_TO_COLUMNAR: &str = "L0-1 tiered: * packed\nL2 tiered: 1,3,5 columnar | 2,4,6 packed\nL3 leveled: 1,3,5 columnar | 2,4 columnar | 6 columnar";
+const JSON_TO_COLUMNAR: &str =
+    "L0 tiered: * json\nL1 leveled: 1-2,6 columnar | 3-5 json\nL2 leveled: 1-2,6 columnar | 3 columnar | 4-5 packed";
+
 /// Leveled with tiny sizes; the others differ from it.
 const BASE: Configuration = Configuration {
     name: String::new(),
@@ -288,6 +295,38 @@ pub fn configurations() -> Vec<Configuration> {
             row_format: RowFormatKind::Json,
             layouts: texts(&[JSON_ROWS, SPLIT_CONVERT, CONVERT]),
             memtable_bytes: 8 << 10,
+            ..BASE
+        },
+        Configuration { name: "columnar".into(), layouts: texts(&[COLUMNAR]), memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "columnar-tiny-blocks".into(),
+            layouts: texts(&[COLUMNAR]),
+            block_bytes: 64,
+            last_level_compression: Lz4,
+            snapshot_filter: false,
+            cache_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "rows-to-columnar".into(),
+            layouts: texts(&[ROWS_TO_COLUMNAR]),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "json-to-columnar".into(),
+            row_format: RowFormatKind::Json,
+            layouts: texts(&[JSON_TO_COLUMNAR, JSON_ROWS]),
+            memtable_bytes: 8 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "indexes-views-columnar".into(),
+            indexes: texts(INDEXES),
+            changing_indexes: true,
+            views: texts(VIEWS),
+            layouts: texts(&[COLUMNAR, ROWS_TO_COLUMNAR, FINER]),
+            memtable_bytes: 4 << 10,
             ..BASE
         },
         Configuration {

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
+use mycelium_encoding::key::decode_key;
+use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
@@ -352,7 +354,7 @@ fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &Rea
     let draw = key.iter().fold(7_usize, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let projection: Vec<usize> = (0..draw % 4).map(|i| (draw / 5 + i * 3) % columns).collect();
     // Histories also ask for keys that no row can have.
-    let Ok(key_values) = mycelium_encoding::key::decode_key(schema, key) else { return Ok(()) };
+    let Ok(key_values) = decode_key(schema, key) else { return Ok(()) };
     let borrowed: Vec<DatumRef<'_>> = key_values.iter().map(Datum::borrowed).collect();
     let found = table.get_row(&borrowed, Some(&projection), options)?;
     let layout = table.packed_layout()?;
@@ -373,34 +375,111 @@ fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &Rea
     Err(Error::invalid(format!("columns {projection:?} read as {found:?}, but the row has {expected:?}")))
 }
 
-/// Scans of some columns must give what the rows have.
+/// Scans of some columns must give what the rows have, and those that pass of them.
 fn check_batches(table: &Table) -> Result<()> {
     if table.schema().is_none() {
         return Ok(());
     }
     let rows = rows_of(table)?;
     for projection in [vec![], vec![0], vec![3], vec![6, 0, 2], vec![1, 5], vec![0, 1, 2, 3, 4, 5, 6]] {
-        let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), &projection, usize::MAX)?;
-        for (key, row) in &rows {
-            expected.append(key, row)?;
-        }
-        let expected = expected.finish()?;
-        let options =
-            ScanOptions { projection: Some(projection.clone()), batch_rows: usize::MAX, ..ScanOptions::default() };
-        let found = table.scan_batches(options)?.collect::<Result<Vec<_>>>()?;
-        let same = match found.as_slice() {
-            [] => expected.num_rows() == 0,
-            [batch] => *batch == expected,
-            _ => false,
-        };
-        if !same {
-            return Err(Error::invalid(format!("a scan of columns {projection:?} differs from the rows")));
-        }
+        check_scan(table, &rows, &projection, None)?;
+    }
+    for (projection, filter) in filters_of(table, &rows)? {
+        check_scan(table, &rows, &projection, Some(filter))?;
     }
     Ok(())
 }
 
-/// All rows of a table at its newest state.
+/// A scan must give these rows, but for those that do not pass.
+fn check_scan(
+    table: &Table,
+    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    projection: &[usize],
+    filter: Option<Filter>,
+) -> Result<()> {
+    let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), projection, usize::MAX)?;
+    for (key, row) in rows {
+        if filter.as_ref().map_or(Ok(true), |filter| passes(table, filter, key, row))? {
+            expected.append(key, row)?;
+        }
+    }
+    let expected = expected.finish()?;
+    let options = ScanOptions {
+        projection: Some(projection.to_vec()),
+        batch_rows: usize::MAX,
+        filter: filter.clone(),
+        ..ScanOptions::default()
+    };
+    let found = table.scan_batches(options)?.collect::<Result<Vec<_>>>()?;
+    let same = match found.as_slice() {
+        [] => expected.num_rows() == 0,
+        [batch] => *batch == expected,
+        _ => false,
+    };
+    match (same, filter) {
+        (true, _) => Ok(()),
+        (false, None) => Err(Error::invalid(format!("a scan of columns {projection:?} differs from the rows"))),
+        (false, Some(filter)) => {
+            let found: usize = found.iter().map(|batch| batch.num_rows()).sum();
+            let expected = expected.num_rows();
+            Err(Error::invalid(format!("a scan of {projection:?} where {filter:?}: {found} rows, not {expected}")))
+        }
+    }
+}
+
+/// The naive meaning of a filter.
+fn passes(table: &Table, filter: &Filter, key: &[u8], row: &[u8]) -> Result<bool> {
+    let layout = table.packed_layout()?;
+    let (row, key_values) = (layout.row(row)?, decode_key(layout.schema(), key)?);
+    for ColumnTest { column, test } in &filter.conjuncts {
+        let cell = match layout.schema().primary_key().iter().position(|key| key == column) {
+            Some(place) => key_values[place].borrowed().into(),
+            None => row.get(*column)?,
+        };
+        if !test.passes(cell) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Filters with values of some of the rows, and what is to be read with them.
+fn filters_of(table: &Table, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Vec<(Vec<usize>, Filter)>> {
+    let layout = table.packed_layout()?;
+    let columns = layout.schema().columns().len();
+    let mut filters = Vec::new();
+    for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
+        let row = layout.row(row)?;
+        let mut conjuncts = Vec::new();
+        for column in (0..columns).filter(|column| (column + number) % 3 == 0) {
+            let value = match layout.schema().primary_key().contains(&column) {
+                true => decode_key(layout.schema(), key)?[0].clone(),
+                false => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
+            };
+            conjuncts.push(ColumnTest { column, test: test_of(value, column + 2 * number) });
+        }
+        filters.push((vec![number % columns, 6], Filter { conjuncts: conjuncts[..1].to_vec() }));
+        filters.push((vec![], Filter { conjuncts }));
+    }
+    Ok(filters)
+}
+
+/// A test with a value, of a kind that `draw` says.
+fn test_of(value: Datum, draw: usize) -> Test {
+    let prefix = |bytes: &[u8]| Test::Prefix(bytes[..bytes.len().min(2)].to_vec());
+    match (draw % 6, &value) {
+        (_, Datum::Null) => Test::IsNull,
+        (0, _) => Test::Equal(value),
+        (1, _) => Test::NotEqual(value),
+        (2, _) => Test::Range { lower: Bound::Excluded(value), upper: Bound::Unbounded },
+        (3, _) => Test::Range { lower: Bound::Unbounded, upper: Bound::Included(value) },
+        (4, Datum::Utf8(text)) => prefix(text.as_bytes()),
+        (4, Datum::Binary(bytes)) => prefix(bytes),
+        (4, _) => Test::In(vec![value.clone(), value]),
+        _ => Test::IsNotNull,
+    }
+}
+
 fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let all = scan_of(table)?;
     let rows: Vec<Row> = all.iter().map(|(key, row)| (key.clone(), row.clone())).collect();

@@ -562,7 +562,7 @@ impl Files {
             open_block(&bytes[handle.offset as usize..(handle.offset + handle.len) as usize], SST, handle.offset)
         };
         let index = Index::parse(block(footer.index)?.0, footer.data_end())?;
-        let (start, end) = (footer.summary_pages_start(), footer.summaries.offset);
+        let (start, end) = (footer.pages_start(), footer.summaries.offset);
         let directory = block(footer.summaries)?.0;
         let blocks = index.block_count();
         self.summaries.push([&[1, blocks as u8], &(end - start).to_le_bytes()[..], directory].concat());

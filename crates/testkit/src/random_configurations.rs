@@ -4,12 +4,12 @@
 //! A layout is drawn level by level:
 //! 1. Level 0 is the table's rows. Each group of a level parts in two with a probability of a third, anywhere, so that
 //!    every group lies within one above.
-//! 2. Each group has the table's format or the packed one, each level is tiered or leveled.
+//! 2. Each group has the table's format, the packed one or is columnar, each level is tiered or leveled.
 //!
 //! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether what
 //! was drawn came to pass, is for [`crate::Mechanisms`] to say.
 
-use mycelium_base::RowFormatKind;
+use mycelium_base::{GroupFormat, RowFormatKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -76,7 +76,9 @@ fn some_of(rng: &mut SmallRng, texts: &[&str]) -> Vec<String> {
 }
 
 fn layout(rng: &mut SmallRng, levels: usize, row_format: RowFormatKind) -> String {
-    let mut text = format!("L0 tiered: * {row_format}");
+    let (own, packed) = (GroupFormat::Row(row_format), GroupFormat::Row(RowFormatKind::Packed));
+    let top = if own == packed && rng.random_bool(0.25) { GroupFormat::Columnar } else { own };
+    let mut text = format!("L0 tiered: * {top}");
     let mut groups = vec![COLUMNS.collect::<Vec<usize>>()];
     for level in 1..levels {
         groups = groups.into_iter().flat_map(|group| part(rng, group)).collect();
@@ -84,7 +86,7 @@ fn layout(rng: &mut SmallRng, levels: usize, row_format: RowFormatKind) -> Strin
         let merge = if level + 1 < levels { *pick(rng, &["tiered", "leveled"]) } else { "leveled" };
         let group = |columns: &Vec<usize>| {
             let columns: Vec<String> = columns.iter().map(usize::to_string).collect();
-            format!("{} {}", columns.join(","), pick(rng, &[row_format, RowFormatKind::Packed]))
+            format!("{} {}", columns.join(","), pick(rng, &[own, packed, GroupFormat::Columnar]))
         };
         let groups: Vec<String> = groups.iter().map(group).collect();
         text += &format!("\nL{level} {merge}: {}", groups.join(" | "));

@@ -1,13 +1,14 @@
 //! The values of column groups: reading them, writing them, and taking them from one group and format to another.
 //!
 //! In a file of a group a packed value is one of the group's columns alone, as if the table had no others. In any other
-//! format it is a value of the table in which the other columns are absent.
+//! row format it is a value of the table in which the other columns are absent. What goes into a columnar file and comes out
+//! of it is packed.
 //!
 //! How a value becomes one of another group and format is [`mycelium_encoding::Reshape`]'s.
 
 use std::sync::Arc;
 
-use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result};
+use mycelium_base::{ColumnSet, Error, Group, GroupFormat, Result};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, FragmentFormat, RowFormat, RowFormatKind, Schema};
 
@@ -80,18 +81,16 @@ impl Formats {
     /// The values of a group.
     ///
     /// # Errors
-    /// As [`Formats::get`]; [`ErrorKind::InvalidArgument`] for a column outside [`Formats::columns`],
-    /// [`ErrorKind::Unsupported`] for a columnar group, whose files are not written value by value.
+    /// As [`Formats::get`]; [`ErrorKind::InvalidArgument`] for a column outside [`Formats::columns`].
     pub fn values(&self, group: &Group) -> Result<GroupValues> {
         let unknown = group.columns.difference(&self.columns);
         if !unknown.is_empty() {
             return Err(Error::invalid(format!("group {group}: the table has no columns {unknown} outside its key")));
         }
-        let GroupFormat::Row(kind) = group.format else {
-            let message = format!("group {group}: this version writes no columnar files");
-            return Err(Error::new(ErrorKind::Unsupported, message));
+        let fragment = match group.format {
+            GroupFormat::Row(kind) => FragmentFormat::new(group.columns.clone(), self.get(kind)?),
+            GroupFormat::Columnar => FragmentFormat::columnar(self.schema.clone(), group.columns.clone()),
         };
-        let fragment = FragmentFormat::new(group.columns.clone(), self.get(kind)?);
         Ok(GroupValues { group: group.clone(), fragment })
     }
 }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_LEVELS;
-use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result};
+use mycelium_base::{ColumnSet, Error, Group, GroupFormat, Result};
 use mycelium_manifest::{Layout, LevelLayout, Merge};
 
 use crate::job::Job;
@@ -37,13 +37,11 @@ pub struct LinkOptions {
     pub level_count: usize,
     /// How many times larger each level is than the one above. Default: 10.
     pub size_ratio: f64,
-    /// Whether its files may be columnar. Default: no.
-    pub columnar_files: bool,
 }
 
 impl Default for LinkOptions {
     fn default() -> Self {
-        Self { level_count: 7, size_ratio: 10.0, columnar_files: false }
+        Self { level_count: 7, size_ratio: 10.0 }
     }
 }
 
@@ -234,7 +232,7 @@ pub(crate) fn link(
         )));
     }
     for group in levels.iter().flatten() {
-        check_format(group.format, formats, options)?;
+        check_format(group.format, formats)?;
     }
     let layout = lay_out(levels, formats.columns())?;
     let warnings = Warning::of_steps(transforming, options.size_ratio).into_iter().collect();
@@ -279,13 +277,10 @@ fn destinations(named: &NamedTransformer, source: &Group, round: usize) -> Resul
     Ok(destinations)
 }
 
-fn check_format(format: GroupFormat, formats: &Formats, options: &LinkOptions) -> Result<()> {
+fn check_format(format: GroupFormat, formats: &Formats) -> Result<()> {
     match format {
         GroupFormat::Row(kind) => formats.get(kind).map(drop),
-        GroupFormat::Columnar if options.columnar_files => Ok(()),
-        GroupFormat::Columnar => {
-            Err(Error::new(ErrorKind::Unsupported, "columnar groups: this table's files cannot be columnar"))
-        }
+        GroupFormat::Columnar => Ok(()),
     }
 }
 

@@ -66,9 +66,9 @@ fn a_segment_is_reproduced_byte_for_byte() {
     let bytes = read_file(&disk, &path(12));
     let golden = std::path::Path::new("tests/golden/segment.wal");
     if std::env::var_os("UPDATE_GOLDEN").is_some() && !golden.exists() {
-        std::fs::write(&golden, &bytes).unwrap();
+        std::fs::write(golden, &bytes).unwrap();
     }
-    assert_eq!(bytes, std::fs::read(&golden).unwrap(), "the format changed: a new format version is needed");
+    assert_eq!(bytes, std::fs::read(golden).unwrap(), "the format changed: a new format version is needed");
     write_file(&disk, &path(13), &bytes);
     let mut reader = SegmentReader::open(&disk, &path(13), None).unwrap();
     assert_eq!(reader.next().unwrap().unwrap().payload, b"first");

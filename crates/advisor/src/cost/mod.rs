@@ -4,4 +4,5 @@
 //! block of no bytes) gives infinity or NaN, as the equation does. [`crate::design`] checks before it starts.
 
 pub mod laser;
+pub mod lsm_opd;
 pub mod mycelium;

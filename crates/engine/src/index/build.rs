@@ -26,9 +26,10 @@ use mycelium_base::{
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
+use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
-use mycelium_merge::{ColumnMerge, FragmentHistory, MergingCursor};
-use mycelium_sst::{CursorOptions, LevelCursor, SstFile};
+use mycelium_merge::{ColumnMerge, FragmentHistory, MergePlan, MergingCursor};
+use mycelium_sst::{CursorOptions, LevelCursor, RunCursor, SstFile};
 use mycelium_transform::{Derived, DerivedEntries, Deriver};
 use mycelium_vfs::WritableFile;
 
@@ -134,7 +135,7 @@ impl Inner {
             lower: None,
             upper: None,
             are_oldest: false,
-            writer: writer_options(options, levels.level_count - 1),
+            writer: writer_options(options, levels.level_count - 1, None),
             group: None,
             map: None,
         };
@@ -258,8 +259,9 @@ impl<'f, 'a> Gathering<'f, 'a> {
             derivers.push(if holds_all { Some(source.deriver(for_transformers, &group)?) } else { None });
         }
         let packed = Group { columns: reads.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
+        let wanted = FragmentFormat::packed(formats.schema().clone(), reads.clone());
         let completing = Completing {
-            merge: ColumnMerge::new(task.base.merge_plan(&state.tree, Some(reads))?),
+            merge: ColumnMerge::new(Arc::new(MergePlan::new(&wanted, &state.tree.formats)?)),
             deriver: source.deriver(for_transformers, &packed)?,
             range_deletes: range_deletes_of(state, reads),
             row: Vec::new(),
@@ -287,7 +289,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let formats: Vec<usize> = runs.iter().map(|run| run.format).collect();
         let total: u64 = runs.iter().flat_map(|run| &run.files).map(|file| file.meta.entry_count).sum();
         let mut entries =
-            MergingCursor::new(runs.iter().map(|run| LevelCursor::new(run.ssts.clone(), options)).collect());
+            MergingCursor::new(runs.iter().map(|run| RunCursor::new(run.ssts.clone(), options)).collect());
         entries.seek_to_first()?;
         let (mut keys, mut done) = (0_u64, 0_u64);
         while entries.valid() {

@@ -109,7 +109,7 @@ fn newer_prefixes(index: &IndexShared, state: &TableState, since: SequenceNumber
     let options =
         mycelium_sst::CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 64 << 10 };
     for (_, file) in state.tree.files().filter(|(_, file)| file.meta.max_sequence > since) {
-        gather(&mut file.sst.cursor(options))?;
+        gather(&mut mycelium_sst::RunCursor::new([file.sst.clone()], options))?;
     }
     Ok(prefixes)
 }

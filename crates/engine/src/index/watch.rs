@@ -202,7 +202,7 @@ pub(crate) fn write_derived(
 ) -> Result<DerivedFile> {
     use mycelium_base::Cursor;
     let (number, file) = outputs.lock().create()?;
-    let options = SstWriterOptions { file_number: number, ..writer_options(&table.definition.options, 0) };
+    let options = SstWriterOptions { file_number: number, ..writer_options(&table.definition.options, 0, None) };
     let mut writer = SstWriter::new(file, options)?;
     entries.seek_to_first()?;
     while entries.valid() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_sst::{CursorOptions, GetScratch};
+use mycelium_sst::{CursorOptions, GetScratch, RunCursor};
 
 use super::conflict;
 use crate::table::{TableShared, TableState};
@@ -116,7 +116,7 @@ impl<'a> Check<'a> {
                 let key = self.newer_range_delete(file.sst.range_deletes(), start, end);
                 let key = match key {
                     None if file.sst.block_count() > 0 => {
-                        self.newer_entry(&mut file.sst.cursor(options), start, end)?
+                        self.newer_entry(&mut RunCursor::new([file.sst.clone()], options), start, end)?
                     }
                     key => key,
                 };

@@ -27,7 +27,7 @@ use mycelium_base::{
 use mycelium_encoding::aggregate::AggregationInput;
 use mycelium_encoding::key::key_successor;
 use mycelium_encoding::{GroupRow, Groups};
-use mycelium_sst::{CursorOptions, FileSummary, LevelCursor, PAGE_BLOCKS, SummaryPart};
+use mycelium_sst::{CursorOptions, FileSummary, PAGE_BLOCKS, RunCursor, SummaryPart, WantedColumns};
 
 use super::definition::ViewDefinition;
 use crate::database::Inner;
@@ -250,7 +250,8 @@ impl<'s> Sources<'s> {
             let has_all = state.tree.formats.get(run.format).is_some_and(|format| columns.is_subset(format.columns()));
             let bytes = run.files[files.clone()].iter().map(|file| file.meta.size).sum();
             places.push(Place {
-                cursor: Source::Run(LevelCursor::over_part(run.ssts.clone(), files.clone(), cursor_options)),
+                cursor: RunCursor::over_part(run.ssts.clone(), files.clone(), cursor_options, || WantedColumns::All)
+                    .into(),
                 is_placed: false,
                 run: has_all.then_some(MainRun { run, bytes, files, passed_over: None, summary: None }),
             });

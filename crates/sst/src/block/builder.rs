@@ -8,6 +8,7 @@ use mycelium_base::coding::{put_varint, varint_len};
 use mycelium_base::{Operation, SequenceNumber, Trailer};
 
 use super::format::{FLAG_UNIFORM, FLAG_UNIQUE_KEYS, HEADER_LEN, OPERATION_SHIFT, RESTART_LEN};
+use super::position::BlockFacts;
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
@@ -122,10 +123,15 @@ impl BlockBuilder {
         (64 - span.leading_zeros() as usize).div_ceil(8)
     }
 
-    /// Appends the finished block to `out` and empties the builder. Nothing is appended if it is empty.
-    pub fn finish(&mut self, out: &mut Vec<u8>) {
+    /// Appends the finished block to `out`, empties the builder, and says what the header says. Nothing is appended if it is
+    /// empty.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> BlockFacts {
+        let (min_sequence, max_sequence) = self.sequence_range();
+        let rows = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        let all_puts = self.operations == 1 << Operation::Put as u8;
+        let facts = BlockFacts { rows, min_sequence, max_sequence, unique_keys: self.unique_keys, all_puts };
         if self.rows.is_empty() {
-            return;
+            return facts;
         }
         let start = out.len();
         let (width, uniform) = (self.width(), self.operations.is_power_of_two());
@@ -145,6 +151,7 @@ impl BlockBuilder {
         self.put_restarts(out, start, value_area, width + usize::from(!uniform));
         out.extend_from_slice(&self.values);
         self.clear();
+        facts
     }
 
     fn put_keys(&self, out: &mut Vec<u8>, width: usize, uniform: bool) {

@@ -11,12 +11,17 @@ use mycelium_base::prefetch::prefetch;
 use mycelium_base::{Result, SequenceNumber, Trailer};
 
 use super::format::{BlockShape, Found, RawEntry, bad_entry, prefetch_keys, search};
+use super::position::{BlockFacts, BlockPosition};
+use crate::reader::SstFile;
 
 /// How a move ended, without the cost of a `Result` in the hot path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Step {
+pub enum Step {
+    /// To an entry.
     Moved,
+    /// Off the end of the block.
     End,
+    /// Nowhere: the entry is malformed.
     Malformed,
 }
 
@@ -60,7 +65,7 @@ const CHUNK: usize = 16;
 
 /// The current key; longer than `len`, so that short suffixes are copied as one chunk.
 #[derive(Debug)]
-pub(crate) struct KeyBuffer {
+pub struct KeyBuffer {
     bytes: Vec<u8>,
     len: usize,
 }
@@ -102,7 +107,7 @@ impl KeyBuffer {
         self.len = len;
     }
 
-    fn set(&mut self, key: &[u8]) {
+    pub(crate) fn set(&mut self, key: &[u8]) {
         self.set_long_suffix(0, key);
     }
 }
@@ -124,6 +129,108 @@ struct Saved {
     trailer: Trailer,
     key_start: usize,
     key_end: usize,
+}
+
+impl BlockPosition for BlockCursor {
+    type Wanted = ();
+
+    fn over(_file: &SstFile, _wanted: &()) -> Self {
+        Self::new()
+    }
+
+    fn take_up(&mut self, file: &SstFile, bytes: Arc<[u8]>, start: usize, end: usize) -> Result<()> {
+        self.load(bytes, start, end, file.options.sequence_override)
+    }
+
+    fn release(&mut self) -> Option<Arc<[u8]>> {
+        self.release()
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.shape.is_some()
+    }
+
+    fn facts(&self) -> Option<BlockFacts> {
+        self.shape.as_ref().map(|shape| BlockFacts {
+            rows: shape.entry_count(),
+            min_sequence: shape.min_sequence(),
+            max_sequence: shape.max_sequence(),
+            unique_keys: shape.unique_keys(),
+            all_puts: shape.all_puts(),
+        })
+    }
+
+    fn value_area(&self) -> Option<usize> {
+        self.shape.as_ref().map(|shape| shape.end() - shape.value_start())
+    }
+
+    #[inline(always)]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline(always)]
+    fn key(&self) -> &[u8] {
+        self.key.get()
+    }
+
+    #[inline(always)]
+    fn trailer(&self) -> Trailer {
+        self.trailer
+    }
+
+    #[inline(always)]
+    fn value(&self) -> &[u8] {
+        self.value()
+    }
+
+    #[inline(always)]
+    fn same_key(&self) -> bool {
+        self.same_key
+    }
+
+    fn set_same_key(&mut self, same: bool) {
+        self.same_key = same;
+    }
+
+    fn invalidate(&mut self) {
+        (self.valid, self.same_key) = (false, false);
+    }
+
+    #[inline(always)]
+    fn at_end(&self) -> bool {
+        self.shape.as_ref().is_none_or(|shape| self.next >= shape.key_end())
+    }
+
+    fn swap_key(&mut self, other: &mut KeyBuffer) {
+        std::mem::swap(&mut self.key, other);
+    }
+
+    fn seek_to_first(&mut self) -> Result<bool> {
+        self.seek_to_first()
+    }
+
+    fn seek_to_last(&mut self) -> Result<bool> {
+        self.seek_to_last()
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
+        self.seek(key, trailer)
+    }
+
+    #[inline(always)]
+    fn step(&mut self) -> Step {
+        self.step()
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        self.prev()
+    }
+
+    #[cold]
+    fn malformed_here(&mut self) -> mycelium_base::Error {
+        self.malformed(self.next)
+    }
 }
 
 impl Default for BlockCursor {
@@ -206,26 +313,6 @@ impl BlockCursor {
     #[inline(always)]
     pub fn same_key(&self) -> bool {
         self.same_key
-    }
-
-    pub(crate) fn invalidate(&mut self) {
-        self.valid = false;
-        self.same_key = false;
-    }
-
-    /// Whether there is no entry after the current one.
-    #[inline(always)]
-    pub(crate) fn at_end(&self) -> bool {
-        self.shape.as_ref().is_none_or(|shape| self.next >= shape.key_end())
-    }
-
-    pub(crate) fn set_same_key(&mut self, same: bool) {
-        self.same_key = same;
-    }
-
-    /// Exchanges the key buffer, to keep the last key of a block while the next one is loaded.
-    pub(crate) fn swap_key(&mut self, other: &mut KeyBuffer) {
-        std::mem::swap(&mut self.key, other);
     }
 
     /// To the first entry.
@@ -317,11 +404,6 @@ impl BlockCursor {
     #[inline(always)]
     fn prefetch_value_after(&self) {
         prefetch(self.bytes.as_ptr().wrapping_add(self.value + self.value_len.max(AHEAD)));
-    }
-
-    #[cold]
-    pub(crate) fn malformed_here(&mut self) -> mycelium_base::Error {
-        self.malformed(self.next)
     }
 
     /// To the previous entry; `false` and invalid at the beginning.

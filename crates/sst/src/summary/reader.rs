@@ -41,7 +41,12 @@ impl SstFile {
     /// Bytes of the summaries on disk.
     pub fn summary_bytes(&self) -> u64 {
         let end = self.footer.properties.offset;
-        if self.has_summaries() { end.saturating_sub(self.footer.summary_pages_start()) } else { 0 }
+        if self.has_summaries() { end.saturating_sub(self.summary_pages_start()) } else { 0 }
+    }
+
+    fn summary_pages_start(&self) -> u64 {
+        let columns = self.properties().columns;
+        if columns.len > 0 { columns.offset.saturating_add(columns.len) } else { self.footer.pages_start() }
     }
 
     /// The summaries that the summarizer with this id made, if it was there when the file was written. Reads the directory
@@ -63,7 +68,7 @@ impl SstFile {
     fn summary_directory(&self) -> Result<(Arc<[u8]>, Vec<SummaryEntry>)> {
         let part = self.footer.summaries;
         let framed = self.cached_part(part, BlockKind::Summary)?;
-        let pages = (self.footer.summary_pages_start(), part.offset);
+        let pages = (self.summary_pages_start(), part.offset);
         let entries = parse_summary_directory(payload_of(&framed), self.block_count(), pages)
             .map_err(|error| malformed_part(self.path(), "summaries", part.offset, error))?;
         Ok((framed, entries))

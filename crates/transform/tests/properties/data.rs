@@ -134,8 +134,16 @@ fn a_job_between_groups_that_do_not_lie_within_is_refused() {
     assert_eq!(refused("1-2/packed", "2-3/packed"), ErrorKind::InvalidArgument);
     assert_eq!(refused("0-2/packed", "1-2/packed"), ErrorKind::InvalidArgument);
     assert_eq!(refused("1-3/protobuf", "1-3/packed"), ErrorKind::InvalidArgument);
-    assert_eq!(refused("1-3/packed", "1-3/columnar"), ErrorKind::Unsupported);
-    assert_eq!(refused("1-3/columnar", "1-3/packed"), ErrorKind::Unsupported);
+}
+
+#[test]
+fn values_of_columnar_groups_are_packed_fragments() {
+    let table = Table::parse("id int64 not null, a int32, b utf8, c int32, primary key (id)");
+    let group = |text: &str| table.formats.values(&text.parse::<Group>().unwrap()).unwrap();
+    let (columnar, packed) = (group("1-3/columnar"), group("1-3/packed"));
+    assert!(packed.fragment().reshape(columnar.fragment()).unwrap().is_copy());
+    assert!(columnar.fragment().reshape(packed.fragment()).unwrap().is_copy());
+    assert!(!columnar.fragment().is_same(packed.fragment()), "their files are read differently");
 }
 
 #[test]

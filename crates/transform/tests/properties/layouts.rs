@@ -234,8 +234,6 @@ fn sets_that_do_not_fit_the_table_are_refused() {
     let users = "split by 2 rounds 6\nconvert json to packed";
     assert!(table.link(users, RowFormatKind::Json, &LinkOptions { level_count: 8, ..ROOMY }).is_err());
     assert!(table.link(users, RowFormatKind::Json, &LinkOptions { level_count: 9, ..ROOMY }).is_ok());
-    let (kind, _) = refused("convert json to columnar", &LinkOptions::default());
-    assert_eq!(kind, ErrorKind::Unsupported);
     let columnar = columns(4).link("convert json to columnar\nsplit by 4", RowFormatKind::Json, &ROOMY).unwrap();
     assert!(columnar.layout().to_string().ends_with("L3 leveled: 1 columnar | 2 columnar | 3 columnar | 4 columnar\n"));
 }

@@ -12,7 +12,7 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use crate::drawing::{self, Cells};
 
 /// Room for any set, and no warnings.
-pub(crate) const ROOMY: LinkOptions = LinkOptions { level_count: 16, size_ratio: 100.0, columnar_files: true };
+pub(crate) const ROOMY: LinkOptions = LinkOptions { level_count: 16, size_ratio: 100.0 };
 
 pub(crate) const MUCH: usize = 1 << 24;
 

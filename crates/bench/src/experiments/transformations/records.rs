@@ -1,7 +1,7 @@
 //! The records of the paper (Mycelium §5.3.2): 32 columns, strings of 24 bytes and 64-bit integers in turn, under keys of
 //! 16 characters: about 500 bytes of values.
 //!
-//! 1. Record `index` has the key `mix(index)` in hexadecimal: random key order, and every key once.
+//! 1. Record `index` has the key of [`with_text_key`]: random key order, and every key once.
 //! 2. Its values follow from index and column alone, so that all stores get the same rows and answers can be compared.
 //! 3. A row is written in Protobuf (a `string` or a `fixed64` per column) or in JSON. A store that knows no rows is given
 //!    the same bytes, and a reader of it parses them with the same parser.
@@ -13,7 +13,7 @@ use mycelium_base::coding::{put_bytes, put_varint};
 use mycelium_encoding::row_format::{RowFormat, RowFormatDefinition, RowScratch};
 use mycelium_encoding::{ColumnState, DatumRef, Schema};
 
-use crate::keys::mix;
+use crate::keys::{KEY_LEN, mix, with_text_key};
 use crate::store::Result;
 
 /// Columns of a record beside its key; they are the schema's columns 1 to 32.
@@ -21,9 +21,6 @@ pub(super) const COLUMNS: usize = 32;
 
 /// The column that queries of one column read: a number, the second of the fifth group of four.
 pub(super) const QUERIED: usize = 18;
-
-/// Characters of a key.
-pub(super) const KEY_LEN: usize = 16;
 
 const TEXT_LEN: usize = 24;
 const POOL_LEN: usize = 1 << 16;
@@ -85,7 +82,7 @@ impl Records {
 
     /// Hands over a record: its key, and its row with the key in front.
     pub(super) fn with_row<R>(&self, index: u64, take: impl FnOnce(&str, &[DatumRef<'_>]) -> R) -> R {
-        with_key(index, |key| {
+        with_text_key(index, |key| {
             let mut row = [DatumRef::Null; 1 + COLUMNS];
             row[0] = DatumRef::Utf8(key);
             for (column, value) in row.iter_mut().enumerate().skip(1) {
@@ -120,18 +117,6 @@ impl Records {
         }
         Ok(bytes / SAMPLE)
     }
-}
-
-/// Hands over the key of a record.
-pub(super) fn with_key<R>(index: u64, take: impl FnOnce(&str) -> R) -> R {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let random = mix(index);
-    let mut key = [0; KEY_LEN];
-    for (place, digit) in key.iter_mut().enumerate() {
-        *digit = DIGITS[(random >> (60 - 4 * place) & 0xf) as usize];
-    }
-    // Digits are ASCII.
-    take(std::str::from_utf8(&key).unwrap_or_default())
 }
 
 fn schema_text() -> String {

@@ -23,8 +23,9 @@ use mycelium_engine::{
 
 use super::TransformationSettings;
 use super::reads::Query;
-use super::records::{COLUMNS, QUERIED, Records, with_key};
+use super::records::{COLUMNS, QUERIED, Records};
 use super::variants::Variant;
+use crate::keys::with_text_key;
 use crate::store::{KeyValueStore, Result};
 
 /// A store of records.
@@ -160,8 +161,9 @@ impl Ours {
     }
 
     fn point(&self, index: u64, projection: Option<&[usize]>) -> Result<u64> {
-        let row =
-            with_key(index, |key| self.table.get_row(&[DatumRef::Utf8(key)], projection, &ReadOptions::default()))?;
+        let row = with_text_key(index, |key| {
+            self.table.get_row(&[DatumRef::Utf8(key)], projection, &ReadOptions::default())
+        })?;
         let row = row.ok_or_else(|| format!("record {index} is not there"))?;
         Ok(sum(row.iter().map(|datum| weigh(datum.borrowed()))))
     }
@@ -169,7 +171,7 @@ impl Ours {
     fn scan(&self, from: Option<u64>, rows: Option<u64>, projection: Option<Vec<usize>>) -> Result<BatchScan> {
         let lower = match from {
             None => Bound::Unbounded,
-            Some(index) => with_key(index, |key| Bound::Included(vec![Datum::Utf8(key.to_owned())])),
+            Some(index) => with_text_key(index, |key| Bound::Included(vec![Datum::Utf8(key.to_owned())])),
         };
         Ok(self.table.scan_batches(ScanOptions { projection, lower, limit: rows, ..ScanOptions::default() })?)
     }
@@ -264,12 +266,12 @@ impl Rival {
     }
 
     fn point(&mut self, index: u64, whole: bool) -> Result<u64> {
-        if !with_key(index, |key| self.store.get(key.as_bytes(), &mut self.value))? {
+        if !with_text_key(index, |key| self.store.get(key.as_bytes(), &mut self.value))? {
             return Err(format!("record {index} is not there").into());
         }
         let columns = (!whole).then_some(&self.queried);
         let sum = weigh_value(&self.records, &self.value, columns, &mut self.scratch)?;
-        Ok(if whole { sum.wrapping_add(with_key(index, weigh_text)) } else { sum })
+        Ok(if whole { sum.wrapping_add(with_text_key(index, weigh_text)) } else { sum })
     }
 
     /// Parses the queried column, or all of them, of `rows` rows from `from` on, and folds what they weigh.
@@ -293,7 +295,7 @@ impl Rival {
             }
             Some(index) => {
                 let count = usize::try_from(rows)?;
-                with_key(index, |key| self.store.scan_from(key.as_bytes(), count, &mut visit))?;
+                with_text_key(index, |key| self.store.scan_from(key.as_bytes(), count, &mut visit))?;
             }
         }
         failure.map_or(Ok(folded), Err)

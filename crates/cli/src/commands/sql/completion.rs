@@ -3,11 +3,68 @@
 use mycelium::Database;
 
 const KEYWORDS: [&str; 62] = [
-    "ALL", "ANALYZE", "AND", "AS", "ASC", "AVG", "BETWEEN", "BY", "CASE", "CAST", "COUNT", "CROSS", "DATE", "DESC",
-    "DESCRIBE", "DISTINCT", "DROP", "ELSE", "END", "EXCEPT", "EXISTS", "EXPLAIN", "EXTRACT", "FALSE", "FROM", "FULL",
-    "GROUP", "HAVING", "IN", "INNER", "INTERSECT", "INTERVAL", "IS", "JOIN", "LATEST", "LEFT", "LIKE", "LIMIT", "MAX",
-    "MIN", "NOT", "NULL", "OFFSET", "ON", "OR", "ORDER", "OVER", "PARTITION", "RIGHT", "SELECT", "SET", "SHOW",
-    "SNAPSHOT", "SUM", "TABLES", "TAKE", "THEN", "TRUE", "UNION", "USE", "WHEN", "WHERE",
+    "ALL",
+    "ANALYZE",
+    "AND",
+    "AS",
+    "ASC",
+    "AVG",
+    "BETWEEN",
+    "BY",
+    "CASE",
+    "CAST",
+    "COUNT",
+    "CROSS",
+    "DATE",
+    "DESC",
+    "DESCRIBE",
+    "DISTINCT",
+    "DROP",
+    "ELSE",
+    "END",
+    "EXCEPT",
+    "EXISTS",
+    "EXPLAIN",
+    "EXTRACT",
+    "FALSE",
+    "FROM",
+    "FULL",
+    "GROUP",
+    "HAVING",
+    "IN",
+    "INNER",
+    "INTERSECT",
+    "INTERVAL",
+    "IS",
+    "JOIN",
+    "LATEST",
+    "LEFT",
+    "LIKE",
+    "LIMIT",
+    "MAX",
+    "MIN",
+    "NOT",
+    "NULL",
+    "OFFSET",
+    "ON",
+    "OR",
+    "ORDER",
+    "OVER",
+    "PARTITION",
+    "RIGHT",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "SNAPSHOT",
+    "SUM",
+    "TABLES",
+    "TAKE",
+    "THEN",
+    "TRUE",
+    "UNION",
+    "USE",
+    "WHEN",
+    "WHERE",
 ];
 
 /// The words that there are.
@@ -42,9 +99,8 @@ impl Words {
         let start = before.char_indices().rev().take_while(|(_, c)| is_part(*c)).last().map_or(end, |(at, _)| at);
         let word = &before[start..];
         let Some(first) = word.chars().next() else { return (start, Vec::new()) };
-        let begins = |candidate: &str| {
-            candidate.get(..word.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(word))
-        };
+        let begins =
+            |candidate: &str| candidate.get(..word.len()).is_some_and(|beginning| beginning.eq_ignore_ascii_case(word));
         let mut found: Vec<String> = self.names.iter().filter(|name| begins(name)).cloned().collect();
         let keywords = KEYWORDS.iter().filter(|keyword| begins(keyword));
         found.extend(keywords.map(|word| if first.is_lowercase() { word.to_lowercase() } else { (*word).to_owned() }));

@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn statements_end_at_semicolons_outside_quotes_and_comments() {
         let text = "SELECT ';' AS \"a;b\" -- no; end\n; /* ; */ SELECT 'it''s;' ;; -- last\nSELECT \u{e4};";
-        let expected =
-            ["SELECT ';' AS \"a;b\" -- no; end\n", " /* ; */ SELECT 'it''s;' ", " -- last\nSELECT \u{e4}"];
+        let expected = ["SELECT ';' AS \"a;b\" -- no; end\n", " /* ; */ SELECT 'it''s;' ", " -- last\nSELECT \u{e4}"];
         assert_eq!(split(text).collect::<Vec<_>>(), expected);
         assert_eq!(split("SELECT 1").collect::<Vec<_>>(), ["SELECT 1"]);
         assert_eq!(split(" ; -- nothing").count(), 0);

@@ -1,0 +1,456 @@
+//! Both halves of a workload in one table: LASER's narrow table (§7), rows above and columns below, in one database, one layout
+//! and one run.
+//!
+//! 1. Rows of a random 8-byte key and 30 columns of 4 bytes are inserted one by one, until every compaction is done; then the
+//!    table is compacted.
+//! 2. Q2 reads whole rows by key, Q5 changes one column of one row, Q1 inserts single rows: a thread, as fast as it can.
+//! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth, through the
+//!    engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its rows were changed in one
+//!    column at random, and while 10,000 rows a second are inserted.
+//!
+//! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows.
+
+use std::fs;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use mycelium_base::ColumnSet;
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{
+    Background, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadCounters, ReadOptions, ScanOptions,
+    Table, TableOptions,
+};
+use mycelium_vfs::LocalDisk;
+use serde::{Deserialize, Serialize};
+
+use crate::keys::mix;
+use crate::report::Spread;
+use crate::store::Result;
+
+/// Rows at scale 1.
+const ROWS: u64 = 10_000_000;
+const COLUMNS: usize = 30;
+/// Rows above, columns below: the groups that Q3, Q4 and the rest tell apart.
+const LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: 1-3 columnar | 4-13 columnar | 14-30 columnar";
+const WRITE_BUFFER: usize = 64 << 20;
+/// Times that a scan is measured.
+const SCANS: usize = 7;
+/// Rows a second that are inserted beside the last scans.
+const PACE: u64 = 10_000;
+const SECONDS: f64 = 5.0;
+
+/// How it is run.
+#[derive(Clone, Debug)]
+pub struct HtapSettings {
+    /// Where the database is made and removed.
+    pub directory: PathBuf,
+    /// Of the rows.
+    pub scale: f64,
+    /// Bytes of the block cache.
+    pub cache_bytes: u64,
+    /// Whether to tell what is being done.
+    pub progress: bool,
+}
+
+impl HtapSettings {
+    /// The settings of the claims.
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_path_buf(), scale: 1.0, cache_bytes: 4 << 30, progress: true }
+    }
+}
+
+/// Times of a scan.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ScanFigures {
+    /// Milliseconds.
+    pub milliseconds: Spread,
+    /// Of its rows, those that were taken many at a time, in percent.
+    pub passed_through_percent: f64,
+    /// Its median over that on the compacted table.
+    pub over_compacted: f64,
+}
+
+/// Q3 and Q4 at one time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Scans {
+    /// The greatest value of three columns over half of the keys.
+    pub q3: ScanFigures,
+    /// The sums of ten columns over a twentieth of them.
+    pub q4: ScanFigures,
+}
+
+impl Scans {
+    fn over(mut self, compacted: &Self) -> Self {
+        for (scan, base) in [(&mut self.q3, &compacted.q3), (&mut self.q4, &compacted.q4)] {
+            scan.over_compacted = scan.milliseconds.median / base.milliseconds.median;
+        }
+        self
+    }
+}
+
+/// All that the experiment showed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HtapReport {
+    /// Rows.
+    pub rows: u64,
+    /// The table's layout.
+    pub layout: String,
+    /// Threads of a scan.
+    pub threads: usize,
+    /// Bytes of its SSTs when it was compacted.
+    pub sst_bytes: u64,
+    /// Rows a second, until every compaction is done.
+    pub load: f64,
+    /// Whole rows a second by key.
+    pub q2_points: f64,
+    /// On the compacted table.
+    pub compacted: Scans,
+    /// With a tenth of the rows changed since.
+    pub updated: Scans,
+    /// While rows are inserted.
+    pub while_writing: Scans,
+    /// Changes of one column of one row a second.
+    pub q5_updates: f64,
+    /// Single inserts a second.
+    pub q1_inserts: f64,
+}
+
+struct Htap<'a> {
+    settings: &'a HtapSettings,
+    database: Database,
+    table: Table,
+    rows: u64,
+    threads: usize,
+}
+
+fn key(index: u64) -> u64 {
+    mix(index)
+}
+
+fn value(index: u64, column: usize) -> i32 {
+    mix(mix(index) ^ column as u64) as i32
+}
+
+#[derive(Clone, Copy)]
+enum Query {
+    Q3,
+    Q4,
+}
+
+impl Query {
+    fn columns(self) -> Vec<usize> {
+        match self {
+            Self::Q3 => (1..=3).collect(),
+            Self::Q4 => (4..=13).collect(),
+        }
+    }
+
+    /// Its keys: from a quarter of them on.
+    fn keys(self) -> (u64, u64) {
+        let from = u64::MAX / 4;
+        match self {
+            Self::Q3 => (from, from + u64::MAX / 2),
+            Self::Q4 => (from, from + u64::MAX / 20),
+        }
+    }
+
+    fn fold(self, batch: &RecordBatch, answer: &mut [i64]) {
+        for (column, answer) in batch.columns().iter().zip(answer) {
+            let values = column.as_primitive::<Int32Type>().values();
+            match self {
+                Self::Q3 => *answer = (*answer).max(values.iter().copied().max().map_or(i64::MIN, i64::from)),
+                Self::Q4 => *answer += values.iter().map(|&value| i64::from(value)).sum::<i64>(),
+            }
+        }
+    }
+
+    fn join(self, answers: &[Vec<i64>]) -> Vec<i64> {
+        let of = |column: usize| answers.iter().map(move |answer| answer[column]);
+        let columns = 0..self.columns().len();
+        match self {
+            Self::Q3 => columns.map(|column| of(column).max().unwrap_or(i64::MIN)).collect(),
+            Self::Q4 => columns.map(|column| of(column).sum()).collect(),
+        }
+    }
+
+    fn start(self) -> Vec<i64> {
+        vec![if matches!(self, Self::Q3) { i64::MIN } else { 0 }; self.columns().len()]
+    }
+}
+
+/// Runs the experiment.
+pub fn run(settings: &HtapSettings) -> Result<HtapReport> {
+    let directory = settings.directory.join(format!("htap-{}", std::process::id()));
+    let report = Htap::create(settings, &directory)?.run()?;
+    fs::remove_dir_all(&directory)?;
+    Ok(report)
+}
+
+impl<'a> Htap<'a> {
+    fn create(settings: &'a HtapSettings, directory: &Path) -> Result<Self> {
+        fs::create_dir_all(directory)?;
+        let database = Database::open(
+            directory,
+            Options {
+                disk: Arc::new(LocalDisk),
+                memory_budget: WRITE_BUFFER,
+                cache_bytes: settings.cache_bytes,
+                background: Background::Threads(2),
+                ..Options::default()
+            },
+        )?;
+        let columns: String = (1..=COLUMNS).map(|column| format!("a{column} int32 not null, ")).collect();
+        let schema = Schema::parse(&format!("a0 uint64 not null, {columns}primary key (a0)"))?;
+        let layout = Layout::parse(LAYOUT, &ColumnSet::from_iter(1..=COLUMNS))?;
+        let options = TableOptions {
+            layout: Some(layout),
+            policy: Policy::Leveled(LeveledOptions::default()),
+            ..TableOptions::default()
+        };
+        let table = database.create_typed_table("rows", schema, options)?;
+        let rows = ((ROWS as f64 * settings.scale) as u64).max(1000);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Self { settings, database, table, rows, threads })
+    }
+
+    fn tell(&self, text: std::fmt::Arguments<'_>) {
+        if self.settings.progress {
+            eprintln!("  {text}");
+        }
+    }
+
+    fn run(self) -> Result<HtapReport> {
+        let load = self.load()?;
+        self.tell(format_args!("loaded {load:.0} rows/s, compacted to {:.0} MB", self.sst_bytes() as f64 / 1e6));
+        let sst_bytes = self.sst_bytes();
+        let compacted = self.scans("compacted")?;
+        let q2_points = self.for_a_while(|draw| self.point(draw % self.rows))?;
+        self.tell(format_args!("Q2 {q2_points:.0} rows/s"));
+        for draw in 0..self.rows / 10 {
+            self.update(mix(draw + 1) % self.rows)?;
+        }
+        let updated = self.scans("with a tenth updated")?.over(&compacted);
+        let while_writing = self.while_writing(|| self.scans("while writing"))?.over(&compacted);
+        let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;
+        let next = self.rows * 2;
+        let q1_inserts = self.for_a_while(|draw| self.insert(next + draw))?;
+        self.tell(format_args!("Q5 {q5_updates:.0} updates/s, Q1 {q1_inserts:.0} inserts/s"));
+        let (rows, threads) = (self.rows, self.threads);
+        self.database.close()?;
+        Ok(HtapReport {
+            rows,
+            layout: LAYOUT.to_owned(),
+            threads,
+            sst_bytes,
+            load,
+            q2_points,
+            compacted,
+            updated,
+            while_writing,
+            q5_updates,
+            q1_inserts,
+        })
+    }
+
+    fn insert(&self, index: u64) -> Result<()> {
+        let mut row = [DatumRef::Null; COLUMNS + 1];
+        row[0] = DatumRef::UInt64(key(index));
+        for (column, cell) in row.iter_mut().enumerate().skip(1) {
+            *cell = DatumRef::Int32(value(index, column));
+        }
+        self.table.insert_row(&row, Durability::Buffered)?;
+        Ok(())
+    }
+
+    fn update(&self, index: u64) -> Result<()> {
+        let change = [("a5", DatumRef::Int32(index as i32))];
+        self.table.patch_row(&[DatumRef::UInt64(key(index))], &change, Durability::Buffered)?;
+        Ok(())
+    }
+
+    fn point(&self, index: u64) -> Result<()> {
+        let key = self.table.row_key(&[DatumRef::UInt64(key(index))])?;
+        let row = self.table.get_packed(&key, None, &ReadOptions::default(), &mut ReadCounters::default())?;
+        let (layout, row) = row.ok_or("a row is not there")?;
+        match layout.row(&row)?.datum(COLUMNS)? {
+            Some(DatumRef::Int32(found)) if found == value(index, COLUMNS) => Ok(()),
+            found => Err(format!("row {index} has {found:?}").into()),
+        }
+    }
+
+    fn load(&self) -> Result<f64> {
+        let started = Instant::now();
+        for index in 0..self.rows {
+            self.insert(index)?;
+        }
+        self.database.flush()?;
+        self.database.wait_idle()?;
+        let rate = self.rows as f64 / started.elapsed().as_secs_f64();
+        self.database.compact(&self.table)?;
+        Ok(rate)
+    }
+
+    fn sst_bytes(&self) -> u64 {
+        let metrics = self.database.metrics();
+        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+    }
+
+    /// Operations a second of one thread.
+    fn for_a_while(&self, mut operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+        let (started, mut count) = (Instant::now(), 0);
+        let seconds = SECONDS.min(SECONDS * self.settings.scale * 10.0);
+        while started.elapsed().as_secs_f64() < seconds {
+            for _ in 0..100 {
+                operation(mix(count ^ 0x5eed) >> 1)?;
+                count += 1;
+            }
+        }
+        Ok(count as f64 / started.elapsed().as_secs_f64())
+    }
+
+    fn scans(&self, when: &str) -> Result<Scans> {
+        let (q3, q4) = (self.figures(Query::Q3)?, self.figures(Query::Q4)?);
+        self.tell(format_args!(
+            "{when}: Q3 {:.1} ms ({:.1} % passed through), Q4 {:.1} ms ({:.1} %)",
+            q3.milliseconds.median, q3.passed_through_percent, q4.milliseconds.median, q4.passed_through_percent
+        ));
+        Ok(Scans { q3, q4 })
+    }
+
+    fn figures(&self, query: Query) -> Result<ScanFigures> {
+        let (mut times, mut reads) = (Vec::new(), ReadCounters::default());
+        // The first one fills the cache.
+        let expected = self.scan(query, &mut ReadCounters::default())?.len();
+        for _ in 0..SCANS {
+            let started = Instant::now();
+            let answer = self.scan(query, &mut reads)?;
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+            if answer.len() != expected {
+                return Err("a scan gave another number of answers".into());
+            }
+        }
+        let all = (reads.rows_passed_through + reads.rows_merged).max(1);
+        Ok(ScanFigures {
+            milliseconds: Spread::of(times).ok_or("nothing was measured")?,
+            passed_through_percent: reads.rows_passed_through as f64 * 100.0 / all as f64,
+            over_compacted: 1.0,
+        })
+    }
+
+    fn scan(&self, query: Query, reads: &mut ReadCounters) -> Result<Vec<i64>> {
+        let (from, to) = query.keys();
+        let step = (to - from) / self.threads as u64;
+        let part = |thread: u64| {
+            let last = thread + 1 == self.threads as u64;
+            self.scan_part(query, (from + thread * step, if last { to } else { from + (thread + 1) * step }))
+        };
+        let parts: Vec<Result<(Vec<i64>, ReadCounters)>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..self.threads as u64).map(|thread| scope.spawn(move || part(thread))).collect();
+            let own = part(0);
+            let others =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a scan panicked".into())));
+            std::iter::once(own).chain(others).collect()
+        });
+        let mut answers = Vec::new();
+        for part in parts {
+            let (answer, counters) = part?;
+            *reads += counters;
+            answers.push(answer);
+        }
+        Ok(query.join(&answers))
+    }
+
+    fn scan_part(&self, query: Query, (from, to): (u64, u64)) -> Result<(Vec<i64>, ReadCounters)> {
+        let mut scan = self.table.scan_batches(ScanOptions {
+            projection: Some(query.columns()),
+            lower: Bound::Included(vec![Datum::UInt64(from)]),
+            upper: Bound::Excluded(vec![Datum::UInt64(to)]),
+            ..ScanOptions::default()
+        })?;
+        let mut answer = query.start();
+        for batch in scan.by_ref() {
+            query.fold(&batch?, &mut answer);
+        }
+        Ok((answer, scan.counters()))
+    }
+
+    /// Runs something while rows are inserted at the pace.
+    fn while_writing<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let (started, mut written) = (Instant::now(), 0);
+                while !done.load(Ordering::Relaxed) {
+                    while written < (started.elapsed().as_secs_f64() * PACE as f64) as u64 {
+                        self.insert(self.rows + written)?;
+                        written += 1;
+                    }
+                    std::thread::park_timeout(Duration::from_millis(1));
+                }
+                Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+            });
+            let result = run();
+            done.store(true, Ordering::Relaxed);
+            writer.join().map_err(|_| "the writer panicked")??;
+            result
+        })
+    }
+}
+
+impl HtapReport {
+    /// The report as a person reads it.
+    pub fn table(&self) -> String {
+        let mut out = format!(
+            "both halves of a workload: {} rows of {COLUMNS} columns, {:.0} MB, {} threads\n  {}\n",
+            self.rows,
+            self.sst_bytes as f64 / 1e6,
+            self.threads,
+            self.layout.replace('\n', "\n  ")
+        );
+        for (name, rate) in [
+            ("load, until idle", self.load),
+            ("Q1 single inserts", self.q1_inserts),
+            ("Q2 whole rows by key", self.q2_points),
+            ("Q5 one column of one row", self.q5_updates),
+        ] {
+            out += &format!("  {name:<26} {rate:>10.0} a second\n");
+        }
+        let times = [
+            ("compacted", &self.compacted),
+            ("a tenth updated", &self.updated),
+            ("while writing", &self.while_writing),
+        ];
+        for (when, scans) in times {
+            for (name, scan) in [("Q3", &scans.q3), ("Q4", &scans.q4)] {
+                let Spread { median, least, greatest, .. } = scan.milliseconds;
+                out += &format!(
+                    "  {name} {when:<22} {median:>8.1} ms ({least:.1} to {greatest:.1}), {:.1}x, {:.1} % passed through\n",
+                    scan.over_compacted, scan.passed_through_percent
+                );
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_table_answers_all_queries() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let settings = HtapSettings { scale: 0.002, progress: false, ..HtapSettings::new(directory.path()) };
+        let report = run(&settings).expect("experiment");
+        assert_eq!(report.rows, 20_000);
+        assert_eq!(report.compacted.q3.passed_through_percent, 100.0, "{}", report.table());
+        assert!(report.updated.q4.passed_through_percent < 95.0, "{}", report.table());
+        assert!(report.q2_points > 0.0 && report.table().contains("Q4 while writing"));
+    }
+}

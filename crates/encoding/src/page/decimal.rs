@@ -1,0 +1,99 @@
+//! Floats that are decimals: an integer divided by a power of ten, bit by bit what was stored (in the manner of ALP).
+//!
+//! Prices and measurements are mostly of this kind, and their integers take a fraction of their bits. A page is encoded so only
+//! if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, up to where neither two integers make the same
+//! float nor a smaller one a larger float. So integers compare as the floats do.
+
+use super::ordinal::ordinal as ordinal_of;
+use crate::{ColumnType, DatumRef};
+
+pub(super) const MAX_EXPONENT: u8 = 15;
+/// Of a float32: its integers must stay apart, too.
+const MAX_EXPONENT_SINGLE: u8 = 6;
+const MAX_INTEGER: i64 = 1 << 53;
+const MAX_INTEGER_SINGLE: i64 = 1 << 24;
+
+fn power(exponent: u8) -> f64 {
+    10_f64.powi(i32::from(exponent))
+}
+
+fn limits(kind: &ColumnType) -> (i64, u8) {
+    if *kind == ColumnType::Float32 { (MAX_INTEGER_SINGLE, MAX_EXPONENT_SINGLE) } else { (MAX_INTEGER, MAX_EXPONENT) }
+}
+
+/// The ordinal of the float that an integer stands for.
+#[inline]
+pub(super) fn ordinal(kind: &ColumnType, integer: i64, exponent: u8) -> i64 {
+    let value = integer as f64 / power(exponent);
+    let datum = if *kind == ColumnType::Float32 { DatumRef::Float32(value as f32) } else { DatumRef::Float64(value) };
+    ordinal_of(datum).unwrap_or_default()
+}
+
+/// The integers of float ordinals and their exponent, if all are decimals of the same one.
+pub(super) fn integers(kind: &ColumnType, ordinals: &[i64]) -> Option<(Vec<i64>, u8)> {
+    let (most, max_exponent) = limits(kind);
+    let mut exponent = 0;
+    let integer = |of: i64, exponent: u8| {
+        let value = match super::ordinal::datum(kind, of) {
+            DatumRef::Float32(value) => f64::from(value),
+            DatumRef::Float64(value) => value,
+            _ => return None,
+        };
+        let scaled = (value * power(exponent)).round();
+        let fits = scaled.abs() <= most as f64;
+        fits.then_some(scaled as i64).filter(|&integer| ordinal(kind, integer, exponent) == of)
+    };
+    // The largest exponent that any value needs; most pages without one show it by their first values.
+    for &of in ordinals {
+        exponent = (exponent..=max_exponent).find(|&exponent| integer(of, exponent).is_some())?;
+    }
+    let integers = ordinals.iter().map(|&of| integer(of, exponent)).collect::<Option<_>>()?;
+    Some((integers, exponent))
+}
+
+/// The range of integers whose floats lie within a range of ordinals.
+pub(super) fn range(kind: &ColumnType, (least, greatest): (i64, i64), exponent: u8) -> Option<(i64, i64)> {
+    let first = |not_before: &dyn Fn(i64) -> bool| {
+        let (most, _) = limits(kind);
+        let (mut low, mut high) = (-most, most + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if not_before(middle) { high = middle } else { low = middle + 1 }
+        }
+        low
+    };
+    let from = first(&|integer| ordinal(kind, integer, exponent) >= least);
+    let to = first(&|integer| ordinal(kind, integer, exponent) > greatest) - 1;
+    (from <= to).then_some((from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ordinals(values: &[f64]) -> Vec<i64> {
+        values.iter().map(|&value| ordinal_of(DatumRef::Float64(value)).unwrap()).collect()
+    }
+
+    #[test]
+    fn only_exact_decimals_are_taken() {
+        let kind = ColumnType::Float64;
+        assert_eq!(integers(&kind, &ordinals(&[1.25, -3.5, 0.0, 100.0])), Some((vec![125, -350, 0, 10_000], 2)));
+        for other in [f64::NAN, -0.0, f64::INFINITY, 1.0 / 3.0, 1e300] {
+            assert_eq!(integers(&kind, &ordinals(&[1.25, other])), None, "{other}");
+        }
+        let single = ordinal_of(DatumRef::Float32(0.1)).unwrap();
+        assert_eq!(integers(&ColumnType::Float32, &[single]), Some((vec![1], 1)));
+    }
+
+    #[test]
+    fn ranges_of_floats_are_ranges_of_integers() {
+        let kind = ColumnType::Float64;
+        let of = |low: f64, high: f64| range(&kind, (ordinals(&[low])[0], ordinals(&[high])[0]), 2);
+        assert_eq!(of(1.0, 2.0), Some((100, 200)));
+        assert_eq!(of(0.999, 2.001), Some((100, 200)));
+        assert_eq!(of(1.001, 1.009), None);
+        assert_eq!(of(-1.5, -0.01), Some((-150, -1)));
+        assert_eq!(range(&kind, (i64::MIN, i64::MAX), 2), Some((-MAX_INTEGER, MAX_INTEGER)));
+    }
+}

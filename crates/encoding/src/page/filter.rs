@@ -1,0 +1,275 @@
+//! Tests of columns, and what becomes of them for the pages of one file (LSM-OPD §4.2.2).
+//!
+//! 1. A [`Filter`] is a conjunction of tests of single columns. [`Test::passes`] says what a test means: null passes none but
+//!    [`Test::IsNull`]; floats compare by total order, as Arrow's do.
+//! 2. For the pages of a file a test is compiled once ([`PageTest`]): to ranges of ordinals, of codes by a binary search in the
+//!    column's dictionary, or, where texts lie as they are, to itself.
+//! 3. Pages test whole vectors of rows with it; values are not decoded.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use super::dictionary::Dictionary;
+use super::ordinal::ordinal;
+use super::zone::Zone;
+use crate::{ColumnState, ColumnType, Datum, DatumRef};
+
+/// A test of one column.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Test {
+    /// `= value`
+    Equal(Datum),
+    /// `<> value`
+    NotEqual(Datum),
+    /// Between bounds.
+    Range {
+        /// The lower bound.
+        lower: Bound<Datum>,
+        /// The upper bound.
+        upper: Bound<Datum>,
+    },
+    /// `IN (values)`
+    In(Vec<Datum>),
+    /// Text or bytes that begin so: `LIKE 'prefix%'`.
+    Prefix(Vec<u8>),
+    /// `IS NULL`
+    IsNull,
+    /// `IS NOT NULL`
+    IsNotNull,
+}
+
+/// A test of a column, which is given by its position in the schema.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ColumnTest {
+    /// The column.
+    pub column: usize,
+    /// Its test.
+    pub test: Test,
+}
+
+/// A conjunction of tests of single columns; an empty one passes all rows.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Filter {
+    /// All of which a row must pass.
+    pub conjuncts: Vec<ColumnTest>,
+}
+
+/// How two values of one type compare; `None` for values of different types, and null.
+pub fn compare(a: DatumRef<'_>, b: DatumRef<'_>) -> Option<Ordering> {
+    match (a, b) {
+        (DatumRef::Utf8(a), DatumRef::Utf8(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
+        (DatumRef::Binary(a), DatumRef::Binary(b)) => Some(a.cmp(b)),
+        (DatumRef::Decimal128(a), DatumRef::Decimal128(b)) => Some(a.cmp(&b)),
+        _ if std::mem::discriminant(&a) == std::mem::discriminant(&b) => Some(ordinal(a)?.cmp(&ordinal(b)?)),
+        _ => None,
+    }
+}
+
+fn text_of(datum: DatumRef<'_>) -> Option<&[u8]> {
+    match datum {
+        DatumRef::Utf8(text) => Some(text.as_bytes()),
+        DatumRef::Binary(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn within(value: DatumRef<'_>, lower: &Bound<Datum>, upper: &Bound<Datum>) -> bool {
+    let order = |bound: &Datum| compare(value, bound.borrowed());
+    let after = match lower {
+        Bound::Unbounded => true,
+        Bound::Included(bound) => order(bound).is_some_and(Ordering::is_ge),
+        Bound::Excluded(bound) => order(bound).is_some_and(Ordering::is_gt),
+    };
+    after
+        && match upper {
+            Bound::Unbounded => true,
+            Bound::Included(bound) => order(bound).is_some_and(Ordering::is_le),
+            Bound::Excluded(bound) => order(bound).is_some_and(Ordering::is_lt),
+        }
+}
+
+impl Test {
+    /// Whether a cell passes. An absent one passes nothing.
+    pub fn passes(&self, cell: ColumnState<'_>) -> bool {
+        let value = match cell {
+            ColumnState::Absent => return false,
+            ColumnState::Null | ColumnState::Value(DatumRef::Null) => return *self == Self::IsNull,
+            ColumnState::Value(value) => value,
+        };
+        match self {
+            Self::Equal(other) => compare(value, other.borrowed()) == Some(Ordering::Equal),
+            Self::NotEqual(other) => compare(value, other.borrowed()).is_some_and(Ordering::is_ne),
+            Self::Range { lower, upper } => within(value, lower, upper),
+            Self::In(others) => others.iter().any(|other| compare(value, other.borrowed()) == Some(Ordering::Equal)),
+            Self::Prefix(prefix) => text_of(value).is_some_and(|text| text.starts_with(prefix)),
+            Self::IsNull => false,
+            Self::IsNotNull => true,
+        }
+    }
+
+    /// Whether some value that lies in a zone may pass.
+    pub fn may_pass(&self, zone: &Zone) -> bool {
+        let bounds = match (self, zone.least(), zone.greatest()) {
+            (Self::IsNull, ..) => return zone.null_count() > 0,
+            (_, Some(least), Some(greatest)) => (least.borrowed(), greatest.borrowed()),
+            _ => return false,
+        };
+        self.may_pass_within(bounds)
+    }
+
+    /// Whether some value between these two may pass, both included.
+    pub fn may_pass_within(&self, (least, greatest): (DatumRef<'_>, DatumRef<'_>)) -> bool {
+        let contains = |value: DatumRef<'_>| {
+            compare(least, value).is_some_and(Ordering::is_le) && compare(value, greatest).is_some_and(Ordering::is_le)
+        };
+        match self {
+            Self::Equal(value) => contains(value.borrowed()),
+            Self::NotEqual(value) => {
+                compare(least, greatest) != Some(Ordering::Equal)
+                    || compare(least, value.borrowed()).is_some_and(Ordering::is_ne)
+            }
+            Self::In(values) => values.iter().any(|value| contains(value.borrowed())),
+            Self::Range { lower, upper } => {
+                within(greatest, lower, &Bound::Unbounded) && within(least, &Bound::Unbounded, upper)
+            }
+            Self::Prefix(prefix) => match (text_of(least), text_of(greatest)) {
+                (Some(least), Some(greatest)) => {
+                    let cut = |text: &[u8]| text.len().min(prefix.len());
+                    least[..cut(least)] <= prefix[..] && greatest[..cut(greatest)] >= prefix[..cut(greatest)]
+                }
+                _ => false,
+            },
+            Self::IsNull => false,
+            Self::IsNotNull => true,
+        }
+    }
+}
+
+/// A test for the pages of one column of one file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PageTest(pub(crate) Compiled);
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Compiled {
+    Null,
+    NotNull,
+    /// Ordinals or codes within one of these, both ends included, ascending and apart.
+    Ranges(Vec<(i64, i64)>),
+    /// Tested value by value.
+    Each(Test),
+}
+
+impl PageTest {
+    /// The test for a column of this type, in a file where it has this dictionary.
+    pub fn new(test: &Test, kind: &ColumnType, dictionary: Option<&Dictionary>) -> Self {
+        Self(match (test, dictionary) {
+            (Test::IsNull, _) => Compiled::Null,
+            (Test::IsNotNull, _) => Compiled::NotNull,
+            (_, Some(dictionary)) => code_ranges(test, dictionary),
+            (_, None) if matches!(kind, ColumnType::Utf8 | ColumnType::Binary | ColumnType::Decimal128(..)) => {
+                Compiled::Each(test.clone())
+            }
+            (_, None) => ordinal_ranges(test, kind),
+        })
+    }
+
+    /// Whether no value passes.
+    pub fn passes_none(&self) -> bool {
+        matches!(&self.0, Compiled::Ranges(ranges) if ranges.is_empty())
+    }
+}
+
+/// Ranges from points and ranges, ascending and apart.
+fn ranges(mut all: Vec<(i64, i64)>) -> Compiled {
+    all.retain(|&(least, greatest)| least <= greatest);
+    all.sort_unstable();
+    let mut merged: Vec<(i64, i64)> = Vec::with_capacity(all.len());
+    for (least, greatest) in all {
+        match merged.last_mut() {
+            Some((_, end)) if least <= end.saturating_add(1) => *end = (*end).max(greatest),
+            _ => merged.push((least, greatest)),
+        }
+    }
+    Compiled::Ranges(merged)
+}
+
+fn all_but(value: i64) -> Compiled {
+    let mut all = Vec::new();
+    all.extend(value.checked_sub(1).map(|before| (i64::MIN, before)));
+    all.extend(value.checked_add(1).map(|after| (after, i64::MAX)));
+    ranges(all)
+}
+
+fn ordinal_ranges(test: &Test, kind: &ColumnType) -> Compiled {
+    // A value of another type equals none, and none compares with it.
+    let of = |datum: &Datum| Some(datum.borrowed()).filter(|datum| is_of(*datum, kind)).and_then(ordinal);
+    let nothing = || Compiled::Ranges(Vec::new());
+    match test {
+        Test::Equal(value) => of(value).map_or_else(nothing, |value| ranges(vec![(value, value)])),
+        Test::NotEqual(value) => of(value).map_or_else(nothing, all_but),
+        Test::In(values) => ranges(values.iter().filter_map(of).map(|value| (value, value)).collect()),
+        Test::Range { lower, upper } => {
+            let least = match lower {
+                Bound::Unbounded => Some(i64::MIN),
+                Bound::Included(value) => of(value),
+                Bound::Excluded(value) => of(value).and_then(|value| value.checked_add(1)),
+            };
+            let greatest = match upper {
+                Bound::Unbounded => Some(i64::MAX),
+                Bound::Included(value) => of(value),
+                Bound::Excluded(value) => of(value).and_then(|value| value.checked_sub(1)),
+            };
+            least.zip(greatest).map_or_else(nothing, |range| ranges(vec![range]))
+        }
+        Test::Prefix(_) | Test::IsNull | Test::IsNotNull => nothing(),
+    }
+}
+
+/// Whether a value is of a type of fixed width.
+fn is_of(datum: DatumRef<'_>, kind: &ColumnType) -> bool {
+    std::mem::discriminant(&datum) == std::mem::discriminant(&super::ordinal::datum(kind, 0))
+}
+
+fn code_ranges(test: &Test, dictionary: &Dictionary) -> Compiled {
+    let point = |datum: &Datum| {
+        let code = dictionary.code(text_of(datum.borrowed())?).ok()?;
+        Some((i64::from(code), i64::from(code)))
+    };
+    let codes = |range: std::ops::Range<u32>| ranges(vec![(i64::from(range.start), i64::from(range.end) - 1)]);
+    match test {
+        Test::Equal(value) => ranges(point(value).into_iter().collect()),
+        Test::NotEqual(value) => match (text_of(value.borrowed()), point(value)) {
+            (None, _) => Compiled::Ranges(Vec::new()),
+            (_, Some((code, _))) => all_but(code),
+            (_, None) => Compiled::Ranges(vec![(i64::MIN, i64::MAX)]),
+        },
+        Test::In(values) => ranges(values.iter().filter_map(point).collect()),
+        Test::Range { lower, upper } => match (text_bound(lower), text_bound(upper)) {
+            (Some(lower), Some(upper)) => codes(dictionary.codes_within(lower, upper)),
+            _ => Compiled::Ranges(Vec::new()),
+        },
+        Test::Prefix(prefix) => {
+            let after = successor(prefix);
+            let upper = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            codes(dictionary.codes_within(Bound::Included(prefix), upper))
+        }
+        Test::IsNull | Test::IsNotNull => Compiled::Ranges(Vec::new()),
+    }
+}
+
+/// A bound of text; `None` for one of another type.
+fn text_bound(bound: &Bound<Datum>) -> Option<Bound<&[u8]>> {
+    Some(match bound {
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(value) => Bound::Included(text_of(value.borrowed())?),
+        Bound::Excluded(value) => Bound::Excluded(text_of(value.borrowed())?),
+    })
+}
+
+/// The first text after all that begin with `prefix`; `None` if there is none.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}

@@ -1,0 +1,371 @@
+//! Unpacking and comparing packed offsets: with AVX2 where the processor has it, and in portable code that gives the same.
+//!
+//! Offsets of `width` bits lie one after the other, lowest bit first, so that eight of them fill `width` bytes and every group
+//! of eight begins at a byte. For widths up to 25 a group is unpacked with two loads of 16 bytes, four offsets each: a byte
+//! shuffle brings the four bytes that hold an offset into its lane, a shift by lane drops what lies before it, a mask what
+//! lies behind. Offsets of 8, 16 and 32 bits are compared as they are.
+//!
+//! A comparison asks whether `offset - least <= span`, unsigned: one range, whichever bounds it has.
+
+/// The widest offsets that AVX2 unpacks: with up to seven bits before them they fit four bytes.
+const MAX_SHUFFLED: u32 = 25;
+
+/// The offset at `index`; 0 past the end of the bits.
+#[inline]
+pub(crate) fn get(bits: &[u8], width: u32, index: usize) -> u64 {
+    let at = index * width as usize;
+    let (byte, shift) = (at / 8, at % 8);
+    let word = match bits.get(byte..).and_then(|rest| rest.first_chunk::<8>()) {
+        Some(&chunk) => u64::from_le_bytes(chunk),
+        None => last_word(bits, byte),
+    };
+    word >> shift & mask(width)
+}
+
+/// The word at a byte near the end.
+#[cold]
+fn last_word(bits: &[u8], byte: usize) -> u64 {
+    let mut chunk = [0; 8];
+    let rest = bits.get(byte..).unwrap_or_default();
+    let len = rest.len().min(8);
+    chunk[..len].copy_from_slice(&rest[..len]);
+    u64::from_le_bytes(chunk)
+}
+
+#[inline]
+pub(crate) fn mask(width: u32) -> u64 {
+    u64::MAX.checked_shr(64 - width).unwrap_or(0)
+}
+
+/// Bytes of so many offsets.
+pub(crate) fn packed_len(width: u32, count: usize) -> usize {
+    (width as usize * count).div_ceil(8)
+}
+
+/// Appends offsets, packed; `width` is at most 56, or 64.
+pub(crate) fn pack(offsets: impl Iterator<Item = u64>, width: u32, out: &mut Vec<u8>) {
+    if width == 64 {
+        offsets.for_each(|offset| out.extend_from_slice(&offset.to_le_bytes()));
+        return;
+    }
+    let (mut word, mut filled) = (0_u64, 0);
+    for offset in offsets {
+        word |= offset << filled;
+        filled += width;
+        while filled >= 8 {
+            out.push(word as u8);
+            word >>= 8;
+            filled -= 8;
+        }
+    }
+    if filled > 0 {
+        out.push(word as u8);
+    }
+}
+
+/// Appends the offsets from `start` on, `count` of them, of up to 32 bits.
+pub(crate) fn unpack(bits: &[u8], width: u32, start: usize, count: usize, out: &mut Vec<u32>) {
+    let first = out.len();
+    out.resize(first + count, 0);
+    let target = &mut out[first..];
+    let within = |len: usize| bits.get(start * len..(start + count) * len);
+    match width {
+        0 => {}
+        8 => within(1).into_iter().flatten().zip(target).for_each(|(&byte, out)| *out = u32::from(byte)),
+        16 => {
+            within(2).map_or(&[][..], |bytes| bytes.as_chunks::<2>().0).iter().zip(target).for_each(|(&chunk, out)| {
+                *out = u32::from(u16::from_le_bytes(chunk));
+            })
+        }
+        32 => {
+            within(4).map_or(&[][..], |bytes| bytes.as_chunks::<4>().0).iter().zip(target).for_each(|(&chunk, out)| {
+                *out = u32::from_le_bytes(chunk);
+            })
+        }
+        _ => unpack_bits(bits, width, start, target),
+    }
+}
+
+fn unpack_bits(bits: &[u8], width: u32, start: usize, out: &mut [u32]) {
+    let head = (start.next_multiple_of(8) - start).min(out.len());
+    let (before, rest) = out.split_at_mut(head);
+    before.iter_mut().enumerate().for_each(|(at, out)| *out = get(bits, width, start + at) as u32);
+    let first = start + head;
+    let done = simd::unpack(bits, width, first, rest);
+    rest[done..].iter_mut().enumerate().for_each(|(at, out)| *out = get(bits, width, first + done + at) as u32);
+}
+
+/// Clears in `selection`, a bit per row in words of 64, the rows whose offset is not within `least..=least + span`. Offsets of
+/// up to 32 bits.
+pub(crate) fn filter(bits: &[u8], width: u32, (least, span): (u32, u32), selection: &mut [u64], rows: usize) {
+    let full = rows / 64;
+    let done = simd::filter(bits, width, (least, span), &mut selection[..full]);
+    filter_portable(bits, width, (least, span), selection, done * 64..rows);
+}
+
+fn filter_portable(
+    bits: &[u8],
+    width: u32,
+    (least, span): (u32, u32),
+    selection: &mut [u64],
+    rows: std::ops::Range<usize>,
+) {
+    for (at, word) in selection.iter_mut().enumerate().skip(rows.start / 64) {
+        let mut passed = 0;
+        for bit in 0..64.min(rows.end.saturating_sub(at * 64)) {
+            let offset = get(bits, width, at * 64 + bit) as u32;
+            passed |= u64::from(offset.wrapping_sub(least) <= span) << bit;
+        }
+        *word &= passed;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod simd {
+    use std::arch::x86_64::*;
+
+    use super::MAX_SHUFFLED;
+
+    /// Unpacks groups of eight from `start`, which is a multiple of eight, on; how many offsets it did.
+    pub(super) fn unpack(bits: &[u8], width: u32, start: usize, out: &mut [u32]) -> usize {
+        if !(1..=MAX_SHUFFLED).contains(&width) || !is_x86_feature_detected!("avx2") {
+            return 0;
+        }
+        // SAFETY: the processor has AVX2.
+        unsafe { unpack_groups(bits, width, start / 8, out) }
+    }
+
+    /// Filters whole words; how many it did.
+    pub(super) fn filter(bits: &[u8], width: u32, range: (u32, u32), selection: &mut [u64]) -> usize {
+        if !is_x86_feature_detected!("avx2") {
+            return 0;
+        }
+        // SAFETY: the processor has AVX2.
+        unsafe {
+            match width {
+                8 => filter8(bits, range, selection),
+                16 => filter16(bits, range, selection),
+                32 => filter32(bits, range, selection),
+                1..=MAX_SHUFFLED => filter_groups(bits, width, range, selection),
+                _ => 0,
+            }
+        }
+    }
+
+    /// How a group of eight offsets is unpacked.
+    #[derive(Clone, Copy)]
+    struct Group {
+        shuffle: __m256i,
+        shift: __m256i,
+        mask: __m256i,
+        /// Bytes from the first to the second load.
+        second: usize,
+    }
+
+    impl Group {
+        #[target_feature(enable = "avx2")]
+        fn new(width: u32) -> Self {
+            let (mut shuffle, mut shift) = ([0_i8; 32], [0_i32; 8]);
+            for lane in 0..8 {
+                // The second half begins in the middle of a byte if the width is odd.
+                let bit = lane % 4 * width + if lane < 4 { 0 } else { 4 * width % 8 };
+                shift[lane as usize] = (bit % 8) as i32;
+                for byte in 0..4 {
+                    shuffle[(4 * lane + byte) as usize] = (bit / 8 + byte) as i8;
+                }
+            }
+            // SAFETY: both arrays have 32 bytes; unaligned loads.
+            let (shuffle, shift) =
+                unsafe { (_mm256_loadu_si256(shuffle.as_ptr().cast()), _mm256_loadu_si256(shift.as_ptr().cast())) };
+            Self { shuffle, shift, mask: _mm256_set1_epi32(super::mask(width) as i32), second: width as usize / 2 }
+        }
+
+        /// Bytes that unpacking a group at `at` reads end here.
+        fn end(&self, at: usize) -> usize {
+            at + self.second + 16
+        }
+
+        /// # Safety
+        /// `bits` has at least `end(0)` bytes.
+        #[target_feature(enable = "avx2")]
+        unsafe fn unpack(&self, bits: *const u8) -> __m256i {
+            // SAFETY: the caller's.
+            let (low, high) = unsafe { (_mm_loadu_si128(bits.cast()), _mm_loadu_si128(bits.add(self.second).cast())) };
+            let bytes = _mm256_shuffle_epi8(_mm256_set_m128i(high, low), self.shuffle);
+            _mm256_and_si256(_mm256_srlv_epi32(bytes, self.shift), self.mask)
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn unpack_groups(bits: &[u8], width: u32, first: usize, out: &mut [u32]) -> usize {
+        let group = Group::new(width);
+        let mut done = 0;
+        for (number, chunk) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let at = (first + number) * width as usize;
+            if group.end(at) > bits.len() {
+                break;
+            }
+            // SAFETY: the group's bytes lie within `bits`; the chunk has 32 bytes.
+            unsafe { _mm256_storeu_si256(chunk.as_mut_ptr().cast(), group.unpack(bits.as_ptr().add(at))) };
+            done += 8;
+        }
+        done
+    }
+
+    /// A bit for each of eight lanes: whether `value - least <= span`, unsigned.
+    #[target_feature(enable = "avx2")]
+    fn within32(value: __m256i, least: __m256i, span: __m256i) -> u64 {
+        let distance = _mm256_sub_epi32(value, least);
+        let passes = _mm256_cmpeq_epi32(_mm256_min_epu32(distance, span), distance);
+        u64::from(_mm256_movemask_ps(_mm256_castsi256_ps(passes)) as u32)
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn filter_groups(bits: &[u8], width: u32, (least, span): (u32, u32), selection: &mut [u64]) -> usize {
+        let group = Group::new(width);
+        let (least, span) = (_mm256_set1_epi32(least as i32), _mm256_set1_epi32(span as i32));
+        for (number, word) in selection.iter_mut().enumerate() {
+            let at = number * 8 * width as usize;
+            if group.end(at + 7 * width as usize) > bits.len() {
+                return number;
+            }
+            let mut passed = 0;
+            for eight in 0..8 {
+                // SAFETY: the bytes of the word's last group lie within `bits`.
+                let value = unsafe { group.unpack(bits.as_ptr().add(at + eight * width as usize)) };
+                passed |= within32(value, least, span) << (8 * eight);
+            }
+            *word &= passed;
+        }
+        selection.len()
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn filter32(bits: &[u8], (least, span): (u32, u32), selection: &mut [u64]) -> usize {
+        let (least, span) = (_mm256_set1_epi32(least as i32), _mm256_set1_epi32(span as i32));
+        let mut done = 0;
+        for (word, chunk) in selection.iter_mut().zip(bits.as_chunks::<256>().0) {
+            let mut passed = 0;
+            for eight in 0..8 {
+                // SAFETY: eight loads of 32 bytes from a chunk of 256.
+                let value = unsafe { _mm256_loadu_si256(chunk.as_ptr().add(32 * eight).cast()) };
+                passed |= within32(value, least, span) << (8 * eight);
+            }
+            *word &= passed;
+            done += 1;
+        }
+        done
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn filter16(bits: &[u8], (least, span): (u32, u32), selection: &mut [u64]) -> usize {
+        let Some((least, span)) = narrowed(least, span, u32::from(u16::MAX)) else {
+            selection.fill(0);
+            return selection.len();
+        };
+        let (least, span) = (_mm256_set1_epi16(least as i16), _mm256_set1_epi16(span as i16));
+        let mut done = 0;
+        for (word, chunk) in selection.iter_mut().zip(bits.as_chunks::<128>().0) {
+            let passes = |at: usize| {
+                // SAFETY: loads of 32 bytes at 0, 32, 64 and 96 of a chunk of 128.
+                let value = unsafe { _mm256_loadu_si256(chunk.as_ptr().add(at).cast()) };
+                let distance = _mm256_sub_epi16(value, least);
+                _mm256_cmpeq_epi16(_mm256_min_epu16(distance, span), distance)
+            };
+            let half = |at: usize| {
+                // Packing works in each half of the register: the quarters come out as 0, 2, 1, 3.
+                let packed = _mm256_packs_epi16(passes(at), passes(at + 32));
+                u64::from(_mm256_movemask_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(packed)) as u32)
+            };
+            *word &= half(0) | half(64) << 32;
+            done += 1;
+        }
+        done
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn filter8(bits: &[u8], (least, span): (u32, u32), selection: &mut [u64]) -> usize {
+        let Some((least, span)) = narrowed(least, span, u32::from(u8::MAX)) else {
+            selection.fill(0);
+            return selection.len();
+        };
+        let (least, span) = (_mm256_set1_epi8(least as i8), _mm256_set1_epi8(span as i8));
+        let mut done = 0;
+        for (word, chunk) in selection.iter_mut().zip(bits.as_chunks::<64>().0) {
+            let half = |at: usize| {
+                // SAFETY: loads of 32 bytes at 0 and 32 of a chunk of 64.
+                let value = unsafe { _mm256_loadu_si256(chunk.as_ptr().add(at).cast()) };
+                let distance = _mm256_sub_epi8(value, least);
+                let passes = _mm256_cmpeq_epi8(_mm256_min_epu8(distance, span), distance);
+                u64::from(_mm256_movemask_epi8(passes) as u32)
+            };
+            *word &= half(0) | half(32) << 32;
+            done += 1;
+        }
+        done
+    }
+
+    /// The range among values of at most `most`; `None` if it has none of them.
+    fn narrowed(least: u32, span: u32, most: u32) -> Option<(u32, u32)> {
+        (least <= most).then(|| (least, span.min(most - least)))
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod simd {
+    pub(super) fn unpack(_bits: &[u8], _width: u32, _start: usize, _out: &mut [u32]) -> usize {
+        0
+    }
+
+    pub(super) fn filter(_bits: &[u8], _width: u32, _range: (u32, u32), _selection: &mut [u64]) -> usize {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn what_was_packed_is_unpacked_and_compared_alike_by_both_kernels() {
+        let mut rng = SmallRng::seed_from_u64(7);
+        for width in 1..=32 {
+            for rows in [1, 7, 8, 9, 63, 64, 65, 200, 1000] {
+                let values: Vec<u64> = (0..rows).map(|_| rng.random::<u64>() & mask(width)).collect();
+                let mut bits = Vec::new();
+                pack(values.iter().copied(), width, &mut bits);
+                assert_eq!(bits.len(), packed_len(width, rows));
+                for start in [0, 1, 8, rows / 2] {
+                    let start = start.min(rows);
+                    let mut found = Vec::new();
+                    unpack(&bits, width, start, rows - start, &mut found);
+                    assert!(found.iter().map(|&v| u64::from(v)).eq(values[start..].iter().copied()), "{width} {rows}");
+                }
+                let (least, span) = (rng.random::<u32>() & mask(width) as u32, rng.random::<u32>() >> (32 - width));
+                let mut words = vec![u64::MAX; rows.div_ceil(64)];
+                let mut portable = words.clone();
+                filter(&bits, width, (least, span), &mut words, rows);
+                filter_portable(&bits, width, (least, span), &mut portable, 0..rows);
+                assert_eq!(words, portable, "{width} {rows}");
+                for (row, &value) in values.iter().enumerate() {
+                    let passes = (value as u32).wrapping_sub(least) <= span;
+                    assert_eq!(words[row / 64] >> (row % 64) & 1 == 1, passes, "{width} {rows} {row}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn wide_offsets_are_found_one_by_one() {
+        let mut rng = SmallRng::seed_from_u64(8);
+        for width in (33..=56).chain([64]) {
+            let values: Vec<u64> = (0..100).map(|_| rng.random::<u64>() & mask(width)).collect();
+            let mut bits = Vec::new();
+            pack(values.iter().copied(), width, &mut bits);
+            assert!((0..100).all(|at| get(&bits, width, at) == values[at]), "{width}");
+        }
+    }
+}

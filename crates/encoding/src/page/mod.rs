@@ -1,0 +1,406 @@
+//! Mini-pages: the cells of one column of one block of a columnar file, encoded (LSM-OPD §3, DESIGN §5).
+//!
+//! ```text
+//! u8      encoding
+//!         0 integers     ordinals (see `ordinal`) as integers (see `integers`)
+//!         1 decimals     u8 exponent e, then integers: each value is one of them divided by 10^e
+//!         2 wide         16 bytes each, little-endian: decimals of which one does not fit 64 bits
+//!         3 codes        codes of the file's dictionary (see `dictionary`), as integers
+//!         4 plain        where the bytes of each value end, as integers, then the bytes
+//! u8      flags: bit 0 some cells are null, bit 1 some are absent
+//! bytes   a bit per row that is 1 where it is null, lowest first, if bit 0
+//! bytes   the same of absent cells, if bit 1
+//! ..      as the encoding says; where there is no value, anything
+//! ```
+//!
+//! Absent cells are those of entries that say nothing of the column: deletes, and patches of others.
+//!
+//! What a page can do: give one [`Page::cell`], append many to Arrow buffers, test all against a predicate without decoding
+//! values ([`PageTest`]), and be gathered again, as codes and integers, for the next file ([`Cells::append`]).
+//!
+//! Every encoding but runs finds a cell in O(1). Nothing here panics on malformed bytes, and no cell comes from outside them.
+//!
+//! ```
+//! use mycelium_encoding::page::{Bitmap, Cells, Page, PageTest, Test};
+//! use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef};
+//!
+//! let mut cells = Cells::new(&ColumnType::Int32);
+//! for value in [3, 1, 4, 1, 5] {
+//!     cells.push(ColumnState::Value(DatumRef::Int32(value)))?;
+//! }
+//! let (cells, mut bytes) = (cells.finish(), Vec::new());
+//! let zone = cells.encode(0..5, &mut bytes)?;
+//! assert_eq!(zone.greatest(), Some(&Datum::Int32(5)));
+//!
+//! let page = Page::parse(&bytes, 5, &ColumnType::Int32, None)?;
+//! assert_eq!(page.cell(2)?, ColumnState::Value(DatumRef::Int32(4)));
+//! let mut selection = Bitmap::new(5, true);
+//! page.filter(&PageTest::new(&Test::Equal(Datum::Int32(1)), &ColumnType::Int32, None), &mut selection)?;
+//! assert_eq!(selection.rows().collect::<Vec<_>>(), [1, 3]);
+//! # Ok::<(), mycelium_base::Error>(())
+//! ```
+
+mod bitmap;
+mod cells;
+mod decimal;
+mod dictionary;
+mod filter;
+mod integers;
+mod kernels;
+mod ordinal;
+mod symbols;
+mod zone;
+
+use std::ops::Range;
+
+use mycelium_base::coding::Reader;
+use mycelium_base::{Error, Result};
+
+use self::bitmap::bit;
+use self::filter::Compiled;
+use self::integers::{Form, Integers};
+use crate::{ColumnState, ColumnType, DatumRef};
+
+pub use bitmap::Bitmap;
+pub use cells::{Cells, FinishedCells};
+pub use dictionary::Dictionary;
+pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
+pub(crate) use ordinal::{slot32, slot64};
+pub use zone::Zone;
+
+const INTEGERS: u8 = 0;
+const DECIMALS: u8 = 1;
+const WIDE: u8 = 2;
+const CODES: u8 = 3;
+const PLAIN: u8 = 4;
+const SOME_NULL: u8 = 1;
+const SOME_ABSENT: u8 = 2;
+const WIDE_LEN: usize = 16;
+
+/// How the cells of a page are encoded.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Encoding {
+    /// One value for all rows.
+    Constant,
+    /// Bit-packed distances from the smallest value.
+    Packed,
+    /// Bit-packed distances from a line.
+    Linear,
+    /// Runs of equal values.
+    RunLength,
+    /// Floats as integers divided by a power of ten.
+    Decimal,
+    /// 16 bytes each.
+    Wide,
+    /// Codes of the file's dictionary.
+    Dictionary,
+    /// Bytes as they are.
+    Plain,
+}
+
+impl Encoding {
+    /// The name, as people read it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Constant => "constant",
+            Self::Packed => "packed",
+            Self::Linear => "linear",
+            Self::RunLength => "run-length",
+            Self::Decimal => "decimal",
+            Self::Wide => "wide",
+            Self::Dictionary => "dictionary",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// Where the values of a page are.
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Ordinals(Integers<'a>),
+    Decimals(Integers<'a>, u8),
+    Wide(&'a [u8]),
+    Codes(Integers<'a>, &'a Dictionary),
+    Plain(Integers<'a>, &'a [u8]),
+}
+
+/// A parsed page. Parsing looks at its header only.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    rows: usize,
+    kind: ColumnType,
+    nulls: &'a [u8],
+    absent: &'a [u8],
+    body: Body<'a>,
+}
+
+fn malformed(what: &str) -> Error {
+    Error::corruption(format!("malformed page: {what}"))
+}
+
+impl<'a> Page<'a> {
+    /// Parses the page of a column of this type and so many rows, in a file where it has this dictionary.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where it is malformed.
+    pub fn parse(bytes: &'a [u8], rows: usize, kind: &ColumnType, dictionary: Option<&'a Dictionary>) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let (encoding, flags) = (reader.u8()?, reader.u8()?);
+        if flags & !(SOME_NULL | SOME_ABSENT) != 0 {
+            return Err(malformed("flags").expected("0 to 3", flags));
+        }
+        let mut bitmap = |flag| if flags & flag == 0 { Ok(&[][..]) } else { reader.take(rows.div_ceil(8)) };
+        let (nulls, absent) = (bitmap(SOME_NULL)?, bitmap(SOME_ABSENT)?);
+        let is_text = matches!(kind, ColumnType::Utf8 | ColumnType::Binary);
+        let body = match (encoding, kind, dictionary) {
+            (INTEGERS, _, _) if !is_text => Body::Ordinals(Integers::parse(reader.rest(), rows)?),
+            (DECIMALS, ColumnType::Float32 | ColumnType::Float64, _) => {
+                let exponent = reader.u8()?;
+                if exponent > decimal::MAX_EXPONENT {
+                    return Err(malformed("exponent").expected(decimal::MAX_EXPONENT, exponent));
+                }
+                Body::Decimals(Integers::parse(reader.rest(), rows)?, exponent)
+            }
+            (WIDE, ColumnType::Decimal128(..), _) if reader.rest().len() == rows * WIDE_LEN => {
+                Body::Wide(reader.rest())
+            }
+            (CODES, _, Some(dictionary)) if is_text => Body::Codes(Integers::parse(reader.rest(), rows)?, dictionary),
+            (PLAIN, _, _) if is_text => {
+                let ends = Integers::read(&mut reader, rows)?;
+                Body::Plain(ends, reader.rest())
+            }
+            _ => return Err(malformed("encoding").expected("one of the column's", encoding)),
+        };
+        Ok(Self { rows, kind: kind.clone(), nulls, absent, body })
+    }
+
+    /// Rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How its cells are encoded.
+    pub fn encoding(&self) -> Encoding {
+        match &self.body {
+            Body::Ordinals(integers) => match integers.form() {
+                Form::Constant => Encoding::Constant,
+                Form::Packed => Encoding::Packed,
+                Form::Linear => Encoding::Linear,
+                Form::RunLength => Encoding::RunLength,
+            },
+            Body::Decimals(..) => Encoding::Decimal,
+            Body::Wide(_) => Encoding::Wide,
+            Body::Codes(..) => Encoding::Dictionary,
+            Body::Plain(..) => Encoding::Plain,
+        }
+    }
+
+    /// Whether some cells are absent.
+    pub fn has_absent(&self) -> bool {
+        !self.absent.is_empty()
+    }
+
+    /// Whether all cells are values.
+    pub fn has_only_values(&self) -> bool {
+        self.nulls.is_empty() && self.absent.is_empty()
+    }
+
+    /// The cell of a row.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where it is malformed, or if there is no such row.
+    #[inline]
+    pub fn cell(&self, row: usize) -> Result<ColumnState<'a>> {
+        if row >= self.rows {
+            return Err(malformed("row").expected(format_args!("below {}", self.rows), row));
+        }
+        if bit(self.absent, row) {
+            return Ok(ColumnState::Absent);
+        }
+        if bit(self.nulls, row) {
+            return Ok(ColumnState::Null);
+        }
+        self.value(row).map(ColumnState::Value)
+    }
+
+    /// The integer of a page of integers that has only values: what keys and trailers are.
+    #[inline]
+    pub fn integer(&self, row: usize) -> Option<i64> {
+        match &self.body {
+            Body::Ordinals(integers) if row < self.rows => Some(integers.get(row)),
+            _ => None,
+        }
+    }
+
+    /// The first row whose integer is not below `value`, or not up to it if `after`, of a page of ascending integers. O(log rows);
+    /// where they lie on a line it is found close to its place.
+    pub fn seek_integer(&self, value: i64, after: bool) -> Option<usize> {
+        let Body::Ordinals(integers) = &self.body else { return None };
+        let is_before = |row: usize| {
+            let found = integers.get(row);
+            found < value || after && found == value
+        };
+        let (mut low, mut high) = (0, self.rows);
+        if let Some(guess) = integers.guess(value) {
+            let mut step = 4;
+            if is_before(guess) {
+                low = guess + 1;
+                while low + step < high && is_before(low + step) {
+                    (low, step) = (low + step + 1, step * 4);
+                }
+                high = high.min(low + step);
+            } else {
+                high = guess;
+                while high > step && !is_before(high - step) {
+                    (high, step) = (high - step, step * 4);
+                }
+                low = high.saturating_sub(step);
+            }
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) { low = middle + 1 } else { high = middle }
+        }
+        Some(low)
+    }
+
+    /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::cell`] give together, in fewer
+    /// steps where it is packed.
+    ///
+    /// # Errors
+    /// As those two.
+    #[inline]
+    pub fn cell_at(
+        bytes: &'a [u8],
+        (rows, row): (usize, usize),
+        kind: &ColumnType,
+        dictionary: Option<&'a Dictionary>,
+    ) -> Result<ColumnState<'a>> {
+        if let [INTEGERS, 0, body @ ..] = bytes
+            && kind.fixed_width().is_some()
+            && row < rows
+            && let Some(integer) = integers::packed_at(body, rows, row)
+        {
+            return Ok(ColumnState::Value(ordinal::datum(kind, integer)));
+        }
+        Self::parse(bytes, rows, kind, dictionary)?.cell(row)
+    }
+
+    #[inline]
+    fn value(&self, row: usize) -> Result<DatumRef<'a>> {
+        Ok(match &self.body {
+            Body::Ordinals(integers) => ordinal::datum(&self.kind, integers.get(row)),
+            Body::Decimals(integers, exponent) => {
+                ordinal::datum(&self.kind, decimal::ordinal(&self.kind, integers.get(row), *exponent))
+            }
+            Body::Wide(bytes) => DatumRef::Decimal128(wide(bytes, row)),
+            Body::Codes(codes, dictionary) => {
+                let code = u32::try_from(codes.get(row)).ok();
+                let value = code.and_then(|code| dictionary.value(code));
+                return self.text(value.ok_or_else(|| malformed("code").expected(dictionary.len(), codes.get(row)))?);
+            }
+            Body::Plain(ends, bytes) => {
+                return self.text(plain(ends, bytes, row).ok_or_else(|| malformed("end of a value"))?);
+            }
+        })
+    }
+
+    fn text(&self, bytes: &'a [u8]) -> Result<DatumRef<'a>> {
+        if self.kind == ColumnType::Binary {
+            return Ok(DatumRef::Binary(bytes));
+        }
+        std::str::from_utf8(bytes).map(DatumRef::Utf8).map_err(|_| malformed("text that is not UTF-8"))
+    }
+
+    /// Appends what `of` makes of the ordinals of rows; `None` if the page has none.
+    #[inline]
+    pub(crate) fn append_ordinals<T>(
+        &self,
+        rows: Range<usize>,
+        scratch: &mut Vec<u32>,
+        out: &mut Vec<T>,
+        of: impl Fn(i64) -> T,
+    ) -> Option<()> {
+        match &self.body {
+            Body::Ordinals(integers) => integers.append(rows, scratch, out, of),
+            Body::Decimals(integers, exponent) => {
+                let of_integer = |integer| of(decimal::ordinal(&self.kind, integer, *exponent));
+                integers.append(rows, scratch, out, of_integer);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The codes of a page that has them, and what they are codes of.
+    pub(crate) fn codes(&self) -> Option<(&Integers<'a>, &'a Dictionary)> {
+        match &self.body {
+            Body::Codes(codes, dictionary) => Some((codes, dictionary)),
+            _ => None,
+        }
+    }
+
+    /// Whether a cell is neither null nor absent.
+    #[inline]
+    pub(crate) fn is_value(&self, row: usize) -> bool {
+        !bit(self.nulls, row) && !bit(self.absent, row)
+    }
+
+    /// Clears in `selection`, which has as many rows, those that do not pass.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a value that is looked at is malformed.
+    pub fn filter(&self, test: &PageTest, selection: &mut Bitmap) -> Result<()> {
+        if selection.len() != self.rows {
+            return Err(Error::invalid("a selection of another number of rows"));
+        }
+        match &test.0 {
+            Compiled::Null if self.nulls.is_empty() => selection.reset(self.rows, false),
+            Compiled::Null => selection.remove(self.nulls, false),
+            _ => {
+                selection.remove(self.nulls, true);
+                selection.remove(self.absent, true);
+            }
+        }
+        match &test.0 {
+            Compiled::Null | Compiled::NotNull => Ok(()),
+            _ if selection.is_none() => Ok(()),
+            Compiled::Ranges(ranges) => self.filter_ranges(ranges, selection),
+            Compiled::Each(test) => self.filter_each(test, selection),
+        }
+    }
+
+    fn filter_ranges(&self, ranges: &[(i64, i64)], selection: &mut Bitmap) -> Result<()> {
+        let mut scratch = Vec::new();
+        match &self.body {
+            Body::Ordinals(integers) | Body::Codes(integers, _) => integers.filter(ranges, selection, &mut scratch),
+            Body::Decimals(integers, exponent) => {
+                let ranges: Vec<_> =
+                    ranges.iter().filter_map(|&range| decimal::range(&self.kind, range, *exponent)).collect();
+                integers.filter(&ranges, selection, &mut scratch);
+            }
+            Body::Wide(_) | Body::Plain(..) => return Err(Error::invalid("a test that was made for another page")),
+        }
+        Ok(())
+    }
+
+    fn filter_each(&self, test: &Test, selection: &mut Bitmap) -> Result<()> {
+        let rows: Vec<usize> = selection.rows().collect();
+        for row in rows {
+            if !test.passes(self.cell(row)?) {
+                selection.clear(row);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wide(bytes: &[u8], row: usize) -> i128 {
+    let chunk = bytes.get(row * WIDE_LEN..).and_then(|rest| rest.first_chunk::<WIDE_LEN>());
+    chunk.map_or(0, |&chunk| i128::from_le_bytes(chunk))
+}
+
+fn plain<'a>(ends: &Integers<'_>, bytes: &'a [u8], row: usize) -> Option<&'a [u8]> {
+    let start = row.checked_sub(1).map_or(0, |before| ends.get(before));
+    bytes.get(usize::try_from(start).ok()?..usize::try_from(ends.get(row)).ok()?)
+}

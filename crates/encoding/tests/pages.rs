@@ -1,0 +1,396 @@
+//! Pages against a list of cells: every encoding, on data that is made to break it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use mycelium_base::ColumnSet;
+use mycelium_encoding::page::{Bitmap, Cells, Dictionary, Encoding, Page, PageTest, Test};
+use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema};
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+
+const TYPES: &str = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 utf8 binary date32 timestamp(us) \
+                     decimal(38,2)";
+
+/// The cell of a row; `Err(true)` is absent, `Err(false)` null.
+type Cell = Result<Datum, bool>;
+
+fn state(cell: &Cell) -> ColumnState<'_> {
+    match cell {
+        Ok(datum) => ColumnState::Value(datum.borrowed()),
+        Err(true) => ColumnState::Absent,
+        Err(false) => ColumnState::Null,
+    }
+}
+
+/// Equal to the bit: floats are not compared as numbers.
+fn same(a: ColumnState<'_>, b: ColumnState<'_>) -> bool {
+    match (a, b) {
+        (ColumnState::Value(DatumRef::Float64(a)), ColumnState::Value(DatumRef::Float64(b))) => {
+            a.to_bits() == b.to_bits()
+        }
+        (ColumnState::Value(DatumRef::Float32(a)), ColumnState::Value(DatumRef::Float32(b))) => {
+            a.to_bits() == b.to_bits()
+        }
+        _ => a == b,
+    }
+}
+
+fn kind(name: &str) -> ColumnType {
+    let schema = Schema::parse(&format!("k int64 not null, c {name}, primary key (k)")).unwrap();
+    schema.columns()[1].ty.clone()
+}
+
+/// Values of one kind of data: constant, ascending, runs, few, many, or at the ends of the type.
+fn integer(rng: &mut SmallRng, data: u32, row: usize) -> i128 {
+    match data % 6 {
+        0 => 7,
+        1 => row as i128 * 3,
+        2 => row as i128 / 50,
+        3 => rng.random_range(0..20),
+        4 => i128::from(rng.random::<i64>()),
+        _ => *[i128::from(i64::MIN), i128::from(i64::MAX), 0, -1, i128::MAX / 2].choose(rng).unwrap(),
+    }
+}
+
+fn text(rng: &mut SmallRng, data: u32, row: usize) -> Vec<u8> {
+    match data % 6 {
+        0 => b"always".to_vec(),
+        1 => format!("row {row:09}").into_bytes(),
+        2 => vec![b'x'; row / 40 % 90],
+        3 => ["", "\0", "\0a", "a", "é", "日本", "zzzz\u{10ffff}"][rng.random_range(0..7)].as_bytes().to_vec(),
+        4 => format!("{:x}", rng.random::<u128>()).into_bytes(),
+        _ => format!("{}{}", "prefix ".repeat(20), rng.random_range(0..3)).into_bytes(),
+    }
+}
+
+fn value(rng: &mut SmallRng, kind: &ColumnType, data: u32, row: usize) -> Datum {
+    let integer = integer(rng, data, row);
+    match kind {
+        ColumnType::Bool => Datum::Bool(integer % 2 == 0),
+        ColumnType::Int8 => Datum::Int8(integer as i8),
+        ColumnType::Int16 => Datum::Int16(integer as i16),
+        ColumnType::Int32 => Datum::Int32(integer as i32),
+        ColumnType::Int64 => Datum::Int64(integer as i64),
+        ColumnType::UInt8 => Datum::UInt8(integer as u8),
+        ColumnType::UInt16 => Datum::UInt16(integer as u16),
+        ColumnType::UInt32 => Datum::UInt32(integer as u32),
+        ColumnType::UInt64 => Datum::UInt64(integer as u64),
+        ColumnType::Float32 => Datum::Float32(match data % 3 {
+            0 => f32::from_bits(rng.random()),
+            1 => (integer as i16) as f32 / 4.0,
+            _ => *[f32::NAN, -0.0, 0.0, f32::INFINITY, f32::MIN_POSITIVE].choose(rng).unwrap(),
+        }),
+        ColumnType::Float64 => Datum::Float64(match data % 3 {
+            0 => f64::from_bits(rng.random()),
+            1 => (integer as i32) as f64 / 100.0,
+            _ => *[f64::NAN, -0.0, 0.0, f64::NEG_INFINITY, 1e-300, 0.1].choose(rng).unwrap(),
+        }),
+        ColumnType::Utf8 => Datum::Utf8(String::from_utf8(text(rng, data, row)).unwrap()),
+        ColumnType::Binary => Datum::Binary(match data % 2 {
+            0 => text(rng, data / 2, row),
+            _ => (0..rng.random_range(0..5)).map(|_| rng.random()).collect(),
+        }),
+        ColumnType::Date32 => Datum::Date32(integer as i32),
+        ColumnType::Timestamp(..) => Datum::Timestamp(integer as i64),
+        ColumnType::Decimal128(..) => Datum::Decimal128(integer),
+    }
+}
+
+fn cells(rng: &mut SmallRng, kind: &ColumnType, rows: usize) -> Vec<Cell> {
+    let (data, holes) = (rng.random_range(0..12), rng.random_range(0..4));
+    (0..rows)
+        .map(|row| match holes {
+            1 if rng.random_ratio(1, 5) => Err(rng.random()),
+            2 => Err(row % 2 == 0),
+            3 if row > rows / 2 => Err(false),
+            _ => Ok(value(rng, kind, data, row)),
+        })
+        .collect()
+}
+
+/// The pages of a file: its dictionary, and of each block its rows and bytes.
+struct File {
+    dictionary: Option<Dictionary>,
+    blocks: Vec<(usize, Vec<u8>)>,
+}
+
+fn write(cells: Cells, rng: &mut SmallRng) -> File {
+    let rows = cells.len();
+    let finished = cells.finish();
+    let (mut blocks, mut at) = (Vec::new(), 0);
+    while at < rows {
+        let end = (at + rng.random_range(1..=rows)).min(rows);
+        let mut bytes = Vec::new();
+        finished.encode(at..end, &mut bytes).unwrap();
+        blocks.push((end - at, bytes));
+        at = end;
+    }
+    let dictionary = finished.dictionary().map(|dictionary| {
+        let mut bytes = Vec::new();
+        dictionary.encode(&mut bytes);
+        let len = bytes.len();
+        Dictionary::parse(bytes.into(), 0..len).unwrap()
+    });
+    File { dictionary, blocks }
+}
+
+impl File {
+    fn pages<'a>(&'a self, kind: &ColumnType) -> Vec<Page<'a>> {
+        let parse = |(rows, bytes): &'a (usize, Vec<u8>)| Page::parse(bytes, *rows, kind, self.dictionary.as_ref());
+        self.blocks.iter().map(|block| parse(block).unwrap()).collect()
+    }
+
+    fn check(&self, kind: &ColumnType, cells: &[Cell], context: &str) {
+        let mut expected = cells.iter();
+        for (page, (rows, bytes)) in self.pages(kind).iter().zip(&self.blocks) {
+            for row in 0..*rows {
+                let wanted = state(expected.next().unwrap());
+                let found = page.cell(row).unwrap();
+                assert!(same(found, wanted), "{context}: {found:?}, not {wanted:?}, as {:?}", page.encoding());
+                let alone = Page::cell_at(bytes, (*rows, row), kind, self.dictionary.as_ref()).unwrap();
+                assert!(same(alone, wanted), "{context}");
+            }
+            assert!(page.cell(*rows).is_err());
+        }
+        assert!(expected.next().is_none());
+    }
+}
+
+fn gather(kind: &ColumnType, all: &[Cell]) -> Cells {
+    let mut cells = Cells::new(kind);
+    all.iter().for_each(|cell| cells.push(state(cell)).unwrap());
+    assert_eq!(cells.len(), all.len());
+    cells
+}
+
+fn kinds() -> Vec<ColumnType> {
+    TYPES.split_whitespace().map(kind).collect()
+}
+
+#[test]
+fn every_cell_comes_back_from_its_page() {
+    let mut encodings = BTreeSet::new();
+    for kind in kinds() {
+        for seed in 0..60 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let rows = *[1, 2, 63, 64, 65, 700, 3000].choose(&mut rng).unwrap();
+            let all = cells(&mut rng, &kind, rows);
+            let context = format!("{kind:?}, seed {seed}");
+            let file = write(gather(&kind, &all), &mut rng);
+            file.check(&kind, &all, &context);
+            encodings.extend(file.pages(&kind).iter().map(|page| page.encoding().name()));
+        }
+    }
+    assert_eq!(encodings.len(), 8, "{encodings:?}");
+}
+
+#[test]
+fn pages_of_several_files_are_gathered_as_they_are() {
+    for kind in kinds() {
+        for seed in 100..130 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let (mut merged, mut expected) = (Cells::new(&kind), Vec::new());
+            let inputs: Vec<(Vec<Cell>, File)> = (0..3)
+                .map(|_| {
+                    let all = cells(&mut rng, &kind, 900);
+                    let file = write(gather(&kind, &all), &mut rng);
+                    (all, file)
+                })
+                .collect();
+            for (all, file) in &inputs {
+                let mut first = 0;
+                for page in file.pages(&kind) {
+                    let from = rng.random_range(0..=page.rows());
+                    let to = rng.random_range(from..=page.rows());
+                    merged.append(&page, from..to).unwrap();
+                    expected.extend_from_slice(&all[first + from..first + to]);
+                    first += page.rows();
+                }
+                let own = value(&mut rng, &kind, 3, 5);
+                merged.push(ColumnState::Value(own.borrowed())).unwrap();
+                expected.push(Ok(own));
+            }
+            let file = write(merged, &mut rng);
+            file.check(&kind, &expected, &format!("{kind:?}, seed {seed}"));
+            let Some(dictionary) = &file.dictionary else { continue };
+            let alive: BTreeSet<Vec<u8>> = expected.iter().flatten().map(bytes_of).collect();
+            let held = (0..dictionary.len() as u32).map(|code| dictionary.value(code).unwrap().to_vec());
+            assert!(held.eq(alive), "what no row has leaves, and the rest is in order");
+        }
+    }
+}
+
+fn bytes_of(datum: &Datum) -> Vec<u8> {
+    match datum {
+        Datum::Utf8(text) => text.clone().into_bytes(),
+        Datum::Binary(bytes) => bytes.clone(),
+        other => panic!("{other:?} has no dictionary"),
+    }
+}
+
+fn test(rng: &mut SmallRng, kind: &ColumnType, all: &[Cell]) -> Test {
+    let some = |rng: &mut SmallRng| {
+        let known: Vec<&Datum> = all.iter().flatten().collect();
+        match known.choose(rng) {
+            Some(datum) if rng.random_ratio(4, 5) => (*datum).clone(),
+            _ => {
+                let data = rng.random_range(0..12);
+                value(rng, kind, data, 77)
+            }
+        }
+    };
+    let bound = |rng: &mut SmallRng| match rng.random_range(0..3) {
+        0 => Bound::Unbounded,
+        1 => Bound::Included(some(rng)),
+        _ => Bound::Excluded(some(rng)),
+    };
+    match rng.random_range(0..7) {
+        0 => Test::Equal(some(rng)),
+        1 => Test::NotEqual(some(rng)),
+        2 => Test::In((0..rng.random_range(0..5)).map(|_| some(rng)).collect()),
+        3 => Test::IsNull,
+        4 => Test::IsNotNull,
+        5 if matches!(kind, ColumnType::Utf8 | ColumnType::Binary) => {
+            let bytes = bytes_of(&some(rng));
+            Test::Prefix(bytes[..bytes.len().min(rng.random_range(0..9))].to_vec())
+        }
+        _ => Test::Range { lower: bound(rng), upper: bound(rng) },
+    }
+}
+
+#[test]
+fn a_filter_passes_what_its_test_passes() {
+    for kind in kinds() {
+        for seed in 200..280 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let all = cells(&mut rng, &kind, 1500);
+            let file = write(gather(&kind, &all), &mut rng);
+            let test = test(&mut rng, &kind, &all);
+            let compiled = PageTest::new(&test, &kind, file.dictionary.as_ref());
+            let mut first = 0;
+            for page in file.pages(&kind) {
+                let mut selection = Bitmap::new(page.rows(), true);
+                selection.clear(0);
+                page.filter(&compiled, &mut selection).unwrap();
+                let passes = |row: &usize| *row > 0 && test.passes(state(&all[first + row]));
+                let expected: Vec<usize> = (0..page.rows()).filter(passes).collect();
+                let found: Vec<usize> = selection.rows().collect();
+                assert_eq!(found, expected, "{kind:?}, seed {seed}, {test:?}, {:?}", page.encoding());
+                first += page.rows();
+            }
+        }
+    }
+}
+
+#[test]
+fn zones_hold_all_values_and_rule_out_only_what_does_not_pass() {
+    for kind in kinds() {
+        for seed in 300..360 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let all = cells(&mut rng, &kind, 40);
+            let finished = gather(&kind, &all).finish();
+            let (from, to) = (rng.random_range(0..20), rng.random_range(20..40));
+            let zone = finished.encode(from..to, &mut Vec::new()).unwrap();
+            let within = &all[from..to];
+            assert!(within.iter().flatten().all(|datum| zone.contains(datum.borrowed())), "{kind:?}, seed {seed}");
+            let nulls = within.iter().filter(|cell| matches!(cell, Err(false))).count();
+            assert_eq!(zone.null_count() as usize, nulls);
+            let test = test(&mut rng, &kind, &all);
+            let passes = within.iter().any(|cell| test.passes(state(cell)));
+            assert!(test.may_pass(&zone) || !passes, "{kind:?}, seed {seed}, {test:?}, {zone:?}");
+        }
+    }
+}
+
+#[test]
+fn batches_take_pages_as_they_take_rows() {
+    for name in TYPES.split_whitespace() {
+        let schema = Arc::new(Schema::parse(&format!("k int64 not null, c {name}, primary key (k)")).unwrap());
+        let layout = Arc::new(PackedLayout::of(schema.clone(), &ColumnSet::from_iter([1])));
+        let kind = kind(name);
+        for seed in 400..420 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let mut all = cells(&mut rng, &kind, 600);
+            all.retain(|cell| !matches!(cell, Err(true)));
+            let fits = |cell: &Cell| !matches!(cell, Ok(Datum::Decimal128(v)) if v.unsigned_abs() >= 10_u128.pow(38));
+            all.retain(fits);
+            if all.is_empty() {
+                continue;
+            }
+            let file = write(gather(&kind, &all), &mut rng);
+            let builder = || RecordBatchBuilder::new(layout.clone(), &[1], usize::MAX).unwrap();
+            let (mut by_rows, mut by_pages) = (builder(), builder());
+            let mut first = 0;
+            for page in file.pages(&kind) {
+                let (from, to) = (page.rows() / 3, page.rows());
+                let mut value = Vec::new();
+                for cell in &all[first + from..first + to] {
+                    value.clear();
+                    layout.encode_with(|_| state(cell), &mut value).unwrap();
+                    by_rows.append(b"", &value).unwrap();
+                }
+                let middle = (from + to) / 2;
+                by_pages.append_cells(0, &page, from..middle).unwrap();
+                let rest: Vec<u32> = (middle as u32..to as u32).collect();
+                by_pages.append_selected(0, &page, &rest).unwrap();
+                by_pages.end_rows(to - from);
+                first += page.rows();
+            }
+            assert_eq!(by_pages.finish().unwrap(), by_rows.finish().unwrap(), "{name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn malformed_pages_give_errors_or_other_cells_but_never_a_panic() {
+    for kind in kinds() {
+        for seed in 500..512 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let rows = rng.random_range(1..200);
+            let all = cells(&mut rng, &kind, rows);
+            let finished = gather(&kind, &all).finish();
+            let mut bytes = Vec::new();
+            finished.encode(0..rows, &mut bytes).unwrap();
+            for _ in 0..300 {
+                let mut damaged = bytes.clone();
+                match rng.random_range(0..3) {
+                    0 => damaged.truncate(rng.random_range(0..bytes.len())),
+                    1 => damaged.extend_from_slice(&[0; 3]),
+                    _ => {
+                        let at = rng.random_range(0..bytes.len().min(40));
+                        damaged[at] = rng.random();
+                    }
+                }
+                let Ok(page) = Page::parse(&damaged, rows, &kind, finished.dictionary()) else { continue };
+                let mut selection = Bitmap::new(rows, true);
+                let compiled = PageTest::new(&test(&mut rng, &kind, &all), &kind, finished.dictionary());
+                page.filter(&compiled, &mut selection).unwrap_or_default();
+                Cells::new(&kind).append(&page, 0..rows).unwrap_or_default();
+                for row in 0..rows {
+                    page.cell(row).map(drop).unwrap_or_default();
+                    page.seek_integer(row as i64, true);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_million_rows_of_a_page_take_the_bits_that_they_need() {
+    let mut rng = SmallRng::seed_from_u64(9);
+    let mut cells = Cells::new(&ColumnType::Int32);
+    for _ in 0..1_000_000 {
+        cells.push(ColumnState::Value(DatumRef::Int32(rng.random_range(-500..500)))).unwrap();
+    }
+    let mut bytes = Vec::new();
+    cells.finish().encode(0..1_000_000, &mut bytes).unwrap();
+    assert!(bytes.len() <= 1_250_020, "{} bytes for ten bits a row", bytes.len());
+    let page = Page::parse(&bytes, 1_000_000, &ColumnType::Int32, None).unwrap();
+    assert_eq!(page.encoding(), Encoding::Packed);
+    assert!(matches!(page.cell(999_999).unwrap(), ColumnState::Value(DatumRef::Int32(-500..500))));
+}

@@ -1,0 +1,100 @@
+//! A run that a scan reads block by block, and which rows of the current block pass the tests of its columns.
+
+use mycelium_base::{Cursor, Error, ReadCounters, Result};
+use mycelium_encoding::PackedLayout;
+use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
+use mycelium_sst::{ColumnBlock, ColumnPosition, LevelCursor, SstFile};
+
+use super::row_filter::RowFilter;
+
+/// A main run, and where the scan is in it.
+pub(crate) struct MainRun {
+    pub(super) cursor: LevelCursor<ColumnPosition>,
+    pub(super) level: usize,
+    /// Which of the tree's formats it has.
+    pub(super) kind: usize,
+    /// The wanted columns that the scan takes from it, in the order of its blocks' pages.
+    pub(super) columns: Vec<usize>,
+    /// The tests of these columns, each with the place of its column.
+    pub(super) tests: Vec<(usize, ColumnTest)>,
+    compiled: Compiled,
+    pub(super) selected: Selected,
+    pub(super) rows: u64,
+}
+
+/// A run's tests, for the file of this number.
+#[derive(Default)]
+struct Compiled {
+    file: Option<u64>,
+    tests: Vec<PageTest>,
+}
+
+/// Which rows of a block pass the tests of its columns.
+#[derive(Default)]
+pub(super) struct Selected {
+    /// File and number of the block.
+    block: Option<(u64, usize)>,
+    pub(super) rows: Bitmap,
+}
+
+impl MainRun {
+    /// A run whose cursor gives blocks with the pages of `layout`, of which the scan takes `columns` from it.
+    pub(crate) fn new(
+        cursor: LevelCursor<ColumnPosition>,
+        (level, kind): (usize, usize),
+        layout: &PackedLayout,
+        filter: Option<&RowFilter>,
+    ) -> Self {
+        let columns: Vec<usize> = layout.columns().collect();
+        let place = |test: &ColumnTest| columns.iter().position(|&column| column == test.column);
+        let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
+        let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
+        let (compiled, selected) = (Compiled::default(), Selected::default());
+        Self { cursor, level, kind, columns, tests, compiled, selected, rows: 0 }
+    }
+
+    /// The key that the run stands on.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        self.cursor.valid().then(|| self.cursor.key())
+    }
+
+    /// The current block and the row in it; `None` at the end.
+    pub(super) fn block(&self) -> Option<(&ColumnBlock, usize)> {
+        self.cursor.block().map(|(block, row, _, _)| (block, row))
+    }
+
+    /// Makes `selected` that of the current block.
+    pub(super) fn select(&mut self, counters: &mut ReadCounters) -> Result<()> {
+        let Self { cursor, tests, compiled, selected, .. } = self;
+        let Some((block, _, file, number)) = cursor.block() else { return Ok(()) };
+        if selected.block.replace((file.number(), number)) == Some((file.number(), number)) {
+            return Ok(());
+        }
+        if compiled.file.replace(file.number()) != Some(file.number()) {
+            let compile = |(_, test): &(usize, ColumnTest)| file.page_test(test.column, &test.test);
+            compiled.tests = tests.iter().map(compile).collect::<Result<_>>()?;
+        }
+        for (_, test) in tests.iter() {
+            if !file.zone_may_pass(number, test.column, &test.test)? {
+                counters.blocks_skipped_by_zone += 1;
+                selected.rows.reset(block.rows(), false);
+                return Ok(());
+            }
+        }
+        selected.rows.reset(block.rows(), true);
+        block
+            .read(|pages| {
+                for ((place, _), test) in tests.iter().zip(&compiled.tests) {
+                    if !selected.rows.is_none() {
+                        pages[*place].filter(test, &mut selected.rows)?;
+                    }
+                }
+                Ok(())
+            })
+            .map_err(|error: Error| in_file(error, file))
+    }
+}
+
+fn in_file(error: Error, file: &SstFile) -> Error {
+    if error.file().is_some() { error } else { error.in_file(file.path()) }
+}

@@ -1,0 +1,183 @@
+//! Scans and reads of columnar levels: what is taken as it lies, what is put together, and that both say the same.
+
+#![allow(clippy::unwrap_used)]
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use mycelium_base::{ColumnSet, ReadCounters};
+use mycelium_encoding::page::{ColumnTest, Filter, Test};
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{
+    Background, Database, Durability, Layout, Options, ReadOptions, ScanOptions, Snapshot, Table, TableOptions,
+};
+use mycelium_vfs::MemoryDisk;
+
+const ROWS: i64 = 20_000;
+
+/// A table of `id, kind, amount, note`, filled and compacted.
+fn table(layout: &str) -> (Database, Table) {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let columns = ColumnSet::from_iter([1, 2, 3]);
+    let options = TableOptions { layout: Some(Layout::parse(layout, &columns).unwrap()), ..TableOptions::default() };
+    let schema =
+        Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    for id in 0..ROWS {
+        insert(&table, id, &format!("kind {}", id % 10), id * 2);
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    (database, table)
+}
+
+fn insert(table: &Table, id: i64, kind: &str, amount: i64) {
+    let note = format!("note {id}");
+    let row = [DatumRef::Int64(id), DatumRef::Utf8(kind), DatumRef::Int64(amount), DatumRef::Utf8(&note)];
+    table.insert_row(&row, Durability::Buffered).unwrap();
+}
+
+/// How many rows pass, the sum of their amounts, and what was read.
+fn scan(table: &Table, filter: Vec<ColumnTest>, snapshot: Option<&Snapshot>) -> (usize, i64, ReadCounters) {
+    let options = ScanOptions {
+        projection: Some(vec![2]),
+        filter: Some(Filter { conjuncts: filter }),
+        snapshot: snapshot.cloned(),
+        ..ScanOptions::default()
+    };
+    let mut batches = table.scan_batches(options).unwrap();
+    let (mut rows, mut sum) = (0, 0);
+    for batch in batches.by_ref() {
+        let batch = batch.unwrap();
+        rows += batch.num_rows();
+        sum += batch.column(0).as_primitive::<Int64Type>().iter().flatten().sum::<i64>();
+    }
+    (rows, sum, batches.counters())
+}
+
+fn kind_is(kind: &str) -> ColumnTest {
+    ColumnTest { column: 1, test: Test::Equal(Datum::Utf8(kind.into())) }
+}
+
+const COLUMNAR: &str = "L0 tiered: * packed\nL1 leveled: * columnar";
+/// Compactions once wrote rows under it: a group like level 0's counted as whole rows.
+const ENCODED: &str = "L0 tiered: * columnar\nL1 leveled: * columnar";
+const GROUPS: &str = "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2 columnar | 3 columnar";
+
+#[test]
+fn untouched_blocks_pass_through_and_touched_keys_are_put_together() {
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (_database, table) = table(layout);
+        let all = ROWS * (ROWS - 1);
+        let (rows, sum, counters) = scan(&table, vec![], None);
+        assert_eq!((rows as i64, sum, counters.rows_passed_through as i64, counters.rows_merged), (ROWS, all, ROWS, 0));
+        for id in (0..ROWS).step_by(1000) {
+            table.patch_row(&[DatumRef::Int64(id)], &[("amount", DatumRef::Int64(-1))], Durability::Buffered).unwrap();
+        }
+        table.delete_row(&[DatumRef::Int64(7)], Durability::Buffered).unwrap();
+        insert(&table, ROWS, "kind 0", 1);
+        let (rows, sum, counters) = scan(&table, vec![], None);
+        let patched: i64 = (0..ROWS).step_by(1000).map(|id| id * 2 + 1).sum();
+        assert_eq!((rows as i64, sum), (ROWS, all - patched - 14 + 1), "{layout}");
+        assert_eq!((counters.rows_merged, counters.rows_passed_through as i64), (22, ROWS - 21), "{layout}");
+    }
+}
+
+#[test]
+fn filters_are_decided_on_visible_rows() {
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (database, table) = table(layout);
+        let before = database.snapshot();
+        let expected: i64 = (0..ROWS).filter(|id| id % 10 == 3).map(|id| id * 2).sum();
+        let (rows, sum, _) = scan(&table, vec![kind_is("kind 3")], None);
+        assert_eq!((rows as i64, sum), (ROWS / 10, expected));
+        assert_eq!(scan(&table, vec![kind_is("kind 33")], None).0, 0);
+        // A row that stops passing, one that begins to, and a new one.
+        let patch = |id: i64, kind: &str| {
+            table.patch_row(&[DatumRef::Int64(id)], &[("kind", DatumRef::Utf8(kind))], Durability::Buffered).unwrap();
+        };
+        patch(3, "kind 4");
+        patch(4, "kind 3");
+        insert(&table, -1, "kind 3", 5);
+        let (rows, sum, counters) = scan(&table, vec![kind_is("kind 3")], None);
+        assert_eq!((rows as i64, sum), (ROWS / 10 + 1, expected - 6 + 8 + 5), "{layout}");
+        assert_eq!(counters.rows_merged, 3);
+        let (rows, sum, _) = scan(&table, vec![kind_is("kind 3")], Some(&before));
+        assert_eq!((rows as i64, sum), (ROWS / 10, expected), "the snapshot sees none of it");
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        let (rows, sum, counters) = scan(&table, vec![kind_is("kind 3")], Some(&before));
+        assert_eq!((rows as i64, sum), (ROWS / 10, expected), "{layout}");
+        assert!(counters.rows_merged > 0, "the blocks with versions that it does not see do not pass");
+        drop(before);
+    }
+}
+
+/// A snapshot keeps two versions of a key; where a block ends between them both were taken for rows.
+#[test]
+fn versions_of_a_key_in_two_blocks_were_two_rows() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let columns = ColumnSet::from_iter([1, 2, 3]);
+    let layout = Some(Layout::parse(ENCODED, &columns).unwrap());
+    let options = TableOptions { layout, block_size: 64, ..TableOptions::default() };
+    let schema =
+        Schema::parse("id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    let long = "k".repeat(600);
+    for id in 0..20 {
+        insert(&table, id, &long, 1);
+    }
+    let before = database.snapshot();
+    for id in 0..20 {
+        insert(&table, id, &long, 100);
+    }
+    for moment in ["memtable", "level 0", "level 1"] {
+        assert_eq!((scan(&table, vec![], None).0, scan(&table, vec![], None).1), (20, 2000), "{moment}");
+        assert_eq!(
+            (scan(&table, vec![], Some(&before)).0, scan(&table, vec![], Some(&before)).1),
+            (20, 20),
+            "{moment}"
+        );
+        database.flush().unwrap();
+        if moment == "level 0" {
+            database.compact(&table).unwrap();
+        }
+    }
+}
+
+#[test]
+fn zones_rule_blocks_out() {
+    let (_database, table) = table(COLUMNAR);
+    let few = Test::Range { lower: Bound::Included(Datum::Int64(100)), upper: Bound::Excluded(Datum::Int64(120)) };
+    let (rows, sum, counters) = scan(&table, vec![ColumnTest { column: 2, test: few }], None);
+    assert_eq!((rows, sum), (10, (100..120).step_by(2).sum()));
+    assert!(counters.blocks_skipped_by_zone > 10, "{counters:?}");
+}
+
+#[test]
+fn range_deletes_and_key_bounds_cut_stretches() {
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (database, table) = table(layout);
+        let key = |id: i64| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+        table.delete_range(&key(1000), &key(2000), Durability::Buffered).unwrap();
+        insert(&table, 1500, "kind 0", 1);
+        for flushed in [false, true] {
+            let options = ScanOptions {
+                projection: Some(vec![2]),
+                lower: Bound::Included(vec![Datum::Int64(500)]),
+                upper: Bound::Excluded(vec![Datum::Int64(2500)]),
+                ..ScanOptions::default()
+            };
+            let rows: usize = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+            assert_eq!(rows, 1001, "{layout}, flushed: {flushed}");
+            database.flush().unwrap();
+        }
+        let row = table.get_row(&[DatumRef::Int64(1500)], Some(&[1]), &ReadOptions::default()).unwrap();
+        assert_eq!(row, Some(vec![Datum::Utf8("kind 0".into())]));
+        assert_eq!(table.get_row(&[DatumRef::Int64(1501)], None, &ReadOptions::default()).unwrap(), None);
+    }
+}

@@ -1,0 +1,259 @@
+//! A columnar block.
+//!
+//! ```text
+//!  0  u8         0xC1
+//!  1  u8         flags: bit 0 no key occurs twice, bit 1 every entry is a `Put`
+//!  2  u16        columns of the file's group
+//!  4  u32        rows
+//!  8  u64        smallest sequence number
+//! 16  u64        largest
+//! 24  u32 each   where the pages begin, counted from the block's first byte: keys, trailers, each column in ascending order;
+//!                then where the last one ends, which is the block's length
+//! ..  pages      keys (see `keys`), trailers (uint64: sequence number and operation), columns; cells of a `Delete` and those
+//!                that a patch does not touch are absent (see `mycelium_encoding::page`)
+//! ```
+//!
+//! A page is parsed when it is wanted, so that a block costs its header and the pages that are read.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use mycelium_base::coding::Reader;
+use mycelium_base::prefetch::prefetch;
+use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
+use mycelium_encoding::page::{Dictionary, Page};
+use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
+use self_cell::self_cell;
+
+use super::file::FileColumns;
+use super::keys::KeyPage;
+use crate::block::BlockFacts;
+
+/// The first byte; no block of rows begins with it.
+pub(crate) const MARK: u8 = 0xC1;
+pub(crate) const UNIQUE_KEYS: u8 = 1;
+pub(crate) const ALL_PUTS: u8 = 2;
+pub(crate) const HEADER_LEN: usize = 24;
+
+/// The header of a block, and where its pages lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockHeader {
+    start: usize,
+    columns: usize,
+    pub(crate) facts: BlockFacts,
+}
+
+fn malformed(what: &str) -> Error {
+    Error::corruption(format!("malformed columnar block: {what}"))
+}
+
+impl BlockHeader {
+    /// Of the block `bytes[start..end]` of a file with so many columns.
+    pub(crate) fn parse(bytes: &[u8], start: usize, end: usize, columns: usize) -> Result<Self> {
+        let block = bytes.get(start..end).unwrap_or_default();
+        let mut reader = Reader::new(block);
+        let (mark, flags) = (reader.u8()?, reader.u8()?);
+        if mark != MARK || flags & !(UNIQUE_KEYS | ALL_PUTS) != 0 {
+            return Err(malformed("mark and flags").expected(MARK, mark));
+        }
+        let found = usize::from(reader.u16()?);
+        if found != columns {
+            return Err(malformed("columns").expected(columns, found));
+        }
+        let rows = reader.u32()?;
+        let (min_sequence, max_sequence) = (reader.u64()?, reader.u64()?);
+        if rows == 0 || min_sequence > max_sequence || max_sequence > MAX_SEQUENCE_NUMBER {
+            return Err(malformed("rows and sequence numbers"));
+        }
+        let (unique_keys, all_puts) = (flags & UNIQUE_KEYS != 0, flags & ALL_PUTS != 0);
+        let facts = BlockFacts { rows, min_sequence, max_sequence, unique_keys, all_puts };
+        let mut before = HEADER_LEN + 4 * (columns + 3);
+        for page in 0..=columns + 2 {
+            let at = reader.u32()? as usize;
+            if at < before || page == 0 && at != before {
+                return Err(malformed("places of pages").expected(before, at));
+            }
+            before = at;
+        }
+        if before != block.len() {
+            return Err(malformed("length").expected(before, block.len()));
+        }
+        Ok(Self { start, columns, facts })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.facts.rows as usize
+    }
+
+    /// Where page `number` lies: 0 is keys, 1 trailers, the columns follow.
+    fn page(&self, bytes: &[u8], number: usize) -> Range<usize> {
+        let place = |number: usize| {
+            let at = self.start + HEADER_LEN + 4 * number;
+            let bytes = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied().unwrap_or_default();
+            self.start + u32::from_le_bytes(bytes) as usize
+        };
+        place(number)..place(number + 1)
+    }
+
+    /// Asks the processor for what a cell of each of these columns is read from: the head of its page and, about, its place.
+    pub(crate) fn prefetch(&self, bytes: &[u8], row: usize, columns: impl Iterator<Item = usize>) {
+        for column in columns {
+            let page = self.page(bytes, 2 + column);
+            let place = page.start + page.len() * row / self.rows();
+            for at in [page.start, place] {
+                if let Some(byte) = bytes.get(at) {
+                    prefetch(byte);
+                }
+            }
+        }
+    }
+
+    /// The cell of a row of the group's column at this position.
+    #[inline]
+    pub(crate) fn cell<'a>(
+        &self,
+        bytes: &'a [u8],
+        (position, row): (usize, usize),
+        kind: &ColumnType,
+        dictionary: Option<&'a Dictionary>,
+    ) -> Result<ColumnState<'a>> {
+        Page::cell_at(&bytes[self.page(bytes, 2 + position)], (self.rows(), row), kind, dictionary)
+    }
+
+    pub(crate) fn keys<'a>(&self, bytes: &'a [u8]) -> Result<KeyPage<'a>> {
+        KeyPage::parse(&bytes[self.page(bytes, 0)], self.rows())
+    }
+
+    pub(crate) fn trailers<'a>(&self, bytes: &'a [u8]) -> Result<TrailerPage<'a>> {
+        Ok(TrailerPage { page: Page::parse(&bytes[self.page(bytes, 1)], self.rows(), &ColumnType::UInt64, None)? })
+    }
+
+    /// The page of the group's column at this position.
+    pub(crate) fn column<'a>(
+        &self,
+        bytes: &'a [u8],
+        position: usize,
+        kind: &ColumnType,
+        dictionary: Option<&'a Dictionary>,
+    ) -> Result<Page<'a>> {
+        debug_assert!(position < self.columns);
+        Page::parse(&bytes[self.page(bytes, 2 + position)], self.rows(), kind, dictionary)
+    }
+}
+
+/// The trailers of a block.
+#[derive(Debug)]
+pub(crate) struct TrailerPage<'a> {
+    page: Page<'a>,
+}
+
+impl TrailerPage<'_> {
+    /// Of a row; `number` takes the place of its sequence number, if there is one.
+    pub(crate) fn get(&self, row: usize, number: Option<SequenceNumber>) -> Result<Trailer> {
+        let ColumnState::Value(DatumRef::UInt64(raw)) = self.page.cell(row)? else {
+            return Err(malformed("a trailer is missing"));
+        };
+        let trailer = Trailer::from_u64(raw).filter(|trailer| trailer.operation() != Operation::RangeDelete);
+        let trailer = trailer.ok_or_else(|| malformed("trailer"))?;
+        Ok(number.map_or(trailer, |number| Trailer::new(number, trailer.operation())))
+    }
+}
+
+/// A block in memory and the dictionaries of its file.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) header: BlockHeader,
+    dictionaries: Arc<[Option<Dictionary>]>,
+}
+
+/// The parsed pages of a block.
+#[derive(Debug)]
+pub(crate) struct Pages<'a> {
+    pub(crate) keys: KeyPage<'a>,
+    pub(crate) trailers: TrailerPage<'a>,
+    /// Of the wanted columns, in their order.
+    pub(crate) columns: Vec<Page<'a>>,
+}
+
+self_cell! {
+    struct Loaded {
+        owner: Held,
+        #[not_covariant]
+        dependent: Pages,
+    }
+    impl {Debug}
+}
+
+/// A block of a columnar file, with the pages of some columns parsed. Owns what it needs.
+#[derive(Debug)]
+pub struct ColumnBlock(Loaded);
+
+impl ColumnBlock {
+    /// The block `bytes[start..end]`; `wanted` are positions among the file's columns.
+    pub(crate) fn load(
+        columns: &FileColumns,
+        dictionaries: Arc<[Option<Dictionary>]>,
+        (bytes, start, end): (Arc<[u8]>, usize, usize),
+        wanted: &[usize],
+    ) -> Result<Self> {
+        let header = BlockHeader::parse(&bytes, start, end, columns.parts().len())?;
+        let held = Held { bytes, header, dictionaries };
+        let loaded = Loaded::try_new(held, |held| {
+            let (bytes, header) = (&held.bytes, held.header);
+            let page = |&position: &usize| {
+                let dictionary = held.dictionaries.get(position).and_then(Option::as_ref);
+                header.column(bytes, position, &columns.parts()[position].kind, dictionary)
+            };
+            let pages = wanted.iter().map(page).collect::<Result<_>>()?;
+            Ok(Pages { keys: header.keys(bytes)?, trailers: header.trailers(bytes)?, columns: pages })
+        })?;
+        Ok(Self(loaded))
+    }
+
+    pub(crate) fn header(&self) -> &BlockHeader {
+        &self.0.borrow_owner().header
+    }
+
+    /// Rows of the block.
+    pub fn rows(&self) -> usize {
+        self.header().rows()
+    }
+
+    /// What the header says of its entries.
+    pub fn facts(&self) -> BlockFacts {
+        self.header().facts
+    }
+
+    /// The first row whose key is at or after `key`; the number of rows if there is none.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a key is malformed.
+    pub fn seek(&self, key: &[u8]) -> Result<usize> {
+        self.with_pages(|pages| pages.keys.seek(key))
+    }
+
+    /// Makes `key` the key of a row. Errors as [`ColumnBlock::seek`].
+    pub fn write_key(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
+        self.with_pages(|pages| pages.keys.write(row, key))
+    }
+
+    /// How many rows from `row` on have the keys of the rows of another block from `other_row` on; at most `count`, which both
+    /// must have. Errors as [`ColumnBlock::seek`].
+    pub fn same_keys(&self, row: usize, (other, other_row): (&Self, usize), count: usize) -> Result<usize> {
+        self.with_pages(|pages| other.with_pages(|others| pages.keys.same(row, (&others.keys, other_row), count)))
+    }
+
+    /// Lends the pages of the wanted columns, in the order of their layout.
+    pub fn read<T>(&self, read: impl FnOnce(&[Page<'_>]) -> T) -> T {
+        self.with_pages(|pages| read(&pages.columns))
+    }
+
+    pub(crate) fn with_pages<T>(&self, read: impl FnOnce(&Pages<'_>) -> T) -> T {
+        self.0.with_dependent(|_, pages| read(pages))
+    }
+
+    pub(crate) fn into_bytes(self) -> Arc<[u8]> {
+        self.0.into_owner().bytes
+    }
+}

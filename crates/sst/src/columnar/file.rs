@@ -1,0 +1,183 @@
+//! The columns of an open columnar file.
+//!
+//! Dictionaries stay in memory if the cache grants a reservation for them; otherwise they are cached like any block, and
+//! read and checked again when they were evicted.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use mycelium_base::{Error, Result};
+use mycelium_cache::BlockKind;
+use mycelium_encoding::page::{Dictionary, Page, PageTest, Test, compare};
+use mycelium_encoding::{ColumnState, DatumRef, PackedLayout};
+
+use super::block::ColumnBlock;
+use super::directory::{ColumnPart, Directory};
+use super::zones::ZoneMap;
+use crate::footer::BlockHandle;
+use crate::reader::{SstFile, malformed_part, payload_of};
+
+/// What an open file knows of its columns.
+#[derive(Debug)]
+pub(crate) struct FileColumns {
+    directory: Directory,
+    /// Of the fragments of all its columns.
+    layout: Arc<PackedLayout>,
+    /// By column; `None` where they are not resident.
+    dictionaries: Option<Arc<[Option<Dictionary>]>>,
+}
+
+impl FileColumns {
+    pub(crate) fn new(directory: Directory) -> Self {
+        let columns = directory.parts.iter().map(|part| part.column).collect();
+        let layout = Arc::new(PackedLayout::of(directory.schema.clone(), &columns));
+        Self { directory, layout, dictionaries: None }
+    }
+
+    pub(crate) fn parts(&self) -> &[ColumnPart] {
+        &self.directory.parts
+    }
+
+    pub(crate) fn layout(&self) -> &Arc<PackedLayout> {
+        &self.layout
+    }
+
+    /// Bytes of all dictionaries.
+    pub(crate) fn dictionary_bytes(&self) -> u64 {
+        self.parts().iter().map(|part| part.dictionary.len).sum()
+    }
+
+    /// Where a schema column lies among the file's.
+    pub(crate) fn position(&self, column: usize) -> Option<usize> {
+        self.parts().binary_search_by_key(&column, |part| part.column).ok()
+    }
+}
+
+/// Whether the values of a page lie between these bounds, and so many are null.
+fn is_within(page: &Page<'_>, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, nulls: u32) -> Result<bool> {
+    let mut found = 0;
+    for row in 0..page.rows() {
+        match (page.cell(row)?, bounds) {
+            (ColumnState::Absent, _) => {}
+            (ColumnState::Null, _) => found += 1,
+            (ColumnState::Value(value), Some((least, greatest))) => {
+                let above = compare(least, value).is_some_and(Ordering::is_le);
+                if !above || !compare(value, greatest).is_some_and(Ordering::is_le) {
+                    return Ok(false);
+                }
+            }
+            (ColumnState::Value(_), None) => return Ok(false),
+        }
+    }
+    Ok(found == nulls)
+}
+
+impl SstFile {
+    /// The test for the pages of a column of this columnar file.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` if its dictionary is read again and is damaged, or the file has no such column.
+    pub fn page_test(&self, column: usize, test: &Test) -> Result<PageTest> {
+        let part = self.part(column)?;
+        let dictionary = match part.dictionary.len {
+            0 => None,
+            _ => self.dictionaries(self.columns()?, self.columns()?.layout())?[self.place(column)?].clone(),
+        };
+        Ok(PageTest::new(test, &part.kind, dictionary.as_ref()))
+    }
+
+    /// Whether some row of a block may pass a test of a column, by its zone.
+    ///
+    /// # Errors
+    /// As [`SstFile::page_test`].
+    pub fn zone_may_pass(&self, block: usize, column: usize, test: &Test) -> Result<bool> {
+        let part = self.part(column)?;
+        let framed = self.zone_map(part)?;
+        let malformed = |e| malformed_part(self.path(), "zone map", part.zones.offset, e);
+        let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind).map_err(malformed)?;
+        Ok(match test {
+            Test::IsNull => zones.null_count(block).map_err(malformed)? > 0,
+            test => zones.bounds(block).map_err(malformed)?.is_some_and(|bounds| test.may_pass_within(bounds)),
+        })
+    }
+
+    fn place(&self, column: usize) -> Result<usize> {
+        let lacking = || Error::corruption(format!("a columnar file lacks column {column}")).in_file(self.path());
+        self.columns()?.position(column).ok_or_else(lacking)
+    }
+
+    fn part(&self, column: usize) -> Result<&ColumnPart> {
+        Ok(&self.columns()?.parts()[self.place(column)?])
+    }
+
+    /// Reads the dictionaries of a columnar file, which stay in memory from now on.
+    pub(crate) fn keep_dictionaries(&mut self) -> Result<()> {
+        let Some(columns) = &self.columns else { return Ok(()) };
+        let read = |part: &ColumnPart| match part.dictionary {
+            BlockHandle { len: 0, .. } => Ok(None),
+            part => self.read_dictionary(part).map(Some),
+        };
+        let dictionaries = columns.parts().iter().map(read).collect::<Result<_>>()?;
+        if let Some(columns) = &mut self.columns {
+            columns.dictionaries = Some(dictionaries);
+        }
+        Ok(())
+    }
+
+    /// The zone map of a column, framed; see [`ZoneMap`].
+    pub(crate) fn zone_map(&self, part: &ColumnPart) -> Result<Arc<[u8]>> {
+        self.cached_part(part.zones, BlockKind::Index)
+    }
+
+    /// Checks every cell of block number `number`, `bytes[..end]`, against the zone map of its column; nothing of a file of rows.
+    pub(crate) fn verify_zones(&self, number: usize, bytes: Arc<[u8]>, end: usize) -> Result<()> {
+        let Some(columns) = &self.columns else { return Ok(()) };
+        let all: Vec<usize> = (0..columns.parts().len()).collect();
+        let dictionaries = self.dictionaries(columns, columns.layout())?;
+        let block = ColumnBlock::load(columns, dictionaries, (bytes, 0, end), &all)?;
+        for (place, part) in columns.parts().iter().enumerate() {
+            let framed = self.zone_map(part)?;
+            let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind)
+                .map_err(|e| malformed_part(self.path(), "zone map", part.zones.offset, e))?;
+            let (bounds, nulls) = (zones.bounds(number)?, zones.null_count(number)?);
+            if !block.read(|pages| is_within(&pages[place], bounds, nulls))? {
+                let error = Error::corruption(format!("a value of column {} outside its zone", part.column));
+                return Err(error.at(part.zones.offset).in_file(self.path()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The dictionaries of the wanted columns, by their place among the file's; of others they may be missing.
+    pub(crate) fn dictionaries(
+        &self,
+        columns: &FileColumns,
+        wanted: &PackedLayout,
+    ) -> Result<Arc<[Option<Dictionary>]>> {
+        if let Some(dictionaries) = &columns.dictionaries {
+            return Ok(dictionaries.clone());
+        }
+        let mut dictionaries = vec![None; columns.parts().len()];
+        for position in wanted.columns().filter_map(|column| columns.position(column)) {
+            let part = columns.parts()[position].dictionary;
+            if part.len > 0 {
+                dictionaries[position] = Some(self.read_dictionary(part)?);
+            }
+        }
+        Ok(dictionaries.into())
+    }
+
+    /// A dictionary, from the cache or the file.
+    pub(crate) fn read_dictionary(&self, part: BlockHandle) -> Result<Dictionary> {
+        let framed = self.cached_part(part, BlockKind::Dictionary)?;
+        let payload = 0..payload_of(&framed).len();
+        Dictionary::parse(framed, payload).map_err(|e| malformed_part(self.path(), "dictionary", part.offset, e))
+    }
+
+    /// The file's columns; an error for a file of rows.
+    pub(crate) fn columns(&self) -> Result<&FileColumns> {
+        self.columns
+            .as_deref()
+            .ok_or_else(|| Error::corruption("a file of rows where a columnar one was to be").in_file(self.path()))
+    }
+}

@@ -1,0 +1,165 @@
+//! The key page of a columnar block.
+//!
+//! ```text
+//! u8       form: 0 integers, 1 bytes
+//! varint   length of the prefix that all keys of the block share
+//! bytes    the prefix
+//! u8       form 0: bytes of a key behind the prefix, 0 to 8
+//! page     what is behind the prefix (see `mycelium_encoding::page`): in form 0 as uint64, big-endian, in form 1 as binary
+//! ```
+//!
+//! Keys of one length whose last bytes alone differ are integers, as those of tables with an integer primary key are: they
+//! are compared as integers, and a dense sequence of them takes no bytes at all. A key is found by binary search.
+
+use mycelium_base::coding::{Reader, put_varint};
+use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::{Error, Result};
+use mycelium_encoding::page::{Cells, Page};
+use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
+
+use crate::index::common_prefix;
+
+const INTEGERS: u8 = 0;
+const BYTES: u8 = 1;
+
+/// Bytes of the longest key end that is stored as an integer.
+const MAX_INTEGER_LEN: usize = 8;
+
+/// Appends the key page of the `keys`, ascending.
+pub(crate) fn encode_keys<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone, out: &mut Vec<u8>) -> Result<()> {
+    let (Some(first), Some(last)) = (keys.clone().next(), keys.clone().last()) else {
+        return Err(Error::invalid("a block needs a key"));
+    };
+    // Ascending keys share what the first and the last share.
+    let prefix = common_prefix(first, last);
+    let end_len = first.len() - prefix;
+    let are_integers = end_len <= MAX_INTEGER_LEN && keys.clone().all(|key| key.len() == first.len());
+    out.push(if are_integers { INTEGERS } else { BYTES });
+    put_varint(out, prefix as u64);
+    out.extend_from_slice(&first[..prefix]);
+    let count = keys.clone().count();
+    if are_integers {
+        out.push(end_len as u8);
+        let mut cells = Cells::new(&ColumnType::UInt64);
+        for key in keys {
+            cells.push(ColumnState::Value(DatumRef::UInt64(integer(&key[prefix..]))))?;
+        }
+        cells.finish().encode(0..count, out)?;
+    } else {
+        let mut cells = Cells::without_dictionary(&ColumnType::Binary);
+        for key in keys {
+            cells.push(ColumnState::Value(DatumRef::Binary(&key[prefix..])))?;
+        }
+        cells.finish().encode(0..count, out)?;
+    }
+    Ok(())
+}
+
+/// At most eight bytes as a big-endian integer, zeros behind them left out.
+#[inline]
+fn integer(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |integer, &byte| integer << 8 | u64::from(byte))
+}
+
+/// A parsed key page.
+#[derive(Debug)]
+pub(crate) struct KeyPage<'a> {
+    prefix: &'a [u8],
+    /// Bytes behind the prefix; `None` if they vary.
+    end_len: Option<usize>,
+    page: Page<'a>,
+    rows: usize,
+}
+
+impl<'a> KeyPage<'a> {
+    pub(crate) fn parse(bytes: &'a [u8], rows: usize) -> Result<Self> {
+        let mut reader = Reader::new(bytes);
+        let form = reader.u8()?;
+        let prefix_len = reader.varint()?;
+        let prefix_len = usize::try_from(prefix_len).ok().filter(|&len| len <= MAX_KEY_LEN);
+        let prefix_len = prefix_len.ok_or_else(|| Error::corruption("malformed prefix of keys"))?;
+        let prefix = reader.take(prefix_len)?;
+        let end_len = match form {
+            INTEGERS => Some(usize::from(reader.u8()?)).filter(|&len| len <= MAX_INTEGER_LEN),
+            BYTES => None,
+            _ => return Err(Error::corruption("unknown form of a key page").expected("0 or 1", form)),
+        };
+        if form == INTEGERS && end_len.is_none() {
+            return Err(Error::corruption("keys too long for integers"));
+        }
+        let rest = bytes.get(reader.position()..).unwrap_or_default();
+        let kind = if end_len.is_some() { ColumnType::UInt64 } else { ColumnType::Binary };
+        Ok(Self { prefix, end_len, page: Page::parse(rest, rows, &kind, None)?, rows })
+    }
+
+    /// Makes `key` the key of a row.
+    pub(crate) fn write(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
+        key.clear();
+        key.extend_from_slice(self.prefix);
+        match (self.page.cell(row)?, self.end_len) {
+            (ColumnState::Value(DatumRef::UInt64(integer)), Some(len)) => {
+                key.extend_from_slice(&integer.to_be_bytes()[8 - len..]);
+                Ok(())
+            }
+            (ColumnState::Value(DatumRef::Binary(bytes)), None) => {
+                key.extend_from_slice(bytes);
+                Ok(())
+            }
+            _ => Err(no_key(row)),
+        }
+    }
+
+    /// Whether a row has the key of the one before it.
+    pub(crate) fn repeats(&self, row: usize) -> Result<bool> {
+        Ok(row > 0 && self.page.cell(row)? == self.page.cell(row - 1)?)
+    }
+
+    /// How many rows from `row` on have the keys of those of another page from `other_row` on; at most `count`.
+    pub(crate) fn same(&self, row: usize, (other, other_row): (&KeyPage<'_>, usize), count: usize) -> Result<usize> {
+        if self.prefix == other.prefix && self.end_len.is_some() && self.end_len == other.end_len {
+            let same = |at: &usize| self.page.integer(row + at) == other.page.integer(other_row + at);
+            return Ok((0..count).take_while(same).count());
+        }
+        let (mut key, mut other_key) = (Vec::new(), Vec::new());
+        for at in 0..count {
+            self.write(row + at, &mut key)?;
+            other.write(other_row + at, &mut other_key)?;
+            if key != other_key {
+                return Ok(at);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The first row whose key is at or after `key`; the number of rows if there is none.
+    pub(crate) fn seek(&self, key: &[u8]) -> Result<usize> {
+        let Some(end) = key.strip_prefix(self.prefix) else {
+            return Ok(if key < self.prefix { 0 } else { self.rows });
+        };
+        let Some(len) = self.end_len else {
+            return self.partition(|cell| matches!(cell, ColumnState::Value(DatumRef::Binary(bytes)) if bytes < end));
+        };
+        // A key that is longer than all of these is after those that it begins with.
+        let is_longer = end.len() > len;
+        let missing = len.saturating_sub(end.len());
+        let wanted = integer(&end[..end.len().min(len)]).unbounded_shl(8 * missing as u32);
+        // Ordinals are in the order of the integers.
+        let wanted = (wanted ^ 1 << 63) as i64;
+        self.page.seek_integer(wanted, is_longer).ok_or_else(|| no_key(0))
+    }
+
+    /// The first row that is not `before`.
+    fn partition(&self, before: impl Fn(ColumnState<'a>) -> bool) -> Result<usize> {
+        let (mut low, mut high) = (0, self.rows);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if before(self.page.cell(middle)?) { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+}
+
+#[cold]
+fn no_key(row: usize) -> Error {
+    Error::corruption(format!("row {row} of the block has no key"))
+}

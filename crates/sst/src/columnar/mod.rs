@@ -1,0 +1,32 @@
+//! Columnar files: blocks that hold keys, trailers and each column of the group as a mini-page of its own (PAX; LSM-OPD §3).
+//!
+//! ```text
+//! data blocks     keys, trailers and columns (see `block`)
+//! ...             filter, index, range deletes as in files of rows
+//! dictionaries    one per column of text or bytes that has one (see `mycelium_encoding::page::Dictionary`)
+//! zone maps       one per column: smallest and largest value and nulls of every block (see `zones`)
+//! directory       the table's schema, and where dictionaries and zone maps lie (see `directory`)
+//! ...             summaries, properties, footer
+//! ```
+//!
+//! The group decides what is read from the disk, the mini-page what is computed on: a point read fetches one block, a scan
+//! touches only the pages of its columns. A file says itself what its columns are, so that nothing else is needed to read it.
+//!
+//! Entries are the same as in files of rows: what is added as a packed fragment comes back as one, put together from the
+//! cells of the wanted columns.
+
+mod block;
+mod builder;
+mod directory;
+mod file;
+mod keys;
+mod position;
+mod zones;
+
+pub use block::ColumnBlock;
+pub(crate) use builder::{ColumnarBuilder, FinishedColumns};
+pub use directory::{ColumnPart, Directory};
+pub(crate) use file::FileColumns;
+pub(crate) use position::{CellLookup, ColumnScratch};
+pub use position::{ColumnPosition, WantedColumns};
+pub use zones::ZoneMap;

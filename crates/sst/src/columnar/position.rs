@@ -1,0 +1,398 @@
+//! Positions in columnar blocks, and point reads of columnar files.
+//!
+//! An entry's value is the packed fragment of the wanted columns that the file has, put together from their cells. The
+//! other columns' pages are not looked at.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
+use mycelium_encoding::page::{Dictionary, Page};
+use mycelium_encoding::{PackedLayout, PackedScratch};
+
+use super::block::{BlockHeader, ColumnBlock};
+use super::file::FileColumns;
+use crate::block::{BlockFacts, BlockPosition, KeyBuffer, Step, payload_in_memory};
+use crate::reader::SstFile;
+
+/// What is wanted of every entry of a columnar file.
+#[derive(Clone, Debug)]
+pub enum WantedColumns {
+    /// Fragments of all columns of the file.
+    All,
+    /// Fragments of the columns of this layout, which the file must have.
+    Of(Arc<PackedLayout>),
+    /// The same, but only when they are asked for ([`ColumnPosition::fragment`]): who reads whole blocks does not.
+    Blocks(Arc<PackedLayout>),
+}
+
+impl WantedColumns {
+    fn layout(&self) -> Option<&Arc<PackedLayout>> {
+        match self {
+            Self::All => None,
+            Self::Of(layout) | Self::Blocks(layout) => Some(layout),
+        }
+    }
+}
+
+/// The wanted columns of one file.
+#[derive(Debug)]
+struct Wanted {
+    layout: Arc<PackedLayout>,
+    /// Positions among the file's columns, in the layout's order of columns.
+    positions: Vec<usize>,
+    /// By schema column, its place in `positions`.
+    places: Vec<usize>,
+}
+
+/// In place of a column that is not wanted.
+const NOT_WANTED: usize = usize::MAX;
+
+impl Wanted {
+    fn of(columns: &FileColumns, wanted: Option<&Arc<PackedLayout>>) -> Self {
+        let layout = wanted.unwrap_or_else(|| columns.layout()).clone();
+        let mut places = vec![NOT_WANTED; layout.schema().columns().len()];
+        let mut positions = Vec::new();
+        for column in layout.columns() {
+            if let Some(position) = columns.position(column) {
+                places[column] = positions.len();
+                positions.push(position);
+            }
+        }
+        Self { layout, positions, places }
+    }
+
+    /// Appends the fragment of a row.
+    fn fragment(&self, pages: &[Page<'_>], row: usize, scratch: &mut PackedScratch, out: &mut Vec<u8>) -> Result<()> {
+        let cell = |column: usize| match self.places.get(column).and_then(|&place| pages.get(place)) {
+            Some(page) => page.cell(row),
+            None => Err(lacking(column)),
+        };
+        self.layout.encode_cells(cell, scratch, out)
+    }
+}
+
+fn has_columns(trailer: Trailer) -> bool {
+    matches!(trailer.operation(), Operation::Put | Operation::Patch)
+}
+
+/// A position in one columnar block at a time.
+#[derive(Debug)]
+pub struct ColumnPosition {
+    /// `None` over a file of rows, whose blocks are refused.
+    wanted: Option<Wanted>,
+    block: Option<ColumnBlock>,
+    dictionaries: Option<Arc<[Option<Dictionary>]>>,
+    /// Takes the place of all sequence numbers.
+    number: Option<SequenceNumber>,
+    row: usize,
+    rows: usize,
+    key: KeyBuffer,
+    /// The key as the page gives it.
+    written: Vec<u8>,
+    trailer: Trailer,
+    value: Vec<u8>,
+    scratch: PackedScratch,
+    /// Whether every entry's fragment is made at once.
+    makes_fragments: bool,
+    valid: bool,
+    same_key: bool,
+    /// What the last step ran into.
+    failure: Option<Error>,
+}
+
+impl ColumnPosition {
+    /// Stands on a row of the block.
+    fn stand(&mut self, row: usize) -> Result<bool> {
+        self.valid = false;
+        self.same_key = false;
+        let (Some(block), Some(wanted)) = (&self.block, &self.wanted) else { return Ok(false) };
+        let Self { number, written, value, scratch, makes_fragments, .. } = self;
+        self.trailer = block.with_pages(|pages| {
+            let trailer = pages.trailers.get(row, *number)?;
+            pages.keys.write(row, written)?;
+            value.clear();
+            if *makes_fragments && has_columns(trailer) {
+                wanted.fragment(&pages.columns, row, scratch, value)?;
+            }
+            Ok::<_, Error>(trailer)
+        })?;
+        self.key.set(&self.written);
+        (self.row, self.valid) = (row, true);
+        Ok(true)
+    }
+
+    /// The entry's fragment, where it was not made at once.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a cell is malformed.
+    pub fn fragment(&mut self) -> Result<&[u8]> {
+        if let (Some(block), Some(wanted), false, true) = (&self.block, &self.wanted, self.makes_fragments, self.valid)
+        {
+            let Self { value, scratch, row, trailer, .. } = self;
+            value.clear();
+            if has_columns(*trailer) {
+                block.with_pages(|pages| wanted.fragment(&pages.columns, *row, scratch, value))?;
+            }
+        }
+        Ok(&self.value)
+    }
+
+    /// The block, and the row in it that the position is on.
+    pub fn block(&self) -> Option<(&ColumnBlock, usize)> {
+        self.block.as_ref().filter(|_| self.valid).map(|block| (block, self.row))
+    }
+
+    /// To a row of the block; invalid if it has no such row.
+    pub(crate) fn go_to(&mut self, row: usize) -> Result<bool> {
+        if row < self.rows {
+            return self.stand(row);
+        }
+        self.invalidate();
+        Ok(false)
+    }
+
+    fn step_to_next(&mut self) -> Result<Step> {
+        let next = self.row + 1;
+        if next >= self.rows || self.block.is_none() {
+            self.valid = false;
+            return Ok(Step::End);
+        }
+        let repeats = match &self.block {
+            Some(block) if !block.header().facts.unique_keys => block.with_pages(|pages| pages.keys.repeats(next))?,
+            _ => false,
+        };
+        self.stand(next)?;
+        self.same_key = repeats;
+        Ok(Step::Moved)
+    }
+}
+
+impl BlockPosition for ColumnPosition {
+    type Wanted = WantedColumns;
+
+    fn over(file: &SstFile, wanted: &WantedColumns) -> Self {
+        Self {
+            wanted: file.columns.as_ref().map(|columns| Wanted::of(columns, wanted.layout())),
+            block: None,
+            dictionaries: None,
+            number: file.options.sequence_override,
+            row: 0,
+            rows: 0,
+            key: KeyBuffer::default(),
+            written: Vec::new(),
+            trailer: Trailer::OLDEST,
+            value: Vec::new(),
+            scratch: PackedScratch::default(),
+            makes_fragments: !matches!(wanted, WantedColumns::Blocks(_)),
+            valid: false,
+            same_key: false,
+            failure: None,
+        }
+    }
+
+    fn take_up(&mut self, file: &SstFile, bytes: Arc<[u8]>, start: usize, end: usize) -> Result<()> {
+        drop(self.release());
+        let columns = file.columns()?;
+        let Some(wanted) = &self.wanted else { return Err(Error::corruption("a file without columns")) };
+        let dictionaries = match &self.dictionaries {
+            Some(dictionaries) => dictionaries.clone(),
+            None => self.dictionaries.insert(file.dictionaries(columns, &wanted.layout)?).clone(),
+        };
+        let block = ColumnBlock::load(columns, dictionaries, (bytes, start, end), &wanted.positions)?;
+        self.rows = block.rows();
+        self.block = Some(block);
+        Ok(())
+    }
+
+    fn release(&mut self) -> Option<Arc<[u8]>> {
+        (self.valid, self.same_key) = (false, false);
+        self.block.take().map(ColumnBlock::into_bytes)
+    }
+
+    fn is_loaded(&self) -> bool {
+        self.block.is_some()
+    }
+
+    fn facts(&self) -> Option<BlockFacts> {
+        self.block.as_ref().map(|block| {
+            let facts = block.header().facts;
+            match self.number {
+                Some(number) => BlockFacts { min_sequence: number, max_sequence: number, ..facts },
+                None => facts,
+            }
+        })
+    }
+
+    fn value_area(&self) -> Option<usize> {
+        None
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.valid
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.key.get()
+    }
+
+    #[inline]
+    fn trailer(&self) -> Trailer {
+        self.trailer
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    #[inline]
+    fn same_key(&self) -> bool {
+        self.same_key
+    }
+
+    fn set_same_key(&mut self, same: bool) {
+        self.same_key = same;
+    }
+
+    fn invalidate(&mut self) {
+        (self.valid, self.same_key) = (false, false);
+    }
+
+    #[inline]
+    fn at_end(&self) -> bool {
+        self.block.is_none() || self.row + 1 >= self.rows
+    }
+
+    fn swap_key(&mut self, other: &mut KeyBuffer) {
+        std::mem::swap(&mut self.key, other);
+    }
+
+    fn seek_to_first(&mut self) -> Result<bool> {
+        self.stand(0)
+    }
+
+    fn seek_to_last(&mut self) -> Result<bool> {
+        self.stand(self.rows.saturating_sub(1))
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
+        self.valid = false;
+        let Some(block) = &self.block else { return Ok(false) };
+        let number = self.number;
+        let row = block.with_pages(|pages| {
+            let mut row = pages.keys.seek(key)?;
+            // Versions of the key that are newer than the place are passed over.
+            let mut at = Vec::new();
+            while row < block.rows() && pages.trailers.get(row, number)? > trailer {
+                pages.keys.write(row, &mut at)?;
+                if at != key {
+                    break;
+                }
+                row += 1;
+            }
+            Ok::<_, Error>(row)
+        })?;
+        if row < self.rows { self.stand(row) } else { Ok(false) }
+    }
+
+    fn step(&mut self) -> Step {
+        match self.step_to_next() {
+            Ok(step) => step,
+            Err(error) => {
+                self.failure = Some(error);
+                Step::Malformed
+            }
+        }
+    }
+
+    fn prev(&mut self) -> Result<bool> {
+        match self.row.checked_sub(1) {
+            Some(row) => self.stand(row),
+            None => {
+                self.invalidate();
+                Ok(false)
+            }
+        }
+    }
+
+    #[cold]
+    fn malformed_here(&mut self) -> Error {
+        self.failure.take().unwrap_or_else(|| Error::corruption(format!("row {} of the block", self.row)))
+    }
+}
+
+/// Memory of point reads, reused.
+#[derive(Default, Debug)]
+pub(crate) struct ColumnScratch {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    packed: PackedScratch,
+}
+
+/// A lookup of one key in blocks of a columnar file.
+pub(crate) struct CellLookup<'a> {
+    file: &'a SstFile,
+    columns: &'a FileColumns,
+    layout: &'a PackedLayout,
+    key: &'a [u8],
+    snapshot: SequenceNumber,
+}
+
+impl<'a> CellLookup<'a> {
+    /// `wanted`: the columns of the fragments to be visited; all of the file's if `None`.
+    pub(crate) fn new(
+        file: &'a SstFile,
+        (key, snapshot): (&'a [u8], SequenceNumber),
+        wanted: Option<&'a PackedLayout>,
+    ) -> Result<Self> {
+        let columns = file.columns()?;
+        Ok(Self { file, columns, layout: wanted.unwrap_or_else(|| columns.layout()), key, snapshot })
+    }
+
+    /// The versions of the key that the snapshot sees and a block holds, newest first.
+    pub(crate) fn visit<F>(&self, block: &[u8], scratch: &mut ColumnScratch, visit: &mut F) -> Result<ControlFlow<()>>
+    where
+        F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
+    {
+        let header = BlockHeader::parse(block, 0, payload_in_memory(block).len(), self.columns.parts().len())?;
+        let (keys, trailers) = (header.keys(block)?, header.trailers(block)?);
+        for row in keys.seek(self.key)?..header.rows() {
+            keys.write(row, &mut scratch.key)?;
+            if scratch.key != self.key {
+                return Ok(ControlFlow::Break(()));
+            }
+            let trailer = trailers.get(row, self.file.options.sequence_override)?;
+            if trailer.sequence() > self.snapshot {
+                continue;
+            }
+            scratch.value.clear();
+            if has_columns(trailer) {
+                self.put_fragment(block, &header, row, scratch)?;
+            }
+            if visit(trailer, &scratch.value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn put_fragment(&self, block: &[u8], header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
+        let positions = self.layout.columns().filter_map(|column| self.columns.position(column));
+        header.prefetch(block, row, positions);
+        let dictionaries = self.file.dictionaries(self.columns, self.layout)?;
+        let cell = |column: usize| {
+            let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
+            let dictionary = dictionaries.get(position).and_then(Option::as_ref);
+            header.cell(block, (position, row), &self.columns.parts()[position].kind, dictionary)
+        };
+        self.layout.encode_cells(cell, &mut scratch.packed, &mut scratch.value)
+    }
+}
+
+#[cold]
+fn lacking(column: usize) -> Error {
+    Error::corruption(format!("a columnar file lacks column {column}"))
+}

@@ -219,12 +219,17 @@ impl Sources {
                 self.add_range_deletes(file.sst.range_deletes().clone(), run.format);
             }
         }
+        let is_main = wanted.mains.iter().any(|main| std::ptr::eq(*main, run));
         let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);
         if !seen {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
-            return;
+            if !is_main {
+                return;
+            }
         }
-        let is_main = wanted.mains.iter().any(|main| std::ptr::eq(*main, run));
+        // A main run says where its columns are even where none of its files counts.
+        let part = if seen { part } else { part.start..part.start };
+        let files = &run.files[part.clone()];
         // A long scan leaves its blocks in the cache where nothing has to go for them.
         let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
         let fits = is_main && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);

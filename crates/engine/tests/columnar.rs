@@ -181,3 +181,16 @@ fn range_deletes_and_key_bounds_cut_stretches() {
         assert_eq!(table.get_row(&[DatumRef::Int64(1501)], None, &ReadOptions::default()).unwrap(), None);
     }
 }
+
+/// A scan past the last file of the columnar run once found no run that has its columns.
+#[test]
+fn rows_past_all_files_were_an_error() {
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (_database, table) = table(layout);
+        insert(&table, 2 * ROWS, "new", 5);
+        let lower = Bound::Included(vec![Datum::Int64(ROWS)]);
+        let options = ScanOptions { projection: Some(vec![2, 0]), lower, ..ScanOptions::default() };
+        let rows: usize = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows, 1, "{layout}");
+    }
+}

@@ -4,6 +4,9 @@
 //! either side, `BETWEEN`, `IN`, a chain of `OR` over equalities of one column (a short `IN` comes as one), `LIKE 'x%'`, `IS
 //! [NOT] NULL`, and a column of booleans by itself. A test holds for exactly the rows for which the predicate is true; a null
 //! passes none but `IsNull`. What is not translated is DataFusion's to filter.
+//!
+//! Floats: the engine's tests compare by IEEE 754's total order, in which -0.0 lies below 0.0 and NaNs differ by their bits;
+//! DataFusion does, too, but takes both zeros for one. So tests against a zero are widened to both, or left.
 
 use std::ops::Bound;
 
@@ -17,10 +20,40 @@ use crate::literal::{keeps_order, to_datum};
 
 /// The test that a predicate is, if it is one.
 pub(crate) fn column_test(schema: &Schema, expr: &Expr) -> Option<ColumnTest> {
+    let ColumnTest { column, test } = translate(schema, expr)?;
+    Some(ColumnTest { column, test: with_one_zero(test)? })
+}
+
+/// A test says of the two zeros of floats what SQL says of its one. `None` where no one test does.
+fn with_one_zero(test: Test) -> Option<Test> {
+    let is_zero = |value: &Datum| matches!(value, Datum::Float32(0.0) | Datum::Float64(0.0));
+    let signed = |value: &Datum, negative: bool| match value {
+        Datum::Float32(0.0) => Datum::Float32(if negative { -0.0 } else { 0.0 }),
+        Datum::Float64(0.0) => Datum::Float64(if negative { -0.0 } else { 0.0 }),
+        other => other.clone(),
+    };
+    let bound = |bound: &Bound<Datum>, negative_included: bool| match bound {
+        Bound::Included(value) => Bound::Included(signed(value, negative_included)),
+        Bound::Excluded(value) => Bound::Excluded(signed(value, !negative_included)),
+        Bound::Unbounded => Bound::Unbounded,
+    };
+    match &test {
+        Test::Equal(value) if is_zero(value) => Some(Test::Range {
+            lower: Bound::Included(signed(value, true)),
+            upper: Bound::Included(signed(value, false)),
+        }),
+        Test::NotEqual(value) if is_zero(value) => None,
+        Test::In(values) if values.iter().any(is_zero) => None,
+        Test::Range { lower, upper } => Some(Test::Range { lower: bound(lower, true), upper: bound(upper, false) }),
+        _ => Some(test),
+    }
+}
+
+fn translate(schema: &Schema, expr: &Expr) -> Option<ColumnTest> {
     match expr {
-        Expr::Alias(alias) => column_test(schema, &alias.expr),
+        Expr::Alias(alias) => translate(schema, &alias.expr),
         Expr::Column(_) => of_bool(schema, expr, true),
-        Expr::Not(inner) => match column_test(schema, inner)? {
+        Expr::Not(inner) => match translate(schema, inner)? {
             ColumnTest { column, test: Test::IsNull } => Some(ColumnTest { column, test: Test::IsNotNull }),
             ColumnTest { column, test: Test::IsNotNull } => Some(ColumnTest { column, test: Test::IsNull }),
             _ => of_bool(schema, inner, false),
@@ -47,7 +80,7 @@ fn of_bool(schema: &Schema, expr: &Expr, value: bool) -> Option<ColumnTest> {
 fn of_binary(schema: &Schema, binary: &BinaryExpr) -> Option<ColumnTest> {
     let BinaryExpr { left, op, right } = binary;
     if *op == Operator::Or {
-        return of_either(column_test(schema, left)?, column_test(schema, right)?);
+        return of_either(translate(schema, left)?, translate(schema, right)?);
     }
     let (column, value, op) = match (comparison(schema, left, right), comparison(schema, right, left)) {
         (Some((column, value)), _) => (column, value, *op),
@@ -242,8 +275,20 @@ mod tests {
         assert_eq!(text(col("a").between(lit(1), lit(3))), "a >= 1 AND a <= 3");
         assert_eq!(text(lit(5).gt(col("a"))), "a < 5");
         assert_eq!(text(col("b").like(lit("ab%"))), "b LIKE ab%");
-        assert_eq!(text(col("c").in_list(vec![lit(1.5), lit(-0.0)], false)), "c IN (1.5, -0)");
+        assert_eq!(text(col("c").in_list(vec![lit(1.5), lit(-2.0)], false)), "c IN (1.5, -2)");
         assert_eq!(text(!col("b").is_null()), "b IS NOT NULL");
+    }
+
+    #[test]
+    fn both_zeros_of_floats_are_one() {
+        let text = |expr: Expr| column_test(&schema(), &expr).map(|test| describe(&schema(), &test));
+        for zero in [0.0, -0.0] {
+            assert_eq!(text(col("c").eq(lit(zero))).as_deref(), Some("c >= -0 AND c <= 0"));
+            assert_eq!(text(col("c").lt(lit(zero))).as_deref(), Some("c < -0"));
+            assert_eq!(text(col("c").gt(lit(zero))).as_deref(), Some("c > 0"));
+            assert_eq!(text(col("c").not_eq(lit(zero))), None);
+            assert_eq!(text(col("c").in_list(vec![lit(1.5), lit(zero)], false)), None);
+        }
     }
 
     #[test]

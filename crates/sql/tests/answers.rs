@@ -11,7 +11,7 @@ use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{Durability, IndexOptions, Table};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use twin::Twin;
+use twin::{Form, Twin};
 
 const SCHEMA: &str = "a int64 not null, b utf8 not null, c int32, d utf8, e decimal(10, 2), f bool, g float64, \
                       h timestamp(us), i date32, primary key (a, b)";
@@ -52,9 +52,9 @@ fn borrowed(row: &[Datum]) -> Vec<DatumRef<'_>> {
 }
 
 impl Written {
-    fn new(random: &mut SmallRng) -> Self {
+    fn new(random: &mut SmallRng, form: Form) -> Self {
         let twin = Twin::new();
-        let table = twin.create("t", SCHEMA);
+        let table = twin.create("t", SCHEMA, form);
         for (name, on) in [("by_c", &["c"][..]), ("by_d_i", &["d", "i"])] {
             let on = on.iter().map(ToString::to_string).collect();
             let options = IndexOptions { name: name.into(), on, ..IndexOptions::default() };
@@ -146,16 +146,21 @@ fn predicate(random: &mut SmallRng, depth: usize) -> String {
 
 #[test]
 fn drawn_queries_answer_as_over_the_model() {
-    let seed = seed();
-    println!("MYCELIUM_TEST_SEED={seed}");
-    let mut random = SmallRng::seed_from_u64(seed);
-    let mut written = Written::new(&mut random);
+    for form in Form::ALL {
+        let seed = seed();
+        println!("MYCELIUM_TEST_SEED={seed} {form:?}");
+        answer_drawn_queries(&mut SmallRng::seed_from_u64(seed), form);
+    }
+}
+
+fn answer_drawn_queries(random: &mut SmallRng, form: Form) {
+    let mut written = Written::new(random, form);
     let mut found = 0;
     for round in 0..400 {
         if round % 80 == 79 {
-            written.change(&mut random, 50);
+            written.change(random, 50);
         }
-        let filter = predicate(&mut random, 3);
+        let filter = predicate(random, 3);
         let (columns, ending, is_ordered) = match random.random_range(0..6) {
             0 => ("*", "", false),
             1 => ("count(*), min(a), max(c)", "", false),
@@ -171,7 +176,7 @@ fn drawn_queries_answer_as_over_the_model() {
 
 #[test]
 fn joins_subqueries_and_windows_answer_as_over_the_model() {
-    let written = Written::new(&mut SmallRng::seed_from_u64(seed()));
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
     for query in [
         "SELECT count(*) FROM t",
         "SELECT x.a, x.b, y.b FROM t x JOIN t y ON x.a = y.a AND x.b < y.b WHERE x.a BETWEEN 3 AND 40",
@@ -190,7 +195,7 @@ fn joins_subqueries_and_windows_answer_as_over_the_model() {
 
 #[test]
 fn plans_show_what_storage_does() {
-    let written = Written::new(&mut SmallRng::seed_from_u64(seed()));
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
     let plan = |query: &str| written.twin.plan(query);
     let sorted = plan("SELECT a, b FROM t ORDER BY a, b LIMIT 3");
     assert!(!sorted.contains("SortExec") && sorted.contains("limit=3"), "{sorted}");
@@ -217,7 +222,7 @@ fn plans_show_what_storage_does() {
 
 #[test]
 fn what_was_read_is_told() {
-    let written = Written::new(&mut SmallRng::seed_from_u64(seed()));
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
     let twin = &written.twin;
     let analyzed = twin.rows("EXPLAIN ANALYZE SELECT count(*) FROM t WHERE a > 5").join("\n");
     for metric in ["output_rows=", "blocks_read=", "blocks_skipped=", "files_skipped=", "bytes_read="] {
@@ -239,7 +244,7 @@ fn what_was_read_is_told() {
 #[test]
 fn a_named_snapshot_keeps_its_answers_while_rows_change() {
     let mut random = SmallRng::seed_from_u64(seed());
-    let mut written = Written::new(&mut random);
+    let mut written = Written::new(&mut random, Form::Columns);
     let (all, by_index) = ("SELECT * FROM t ORDER BY a, b", "SELECT * FROM t WHERE c = 7 ORDER BY a, b");
     let before = [written.twin.rows(all), written.twin.rows(by_index)];
     written.twin.rows("TAKE SNAPSHOT before");
@@ -264,7 +269,7 @@ fn a_named_snapshot_keeps_its_answers_while_rows_change() {
 
 #[test]
 fn a_statement_reads_all_its_tables_at_one_moment() {
-    let written = Written::new(&mut SmallRng::seed_from_u64(seed()));
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
     let twin = &written.twin;
     let query = "SELECT (SELECT count(*) FROM t) AS x, (SELECT count(DISTINCT (a, b)) FROM t) AS y";
     twin.runtime.block_on(async {
@@ -279,7 +284,7 @@ fn a_statement_reads_all_its_tables_at_one_moment() {
 
 #[test]
 fn a_stream_that_is_dropped_lets_go() {
-    let written = Written::new(&mut SmallRng::seed_from_u64(seed()));
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
     let twin = &written.twin;
     twin.rows("SET datafusion.execution.batch_size = 10");
     twin.runtime.block_on(async {
@@ -296,7 +301,7 @@ fn a_stream_that_is_dropped_lets_go() {
 #[test]
 fn the_catalog_lists_tables_and_columns() {
     let twin = Twin::new();
-    twin.create("t", SCHEMA);
+    twin.create("t", SCHEMA, Form::Rows);
     twin.database.create_table("bytes", Default::default()).expect("a new table");
     let tables = twin.rows("SHOW TABLES");
     assert!(tables.iter().any(|line| line.starts_with("mycelium | public | t | ")), "{tables:?}");
@@ -323,7 +328,7 @@ fn settings_stay_for_the_session() {
 #[test]
 fn float_keys_are_compared_as_datafusion_does() {
     let twin = Twin::new();
-    let table = twin.create("t", "k float64 not null, v int32, primary key (k)");
+    let table = twin.create("t", "k float64 not null, v int32, primary key (k)", Form::Rows);
     let keys = [f64::NEG_INFINITY, -1.5, -0.0, 2.5, f64::INFINITY, f64::NAN];
     for (v, key) in keys.into_iter().enumerate() {
         let row = [DatumRef::Float64(key), DatumRef::Int32(v as i32)];

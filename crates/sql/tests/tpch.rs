@@ -17,7 +17,7 @@ use tpchgen::q_and_a::queries;
 use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
-use twin::Twin;
+use twin::{Form, Twin};
 
 const SCALE: f64 = 0.01;
 
@@ -121,10 +121,10 @@ fn write(table: &Table, database: &Database, batch: &RecordBatch) -> RecordBatch
     batch
 }
 
-fn load() -> Twin {
+fn load(form: Form) -> Twin {
     let twin = Twin::new();
     for (name, schema) in TABLES {
-        let table = twin.create(name, schema);
+        let table = twin.create(name, schema, form);
         let batches = generate(name);
         twin.teach(name, batches.iter().map(|batch| write(&table, &twin.database, batch)).collect());
     }
@@ -151,15 +151,17 @@ fn query(number: usize) -> String {
 
 #[test]
 fn the_22_queries_answer_as_datafusion_does() {
-    let twin = load();
-    let rows: Vec<usize> = (1..=22).map(|number| twin.check(&query(number), false)).collect();
-    println!("rows of queries 1 to 22: {rows:?}");
-    assert!(rows.iter().all(|&rows| rows > 0), "{rows:?}");
+    for form in Form::ALL {
+        let twin = load(form);
+        let rows: Vec<usize> = (1..=22).map(|number| twin.check(&query(number), false)).collect();
+        println!("rows of queries 1 to 22 over {form:?}: {rows:?}");
+        assert!(rows.iter().all(|&rows| rows > 0), "{form:?}: {rows:?}");
+    }
 }
 
 #[test]
 fn a_large_table_is_read_by_several_partitions_in_key_order() {
-    let twin = load();
+    let twin = load(Form::Rows);
     twin.rows("SET datafusion.execution.target_partitions = 4");
     let ordered = "SELECT l_orderkey, l_linenumber, l_comment FROM lineitem ORDER BY l_orderkey, l_linenumber";
     let plan = twin.plan(ordered);

@@ -7,7 +7,7 @@ use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::datasource::MemTable;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use mycelium_encoding::Schema;
-use mycelium_engine::{Background, Database, LeveledOptions, Options, Policy, Table, TableOptions};
+use mycelium_engine::{Background, Database, Layout, LeveledOptions, Options, Policy, Table, TableOptions};
 use mycelium_sql::{Session, datafusion};
 use mycelium_vfs::MemoryDisk;
 use tokio::runtime::Runtime;
@@ -17,6 +17,17 @@ pub(crate) struct Twin {
     pub(crate) session: Session,
     pub(crate) runtime: Runtime,
     oracle: SessionContext,
+}
+
+/// What the files below level 0 hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    Rows,
+    Columns,
+}
+
+impl Form {
+    pub(crate) const ALL: [Self; 2] = [Self::Rows, Self::Columns];
 }
 
 impl Twin {
@@ -33,11 +44,20 @@ impl Twin {
         Self { database, session, runtime: Runtime::new().expect("a runtime"), oracle }
     }
 
-    /// A table of small files.
-    pub(crate) fn create(&self, name: &str, schema: &str) -> Table {
-        let leveled = LeveledOptions { target_file_size: 1 << 19, ..LeveledOptions::default() };
-        let options = TableOptions { policy: Policy::Leveled(leveled), ..TableOptions::default() };
+    /// A table of small files, in the levels below the first of rows or of columns.
+    pub(crate) fn create(&self, name: &str, schema: &str, form: Form) -> Table {
         let schema = Schema::parse(schema).expect("a schema");
+        let leveled = LeveledOptions { target_file_size: 1 << 19, ..LeveledOptions::default() };
+        let policy = Policy::Leveled(leveled);
+        let columns = (0..schema.columns().len()).filter(|&at| !schema.is_primary_key(at)).collect();
+        let layout = match form {
+            Form::Rows => None,
+            Form::Columns => {
+                let text = "L0 tiered: * packed\nL1 leveled: * columnar\nL2 leveled: * columnar";
+                Some(Layout::parse(text, &columns).expect("a layout"))
+            }
+        };
+        let options = TableOptions { policy, layout, ..TableOptions::default() };
         self.database.create_typed_table(name, schema, options).expect("a new table")
     }
 

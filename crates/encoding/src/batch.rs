@@ -234,11 +234,11 @@ impl RecordBatchBuilder {
     }
 }
 
-/// A batch of rows given value by value.
+/// A batch of rows given value by value, with these columns.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if a value does not fit its column.
-pub(crate) fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
+pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     columns: &[Column],
     rows: impl IntoIterator<Item = R>,
 ) -> Result<RecordBatch> {

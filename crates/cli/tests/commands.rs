@@ -459,3 +459,27 @@ fn views_are_created_read_listed_and_dropped() {
     shell.one(&["view", "drop", "db", "t", "by_city"]);
     assert!(shell.json(&["view", "list", "db", "t"]).is_empty());
 }
+
+#[test]
+fn sql_answers_as_text_json_and_csv_and_refuses_to_write() {
+    let shell = Shell::new();
+    people(&shell);
+    let sql = |args: &[&str]| shell.json(&[&["sql", "db"], args].concat());
+    let found = sql(&["-c", "SELECT name, score FROM people WHERE id > 0 ORDER BY id"]);
+    assert_eq!(found[0], serde_json::json!({ "name": "Ada", "score": 1.5 }));
+    assert_eq!(found.len(), 2);
+    let several = sql(&["-c", "SELECT 1 AS a; SELECT 2 AS a", "-c", "SELECT count(*) AS a FROM people"]);
+    assert_eq!(several.iter().map(|row| row["a"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    let text = |args: &[&str]| String::from_utf8(shell.run(&[&["sql", "db"], args].concat()).stdout).unwrap();
+    assert_eq!(
+        text(&["--csv", "-c", "SELECT id, name FROM people WHERE id < 2 ORDER BY id"]),
+        "id,name\n-2,null\n1,Ada\n"
+    );
+    let plan = text(&["-c", "EXPLAIN ANALYZE SELECT name FROM people WHERE id = 1 AND score > 1"]);
+    assert!(plan.contains("1 look-ups=(1), filter=score > 1") && plan.contains("blocks_skipped="), "{plan}");
+    for (statement, code) in [("DELETE FROM people", 2), ("SELECT * FROM nobody", 2), ("SELEC 1", 2)] {
+        assert_eq!(shell.failure(&["sql", "db", "-c", statement]).0, code, "{statement}");
+    }
+    assert_eq!(shell.failure(&["sql", "db", "--csv", "--json", "-c", "SELECT 1"]).0, 2);
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 3);
+}

@@ -43,7 +43,7 @@ const FLIGHTS: &str = "\
 const ARR_DELAY: usize = 8;
 
 /// What compactions make of the flights: columns by position in [`FLIGHTS`].
-const TRANSFORMERS: &str = "convert json to packed\nsplit into 3,5-6,8,14,19 | 7,11,13,15-18";
+const TRANSFORMERS: &str = "convert json to columnar\nsplit into 3,5-6,8,14,19 | 7,11,13,15-18";
 
 /// The indexes and their columns.
 const INDEXES: [(&str, &[&str]); 2] = [("by_tail", &["tailnum"]), ("by_route", &["origin", "dest"])];

@@ -90,8 +90,16 @@ impl Session {
     /// [`ErrorKind::Unsupported`] for what there is not; [`ErrorKind::NotFound`] for a snapshot that there is not. Errors of
     /// reading come with the rows.
     pub async fn query(&self, text: &str) -> Result<Answer> {
+        self.query_at(text, &self.snapshot()).await
+    }
+
+    /// Begins a statement that reads at this snapshot, whichever is in use. Otherwise as [`Session::query`].
+    ///
+    /// # Errors
+    /// As [`Session::query`].
+    pub async fn query_at(&self, text: &str, snapshot: &Snapshot) -> Result<Answer> {
         match Statement::parse(text)? {
-            Statement::Sql(parsed) => self.run(*parsed).await.map_err(inward),
+            Statement::Sql(parsed) => self.run(*parsed, snapshot).await.map_err(inward),
             Statement::TakeSnapshot(name) => self.take_snapshot(&name).map(|()| Answer::nothing()),
             Statement::DropSnapshot(name) => self.drop_snapshot(&name).map(|()| Answer::nothing()),
             Statement::Use(name) => self.use_snapshot(name.as_deref()).map(|()| Answer::nothing()),
@@ -156,9 +164,9 @@ impl Session {
         in_use.cloned().unwrap_or_else(|| self.database.snapshot())
     }
 
-    async fn run(&self, parsed: Parsed) -> Result<Answer, DataFusionError> {
+    async fn run(&self, parsed: Parsed, snapshot: &Snapshot) -> Result<Answer, DataFusionError> {
         let catalogs = MemoryCatalogProviderList::new();
-        catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Catalog::new(&self.database, self.snapshot())));
+        catalogs.register_catalog(CATALOG.to_owned(), Arc::new(Catalog::new(&self.database, snapshot.clone())));
         let mut state = self.state.lock().clone();
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);

@@ -38,7 +38,7 @@ const TRANSFORMERS: &str = "convert json to columnar\nsplit into 3,5-6,8,14,19 |
 const INDEXES: [(&str, &[&str]); 2] = [("by_tail", &["tailnum"]), ("by_route", &["origin", "dest"])];
 
 /// Bytes of memory for rows not yet in files: small, so that the year's 100 MB go through several levels.
-const MEMORY_BUDGET: usize = 32 << 20;
+const MEMORY_BUDGET: usize = 8 << 20;
 
 /// The open database.
 pub(super) struct Store {

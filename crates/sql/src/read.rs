@@ -50,6 +50,8 @@ pub(crate) struct ScanCounts {
     blocks_read: Count,
     blocks_cached: Count,
     blocks_skipped: Count,
+    rows_passed_through: Count,
+    rows_merged: Count,
     bytes_read: Count,
     files_searched: Count,
     files_skipped: Count,
@@ -63,6 +65,8 @@ impl ScanCounts {
             blocks_read: count("blocks_read"),
             blocks_cached: count("blocks_cached"),
             blocks_skipped: count("blocks_skipped"),
+            rows_passed_through: count("rows_passed_through"),
+            rows_merged: count("rows_merged"),
             bytes_read: count("bytes_read"),
             files_searched: count("files_searched"),
             files_skipped: count("files_skipped"),
@@ -77,6 +81,8 @@ impl ScanCounts {
         add(&self.blocks_read, |counters| counters.blocks_read);
         add(&self.blocks_cached, |counters| counters.block_cache_hits);
         add(&self.blocks_skipped, |counters| counters.blocks_skipped_by_snapshot + counters.blocks_skipped_by_zone);
+        add(&self.rows_passed_through, |counters| counters.rows_passed_through);
+        add(&self.rows_merged, |counters| counters.rows_merged);
         add(&self.bytes_read, |counters| counters.bytes_read);
         add(&self.files_searched, |counters| counters.files_searched);
         add(&self.files_skipped, |counters| {

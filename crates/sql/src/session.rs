@@ -212,6 +212,10 @@ pub struct ReadSummary {
     pub blocks_cached: u64,
     /// Blocks passed over unread.
     pub blocks_skipped: u64,
+    /// Rows taken from columnar blocks many at a time.
+    pub rows_passed_through: u64,
+    /// Rows of such scans that were put together from their entries.
+    pub rows_merged: u64,
     /// Bytes of the blocks read from disk.
     pub bytes_read: u64,
     /// Files looked into.
@@ -286,6 +290,8 @@ impl ReadSummary {
         self.blocks_read += sum("blocks_read");
         self.blocks_cached += sum("blocks_cached");
         self.blocks_skipped += sum("blocks_skipped");
+        self.rows_passed_through += sum("rows_passed_through");
+        self.rows_merged += sum("rows_merged");
         self.bytes_read += sum("bytes_read");
         self.files_searched += sum("files_searched");
         self.files_skipped += sum("files_skipped");

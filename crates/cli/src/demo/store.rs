@@ -1,18 +1,17 @@
 //! The demo's database: the table `flights` with its indexes, written as the stream says and read back.
 //!
-//! Flights arrive as JSON and are stored so at first; on the way down compactions convert them to columns and split what
-//! changes while a flight is under way from what does not ([`TRANSFORMERS`]). They are indexed by tail number and by origin and
+//! Flights arrive as JSON and are stored so at first; on the way down compactions make columns of them and split what
+//! changes while a flight is under way from what does not ([`LAYOUT`]). They are indexed by tail number and by origin and
 //! destination ([`INDEXES`]).
 //!
 //! An insert writes the whole row, all later changes are patches. Questions are asked in SQL ([`super::questions`]).
 
 use std::path::Path;
-use std::sync::Arc;
 
-use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Compression, Database, Datum, DatumRef, ErrorKind, GroupFormat, IndexOptions, LeveledOptions, Options, Policy,
-    ReadOptions, RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions, WriteBatch,
+    ColumnSet, Compression, Database, Datum, DatumRef, ErrorKind, IndexOptions, Layout, LeveledOptions, Options,
+    Policy, ReadOptions, RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions,
+    WriteBatch,
 };
 use serde_json::json;
 
@@ -32,7 +31,10 @@ const FLIGHTS: &str = "\
     cancelled bool not null, primary key (year, month, day, carrier, flight, sched_dep_time, origin)";
 
 /// What compactions make of the flights: columns by position in [`FLIGHTS`].
-const TRANSFORMERS: &str = "convert json to columnar\nsplit into 3,5-6,8,14,19 | 7,11,13,15-18";
+const LAYOUT: &str = "\
+L0 tiered: * json
+L1 tiered: 3,5-6,8,14,19 columnar | 7,11,13,15-18 columnar
+L2 leveled: 3,5-6,8,14,19 columnar | 7,11,13,15-18 columnar";
 
 /// The indexes and their columns.
 const INDEXES: [(&str, &[&str]); 2] = [("by_tail", &["tailnum"]), ("by_route", &["origin", "dest"])];
@@ -61,13 +63,11 @@ impl Store {
             ..TableOptions::default()
         };
         let schema = Schema::parse(FLIGHTS)?;
-        let json = GroupFormat::Row(RowFormatKind::Json);
-        let formats = Arc::new(Formats::new(Arc::new(schema.clone())));
-        let set = TransformerSet::parse(TRANSFORMERS)?;
-        let linked = Registry::built_in().link(&set, &formats, json, &LinkOptions::default())?;
+        let columns = (0..schema.columns().len()).filter(|column| !schema.primary_key().contains(column));
+        let layout = Layout::parse(LAYOUT, &ColumnSet::from_iter(columns))?;
         let shaped = TableOptions {
             row_format: RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() },
-            layout: Some(linked.layout().clone()),
+            layout: Some(layout),
             ..options
         };
         let flights = database.create_typed_table("flights", schema, shaped)?;

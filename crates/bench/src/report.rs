@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiments::aligned::AlignedReport;
 use crate::experiments::dictionary::DictionaryReport;
 use crate::experiments::htap::HtapReport;
+use crate::experiments::kernels::KernelReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
@@ -53,6 +54,9 @@ pub struct Report {
     /// Both halves of a workload in one table, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub htap: Option<HtapReport>,
+    /// Filter kernels, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernels: Option<KernelReport>,
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
@@ -228,6 +232,7 @@ impl Report {
             snapshot_filters: None,
             htap: None,
             transformations: None,
+            kernels: None,
             laser: None,
             dictionary: None,
         }
@@ -292,6 +297,7 @@ impl Report {
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
+            self.kernels.as_ref().map(KernelReport::table),
             self.laser.as_ref().map(LaserReport::table),
             self.dictionary.as_ref().map(DictionaryReport::table),
         ]

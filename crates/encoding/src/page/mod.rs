@@ -65,6 +65,7 @@ pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
 pub use dictionary::Dictionary;
 pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
+pub use kernels::Kernel;
 pub(crate) use ordinal::{slot32, slot64};
 pub use zone::Zone;
 

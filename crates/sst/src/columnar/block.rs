@@ -95,6 +95,11 @@ impl BlockHeader {
         place(number)..place(number + 1)
     }
 
+    /// Bytes of page `number`.
+    pub(crate) fn page_len(&self, bytes: &[u8], number: usize) -> usize {
+        self.page(bytes, number).len()
+    }
+
     /// Asks the processor for what a cell of each of these columns is read from: the head of its page and, about, its place.
     pub(crate) fn prefetch(&self, bytes: &[u8], row: usize, columns: impl Iterator<Item = usize>) {
         for column in columns {

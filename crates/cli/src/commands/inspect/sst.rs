@@ -1,4 +1,4 @@
-//! One SST: properties and blocks, or its first entries.
+//! One SST: properties, columns and blocks, or its first entries.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mycelium_manifest::FileMeta;
 use mycelium_sst::{CursorOptions, FOOTER_LEN, Footer, Index, SstFile, open_block};
 use serde_json::json;
 
-use super::{CACHE_BYTES, Files, RowText, open_sst};
+use super::{CACHE_BYTES, Files, RowText, columns, open_sst};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::render::units;
@@ -30,6 +30,7 @@ pub(super) fn show(path: &Path, entries: u64, out: &mut Output) -> Result<(), Fa
         return show_entries(&file, &rows, entries, out);
     }
     show_properties(&file, &rows, meta.is_some(), out)?;
+    columns::show(&file, &rows, out)?;
     show_blocks(path, number, &rows, out)
 }
 

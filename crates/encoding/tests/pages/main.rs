@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod adversarial;
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;

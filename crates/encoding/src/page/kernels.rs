@@ -399,9 +399,11 @@ mod tests {
     }
 
     /// Numbers of rows around the edges of bytes, groups, words and registers.
-    fn lengths() -> impl Iterator<Item = usize> {
-        let most = if cfg!(miri) { 67 } else { 200 };
-        (0..=most).chain([255, 256, 257, 511, 513, 1000].into_iter().filter(|_| !cfg!(miri)))
+    fn lengths() -> Vec<usize> {
+        if cfg!(miri) {
+            return vec![0, 1, 7, 8, 9, 63, 64, 65, 130];
+        }
+        (0..=200).chain([255, 256, 257, 511, 513, 1000]).collect()
     }
 
     fn widths(all: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {

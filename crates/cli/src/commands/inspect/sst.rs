@@ -7,7 +7,7 @@ use mycelium::disk::{AccessPattern, Disk, LocalDisk};
 use mycelium_base::{Cursor, FileKind};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::FileMeta;
-use mycelium_sst::{CursorOptions, FOOTER_LEN, Footer, Index, SstFile, open_block};
+use mycelium_sst::{CursorOptions, FOOTER_LEN, Footer, Index, RunCursor, SstFile, open_block};
 use serde_json::json;
 
 use super::{CACHE_BYTES, Files, RowText, columns, open_sst};
@@ -145,7 +145,8 @@ fn show_blocks(path: &Path, number: u64, rows: &RowText, out: &mut Output) -> Re
 }
 
 fn show_entries(file: &Arc<SstFile>, rows: &RowText, entries: u64, out: &mut Output) -> Result<(), Failure> {
-    let mut cursor = file.cursor(CursorOptions { read_ahead: 64 << 10, ..CursorOptions::default() });
+    let options = CursorOptions { read_ahead: 64 << 10, ..CursorOptions::default() };
+    let mut cursor = RunCursor::new([file.clone()], options);
     cursor.seek_to_first()?;
     for _ in 0..entries {
         if !cursor.valid() {

@@ -85,6 +85,7 @@ fn of_texts() -> Vec<Column> {
         binary("every byte alone", |row| vec![row as u8]),
         binary("0xFF, so many that no zone can be cut", |row| vec![0xFF; 60 + row % 20]),
         binary("all bytes distinct", |row| scrambled(row).to_le_bytes().into()),
+        binary("a long shared beginning of bytes", |row| [&[0x41; 64][..], &[0xFF; 3][..row % 4]].concat()),
         binary("empty bytes", |_| Vec::new()),
     ]
 }

@@ -18,6 +18,7 @@ use crate::experiments::aligned::AlignedReport;
 use crate::experiments::analytics::AnalyticsReport;
 use crate::experiments::dictionary::DictionaryReport;
 use crate::experiments::htap::HtapReport;
+use crate::experiments::kernels::KernelReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
@@ -57,6 +58,9 @@ pub struct Report {
     /// TPC-H's queries 1 and 6 in SQL, if those were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tpch: Option<AnalyticsReport>,
+    /// Filter kernels, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernels: Option<KernelReport>,
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
@@ -233,6 +237,7 @@ impl Report {
             htap: None,
             tpch: None,
             transformations: None,
+            kernels: None,
             laser: None,
             dictionary: None,
         }
@@ -298,6 +303,7 @@ impl Report {
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
             self.tpch.as_ref().map(AnalyticsReport::table),
+            self.kernels.as_ref().map(KernelReport::table),
             self.laser.as_ref().map(LaserReport::table),
             self.dictionary.as_ref().map(DictionaryReport::table),
         ]

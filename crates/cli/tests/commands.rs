@@ -248,6 +248,42 @@ fn only_file(directory: &Path, extension: &str) -> String {
 }
 
 #[test]
+fn inspect_shows_what_the_columns_of_a_columnar_file_take() {
+    let shell = Shell::new();
+    let rows =
+        (0..3000).map(|id| format!("{id},kind {},{},{}\n", id % 5, f64::from(id) / 4.0, if id < 7 { "" } else { "x" }));
+    let csv = shell.write("rows.csv", format!("id,kind,score,mark\n{}", rows.collect::<String>()).as_bytes());
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id"]);
+    shell.one(&["layout", "db", "t", "--set", "L0 tiered: * packed\nL1 leveled: * columnar", "--compact"]);
+    let file = shell.one(&["inspect", "run", "db", "t", "1"]);
+    let sst = format!("db/{:06}.sst", file["file"].as_u64().unwrap());
+
+    let parts = shell.json(&["inspect", "sst", &sst]);
+    let blocks = parts[0]["blocks"].as_u64().unwrap();
+    assert_eq!((&parts[1]["part"], &parts[2]["part"]), (&"keys".into(), &"sequence numbers".into()));
+    let [kind, score, mark] = [3, 4, 5].map(|at| &parts[at]);
+    assert_eq!((&kind["column"], &score["column"], &mark["column"]), (&"kind".into(), &"score".into(), &"mark".into()));
+    assert_eq!((kind["dictionary_values"].as_u64(), kind["encodings"]["dictionary"].as_u64()), (Some(5), Some(blocks)));
+    assert_eq!((&kind["least"], &kind["greatest"]), (&"kind 0".into(), &"kind 4".into()));
+    // Three bits for five texts, and the headers of pages.
+    let bits = kind["bits_per_row"].as_f64().unwrap();
+    assert!((3.0..4.0).contains(&bits), "{kind}");
+    assert_eq!(bits, (kind["bytes"].as_f64().unwrap() * 8.0 / 3000.0 * 1000.0).round() / 1000.0);
+    assert_eq!((score["encodings"]["decimal"].as_u64(), &score["dictionary_values"]), (Some(blocks), &Value::Null));
+    assert_eq!((&score["least"], &score["greatest"], &score["nulls"]), (&"0".into(), &"749.75".into(), &0.into()));
+    assert_eq!((mark["nulls"].as_u64(), mark["dictionary_values"].as_u64()), (Some(7), Some(1)), "{mark}");
+    assert_eq!(parts.len() as u64, 6 + blocks);
+
+    let entries = shell.json(&["inspect", "sst", &sst, "--entries", "2"]);
+    assert_eq!(entries[1]["value"], "kind=kind 1 score=0.25 mark=null");
+    let history = shell.one(&["inspect", "key", "db", "t", "2999"]);
+    assert_eq!(history["value"], "kind=kind 4 score=749.75 mark=x");
+    let text = String::from_utf8(shell.run(&["inspect", "sst", &sst]).stdout).unwrap();
+    assert!(text.contains("dictionary of 5 in"), "{text}");
+    assert!(text.contains("kind 0 to kind 4, 0 nulls"), "{text}");
+}
+
+#[test]
 fn inspect_shows_files_of_a_database_at_rest() {
     let shell = Shell::new();
     let [csv, ..] = inputs(&shell, 2000);

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
+use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{PackedLayout, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, WantedColumns};
 
@@ -130,8 +130,8 @@ struct Sources {
     /// Those that are not empty, and of each the format of its source.
     range_deletes: Vec<Arc<RangeDeleteSet>>,
     range_delete_kinds: Vec<usize>,
-    /// Cursors over runs that are read block by block, with their level and format, and their layer.
-    layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize), usize)>,
+    /// Cursors over runs that are read block by block, with their level and format.
+    layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
 }
@@ -145,8 +145,8 @@ struct WantedRuns<'a> {
     plan: Option<&'a MergePlan>,
     /// What counts the entries read.
     tally: Option<Arc<ScanTally>>,
-    /// Those that are read block by block, not entry by entry, with their layer.
-    layers: Vec<(&'a OpenRun, usize)>,
+    /// Those that are read block by block, not entry by entry.
+    layer_runs: Vec<&'a OpenRun>,
 }
 
 impl Sources {
@@ -219,32 +219,25 @@ impl Sources {
                 self.add_range_deletes(file.sst.range_deletes().clone(), run.format);
             }
         }
-        let layer = wanted.layers.iter().find(|(of_layer, _)| std::ptr::eq(*of_layer, run)).map(|(_, layer)| *layer);
-        let in_layer = layer.is_some();
+        let in_layer = wanted.layer_runs.iter().any(|of_layer| std::ptr::eq(*of_layer, run));
         let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);
         if !seen {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
-            if !in_layer {
-                return;
-            }
+            return;
         }
-        // A run of a layer says where its columns are even where none of its files counts.
-        let part = if seen { part } else { part.start..part.start };
         let files = &run.files[part.clone()];
         // A long scan leaves its blocks in the cache where nothing has to go for them.
         let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
-        let fits = in_layer && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
+        let fits = !wanted.layer_runs.is_empty() && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
         let options = CursorOptions { fill_cache: options.fill_cache || fits, ..options };
         let layout = || match wanted.plan {
             Some(plan) if in_layer => WantedColumns::Blocks(plan.layout_of(run.format).clone()),
             Some(plan) => WantedColumns::Of(plan.layout_of(run.format).clone()),
             None => WantedColumns::All,
         };
-        let cursor = match (RunCursor::over_part(run.ssts.clone(), part, options, layout), layer) {
-            (RunCursor::Columns(cursor), Some(layer)) => {
-                return self.layer_runs.push((cursor, (level, run.format), layer));
-            }
-            (cursor, _) => cursor,
+        let cursor = match RunCursor::over_part(run.ssts.clone(), part, options, layout) {
+            RunCursor::Columns(cursor) if in_layer => return self.layer_runs.push((cursor, (level, run.format))),
+            cursor => cursor,
         };
         let source = match &wanted.tally {
             Some(tally) => Source::Traced(TracedRun::new(cursor, level, run.format, tally.clone())),
@@ -283,62 +276,60 @@ impl Sources {
     }
 }
 
-/// The runs that a scan for `columns` can read block by block, each with its layer, the lowest first: a run lies right above
-/// the layers that share a column with it. Layers that miss a column are none, and what is younger than a run that holds
-/// rows is in none. `None` if there is not one layer.
-fn layers<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<(&'t OpenRun, usize)>> {
-    let mut missing: Vec<ColumnSet> = Vec::new();
-    let mut layers = Vec::new();
+/// The runs that a scan for `columns` can read block by block: the oldest ones, as far as they are columnar. `None` if they do
+/// not have all of the columns.
+fn columnar_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t OpenRun>> {
+    let mut missing = columns.clone();
+    let mut columnar = Vec::new();
     let runs: Vec<&OpenRun> = tree.runs().map(|(_, run)| run).collect();
     for run in runs.into_iter().rev() {
         let Some(file) = run.files.first() else { continue };
-        let own = tree.formats.get(run.format)?.columns().intersection(columns);
-        if own.is_empty() {
+        let own = tree.formats.get(run.format)?.columns();
+        if !own.overlaps(columns) {
             continue;
         }
         if !file.sst.is_columnar() {
             break;
         }
-        let layer = missing.iter().rposition(|missing| !own.is_subset(missing)).map_or(0, |below| below + 1);
-        if layer == missing.len() {
-            missing.push(columns.clone());
-        }
-        missing[layer].remove_all(&own);
-        layers.push((run, layer));
+        missing.remove_all(own);
+        columnar.push(run);
     }
-    let complete = missing.iter().take_while(|missing| missing.is_empty()).count();
-    layers.retain(|(_, layer)| *layer < complete);
-    (complete > 0).then_some(layers)
+    (missing.is_empty() && !columnar.is_empty()).then_some(columnar)
 }
 
-/// A scan of the wanted columns that reads blocks of columns, where the files are such; `builder` has the layout of the rows.
-/// Else `None`.
+/// A scan of the wanted columns that reads blocks of columns, where the files are such, for a builder with the layout
+/// of the rows. Else `None`.
 pub(crate) fn block_scan(
     table: &TableShared,
     (state, snapshot): (&TableState, SequenceNumber),
     options: &ReadOptions,
     wanted: &ColumnSet,
     filter: Option<&Filter>,
-    builder: &RecordBatchBuilder,
 ) -> Result<Option<BlockScan>> {
     if !state.tree.has_groups {
         return Ok(None);
     }
     let Some(columns) = columns_to_merge(&state.tree, wanted) else { return Ok(None) };
-    let Some(layers) = layers(&state.tree, &columns) else { return Ok(None) };
+    let Some(layer_runs) = columnar_runs(&state.tree, &columns) else { return Ok(None) };
     let plan = table.merge_plan(&state.tree, Some(wanted))?;
-    let runs =
-        WantedRuns { columns: Some(&columns), plan: Some(&plan), tally: ScanTally::new(table, Some(wanted)), layers };
+    let runs = WantedRuns {
+        columns: Some(&columns),
+        plan: Some(&plan),
+        tally: ScanTally::new(table, Some(wanted)),
+        layer_runs,
+    };
     let sources = Sources::new(table, state, snapshot, options, &runs);
     let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
-    let layer_runs = sources.layer_runs.into_iter().map(|(cursor, (level, kind), layer)| {
-        (LayerRun::new(cursor, (level, kind), plan.layout_of(kind), filter.as_ref()), layer)
-    });
-    let runs_of_layers = layer_runs.collect();
+    let layer_run = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
+        let share = state.tree.formats[kind].columns().intersection(&columns);
+        LayerRun::new(cursor, (level, kind), share, plan.layout_of(kind), filter.as_ref())
+    };
+    let layer_runs = sources.layer_runs.into_iter().map(layer_run).collect();
     let range_deletes = sources.range_deletes.into_iter().zip(sources.range_delete_kinds).collect();
     let parts = BlockScanParts {
         snapshot,
-        runs: runs_of_layers,
+        columns: columns.clone(),
+        runs: layer_runs,
         rest: (sources.cursors, sources.kinds),
         range_deletes,
         bounds: sources.bounds,
@@ -347,7 +338,7 @@ pub(crate) fn block_scan(
         plan: plan.clone(),
         filter,
     };
-    BlockScan::new(parts, builder).map(Some)
+    BlockScan::new(parts).map(Some)
 }
 
 /// All entries of a derived table within the options' bounds, but those of places that hold nothing the snapshot sees.
@@ -424,7 +415,7 @@ impl TableIterator {
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
         let plan = if has_whole_rows { None } else { Some(table.merge_plan(&state.tree, Some(wanted))?) };
         let tally = ScanTally::new(table, Some(wanted));
-        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, layers: Vec::new() };
+        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, layer_runs: Vec::new() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
         let (rows, layout) = match plan {

@@ -40,7 +40,7 @@ L2 leveled: 3,5-6,8,14,19 columnar | 7,11,13,15-18 columnar";
 const INDEXES: [(&str, &[&str]); 2] = [("by_tail", &["tailnum"]), ("by_route", &["origin", "dest"])];
 
 /// Bytes of memory for rows not yet in files: small, so that the year's 100 MB go through several levels.
-const MEMORY_BUDGET: usize = 8 << 20;
+const MEMORY_BUDGET: usize = 4 << 20;
 
 /// The open database.
 pub(super) struct Store {
@@ -54,7 +54,7 @@ impl Store {
         let database = Database::open(directory, Options { memory_budget: MEMORY_BUDGET, ..Options::default() })?;
         let options = TableOptions {
             policy: Policy::Leveled(LeveledOptions {
-                base_level_bytes: 2 << 20,
+                base_level_bytes: 32 << 20,
                 target_file_size: 1 << 20,
                 fanout: 4.0,
                 ..LeveledOptions::default()

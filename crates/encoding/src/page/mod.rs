@@ -336,9 +336,10 @@ impl<'a> Page<'a> {
     /// Calls `each` with the ordinals of rows, in order; `None` if the page has none.
     pub(crate) fn each_ordinal(&self, rows: Range<usize>, scratch: &mut Vec<u32>, each: impl FnMut(i64)) -> Option<()> {
         match &self.body {
-            Body::Ordinals(integers) => Some(integers.for_each(rows, scratch, each)),
-            _ => None,
+            Body::Ordinals(integers) => integers.for_each(rows, scratch, each),
+            _ => return None,
         }
+        Some(())
     }
 
     /// Appends the bytes of texts or binaries of rows, of null ones any or none, and after each of them how many bytes there

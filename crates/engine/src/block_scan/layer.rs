@@ -14,56 +14,39 @@ pub(super) struct Target {
     pub(super) place: usize,
 }
 
-/// Columnar runs of which each wanted column is in exactly one.
-#[derive(Default)]
+/// Runs of a scan of which each wanted column is in exactly one.
 pub(super) struct Layer {
-    pub(super) runs: Vec<LayerRun>,
+    /// Their places among the scan's, youngest first.
+    pub(super) runs: Vec<usize>,
     /// The projected columns outside the primary key.
     pub(super) targets: Vec<Target>,
 }
 
 impl Layer {
-    /// The layers of runs that have the numbers of theirs, youngest first: in the order of the numbers from the last. `builder`
-    /// says what is projected.
-    pub(super) fn of_runs(runs: Vec<(LayerRun, usize)>, builder: &RecordBatchBuilder) -> Result<Vec<Self>> {
-        let count = runs.iter().map(|(_, layer)| layer + 1).max().unwrap_or(0);
-        let mut layers: Vec<Self> = std::iter::repeat_with(Self::default).take(count).collect();
-        for (run, layer) in runs {
-            layers[count - 1 - layer].runs.push(run);
-        }
-        for layer in &mut layers {
-            for (column, target) in builder.value_columns() {
-                layer.targets.push(layer.target(column, target)?);
-            }
-        }
-        Ok(layers)
+    /// A layer of these of the runs; `builder` says what is projected.
+    pub(super) fn new(chosen: Vec<usize>, runs: &[LayerRun], builder: &RecordBatchBuilder) -> Result<Self> {
+        let target = |(column, target): (usize, usize)| {
+            let place = |run: &LayerRun| run.columns.iter().position(|&own| own == column);
+            let found = chosen.iter().find_map(|&run| Some((run, place(&runs[run])?)));
+            let (run, place) = found.ok_or_else(|| Error::invalid(format!("no run of a layer has column {column}")))?;
+            Ok(Target { column, target, run, place })
+        };
+        let targets = builder.value_columns().map(target).collect::<Result<_>>()?;
+        Ok(Self { runs: chosen, targets })
     }
 
-    fn target(&self, column: usize, target: usize) -> Result<Target> {
-        let of = |run: &LayerRun| run.columns.iter().position(|&own| own == column);
-        let found = self.runs.iter().enumerate().find_map(|(at, run)| Some((at, of(run)?)));
-        let (run, place) = found.ok_or_else(|| Error::invalid(format!("no run of a layer has column {column}")))?;
-        Ok(Target { column, target, run, place })
+    /// Its runs, of all runs of the scan.
+    pub(super) fn among<'r>(&'r self, runs: &'r [LayerRun]) -> impl Iterator<Item = &'r LayerRun> {
+        self.runs.iter().map(|&run| &runs[run])
     }
 
-    /// The least key that a run stands on.
-    pub(super) fn key(&self) -> Option<&[u8]> {
-        self.runs.iter().filter_map(LayerRun::key).min()
+    /// The current block of its first run, and the row in it.
+    pub(super) fn first_block<'r>(&self, runs: &'r [LayerRun]) -> Option<(&'r ColumnBlock, usize)> {
+        self.runs.first().and_then(|&run| runs[run].block())
     }
 
-    /// Whether all runs stand on this key.
-    pub(super) fn stands_on(&self, key: &[u8]) -> bool {
-        !self.runs.is_empty() && self.runs.iter().all(|run| run.key() == Some(key))
-    }
-
-    /// The current block of the first run, and the row in it.
-    pub(super) fn first_block(&self) -> Option<(&ColumnBlock, usize)> {
-        self.runs.first().and_then(LayerRun::block)
-    }
-
-    /// Whether all cells of a column of the current block are values.
-    pub(super) fn has_values(&self, target: &Target) -> bool {
-        let block = self.runs[target.run].block();
-        block.is_some_and(|(block, _)| block.read(|pages| pages[target.place].has_only_values()))
+    /// Whether a run is younger than all of the layer's.
+    pub(super) fn is_older_than(&self, run: usize) -> bool {
+        self.runs.first().is_some_and(|&youngest| run < youngest)
     }
 }

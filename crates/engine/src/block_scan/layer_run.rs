@@ -1,6 +1,6 @@
 //! A run that a scan reads block by block, and which rows of the current block pass the tests of its columns.
 
-use mycelium_base::{Cursor, Error, ReadCounters, Result, SequenceNumber};
+use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
 use mycelium_merge::ColumnMerge;
@@ -8,13 +8,15 @@ use mycelium_sst::{ColumnBlock, ColumnPosition, LevelCursor, SstFile};
 
 use super::row_filter::RowFilter;
 
-/// A run of a layer, and where the scan is in it.
+/// A run that may be part of a layer, and where the scan is in it.
 pub(crate) struct LayerRun {
     pub(super) cursor: LevelCursor<ColumnPosition>,
     pub(super) level: usize,
     /// Which of the tree's formats it has.
     pub(super) kind: usize,
-    /// The wanted columns that the scan takes from it, in the order of its blocks' pages.
+    /// What it has of the columns of a layer.
+    pub(super) share: ColumnSet,
+    /// The wanted columns that its blocks have pages of, in their order.
     pub(super) columns: Vec<usize>,
     /// The tests of these columns, each with the place of its column.
     pub(super) tests: Vec<(usize, ColumnTest)>,
@@ -39,10 +41,11 @@ pub(super) struct Selected {
 }
 
 impl LayerRun {
-    /// A run whose cursor gives blocks with the pages of `layout`, of which the scan takes `columns` from it.
+    /// A run whose cursor gives blocks with the pages of `layout`, of which a layer takes `share` from it.
     pub(crate) fn new(
         cursor: LevelCursor<ColumnPosition>,
         (level, kind): (usize, usize),
+        share: ColumnSet,
         layout: &PackedLayout,
         filter: Option<&RowFilter>,
     ) -> Self {
@@ -51,7 +54,7 @@ impl LayerRun {
         let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
         let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
         let (compiled, selected) = (Compiled::default(), Selected::default());
-        Self { cursor, level, kind, columns, tests, compiled, selected, rows: 0 }
+        Self { cursor, level, kind, share, columns, tests, compiled, selected, rows: 0 }
     }
 
     /// The key that the run stands on.

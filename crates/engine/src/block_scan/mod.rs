@@ -1,21 +1,21 @@
 //! Scans of tables whose oldest runs are columnar: many rows at a time (DESIGN §5, LSM-OPD §4.2.2).
 //!
-//! 1. Columnar runs form [`Layer`]s: runs that together have all wanted columns, each of them once. The lowest layer holds of
-//!    every column the oldest run that has it, the next one the oldest of those that are left, and so on, as far as the runs
-//!    are columnar. What is younger than all layers, memtables included, is merged apart: the *rest*.
-//! 2. A *stretch* is a number of rows of one layer's current blocks that nothing else touches: from a key that all runs of the
-//!    layer stand on, as far as they have the same keys, up to the next key of another layer or of the rest, or the next range
-//!    delete. Where its blocks hold only whole rows that the snapshot sees, each once, its columns are appended page by page,
-//!    and no row is looked at by itself. So runs of neighbouring keys, as of data that come in the order of time, pass one
-//!    after the other.
+//! 1. The oldest runs are read block by block, as far as they are columnar. What is younger, memtables included, is merged
+//!    apart: the *rest*.
+//! 2. The runs that stand on the next key may be a [`Layer`]: together they have all wanted columns, each of them once. A
+//!    *stretch* is a number of rows of a layer's current blocks that nothing else touches: as far as its runs have the same
+//!    keys, up to the next key of another run or of the rest, or the next range delete. Where its blocks hold only whole rows
+//!    that the snapshot sees, each once, its columns are appended page by page, and no row is looked at by itself. So runs of
+//!    neighbouring keys, as of data that come in the order of time, pass one after the other, and column groups that are
+//!    compacted one by one (LASER §4.4) pass from whichever levels they are at.
 //! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a bitmap of
 //!    the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
-//! 4. A row of which the rest, or a younger layer, only has one patch, of columns of fixed width, stays in its stretch, and its
+//! 4. A row of which the rest, or a younger run, only has one patch, of columns of fixed width, stays in its stretch, and its
 //!    patched cells are overwritten in the batch. Patches of columns that are not wanted touch nothing.
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
-//! Cost: O(layers) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is
+//! Cost: O(runs) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is
 //! touched. Memory: a block of each run, and one batch.
 
 mod layer;
@@ -26,7 +26,9 @@ mod touched;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{
+    ColumnSet, Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+};
 use mycelium_encoding::page::Bitmap;
 use mycelium_encoding::{ColumnState, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
@@ -61,17 +63,18 @@ enum Next {
 enum Bound {
     Nothing,
     Rest,
-    /// A run of another layer.
-    Run {
-        layer: usize,
-        run: usize,
-    },
+    /// The run at this place.
+    Run(usize),
 }
 
 /// A scan in progress. Belongs to one thread at a time.
 pub(crate) struct BlockScan {
     snapshot: SequenceNumber,
-    /// Youngest first.
+    /// The wanted columns.
+    columns: ColumnSet,
+    /// Those read block by block, youngest first.
+    runs: Vec<LayerRun>,
+    /// Those met so far.
     layers: Vec<Layer>,
     /// The layer of the stretch.
     at: usize,
@@ -106,8 +109,10 @@ pub(crate) struct BlockScan {
 /// What a scan is made of; see the fields of [`BlockScan`].
 pub(crate) struct BlockScanParts {
     pub(crate) snapshot: SequenceNumber,
-    /// Each with the number of its layer, the lowest first.
-    pub(crate) runs: Vec<(LayerRun, usize)>,
+    /// The wanted columns, or those that say which rows there are; the runs have them all.
+    pub(crate) columns: ColumnSet,
+    /// Youngest first, and older than all of the rest.
+    pub(crate) runs: Vec<LayerRun>,
     pub(crate) rest: (Vec<Source>, Vec<usize>),
     pub(crate) range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     pub(crate) plan: Arc<MergePlan>,
@@ -118,9 +123,10 @@ pub(crate) struct BlockScanParts {
 }
 
 impl BlockScan {
-    /// At the first key within the bounds. `builder` says what is projected.
-    pub(crate) fn new(parts: BlockScanParts, builder: &RecordBatchBuilder) -> Result<Self> {
-        let BlockScanParts { snapshot, runs, rest, range_deletes, plan, filter, bounds, tally, counters } = parts;
+    /// At the first key within the bounds.
+    pub(crate) fn new(parts: BlockScanParts) -> Result<Self> {
+        let BlockScanParts { snapshot, columns, mut runs, rest, range_deletes, plan, filter, bounds, tally, counters } =
+            parts;
         let (lower, upper) = bounds;
         let mut deletes = Vec::new();
         for (set, _) in &range_deletes {
@@ -133,16 +139,17 @@ impl BlockScan {
                 }));
             }
         }
-        let mut layers = Layer::of_runs(runs, builder)?;
         let mut rest_cursor = MergingCursor::new(rest.0);
         let start = lower.as_deref().unwrap_or_default();
         rest_cursor.seek(start, Trailer::NEWEST)?;
-        for run in layers.iter_mut().flat_map(|layer| &mut layer.runs) {
+        for run in &mut runs {
             run.cursor.seek(start, Trailer::NEWEST)?;
         }
         let mut scan = Self {
             snapshot,
-            layers,
+            columns,
+            runs,
+            layers: Vec::new(),
             at: 0,
             bound: Bound::Nothing,
             is_bound_shared: false,
@@ -187,7 +194,7 @@ impl BlockScan {
     pub(crate) fn counters(&self) -> ReadCounters {
         let mut counters = self.counters;
         self.rest.add_counters(&mut counters);
-        self.layers.iter().flat_map(|layer| &layer.runs).for_each(|run| run.cursor.add_counters(&mut counters));
+        self.runs.iter().for_each(|run| run.cursor.add_counters(&mut counters));
         counters
     }
 
@@ -195,17 +202,15 @@ impl BlockScan {
     fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
         self.overwrites.clear();
         self.overwritten = 0;
-        let least = self.layers.iter().filter_map(Layer::key).min();
+        let least = self.runs.iter().filter_map(LayerRun::key).min();
         let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
         if self.upper.as_deref().is_some_and(|upper| key >= upper) {
             return Ok(Next::End);
         }
-        let lowest = self.layers.iter().rposition(|layer| layer.stands_on(key));
         let key = key.to_vec();
         self.key = key;
         let mut count = 0;
-        if let Some(at) = lowest {
-            self.at = at;
+        if self.find_layer(builder)? {
             self.find_bound();
             count = self.untouched(0)?;
             while count < most && self.overwrites_at(count, builder)? {
@@ -221,17 +226,51 @@ impl BlockScan {
         &self.layers[self.at]
     }
 
+    /// Its runs.
+    fn layer_runs(&self) -> impl Iterator<Item = &LayerRun> {
+        self.layer().among(&self.runs)
+    }
+
+    /// Makes the layer that of the oldest runs that stand on the key; whether there is one.
+    fn find_layer(&mut self, builder: &RecordBatchBuilder) -> Result<bool> {
+        let stands = |run: &LayerRun| run.key() == Some(&self.key);
+        let standing = self.runs.iter().filter(|run| stands(run)).count();
+        let is_last =
+            |layer: &Layer| layer.runs.len() == standing && layer.runs.iter().all(|&run| stands(&self.runs[run]));
+        if self.layers.get(self.at).is_some_and(is_last) {
+            return Ok(true);
+        }
+        let (mut missing, mut chosen) = (self.columns.clone(), Vec::with_capacity(standing));
+        for (at, run) in self.runs.iter().enumerate().rev().filter(|(_, run)| stands(run)) {
+            if run.share.is_subset(&missing) {
+                missing.remove_all(&run.share);
+                chosen.push(at);
+            }
+        }
+        if !missing.is_empty() || chosen.is_empty() {
+            return Ok(false);
+        }
+        chosen.reverse();
+        self.at = match self.layers.iter().position(|layer| layer.runs == chosen) {
+            Some(at) => at,
+            None => {
+                self.layers.push(Layer::new(chosen, &self.runs, builder)?);
+                self.layers.len() - 1
+            }
+        };
+        Ok(true)
+    }
+
     /// Makes `bound` what ends the stretch.
     fn find_bound(&mut self) {
         let mut first = self.touched.key().map(|key| (key, Bound::Rest));
         let mut is_shared = false;
-        for (layer, other) in self.layers.iter().enumerate().filter(|(layer, _)| *layer != self.at) {
-            for (run, key) in other.runs.iter().enumerate().filter_map(|(run, other)| Some((run, other.key()?))) {
-                match first.map_or(Ordering::Less, |(first, _)| key.cmp(first)) {
-                    Ordering::Less => (first, is_shared) = (Some((key, Bound::Run { layer, run })), false),
-                    Ordering::Equal => is_shared = true,
-                    Ordering::Greater => {}
-                }
+        let others = self.runs.iter().enumerate().filter(|(run, _)| !self.layer().runs.contains(run));
+        for (run, key) in others.filter_map(|(run, other)| Some((run, other.key()?))) {
+            match first.map_or(Ordering::Less, |(first, _)| key.cmp(first)) {
+                Ordering::Less => (first, is_shared) = (Some((key, Bound::Run(run))), false),
+                Ordering::Equal => is_shared = true,
+                Ordering::Greater => {}
             }
         }
         self.bound = first.map_or(Bound::Nothing, |(_, bound)| bound);
@@ -243,7 +282,7 @@ impl BlockScan {
         match self.bound {
             Bound::Nothing => None,
             Bound::Rest => self.touched.key(),
-            Bound::Run { layer, run } => self.layers[layer].runs[run].key(),
+            Bound::Run(run) => self.runs[run].key(),
         }
     }
 
@@ -257,7 +296,7 @@ impl BlockScan {
     fn untouched(&self, offset: usize) -> Result<usize> {
         let mut count = usize::MAX;
         let mut first: Option<(&ColumnBlock, usize)> = None;
-        for run in &self.layer().runs {
+        for run in self.layer_runs() {
             let Some((block, row)) = run.block() else { return Ok(0) };
             let facts = block.facts();
             if !facts.all_puts || !facts.unique_keys || facts.max_sequence > self.snapshot {
@@ -293,7 +332,7 @@ impl BlockScan {
                 ColumnState::Value(value) if builder.can_overwrite(target.target) => value.to_bits(),
                 _ => None,
             };
-            let Some(value) = value.filter(|_| self.layer().has_values(target)) else {
+            let Some(value) = value.filter(|_| self.has_values(target)) else {
                 self.overwrites.truncate(before);
                 return Ok(false);
             };
@@ -302,7 +341,7 @@ impl BlockScan {
         }
         self.overwritten += 1;
         match self.bound {
-            Bound::Run { layer, run } => self.layers[layer].runs[run].step()?,
+            Bound::Run(run) => self.runs[run].step()?,
             _ => self.read_touched()?,
         }
         self.find_bound();
@@ -316,7 +355,7 @@ impl BlockScan {
         let mut is_there = false;
         if let Some(key) = self.bound_key() {
             is_there = self.all_range_deletes.next_start(&self.key).is_none_or(|start| start > key);
-            for run in &self.layer().runs {
+            for run in self.layer_runs() {
                 let Some((block, row)) = run.block().filter(|(block, row)| row + offset < block.rows()) else {
                     is_there = false;
                     break;
@@ -342,9 +381,9 @@ impl BlockScan {
                 self.patch.extend_from_slice(patch);
                 Ok(Some(kind))
             }
-            Bound::Run { layer, .. } if layer > self.at => Ok(None),
-            Bound::Run { layer, run } => {
-                let run = &mut self.layers[layer].runs[run];
+            Bound::Run(run) if !self.layer().is_older_than(run) => Ok(None),
+            Bound::Run(run) => {
+                let run = &mut self.runs[run];
                 let trailer = run.cursor.trailer();
                 let is_alone =
                     run.block().is_some_and(|(block, row)| block.facts().unique_keys && row + 1 < block.rows());
@@ -356,6 +395,12 @@ impl BlockScan {
                 Ok(Some(run.kind))
             }
         }
+    }
+
+    /// Whether all cells of a column of the current block are values.
+    fn has_values(&self, target: &Target) -> bool {
+        let block = self.runs[target.run].block();
+        block.is_some_and(|(block, _)| block.read(|pages| pages[target.place].has_only_values()))
     }
 
     /// Takes the next `count` rows of the layer.
@@ -370,20 +415,19 @@ impl BlockScan {
         }
         self.counters.rows_merged += self.overwritten as u64;
         self.counters.rows_passed_through += (count - self.overwritten) as u64;
-        for run in &mut self.layers[self.at].runs {
-            run.pass(count, &mut self.row)?;
+        for &run in &self.layers[self.at].runs {
+            self.runs[run].pass(count, &mut self.row)?;
         }
         Ok(())
     }
 
     fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let layer = self.layer();
-        for &Target { target, run, place, .. } in &layer.targets {
-            let Some((block, row)) = layer.runs[run].block() else { continue };
+        for &Target { target, run, place, .. } in &self.layer().targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
             block.read(|pages| builder.append_cells(target, &pages[place], row..row + count))?;
         }
         if builder.has_key_columns() {
-            let Some((block, row)) = self.layers[self.at].first_block() else { return Ok(()) };
+            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
             for row in row..row + count {
                 block.write_key(row, &mut self.row)?;
                 builder.append_key(&self.row)?;
@@ -399,15 +443,14 @@ impl BlockScan {
         if self.passing.is_empty() {
             return Ok(());
         }
-        let layer = &self.layers[self.at];
-        for &Target { target, run, place, .. } in &layer.targets {
-            let Some((block, row)) = layer.runs[run].block() else { continue };
+        for &Target { target, run, place, .. } in &self.layers[self.at].targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
             self.shifted.clear();
             self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
             block.read(|pages| builder.append_selected(target, &pages[place], &self.shifted))?;
         }
         if builder.has_key_columns() {
-            let Some((block, row)) = self.layers[self.at].first_block() else { return Ok(()) };
+            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
             for &at in &self.passing {
                 block.write_key(row + at as usize, &mut self.row)?;
                 builder.append_key(&self.row)?;
@@ -420,13 +463,13 @@ impl BlockScan {
     /// Makes `passing` the rows of the stretch that pass, counted from its first.
     fn find_passing(&mut self, count: usize) -> Result<()> {
         self.passing.clear();
-        let layer = &mut self.layers[self.at];
-        for run in layer.runs.iter_mut().filter(|run| !run.tests.is_empty()) {
-            run.select(&mut self.counters)?;
+        for &run in &self.layers[self.at].runs {
+            if !self.runs[run].tests.is_empty() {
+                self.runs[run].select(&mut self.counters)?;
+            }
         }
-        let tested: Vec<(&Bitmap, usize)> = layer
-            .runs
-            .iter()
+        let tested: Vec<(&Bitmap, usize)> = self.layers[self.at]
+            .among(&self.runs)
             .filter(|run| !run.tests.is_empty())
             .filter_map(|run| Some((&run.selected.rows, run.block()?.1)))
             .collect();
@@ -439,7 +482,7 @@ impl BlockScan {
             None => self.passing.extend(0..count as u32),
         }
         let Some(filter) = self.filter.as_ref().filter(|filter| !filter.key_tests.is_empty()) else { return Ok(()) };
-        let Some((block, row)) = self.layers[self.at].first_block() else { return Ok(()) };
+        let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
         let (mut failure, key) = (Ok(()), &mut self.row);
         self.passing.retain(|&at| {
             let passes = block.write_key(row + at as usize, key).and_then(|()| filter.passes_key(key));
@@ -466,7 +509,7 @@ impl BlockScan {
             }
             self.read_touched()?;
         }
-        for run in self.layers.iter_mut().flat_map(|layer| &mut layer.runs) {
+        for run in &mut self.runs {
             run.visit(&self.key, self.snapshot, &mut self.merge)?;
         }
         self.row.clear();
@@ -482,8 +525,7 @@ impl BlockScan {
 impl Drop for BlockScan {
     fn drop(&mut self) {
         if let Some(tally) = &self.tally {
-            let runs = self.layers.iter().flat_map(|layer| &layer.runs);
-            runs.for_each(|run| tally.note(run.level, run.kind, run.rows));
+            self.runs.iter().for_each(|run| tally.note(run.level, run.kind, run.rows));
         }
     }
 }

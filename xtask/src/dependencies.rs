@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::Result;
 
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "mycelium-base",
     "mycelium-vfs",
     "mycelium-encoding",
@@ -23,6 +23,7 @@ const ORDER: [&str; 19] = [
     "mycelium-advisor",
     "mycelium-engine",
     "mycelium",
+    "mycelium-sql",
     "mycelium-bench",
     "mycelium-cli",
     "mycelium-testkit",

@@ -7,12 +7,14 @@
 //! cargo xtask tidy                                         rules about the tree that no compiler checks
 //! cargo xtask fresh-clone                                  the README's commands on a clone of this commit
 //! cargo xtask fuzz [TARGET...] [--seconds N]               the fuzz targets, one after the other
+//! cargo xtask miri [RUN...]                                the tests of unsafe code under Miri
 //! ```
 
 mod claims;
 mod dependencies;
 mod fresh_clone;
 mod fuzz;
+mod miri;
 mod peers;
 mod registry;
 mod tidy;
@@ -54,6 +56,8 @@ enum Command {
     },
     /// Run the fuzz targets of all decoders (needs nightly and cargo-fuzz): `cargo xtask fuzz sst_block --seconds 60`.
     Fuzz(fuzz::Arguments),
+    /// Run the tests of unsafe code under Miri (needs nightly with miri and rust-src): `cargo xtask miri kernels`.
+    Miri(miri::Arguments),
 }
 
 /// The workspace's root: as cargo says now, for clones that share a target directory share this binary too.
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
         Command::Tidy => tidy::run(&root()),
         Command::FreshClone { json_file } => fresh_clone::run(&root(), json_file.as_deref()),
         Command::Fuzz(arguments) => fuzz::run(&root(), &arguments),
+        Command::Miri(arguments) => miri::run(&root(), &arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,7 +17,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations, htap, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
+    /// snapshot-filters, transformations, htap, tpch, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
     /// dictionary-sizes, dictionary-values, dictionary-timeline.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
@@ -63,7 +63,7 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations`, `htap`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `htap`, `tpch`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
@@ -107,7 +107,13 @@ pub const TRANSFORMATIONS: &str = "transformations";
 /// The name of the experiment on both halves of a workload among workloads.
 pub const HTAP: &str = "htap";
 
-const EXPERIMENTS: [&str; 4] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, HTAP];
+/// The name of the experiment on TPC-H's queries among workloads.
+pub const TPCH: &str = "tpch";
+
+/// The name of the experiment on filter kernels among workloads.
+pub const KERNELS: &str = "kernels";
+
+const EXPERIMENTS: [&str; 6] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, HTAP, TPCH, KERNELS];
 
 /// The experiment of LASER with this name.
 fn laser_part(name: &str) -> Option<laser::Part> {
@@ -187,7 +193,7 @@ impl BenchArgs {
 
     /// Runs one of [`EXPERIMENTS`], of LASER's or of LSM-OPD's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        use crate::experiments::{aligned, htap, snapshot_filters, transformations};
+        use crate::experiments::{aligned, analytics, htap, kernels, snapshot_filters, transformations};
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -221,6 +227,18 @@ impl BenchArgs {
             HTAP => {
                 let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };
                 report.htap = Some(htap::run(&settings)?);
+            }
+            TPCH => {
+                let settings = analytics::AnalyticsSettings {
+                    scale: self.scale,
+                    ..analytics::AnalyticsSettings::new(&self.directory)
+                };
+                report.tpch = Some(analytics::run_tpch(&settings, None)?);
+            }
+            KERNELS => {
+                let settings =
+                    kernels::KernelSettings { scale: self.scale, seed: self.seed, ..kernels::KernelSettings::new() };
+                report.kernels = Some(kernels::run(&settings)?);
             }
             _ => {
                 let settings = transformations::TransformationSettings {

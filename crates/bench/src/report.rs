@@ -15,8 +15,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
+use crate::experiments::analytics::AnalyticsReport;
 use crate::experiments::dictionary::DictionaryReport;
 use crate::experiments::htap::HtapReport;
+use crate::experiments::kernels::KernelReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
@@ -53,6 +55,12 @@ pub struct Report {
     /// Both halves of a workload in one table, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub htap: Option<HtapReport>,
+    /// TPC-H's queries 1 and 6 in SQL, if those were run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tpch: Option<AnalyticsReport>,
+    /// Filter kernels, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernels: Option<KernelReport>,
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
@@ -227,7 +235,9 @@ impl Report {
             aligned: None,
             snapshot_filters: None,
             htap: None,
+            tpch: None,
             transformations: None,
+            kernels: None,
             laser: None,
             dictionary: None,
         }
@@ -292,6 +302,8 @@ impl Report {
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
+            self.tpch.as_ref().map(AnalyticsReport::table),
+            self.kernels.as_ref().map(KernelReport::table),
             self.laser.as_ref().map(LaserReport::table),
             self.dictionary.as_ref().map(DictionaryReport::table),
         ]

@@ -75,6 +75,13 @@ pub(crate) enum Command {
                             trailing columns may be left out."
     )]
     Scan(ScanArgs),
+    /// Ask in SQL: one statement, those of standard input, or a shell. It only reads.
+    #[command(after_help = "Example:\n  mycelium sql ./db\n  \
+                            mycelium sql ./db -c 'SELECT dest, count(*) FROM flights WHERE month = 12 GROUP BY dest' --csv\n  \
+                            mycelium sql ./db -c 'EXPLAIN ANALYZE SELECT * FROM flights WHERE year = 2013 AND month = 1'\n\n\
+                            The database is read as it is when the command begins. EXPLAIN shows what is pushed down, EXPLAIN \
+                            ANALYZE also the blocks read and skipped.")]
+    Sql(SqlArgs),
     /// Propose a layout for what a table was asked for, and compare what layouts would cost.
     #[command(after_help = "Example:\n  mycelium advise ./db --table flights\n  \
                             mycelium advise ./db/TRACE-000001 --size-ratio 2 --widths 3,6,15\n\n\
@@ -108,6 +115,19 @@ pub(crate) struct TableArgs {
     pub(crate) database: PathBuf,
     /// The table.
     pub(crate) table: String,
+}
+
+/// `mycelium sql`.
+#[derive(Args, Debug)]
+pub(crate) struct SqlArgs {
+    /// The database's directory.
+    pub(crate) database: PathBuf,
+    /// Run this and end. May be given more than once, and hold several statements.
+    #[arg(short, long, value_name = "STATEMENT")]
+    pub(crate) command: Vec<String>,
+    /// Print CSV with the names of the columns in the first line.
+    #[arg(long)]
+    pub(crate) csv: bool,
 }
 
 /// `mycelium demo`.

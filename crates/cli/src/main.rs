@@ -39,6 +39,7 @@ fn run(json: bool, command: Command) -> Result<(), Failure> {
         Command::Put(args) => commands::put::run(&args, out),
         Command::Delete(args) => commands::delete::run(&args, out),
         Command::Scan(args) => commands::scan::run(&args, out),
+        Command::Sql(args) => commands::sql::run(&args, out),
         Command::Advise(args) => commands::advise::run(&args, out),
         Command::Inspect(args) => commands::inspect::run(&args, out),
         Command::Verify(args) => commands::verify::run(&args, out),

@@ -53,6 +53,18 @@ impl<W: Write> Output<W> {
         if self.json { self.json_rows(batch) } else { self.text_rows(batch) }
     }
 
+    /// Rows of another answer follow: their columns have widths of their own.
+    pub(crate) fn begin_rows(&mut self) {
+        self.widths.clear();
+    }
+
+    /// Rows as CSV, the first of an answer below the names of the columns. Null is nothing.
+    pub(crate) fn csv_rows(&mut self, batch: &RecordBatch, with_names: bool) -> Result<(), Failure> {
+        let batch = printable(batch)?;
+        let mut writer = arrow_csv::WriterBuilder::new().with_header(with_names).build(&mut self.out);
+        writer.write(&batch).map_err(print_failure)
+    }
+
     fn json_rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
         let mut writer = arrow_json::WriterBuilder::new()
             .with_explicit_nulls(true)

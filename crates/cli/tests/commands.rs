@@ -248,6 +248,42 @@ fn only_file(directory: &Path, extension: &str) -> String {
 }
 
 #[test]
+fn inspect_shows_what_the_columns_of_a_columnar_file_take() {
+    let shell = Shell::new();
+    let rows =
+        (0..3000).map(|id| format!("{id},kind {},{},{}\n", id % 5, f64::from(id) / 4.0, if id < 7 { "" } else { "x" }));
+    let csv = shell.write("rows.csv", format!("id,kind,score,mark\n{}", rows.collect::<String>()).as_bytes());
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id"]);
+    shell.one(&["layout", "db", "t", "--set", "L0 tiered: * packed\nL1 leveled: * columnar", "--compact"]);
+    let file = shell.one(&["inspect", "run", "db", "t", "1"]);
+    let sst = format!("db/{:06}.sst", file["file"].as_u64().unwrap());
+
+    let parts = shell.json(&["inspect", "sst", &sst]);
+    let blocks = parts[0]["blocks"].as_u64().unwrap();
+    assert_eq!((&parts[1]["part"], &parts[2]["part"]), (&"keys".into(), &"sequence numbers".into()));
+    let [kind, score, mark] = [3, 4, 5].map(|at| &parts[at]);
+    assert_eq!((&kind["column"], &score["column"], &mark["column"]), (&"kind".into(), &"score".into(), &"mark".into()));
+    assert_eq!((kind["dictionary_values"].as_u64(), kind["encodings"]["dictionary"].as_u64()), (Some(5), Some(blocks)));
+    assert_eq!((&kind["least"], &kind["greatest"]), (&"kind 0".into(), &"kind 4".into()));
+    // Three bits for five texts, and the headers of pages.
+    let bits = kind["bits_per_row"].as_f64().unwrap();
+    assert!((3.0..4.0).contains(&bits), "{kind}");
+    assert_eq!(bits, (kind["bytes"].as_f64().unwrap() * 8.0 / 3000.0 * 1000.0).round() / 1000.0);
+    assert_eq!((score["encodings"]["decimal"].as_u64(), &score["dictionary_values"]), (Some(blocks), &Value::Null));
+    assert_eq!((&score["least"], &score["greatest"], &score["nulls"]), (&"0".into(), &"749.75".into(), &0.into()));
+    assert_eq!((mark["nulls"].as_u64(), mark["dictionary_values"].as_u64()), (Some(7), Some(1)), "{mark}");
+    assert_eq!(parts.len() as u64, 6 + blocks);
+
+    let entries = shell.json(&["inspect", "sst", &sst, "--entries", "2"]);
+    assert_eq!(entries[1]["value"], "kind=kind 1 score=0.25 mark=null");
+    let history = shell.one(&["inspect", "key", "db", "t", "2999"]);
+    assert_eq!(history["value"], "kind=kind 4 score=749.75 mark=x");
+    let text = String::from_utf8(shell.run(&["inspect", "sst", &sst]).stdout).unwrap();
+    assert!(text.contains("dictionary of 5 in"), "{text}");
+    assert!(text.contains("kind 0 to kind 4, 0 nulls"), "{text}");
+}
+
+#[test]
 fn inspect_shows_files_of_a_database_at_rest() {
     let shell = Shell::new();
     let [csv, ..] = inputs(&shell, 2000);
@@ -458,4 +494,28 @@ fn views_are_created_read_listed_and_dropped() {
     assert!(message.contains("by_city"), "{message}");
     shell.one(&["view", "drop", "db", "t", "by_city"]);
     assert!(shell.json(&["view", "list", "db", "t"]).is_empty());
+}
+
+#[test]
+fn sql_answers_as_text_json_and_csv_and_refuses_to_write() {
+    let shell = Shell::new();
+    people(&shell);
+    let sql = |args: &[&str]| shell.json(&[&["sql", "db"], args].concat());
+    let found = sql(&["-c", "SELECT name, score FROM people WHERE id > 0 ORDER BY id"]);
+    assert_eq!(found[0], serde_json::json!({ "name": "Ada", "score": 1.5 }));
+    assert_eq!(found.len(), 2);
+    let several = sql(&["-c", "SELECT 1 AS a; SELECT 2 AS a", "-c", "SELECT count(*) AS a FROM people"]);
+    assert_eq!(several.iter().map(|row| row["a"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    let text = |args: &[&str]| String::from_utf8(shell.run(&[&["sql", "db"], args].concat()).stdout).unwrap();
+    assert_eq!(
+        text(&["--csv", "-c", "SELECT id, name FROM people WHERE id < 2 ORDER BY id"]),
+        "id,name\n-2,null\n1,Ada\n"
+    );
+    let plan = text(&["-c", "EXPLAIN ANALYZE SELECT name FROM people WHERE id = 1 AND score > 1"]);
+    assert!(plan.contains("1 look-ups=(1), filter=score > 1") && plan.contains("blocks_skipped="), "{plan}");
+    for (statement, code) in [("DELETE FROM people", 2), ("SELECT * FROM nobody", 2), ("SELEC 1", 2)] {
+        assert_eq!(shell.failure(&["sql", "db", "-c", statement]).0, code, "{statement}");
+    }
+    assert_eq!(shell.failure(&["sql", "db", "--csv", "--json", "-c", "SELECT 1"]).0, 2);
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 3);
 }

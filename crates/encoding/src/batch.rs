@@ -26,6 +26,9 @@ use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, Tim
 /// Text and binary of one column beyond which a batch counts as full.
 const FULL_BYTES: usize = 1 << 30;
 
+/// Selected rows of a page are unpacked together where at least one in so many is selected.
+const DENSE: usize = 8;
+
 /// Collects rows into record batches. Not thread-safe; reuse it for all batches of a scan.
 #[derive(Debug)]
 pub struct RecordBatchBuilder {
@@ -35,14 +38,40 @@ pub struct RecordBatchBuilder {
     rows: usize,
     /// In projection order.
     columns: Vec<ColumnBuilder>,
-    /// For the leading primary key columns, as far as any is projected: its type and where it goes.
-    from_key: Vec<(ColumnType, Vec<usize>)>,
+    /// What is read of a key, up to the last projected column of it.
+    from_key: Vec<KeyStep>,
     /// Physical column and where it goes.
     from_value: Vec<(usize, usize)>,
     scratch: Vec<u8>,
     /// Offsets of integers being unpacked.
     offsets: Vec<u32>,
     widest: usize,
+}
+
+/// What is done with the next columns of a key.
+#[derive(Debug)]
+enum KeyStep {
+    /// So many bytes of columns of fixed width are not wanted.
+    Pass(usize),
+    /// Nor is a text or binary.
+    PassBytes,
+    /// A column of this type goes to these places.
+    Read(ColumnType, Vec<usize>),
+}
+
+impl KeyStep {
+    fn of(columns: Vec<(ColumnType, Vec<usize>)>) -> Vec<Self> {
+        let mut steps = Vec::new();
+        for (ty, targets) in columns {
+            match (ty.fixed_width(), steps.last_mut()) {
+                _ if !targets.is_empty() => steps.push(Self::Read(ty, targets)),
+                (Some(width), Some(Self::Pass(len))) => *len += width,
+                (Some(width), _) => steps.push(Self::Pass(width)),
+                (None, _) => steps.push(Self::PassBytes),
+            }
+        }
+        steps
+    }
 }
 
 impl RecordBatchBuilder {
@@ -57,7 +86,7 @@ impl RecordBatchBuilder {
         let schema = layout.schema().clone();
         let mut fields = Vec::with_capacity(projection.len());
         let mut columns = Vec::with_capacity(projection.len());
-        let mut from_key: Vec<(ColumnType, Vec<usize>)> = Vec::new();
+        let mut of_key: Vec<(ColumnType, Vec<usize>)> = Vec::new();
         let mut from_value = Vec::new();
         for (target, &column) in projection.iter().enumerate() {
             let Some(definition) = schema.columns().get(column) else {
@@ -67,10 +96,10 @@ impl RecordBatchBuilder {
             columns.push(ColumnBuilder::new(&definition.ty, definition.nullable));
             match schema.primary_key().iter().position(|&key_column| key_column == column) {
                 Some(position) => {
-                    for &key_column in schema.primary_key().iter().take(position + 1).skip(from_key.len()) {
-                        from_key.push((schema.columns()[key_column].ty.clone(), Vec::new()));
+                    for &key_column in schema.primary_key().iter().take(position + 1).skip(of_key.len()) {
+                        of_key.push((schema.columns()[key_column].ty.clone(), Vec::new()));
                     }
-                    from_key[position].1.push(target);
+                    of_key[position].1.push(target);
                 }
                 None => from_value.push((layout.physical_index(column)?, target)),
             }
@@ -81,7 +110,7 @@ impl RecordBatchBuilder {
             rows_per_batch,
             rows: 0,
             columns,
-            from_key,
+            from_key: KeyStep::of(of_key),
             from_value,
             scratch: Vec::new(),
             offsets: Vec::new(),
@@ -114,13 +143,7 @@ impl RecordBatchBuilder {
     /// # Errors
     /// [`ErrorKind::Corruption`] if key or value are malformed; the builder must then be dropped.
     pub fn append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let mut reader = KeyReader::new(key);
-        for (ty, targets) in &self.from_key {
-            let datum = reader.next(ty, &mut self.scratch)?;
-            for &target in targets {
-                self.columns[target].push_datum(datum)?;
-            }
-        }
+        self.append_key(key)?;
         if !self.from_value.is_empty() {
             let row = self.layout.row(value)?;
             for &(index, target) in &self.from_value {
@@ -153,10 +176,16 @@ impl RecordBatchBuilder {
     /// [`ErrorKind::Corruption`] if the key is malformed; the builder must then be dropped.
     pub fn append_key(&mut self, key: &[u8]) -> Result<()> {
         let mut reader = KeyReader::new(key);
-        for (ty, targets) in &self.from_key {
-            let datum = reader.next(ty, &mut self.scratch)?;
-            for &target in targets {
-                self.columns[target].push_datum(datum)?;
+        for step in &self.from_key {
+            match step {
+                KeyStep::Pass(len) => reader.pass(*len)?,
+                KeyStep::PassBytes => reader.pass_bytes()?,
+                KeyStep::Read(ty, targets) => {
+                    let datum = reader.next(ty, &mut self.scratch)?;
+                    for &target in targets {
+                        self.columns[target].push_datum(datum)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -174,11 +203,8 @@ impl RecordBatchBuilder {
 
     /// Appends cells of some rows of a page, ascending. Errors as [`RecordBatchBuilder::append_cells`].
     pub fn append_selected(&mut self, target: usize, page: &Page<'_>, rows: &[u32]) -> Result<()> {
-        for &row in rows {
-            let cell = page.cell(row as usize)?;
-            let len = self.columns[target].push_cell(cell)?;
-            self.widest = self.widest.max(len);
-        }
+        let len = self.columns[target].push_selected(page, rows, &mut self.offsets)?;
+        self.widest = self.widest.max(len);
         Ok(())
     }
 
@@ -234,11 +260,11 @@ impl RecordBatchBuilder {
     }
 }
 
-/// A batch of rows given value by value.
+/// A batch of rows given value by value, with these columns.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if a value does not fit its column.
-pub(crate) fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
+pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     columns: &[Column],
     rows: impl IntoIterator<Item = R>,
 ) -> Result<RecordBatch> {
@@ -262,6 +288,11 @@ pub(crate) fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
 #[cold]
 fn absent(name: &str) -> Error {
     Error::corruption(format!("a whole row lacks column \"{name}\""))
+}
+
+#[cold]
+fn too_much_text() -> Error {
+    Error::invalid("a batch holds over 2 GiB of text in one column; finish it when it is full")
 }
 
 /// The buffers of one column.
@@ -297,6 +328,43 @@ impl Values {
             (_, None) => Self::Variable { ends: vec![0], bytes: Vec::new() },
         }
     }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bits(bits) => bits.len(),
+            Self::Width1(values) => values.len(),
+            Self::Width2(values) => values.len(),
+            Self::Width4(values) => values.len(),
+            Self::Width8(values) => values.len(),
+            Self::Width16(values) => values.len(),
+            Self::Variable { ends, .. } => ends.len() - 1,
+        }
+    }
+
+    /// Whether values can be taken out.
+    fn can_keep(&self) -> bool {
+        !matches!(self, Self::Bits(_) | Self::Variable { .. })
+    }
+
+    /// Of the values from the `first`th on keeps those at these places behind it, ascending.
+    fn keep(&mut self, first: usize, places: impl Iterator<Item = usize>) {
+        fn keep<T: Copy>(values: &mut Vec<T>, first: usize, places: impl Iterator<Item = usize>) {
+            let mut end = first;
+            for place in places {
+                values[end] = values[first + place];
+                end += 1;
+            }
+            values.truncate(end);
+        }
+        match self {
+            Self::Width1(values) => keep(values, first, places),
+            Self::Width2(values) => keep(values, first, places),
+            Self::Width4(values) => keep(values, first, places),
+            Self::Width8(values) => keep(values, first, places),
+            Self::Width16(values) => keep(values, first, places),
+            Self::Bits(_) | Self::Variable { .. } => {}
+        }
+    }
 }
 
 impl ColumnBuilder {
@@ -329,11 +397,7 @@ impl ColumnBuilder {
                 bytes.extend_from_slice(raw.unwrap_or_default());
                 match i32::try_from(bytes.len()) {
                     Ok(end) => ends.push(end),
-                    Err(_) => {
-                        return Err(Error::invalid(
-                            "a batch holds over 2 GiB of text in one column; finish it when it is full",
-                        ));
-                    }
+                    Err(_) => return Err(too_much_text()),
                 }
                 return Ok(bytes.len());
             }
@@ -372,36 +436,65 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends cells of a page: of integers without nulls straight to their buffer, others one by one.
+    /// Appends cells of a page, all of them at once but for those of a page with absent ones, where they fail; returns the bytes
+    /// of text or binary collected.
     fn push_cells(&mut self, page: &Page<'_>, rows: Range<usize>, scratch: &mut Vec<u32>) -> Result<usize> {
-        let count = rows.len();
-        if !page.has_only_values() || rows.end > page.rows() {
+        let may_be_null = self.nullable || !page.has_nulls();
+        if page.has_absent() || !may_be_null || rows.end > page.rows() || !self.push_values(page, &rows, scratch)? {
             return rows.into_iter().try_fold(0, |_, row| self.push_cell(page.cell(row)?));
         }
-        let ty = &self.ty;
-        let done = match &mut self.values {
-            Values::Width1(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u8),
-            Values::Width2(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u16),
-            Values::Width4(values) if *ty == ColumnType::Float32 => {
-                page.append_ordinals(rows.clone(), scratch, values, |value| slot32(ty, value))
-            }
-            Values::Width4(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u32),
-            Values::Width8(values) if matches!(ty, ColumnType::Float64 | ColumnType::UInt64) => {
-                page.append_ordinals(rows.clone(), scratch, values, |value| slot64(ty, value))
-            }
-            Values::Width8(values) => page.append_ordinals(rows.clone(), scratch, values, |value| value as u64),
-            Values::Width16(values) => {
-                page.append_ordinals(rows.clone(), scratch, values, |value| i128::from(value) as u128)
-            }
-            Values::Bits(_) | Values::Variable { .. } => None,
-        };
-        match done {
-            Some(()) => {
-                self.nulls.append_n_non_nulls(count);
-                Ok(0)
-            }
-            None => rows.into_iter().try_fold(0, |_, row| self.push_cell(page.cell(row)?)),
+        match page.has_nulls() {
+            true => rows.for_each(|row| self.nulls.append(!page.is_null(row))),
+            false => self.nulls.append_n_non_nulls(rows.len()),
         }
+        Ok(match &self.values {
+            Values::Variable { bytes, .. } => bytes.len(),
+            _ => 0,
+        })
+    }
+
+    /// Appends values of a page, of null cells anything; whether it could.
+    fn push_values(&mut self, page: &Page<'_>, rows: &Range<usize>, scratch: &mut Vec<u32>) -> Result<bool> {
+        let (ty, rows) = (&self.ty, rows.clone());
+        let done = match &mut self.values {
+            Values::Width1(values) => page.append_ordinals(rows, scratch, values, |value| value as u8),
+            Values::Width2(values) => page.append_ordinals(rows, scratch, values, |value| value as u16),
+            Values::Width4(values) if *ty == ColumnType::Float32 => {
+                page.append_ordinals(rows, scratch, values, |value| slot32(ty, value))
+            }
+            Values::Width4(values) => page.append_ordinals(rows, scratch, values, |value| value as u32),
+            Values::Width8(values) if matches!(ty, ColumnType::Float64 | ColumnType::UInt64) => {
+                page.append_ordinals(rows, scratch, values, |value| slot64(ty, value))
+            }
+            Values::Width8(values) => page.append_ordinals(rows, scratch, values, |value| value as u64),
+            Values::Width16(values) => page.append_ordinals(rows, scratch, values, |value| i128::from(value) as u128),
+            Values::Variable { ends, bytes } => {
+                let done = page.append_texts(rows, bytes, |end| ends.push(end as i32))?;
+                if i32::try_from(bytes.len()).is_err() {
+                    return Err(too_much_text());
+                }
+                done
+            }
+            Values::Bits(bits) => page.each_ordinal(rows, scratch, |value| bits.append(value != 0)),
+        };
+        Ok(done.is_some())
+    }
+
+    /// Appends cells of some rows of a page, ascending: where they are many of the rows between the first and the last, those are
+    /// appended all and the others taken out again. Returns the bytes of text or binary collected.
+    fn push_selected(&mut self, page: &Page<'_>, rows: &[u32], scratch: &mut Vec<u32>) -> Result<usize> {
+        let span = match (rows.first(), rows.last()) {
+            (Some(&first), Some(&last)) => first as usize..last as usize + 1,
+            _ => return Ok(0),
+        };
+        let before = self.values.len();
+        let is_dense = rows.len() * DENSE >= span.len() && span.end <= page.rows() && page.has_only_values();
+        if !is_dense || !self.values.can_keep() || !self.push_values(page, &span, scratch)? {
+            return rows.iter().try_fold(0, |_, &row| self.push_cell(page.cell(row as usize)?));
+        }
+        self.values.keep(before, rows.iter().map(|&row| row as usize - span.start));
+        self.nulls.append_n_non_nulls(rows.len());
+        Ok(0)
     }
 
     fn finish(&mut self) -> std::result::Result<ArrayRef, ArrowError> {

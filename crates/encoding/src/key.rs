@@ -231,6 +231,29 @@ impl<'k> KeyReader<'k> {
         })
     }
 
+    /// Passes over so many bytes: of columns of fixed width, whose codes are as wide as their values.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::Corruption`] if there are not so many.
+    #[inline]
+    pub(crate) fn pass(&mut self, len: usize) -> Result<()> {
+        match self.rest.get(len..) {
+            Some(rest) => self.rest = rest,
+            None => return Err(self.malformed(format_args!("{len} bytes"), self.rest.len())),
+        }
+        Ok(())
+    }
+
+    /// Passes over a text or binary.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::Corruption`] if the bytes are no code of one.
+    #[inline]
+    pub(crate) fn pass_bytes(&mut self) -> Result<()> {
+        while self.run()?.1 != TERMINATOR {}
+        Ok(())
+    }
+
     /// The value of the next column, which [`encode_index_column`] wrote.
     ///
     /// # Errors

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
+use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{PackedLayout, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, WantedColumns};
 
-use crate::block_scan::{BlockScan, BlockScanParts, MainRun, RowFilter};
+use crate::block_scan::{BlockScan, BlockScanParts, LayerRun, RowFilter};
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
 use crate::options::ReadOptions;
@@ -131,7 +131,7 @@ struct Sources {
     range_deletes: Vec<Arc<RangeDeleteSet>>,
     range_delete_kinds: Vec<usize>,
     /// Cursors over runs that are read block by block, with their level and format.
-    mains: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
+    layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
 }
@@ -146,7 +146,7 @@ struct WantedRuns<'a> {
     /// What counts the entries read.
     tally: Option<Arc<ScanTally>>,
     /// Those that are read block by block, not entry by entry.
-    mains: Vec<&'a OpenRun>,
+    layer_runs: Vec<&'a OpenRun>,
 }
 
 impl Sources {
@@ -164,7 +164,7 @@ impl Sources {
             kinds: Vec::new(),
             range_deletes: Vec::new(),
             range_delete_kinds: Vec::new(),
-            mains: Vec::new(),
+            layer_runs: Vec::new(),
             counters: ReadCounters::default(),
             bounds,
         };
@@ -219,28 +219,24 @@ impl Sources {
                 self.add_range_deletes(file.sst.range_deletes().clone(), run.format);
             }
         }
-        let is_main = wanted.mains.iter().any(|main| std::ptr::eq(*main, run));
+        let in_layer = wanted.layer_runs.iter().any(|of_layer| std::ptr::eq(*of_layer, run));
         let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);
         if !seen {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
-            if !is_main {
-                return;
-            }
+            return;
         }
-        // A main run says where its columns are even where none of its files counts.
-        let part = if seen { part } else { part.start..part.start };
         let files = &run.files[part.clone()];
         // A long scan leaves its blocks in the cache where nothing has to go for them.
         let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
-        let fits = is_main && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
+        let fits = !wanted.layer_runs.is_empty() && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
         let options = CursorOptions { fill_cache: options.fill_cache || fits, ..options };
         let layout = || match wanted.plan {
-            Some(plan) if is_main => WantedColumns::Blocks(plan.layout_of(run.format).clone()),
+            Some(plan) if in_layer => WantedColumns::Blocks(plan.layout_of(run.format).clone()),
             Some(plan) => WantedColumns::Of(plan.layout_of(run.format).clone()),
             None => WantedColumns::All,
         };
         let cursor = match RunCursor::over_part(run.ssts.clone(), part, options, layout) {
-            RunCursor::Columns(cursor) if is_main => return self.mains.push((cursor, (level, run.format))),
+            RunCursor::Columns(cursor) if in_layer => return self.layer_runs.push((cursor, (level, run.format))),
             cursor => cursor,
         };
         let source = match &wanted.tally {
@@ -280,55 +276,60 @@ impl Sources {
     }
 }
 
-/// The runs that a scan for `columns` can read block by block: of every column the oldest that has it. `None` if one of them
-/// holds rows, or a column of another one as well.
-fn main_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t OpenRun>> {
+/// The runs that a scan for `columns` can read block by block: the oldest ones, as far as they are columnar. `None` if they do
+/// not have all of the columns.
+fn columnar_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t OpenRun>> {
     let mut missing = columns.clone();
-    let mut mains = Vec::new();
+    let mut columnar = Vec::new();
     let runs: Vec<&OpenRun> = tree.runs().map(|(_, run)| run).collect();
     for run in runs.into_iter().rev() {
         let Some(file) = run.files.first() else { continue };
         let own = tree.formats.get(run.format)?.columns();
-        if !own.overlaps(&missing) {
+        if !own.overlaps(columns) {
             continue;
         }
-        if !file.sst.is_columnar() || !own.intersection(columns).difference(&missing).is_empty() {
-            return None;
+        if !file.sst.is_columnar() {
+            break;
         }
         missing.remove_all(own);
-        mains.push(run);
+        columnar.push(run);
     }
-    (missing.is_empty() && !mains.is_empty()).then_some(mains)
+    (missing.is_empty() && !columnar.is_empty()).then_some(columnar)
 }
 
-/// A scan of the wanted columns that reads blocks of columns, where the files are such; `builder` has the layout of the rows.
-/// Else `None`.
+/// A scan of the wanted columns that reads blocks of columns, where the files are such, for a builder with the layout
+/// of the rows. Else `None`.
 pub(crate) fn block_scan(
     table: &TableShared,
     (state, snapshot): (&TableState, SequenceNumber),
     options: &ReadOptions,
     wanted: &ColumnSet,
     filter: Option<&Filter>,
-    builder: &RecordBatchBuilder,
 ) -> Result<Option<BlockScan>> {
     if !state.tree.has_groups {
         return Ok(None);
     }
     let Some(columns) = columns_to_merge(&state.tree, wanted) else { return Ok(None) };
-    let Some(mains) = main_runs(&state.tree, &columns) else { return Ok(None) };
+    let Some(layer_runs) = columnar_runs(&state.tree, &columns) else { return Ok(None) };
     let plan = table.merge_plan(&state.tree, Some(wanted))?;
-    let runs =
-        WantedRuns { columns: Some(&columns), plan: Some(&plan), tally: ScanTally::new(table, Some(wanted)), mains };
+    let runs = WantedRuns {
+        columns: Some(&columns),
+        plan: Some(&plan),
+        tally: ScanTally::new(table, Some(wanted)),
+        layer_runs,
+    };
     let sources = Sources::new(table, state, snapshot, options, &runs);
     let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
-    let main = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
-        MainRun::new(cursor, (level, kind), plan.layout_of(kind), filter.as_ref())
+    let layer_run = |(cursor, (level, kind)): (LevelCursor<ColumnPosition>, (usize, usize))| {
+        let share = state.tree.formats[kind].columns().intersection(&columns);
+        LayerRun::new(cursor, (level, kind), share, plan.layout_of(kind), filter.as_ref())
     };
-    let mains = sources.mains.into_iter().map(main).collect();
+    let layer_runs = sources.layer_runs.into_iter().map(layer_run).collect();
     let range_deletes = sources.range_deletes.into_iter().zip(sources.range_delete_kinds).collect();
     let parts = BlockScanParts {
         snapshot,
-        mains,
+        columns: columns.clone(),
+        runs: layer_runs,
         rest: (sources.cursors, sources.kinds),
         range_deletes,
         bounds: sources.bounds,
@@ -337,7 +338,7 @@ pub(crate) fn block_scan(
         plan: plan.clone(),
         filter,
     };
-    BlockScan::new(parts, builder).map(Some)
+    BlockScan::new(parts).map(Some)
 }
 
 /// All entries of a derived table within the options' bounds, but those of places that hold nothing the snapshot sees.
@@ -414,7 +415,7 @@ impl TableIterator {
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
         let plan = if has_whole_rows { None } else { Some(table.merge_plan(&state.tree, Some(wanted))?) };
         let tally = ScanTally::new(table, Some(wanted));
-        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, mains: Vec::new() };
+        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, layer_runs: Vec::new() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
         let (rows, layout) = match plan {

@@ -249,7 +249,7 @@ impl Table {
         let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
-        if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filter.as_ref(), &builder)? {
+        if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filter.as_ref())? {
             let snapshot = read.snapshot.clone();
             let source = ScanSource::Blocks { scan: Box::new(blocks), _state: moment.0, _snapshot: snapshot };
             return Ok(BatchScan { source, builder, left, done: false });

@@ -86,6 +86,42 @@ fn untouched_blocks_pass_through_and_touched_keys_are_put_together() {
     }
 }
 
+/// Runs above the last one, too, where they are columnar: each of them up to the next key of another.
+#[test]
+fn runs_of_neighbouring_keys_pass_one_after_the_other() {
+    for layout in [ENCODED, GROUPS] {
+        let (database, table) = table(layout);
+        let mut sum: i64 = ROWS * (ROWS - 1);
+        for (ids, amount) in [(ROWS..2 * ROWS, 1), (2 * ROWS..3 * ROWS, 2)] {
+            ids.for_each(|id| insert(&table, id, "late", amount));
+            sum += ROWS * amount;
+            database.flush().unwrap();
+        }
+        let check = |sum: i64, merged: u64, passed: i64| {
+            let (rows, found, counters) = scan(&table, vec![], None);
+            assert_eq!((rows as i64, found), (3 * ROWS, sum), "{layout}");
+            assert_eq!((counters.rows_merged, counters.rows_passed_through as i64), (merged, passed), "{layout}");
+        };
+        check(sum, 0, 3 * ROWS);
+        // A run of rows that are in two older runs, of a patch of each, of a row that is deleted, and of a new one.
+        insert(&table, 5, "kind 5", 0);
+        insert(&table, ROWS + 5, "late", 0);
+        for id in [7, ROWS + 7, 2 * ROWS + 7] {
+            table.patch_row(&[DatumRef::Int64(id)], &[("amount", DatumRef::Int64(0))], Durability::Buffered).unwrap();
+        }
+        table.delete_row(&[DatumRef::Int64(9)], Durability::Buffered).unwrap();
+        insert(&table, -1, "new", 0);
+        sum -= 10 + 1 + 14 + 1 + 2 + 18;
+        check(sum, 7, 3 * ROWS - 6);
+        database.flush().unwrap();
+        check(sum, 7, 3 * ROWS - 6);
+        let passing = scan(&table, vec![kind_is("late")], None);
+        assert_eq!((passing.0 as i64, passing.1), (2 * ROWS, 3 * ROWS - 4), "{layout}");
+        database.compact(&table).unwrap();
+        check(sum, 0, 3 * ROWS);
+    }
+}
+
 #[test]
 fn filters_are_decided_on_visible_rows() {
     for layout in [COLUMNAR, ENCODED, GROUPS] {

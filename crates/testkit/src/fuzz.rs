@@ -25,7 +25,7 @@ use mycelium_sst::{
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentReader, SegmentWriter, replay};
 
-use crate::fuzz_rows;
+use crate::{fuzz_columns, fuzz_rows};
 
 /// A decoder under test.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row_flatbuffers", run: fuzz_rows::flatbuffers, seeds: fuzz_rows::flatbuffers_seeds },
     Target { name: "row_raw", run: fuzz_rows::raw, seeds: fuzz_rows::raw_seeds },
     Target { name: "row_definition", run: fuzz_rows::definition, seeds: fuzz_rows::definition_seeds },
+    Target { name: "column_page", run: fuzz_columns::page, seeds: fuzz_columns::page_seeds },
+    Target { name: "column_dictionary", run: fuzz_columns::dictionary, seeds: fuzz_columns::dictionary_seeds },
+    Target { name: "sst_columnar_block", run: fuzz_columns::block, seeds: fuzz_columns::block_seeds },
+    Target { name: "sst_columnar_file", run: fuzz_columns::file, seeds: fuzz_columns::file_seeds },
+    Target { name: "sst_column_directory", run: fuzz_columns::directory, seeds: fuzz_columns::directory_seeds },
+    Target { name: "sst_zone_map", run: fuzz_columns::zone_map, seeds: fuzz_columns::zone_map_seeds },
 ];
 
 /// Runs the target of that name on `data`.

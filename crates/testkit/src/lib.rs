@@ -17,6 +17,7 @@ pub mod crash;
 pub mod driver;
 pub mod engine_store;
 pub mod fuzz;
+mod fuzz_columns;
 mod fuzz_rows;
 mod index_checks;
 pub mod kill_script;

@@ -27,6 +27,7 @@ pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
+pub(crate) mod sql;
 pub(crate) mod tables;
 pub(crate) mod verify;
 pub(crate) mod view;

@@ -1,10 +1,12 @@
 //! `mycelium demo`: a year of flights, replayed and analysed while it is loaded.
 
 mod answers;
+mod columns;
 mod directory;
 mod event_time;
 mod flight;
 mod oracle;
+mod questions;
 mod replay;
 mod run;
 mod store;

@@ -5,7 +5,7 @@
 //!    instants are the two held snapshots' and the months' beginnings; for the live view, in place of the months, whenever
 //!    the analyst is idle.
 //! 2. The reader gets random flights that were inserted already, a burst a millisecond, and checks what it finds.
-//! 3. The analyst computes all answers from the rows at each snapshot and compares them with the straight computation.
+//! 3. The analyst asks all questions in SQL at each snapshot and compares the answers with the straight computation.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -22,6 +22,7 @@ use super::answers::{Answers, Content, snapshot_times};
 use super::event_time::EventTime;
 use super::flight::{Flight, FlightRow};
 use super::oracle::Oracle;
+use super::questions::{Analyst, Times};
 use super::store::Store;
 use super::stream::StreamOperation;
 use crate::failure::Failure;
@@ -94,11 +95,14 @@ pub(super) struct Finding {
     pub(super) answers: Answers,
     pub(super) expected: Answers,
     pub(super) content: Content,
+    /// How long each question took, if the stream was being written until after the last of them.
+    pub(super) times: Option<Times>,
 }
 
 /// What the threads share.
 pub(super) struct Replay<'a> {
     pub(super) store: &'a Store,
+    pub(super) analyst: &'a Analyst,
     pub(super) flights: &'a [Flight],
     pub(super) operations: &'a [StreamOperation],
     pub(super) oracle: &'a Oracle,
@@ -221,13 +225,19 @@ impl Replay<'_> {
     /// Computes and compares answers, moment by moment, until the writer has ended.
     pub(super) fn analyse(&self, moments: &Receiver<Moment>, findings: &Sender<Finding>) -> Result<(), Failure> {
         while let Some(Moment { occasion, at, position, snapshot }) = self.next_moment(moments) {
-            let (answers, content) = self.store.read(&snapshot, at)?;
+            let (answers, times) = self.analyst.ask(&snapshot, at)?;
+            let times = self.is_writing().then_some(times);
+            let content = self.store.content(&snapshot)?;
             let expected = self.oracle.answers(at);
-            if findings.send(Finding { occasion, position, snapshot, answers, expected, content }).is_err() {
+            if findings.send(Finding { occasion, position, snapshot, answers, expected, content, times }).is_err() {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn is_writing(&self) -> bool {
+        (self.written.load(Ordering::Relaxed) as usize) < self.operations.len()
     }
 
     /// The next moment; in the live view one is asked for when there is none for a while.

@@ -19,10 +19,11 @@ use super::answers::{Answers, Content};
 use super::directory;
 use super::event_time::EventTime;
 use super::oracle::Oracle;
+use super::questions::{Analyst, Times};
 use super::replay::{Finding, Occasion, Replay, Stop, lock};
 use super::store::Store;
 use super::stream::{EMBEDDED, operations, read_flights};
-use super::summary::{Check, HeldSnapshot, Summary, check_answers, check_content};
+use super::summary::{Check, HeldSnapshot, QuestionTime, Summary, check_answers, check_content};
 use super::view::{LiveState, Look, Screen};
 use crate::args::DemoArgs;
 use crate::commands::durability;
@@ -54,8 +55,10 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
     let oracle = Oracle::new(&flights);
     directory::prepare(&args.directory)?;
     let store = Store::create(&args.directory)?;
+    let analyst = Analyst::new(&store.database)?;
     let replay = Replay {
         store: &store,
+        analyst: &analyst,
         flights: &flights,
         operations: &operations,
         oracle: &oracle,
@@ -79,7 +82,14 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
         ))?;
         out.flush()?;
     }
-    let mut show = Show { replay: &replay, held: Vec::new(), latest: None, checks: (0, 0), rate: Rate::default() };
+    let mut show = Show {
+        replay: &replay,
+        held: Vec::new(),
+        latest: None,
+        times: Vec::new(),
+        checks: (0, 0),
+        rate: Rate::default(),
+    };
     let seconds = show.replay_all(&mut screen, out)?;
     drop(screen);
     let summary = show.sum_up(&args.directory, last, seconds)?;
@@ -140,6 +150,8 @@ struct Show<'a> {
     replay: &'a Replay<'a>,
     held: Vec<Held>,
     latest: Option<Answers>,
+    /// How long the questions took that were asked while the stream was being written.
+    times: Vec<Times>,
     /// Answers compared so far, and how many of them were wrong.
     checks: (u64, u64),
     rate: Rate,
@@ -192,7 +204,8 @@ impl Show<'_> {
     }
 
     fn take(&mut self, finding: Finding, plain: bool, out: &mut Output) -> Result<(), Failure> {
-        let Finding { occasion, position, snapshot, answers, expected, content } = finding;
+        let Finding { occasion, position, snapshot, answers, expected, content, times } = finding;
+        self.times.extend(times);
         let agreement = answers.agreement(&expected);
         self.checks.0 += agreement.len() as u64;
         self.checks.1 += agreement.iter().filter(|ok| !**ok).count() as u64;
@@ -257,7 +270,8 @@ impl Show<'_> {
         let mut checks = Vec::new();
         for held in &self.held {
             let at = held.answers.at;
-            let (answers, content) = store.read(&held.snapshot, at)?;
+            let (answers, _) = replay.analyst.ask(&held.snapshot, at)?;
+            let content = store.content(&held.snapshot)?;
             checks.extend(check_answers(held.name, &answers, &held.expected));
             checks.extend(check_content(held.name, held.content, content, oracle.content(at)));
             checks.push(Check::new(
@@ -265,7 +279,9 @@ impl Show<'_> {
                 held_snapshot(held, &metrics).is_some_and(|held| held.age_seconds > 0.0 && held.entries_since > 0),
             ));
         }
-        let (answers, content) = store.read(&store.database.snapshot(), last)?;
+        let end = store.database.snapshot();
+        let (answers, _) = replay.analyst.ask(&end, last)?;
+        let content = store.content(&end)?;
         checks.extend(check_answers("end", &answers, &oracle.answers(last)));
         checks.push(Check::new("end: all rows as computed from the CSV", content == oracle.content(last)));
         let (compared, wrong) = self.checks;
@@ -288,6 +304,7 @@ impl Show<'_> {
             stalls: metrics.slowdowns + metrics.stops,
             stalled_seconds: metrics.slowdown_seconds + metrics.stop_seconds,
             write_amplification: metrics.write_amplification,
+            questions: QuestionTime::of(&self.times),
             tree: tree(&metrics),
             snapshots: self.held.iter().filter_map(|held| held_snapshot(held, &metrics)).collect(),
             answers,

@@ -1,31 +1,22 @@
 //! The demo's database: the table `flights` with its indexes, written as the stream says and read back.
 //!
-//! Flights arrive as JSON and are stored so at first; on the way down compactions convert them to packed rows and split what
-//! changes while a flight is under way from what does not ([`TRANSFORMERS`]). They are indexed by tail number and by origin and
+//! Flights arrive as JSON and are stored so at first; on the way down compactions make columns of them and split what
+//! changes while a flight is under way from what does not ([`LAYOUT`]). They are indexed by tail number and by origin and
 //! destination ([`INDEXES`]).
 //!
-//! An insert writes the whole row, all later changes are patches. Every answer is computed from rows read back at one
-//! snapshot.
+//! An insert writes the whole row, all later changes are patches. Questions are asked in SQL ([`super::questions`]).
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, TimestampSecondType};
-use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
-use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Compression, Database, Datum, DatumRef, ErrorKind, GroupFormat, Index, IndexOptions, LeveledOptions, Options,
+    ColumnSet, Compression, Database, Datum, DatumRef, ErrorKind, IndexOptions, Layout, LeveledOptions, Options,
     Policy, ReadOptions, RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions,
     WriteBatch,
 };
 use serde_json::json;
 
-use super::answers::{
-    Answers, Content, ContentHash, Mean, OriginHour, Route, Totals, WINDOW, one_flight, one_route, one_tailnum,
-    rank_routes,
-};
+use super::answers::{Content, ContentHash};
+use super::columns::Columns;
 use super::event_time::EventTime;
 use super::flight::{Code, Flight, FlightKey, FlightRow};
 use super::stream::Change;
@@ -39,24 +30,22 @@ const FLIGHTS: &str = "\
     distance int32 not null, hour int32 not null, minute int32 not null, time_hour timestamp(s, \"UTC\") not null, \
     cancelled bool not null, primary key (year, month, day, carrier, flight, sched_dep_time, origin)";
 
-/// The position of the arrival delay in [`FLIGHTS`].
-const ARR_DELAY: usize = 8;
-
 /// What compactions make of the flights: columns by position in [`FLIGHTS`].
-const TRANSFORMERS: &str = "convert json to packed\nsplit into 3,5-6,8,14,19 | 7,11,13,15-18";
+const LAYOUT: &str = "\
+L0 tiered: * json
+L1 tiered: 3,5-6,8,14,19 columnar | 7,11,13,15-18 columnar
+L2 leveled: 3,5-6,8,14,19 columnar | 7,11,13,15-18 columnar";
 
 /// The indexes and their columns.
 const INDEXES: [(&str, &[&str]); 2] = [("by_tail", &["tailnum"]), ("by_route", &["origin", "dest"])];
 
 /// Bytes of memory for rows not yet in files: small, so that the year's 100 MB go through several levels.
-const MEMORY_BUDGET: usize = 32 << 20;
+const MEMORY_BUDGET: usize = 4 << 20;
 
 /// The open database.
 pub(super) struct Store {
     pub(super) database: Database,
     flights: Table,
-    by_tail: Index,
-    by_route: Index,
 }
 
 impl Store {
@@ -65,7 +54,7 @@ impl Store {
         let database = Database::open(directory, Options { memory_budget: MEMORY_BUDGET, ..Options::default() })?;
         let options = TableOptions {
             policy: Policy::Leveled(LeveledOptions {
-                base_level_bytes: 2 << 20,
+                base_level_bytes: 32 << 20,
                 target_file_size: 1 << 20,
                 fanout: 4.0,
                 ..LeveledOptions::default()
@@ -74,21 +63,19 @@ impl Store {
             ..TableOptions::default()
         };
         let schema = Schema::parse(FLIGHTS)?;
-        let json = GroupFormat::Row(RowFormatKind::Json);
-        let formats = Arc::new(Formats::new(Arc::new(schema.clone())));
-        let set = TransformerSet::parse(TRANSFORMERS)?;
-        let linked = Registry::built_in().link(&set, &formats, json, &LinkOptions::default())?;
+        let columns = (0..schema.columns().len()).filter(|column| !schema.primary_key().contains(column));
+        let layout = Layout::parse(LAYOUT, &ColumnSet::from_iter(columns))?;
         let shaped = TableOptions {
             row_format: RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() },
-            layout: Some(linked.layout().clone()),
+            layout: Some(layout),
             ..options
         };
         let flights = database.create_typed_table("flights", schema, shaped)?;
-        let [by_tail, by_route] = INDEXES.map(|(name, on)| {
+        for (name, on) in INDEXES {
             let on = on.iter().map(|&column| column.to_owned()).collect();
-            database.create_index(&flights, &IndexOptions { name: name.to_owned(), on, ..IndexOptions::default() })
-        });
-        Ok(Self { database, flights, by_tail: by_tail?, by_route: by_route? })
+            database.create_index(&flights, &IndexOptions { name: name.to_owned(), on, ..IndexOptions::default() })?;
+        }
+        Ok(Self { database, flights })
     }
 
     /// Adds one operation of the stream to a batch.
@@ -120,78 +107,22 @@ impl Store {
         found.map(|row| row_of_datums(&row).ok_or_else(malformed)).transpose()
     }
 
-    /// All answers at a snapshot that holds the changes up to `at`, and the content of the whole table.
-    pub(super) fn read(&self, snapshot: &Snapshot, at: EventTime) -> Result<(Answers, Content), Failure> {
-        let mut tally = Tally::default();
+    /// The content of the whole table at a snapshot.
+    pub(super) fn content(&self, snapshot: &Snapshot) -> Result<Content, Failure> {
+        let mut hash = ContentHash::default();
         let options = ScanOptions { snapshot: Some(snapshot.clone()), ..ScanOptions::default() };
         for batch in self.flights.scan_batches(options)? {
             let batch = batch?;
             let columns = Columns::of(&batch).ok_or_else(malformed)?;
             for row in 0..batch.num_rows() {
-                tally.add(&columns.row(row).ok_or_else(malformed)?, at);
+                hash.add(&columns.row(row).ok_or_else(malformed)?);
             }
         }
-        let answers = Answers {
-            at,
-            totals: tally.totals,
-            in_the_air: tally.in_the_air,
-            departures: tally.departures.into_iter().collect(),
-            worst_routes: rank_routes(tally.routes),
-            one_flight: self.get(&one_flight(), &ReadOptions::at(snapshot))?,
-            one_aircraft: self.of_aircraft(&one_tailnum(), snapshot)?,
-            one_route: self.of_route(one_route(), snapshot)?,
-        };
-        Ok((answers, tally.content.finish()))
-    }
-
-    /// All flights of a tail number, in key order.
-    fn of_aircraft(&self, tailnum: &str, snapshot: &Snapshot) -> Result<Vec<FlightRow>, Failure> {
-        let found = self.by_tail.get(&[DatumRef::Utf8(tailnum)], None, Some(snapshot))?;
-        found.map(|row| row_of_datums(&row?.values).ok_or_else(malformed)).collect()
-    }
-
-    /// The mean arrival delay of a route.
-    fn of_route(&self, route: Route, snapshot: &Snapshot) -> Result<Mean, Failure> {
-        let ends = [DatumRef::Utf8(&route.origin), DatumRef::Utf8(&route.dest)];
-        let mut mean = Mean::default();
-        for row in self.by_route.get(&ends, Some(&[ARR_DELAY]), Some(snapshot))? {
-            if let [Datum::Int32(delay)] = row?.values[..] {
-                mean.add(delay);
-            }
-        }
-        Ok(mean)
+        Ok(hash.finish())
     }
 }
 
-/// What one pass over all rows adds up.
-#[derive(Default)]
-struct Tally {
-    totals: Totals,
-    in_the_air: Vec<FlightKey>,
-    departures: BTreeMap<OriginHour, Mean>,
-    routes: BTreeMap<Route, Mean>,
-    content: ContentHash,
-}
-
-impl Tally {
-    fn add(&mut self, row: &FlightRow, at: EventTime) {
-        self.totals.add(row);
-        self.content.add(row);
-        if row.departed().is_some_and(|departed| departed > at - WINDOW) {
-            if row.arr_time.is_none() {
-                self.in_the_air.push(row.key);
-            }
-            if let Some(delay) = row.dep_delay {
-                self.departures.entry(OriginHour { origin: row.key.origin, hour: row.hour }).or_default().add(delay);
-            }
-        }
-        if let Some(delay) = row.arr_delay {
-            self.routes.entry(Route { origin: row.key.origin, dest: row.dest }).or_default().add(delay);
-        }
-    }
-}
-
-fn malformed() -> Failure {
+pub(super) fn malformed() -> Failure {
     mycelium::Error::new(ErrorKind::Corruption, "a row does not have the columns of its table").into()
 }
 
@@ -266,93 +197,4 @@ fn row_of_datums(row: &[Datum]) -> Option<FlightRow> {
         time_hour: EventTime(seconds / 60),
         cancelled,
     })
-}
-
-fn ints<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a PrimitiveArray<Int32Type>> {
-    batch.column_by_name(name)?.as_primitive_opt()
-}
-
-fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
-    batch.column_by_name(name)?.as_string_opt()
-}
-
-fn number(column: &PrimitiveArray<Int32Type>, row: usize) -> Option<i32> {
-    column.is_valid(row).then(|| column.value(row))
-}
-
-/// The key columns of a record batch of either table.
-struct KeyColumns<'a> {
-    numbers: [&'a PrimitiveArray<Int32Type>; 5],
-    carrier: &'a StringArray,
-    origin: &'a StringArray,
-}
-
-impl<'a> KeyColumns<'a> {
-    fn of(batch: &'a RecordBatch) -> Option<Self> {
-        let [year, month, day, flight, time] =
-            ["year", "month", "day", "flight", "sched_dep_time"].map(|name| ints(batch, name));
-        Some(Self {
-            numbers: [year?, month?, day?, flight?, time?],
-            carrier: texts(batch, "carrier")?,
-            origin: texts(batch, "origin")?,
-        })
-    }
-
-    fn key(&self, row: usize) -> Option<FlightKey> {
-        let [year, month, day, flight, sched_dep_time] = self.numbers.map(|column| column.value(row));
-        let carrier = Code::new(self.carrier.value(row))?;
-        let origin = Code::new(self.origin.value(row))?;
-        Some(FlightKey { year, month, day, carrier, flight, sched_dep_time, origin })
-    }
-}
-
-/// The columns of a record batch of `flights`.
-struct Columns<'a> {
-    key: KeyColumns<'a>,
-    nullable: [&'a PrimitiveArray<Int32Type>; 5],
-    numbers: [&'a PrimitiveArray<Int32Type>; 4],
-    tailnum: &'a StringArray,
-    dest: &'a StringArray,
-    time_hour: &'a PrimitiveArray<TimestampSecondType>,
-    cancelled: &'a BooleanArray,
-}
-
-impl<'a> Columns<'a> {
-    fn of(batch: &'a RecordBatch) -> Option<Self> {
-        let [dep_time, dep_delay, arr_time, arr_delay, air_time] =
-            ["dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"].map(|name| ints(batch, name));
-        let [sched_arr_time, distance, hour, minute] =
-            ["sched_arr_time", "distance", "hour", "minute"].map(|name| ints(batch, name));
-        Some(Self {
-            key: KeyColumns::of(batch)?,
-            nullable: [dep_time?, dep_delay?, arr_time?, arr_delay?, air_time?],
-            numbers: [sched_arr_time?, distance?, hour?, minute?],
-            tailnum: texts(batch, "tailnum")?,
-            dest: texts(batch, "dest")?,
-            time_hour: batch.column_by_name("time_hour")?.as_primitive_opt()?,
-            cancelled: batch.column_by_name("cancelled")?.as_boolean_opt()?,
-        })
-    }
-
-    /// `None` if a code is longer than any that was written.
-    fn row(&self, row: usize) -> Option<FlightRow> {
-        let [dep_time, dep_delay, arr_time, arr_delay, air_time] = self.nullable.map(|column| number(column, row));
-        let [sched_arr_time, distance, hour, minute] = self.numbers.map(|column| column.value(row));
-        Some(FlightRow {
-            key: self.key.key(row)?,
-            dep_time,
-            dep_delay,
-            arr_time,
-            sched_arr_time,
-            arr_delay,
-            tailnum: if self.tailnum.is_valid(row) { Some(Code::new(self.tailnum.value(row))?) } else { None },
-            dest: Code::new(self.dest.value(row))?,
-            air_time,
-            distance,
-            hour,
-            minute,
-            time_hour: EventTime(self.time_hour.value(row) / 60),
-            cancelled: self.cancelled.value(row),
-        })
-    }
 }

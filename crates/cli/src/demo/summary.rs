@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::answers::{Answers, Content, QUESTIONS};
 use super::event_time::EventTime;
+use super::questions::Times;
 use super::view::{Look, answer_lines};
 use crate::render::levels::{TreeStats, draw};
 use crate::render::units;
@@ -24,6 +25,28 @@ pub(crate) struct HeldSnapshot {
     pub(crate) age_seconds: f64,
     /// Entries written since: the versions that they supersede are kept for the snapshot.
     pub(crate) entries_since: u64,
+}
+
+/// How long a question took in SQL while the stream was being written.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct QuestionTime {
+    pub(crate) question: &'static str,
+    pub(crate) asked: usize,
+    pub(crate) median_milliseconds: f64,
+    pub(crate) slowest_milliseconds: f64,
+}
+
+impl QuestionTime {
+    /// Per question of [`QUESTIONS`]; none if none was asked in time.
+    pub(crate) fn of(times: &[Times]) -> Vec<Self> {
+        let of_question = |(at, &question): (usize, &&'static str)| {
+            let mut sorted: Vec<_> = times.iter().map(|times| times[at].as_secs_f64() * 1e3).collect();
+            sorted.sort_by(f64::total_cmp);
+            let (median, slowest) = (*sorted.get(sorted.len() / 2)?, *sorted.last()?);
+            Some(Self { question, asked: sorted.len(), median_milliseconds: median, slowest_milliseconds: slowest })
+        };
+        QUESTIONS.iter().enumerate().filter_map(of_question).collect()
+    }
 }
 
 /// One comparison with the straight computation (or with an earlier reading).
@@ -72,6 +95,8 @@ pub(crate) struct Summary {
     pub(crate) stalled_seconds: f64,
     /// Bytes written by WAL, flushes and compactions for each byte of entries.
     pub(crate) write_amplification: f64,
+    /// In SQL, while the stream was being written.
+    pub(crate) questions: Vec<QuestionTime>,
     pub(crate) tree: TreeStats,
     pub(crate) snapshots: Vec<HeldSnapshot>,
     pub(crate) answers: Answers,
@@ -95,6 +120,7 @@ impl Summary {
             format!(
                 "{program} scan {path} flights --index by_route --prefix EWR,TYS --columns carrier,flight,arr_delay"
             ),
+            format!("{program} sql {path} -c \"SELECT carrier, avg(dep_delay) FROM flights GROUP BY carrier\""),
             format!("{program} layout {path} flights"),
             format!("{program} verify {path}"),
         ]
@@ -125,6 +151,12 @@ impl Summary {
             self.stalled_seconds,
             self.write_amplification
         ));
+        line("");
+        for QuestionTime { question, asked, median_milliseconds, slowest_milliseconds } in &self.questions {
+            line(&format!(
+                "SQL while writing: {question:<36} {median_milliseconds:>5.1} ms, slowest of {asked} {slowest_milliseconds:.1} ms"
+            ));
+        }
         line("");
         draw(&self.tree, width, look.is_ascii()).iter().for_each(|text| line(text));
         line("");
@@ -174,6 +206,8 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::answers::snapshot_times;
     use super::super::oracle::Oracle;
     use super::super::stream::test_flights;
@@ -205,6 +239,7 @@ mod tests {
             stalls: 0,
             stalled_seconds: 0.0,
             write_amplification: 2.5,
+            questions: QuestionTime::of(&[[Duration::from_millis(3); 7], [Duration::from_millis(5); 7]]),
             tree: TreeStats::default(),
             snapshots: Vec::new(),
             answers: found,
@@ -216,6 +251,7 @@ mod tests {
         assert!(text.contains(r"target/release/mycelium verify '/tmp/it'\''s here'"), "{text}");
         let json = serde_json::to_value(&summary).expect("plain data");
         assert_eq!(json["checks"][3]["ok"], false);
+        assert_eq!(json["questions"][6]["slowest_milliseconds"], 5.0);
         assert_eq!(json["answers"]["totals"]["flights"], 179_683);
     }
 }

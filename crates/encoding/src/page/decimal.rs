@@ -13,8 +13,14 @@ const MAX_EXPONENT_SINGLE: u8 = 6;
 const MAX_INTEGER: i64 = 1 << 53;
 const MAX_INTEGER_SINGLE: i64 = 1 << 24;
 
+/// 10^e, for all exponents that there are; where a function computes a power, its last bit is the platform's affair.
+const POWERS: [f64; MAX_EXPONENT as usize + 1] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// The power of an exponent, which is at most [`MAX_EXPONENT`].
+#[inline]
 fn power(exponent: u8) -> f64 {
-    10_f64.powi(i32::from(exponent))
+    POWERS[usize::from(exponent.min(MAX_EXPONENT))]
 }
 
 fn limits(kind: &ColumnType) -> (i64, u8) {
@@ -73,6 +79,13 @@ mod tests {
 
     fn ordinals(values: &[f64]) -> Vec<i64> {
         values.iter().map(|&value| ordinal_of(DatumRef::Float64(value)).unwrap()).collect()
+    }
+
+    #[test]
+    fn powers_are_those_of_ten() {
+        for exponent in 0..=MAX_EXPONENT {
+            assert_eq!(power(exponent), 10_u64.pow(u32::from(exponent)) as f64);
+        }
     }
 
     #[test]

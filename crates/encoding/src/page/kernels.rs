@@ -7,8 +7,7 @@
 //!
 //! A comparison asks whether `offset - least <= span`, unsigned: one range, whichever bounds it has.
 
-/// The widest offsets that AVX2 unpacks: with up to seven bits before them they fit four bytes.
-const MAX_SHUFFLED: u32 = 25;
+use super::bitmap::Bitmap;
 
 /// The offset at `index`; 0 past the end of the bits.
 #[inline]
@@ -95,12 +94,41 @@ fn unpack_bits(bits: &[u8], width: u32, start: usize, out: &mut [u32]) {
     rest[done..].iter_mut().enumerate().for_each(|(at, out)| *out = get(bits, width, first + done + at) as u32);
 }
 
+/// Which code compares packed offsets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// What pages take: AVX2 where the processor has it, else the portable one.
+    Fastest,
+    /// The portable one.
+    Portable,
+}
+
+impl Kernel {
+    /// What it is on this machine.
+    pub fn name(self) -> &'static str {
+        if self == Self::Fastest && simd::is_available() { "AVX2" } else { "portable" }
+    }
+
+    /// Clears in `selection` the rows whose offset is not within `least..=least + span`. Offsets of up to 32 bits, one after
+    /// the other, lowest bit first; those past the end of `bits` are 0.
+    pub fn filter(self, bits: &[u8], width: u32, range: (u32, u32), selection: &mut Bitmap) {
+        let rows = selection.len();
+        match self {
+            Self::Fastest => filter(bits, width, range, selection.words_mut(), rows),
+            Self::Portable => filter_portable(bits, width, range, selection.words_mut(), 0..rows),
+        }
+    }
+}
+
 /// Clears in `selection`, a bit per row in words of 64, the rows whose offset is not within `least..=least + span`. Offsets of
 /// up to 32 bits.
-pub(crate) fn filter(bits: &[u8], width: u32, (least, span): (u32, u32), selection: &mut [u64], rows: usize) {
-    let full = rows / 64;
-    let done = simd::filter(bits, width, (least, span), &mut selection[..full]);
-    filter_portable(bits, width, (least, span), selection, done * 64..rows);
+pub(crate) fn filter(bits: &[u8], width: u32, range: (u32, u32), selection: &mut [u64], rows: usize) {
+    let words = &mut selection[..rows.div_ceil(64)];
+    let done = simd::filter(bits, width, range, words);
+    if let Some(last) = words[..done].last_mut().filter(|_| rows < 64 * done) {
+        *last &= mask(rows as u32 % 64);
+    }
+    filter_portable(bits, width, range, selection, done * 64..rows);
 }
 
 fn filter_portable(
@@ -124,31 +152,54 @@ fn filter_portable(
 mod simd {
     use std::arch::x86_64::*;
 
-    use super::MAX_SHUFFLED;
+    /// The widest offsets that are unpacked here: with up to seven bits before them they fit four bytes.
+    const MAX_SHUFFLED: u32 = 25;
 
     /// Unpacks groups of eight from `start`, which is a multiple of eight, on; how many offsets it did.
     pub(super) fn unpack(bits: &[u8], width: u32, start: usize, out: &mut [u32]) -> usize {
-        if !(1..=MAX_SHUFFLED).contains(&width) || !is_x86_feature_detected!("avx2") {
+        if !(1..=MAX_SHUFFLED).contains(&width) || !is_available() {
             return 0;
         }
         // SAFETY: the processor has AVX2.
         unsafe { unpack_groups(bits, width, start / 8, out) }
     }
 
-    /// Filters whole words; how many it did.
+    pub(super) fn is_available() -> bool {
+        is_x86_feature_detected!("avx2")
+    }
+
+    /// Filters all words, or none; how many it did. Offsets past the end of `bits` are 0.
+    ///
+    /// The last words are filtered from a copy with zero bytes behind it, for a kernel loads more than the bytes of a word.
     pub(super) fn filter(bits: &[u8], width: u32, range: (u32, u32), selection: &mut [u64]) -> usize {
-        if !is_x86_feature_detected!("avx2") {
+        if !is_available() || !(1..=MAX_SHUFFLED).contains(&width) && width != 32 {
             return 0;
         }
         // SAFETY: the processor has AVX2.
-        unsafe {
-            match width {
-                8 => filter8(bits, range, selection),
-                16 => filter16(bits, range, selection),
-                32 => filter32(bits, range, selection),
-                1..=MAX_SHUFFLED => filter_groups(bits, width, range, selection),
-                _ => 0,
-            }
+        let done = unsafe { filter_words(bits, width, range, selection) };
+        let word_len = 8 * width as usize;
+        for (number, word) in selection.iter_mut().enumerate().skip(done) {
+            let rest = bits.get(number * word_len..).unwrap_or_default();
+            let len = rest.len().min(word_len);
+            let mut padded = [0; LOADED];
+            padded[..len].copy_from_slice(&rest[..len]);
+            // SAFETY: as above.
+            unsafe { filter_words(&padded, width, range, std::slice::from_mut(word)) };
+        }
+        selection.len()
+    }
+
+    /// Bytes that a kernel loads for one word, at most: 64 offsets of 32 bits. Of groups of 25 bits they are 7 * 25 + 28.
+    const LOADED: usize = 256;
+
+    /// Filters the words whose loads lie within `bits`; how many these are, from the first on.
+    #[target_feature(enable = "avx2")]
+    fn filter_words(bits: &[u8], width: u32, range: (u32, u32), selection: &mut [u64]) -> usize {
+        match width {
+            8 => filter8(bits, range, selection),
+            16 => filter16(bits, range, selection),
+            32 => filter32(bits, range, selection),
+            _ => filter_groups(bits, width, range, selection),
         }
     }
 
@@ -313,6 +364,10 @@ mod simd {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod simd {
+    pub(super) fn is_available() -> bool {
+        false
+    }
+
     pub(super) fn unpack(_bits: &[u8], _width: u32, _start: usize, _out: &mut [u32]) -> usize {
         0
     }
@@ -329,43 +384,125 @@ mod tests {
 
     use super::*;
 
+    /// Bits, and the offsets that they were packed from, at random and at both ends of the width.
+    fn packed(rng: &mut SmallRng, width: u32, rows: usize) -> (Vec<u8>, Vec<u64>) {
+        let offset = |rng: &mut SmallRng| match rng.random_range(0..4) {
+            0 => 0,
+            1 => mask(width),
+            _ => rng.random::<u64>() & mask(width),
+        };
+        let values: Vec<u64> = (0..rows).map(|_| offset(rng)).collect();
+        let mut bits = Vec::new();
+        pack(values.iter().copied(), width, &mut bits);
+        assert_eq!(bits.len(), packed_len(width, rows));
+        (bits, values)
+    }
+
+    /// Numbers of rows around the edges of bytes, groups, words and registers.
+    fn lengths() -> Vec<usize> {
+        if cfg!(miri) {
+            return vec![0, 1, 7, 8, 9, 63, 64, 65, 130];
+        }
+        (0..=200).chain([255, 256, 257, 511, 513, 1000]).collect()
+    }
+
+    fn widths(all: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
+        all.filter(|&width| !cfg!(miri) || matches!(width, 0 | 1 | 3 | 8 | 16 | 17 | 25 | 26 | 32 | 56 | 64))
+    }
+
     #[test]
-    fn what_was_packed_is_unpacked_and_compared_alike_by_both_kernels() {
+    fn what_was_packed_is_found_at_every_width() {
+        let mut rng = SmallRng::seed_from_u64(8);
+        for width in widths((0..=56).chain([64])) {
+            for rows in [0, 1, 2, 7, 8, 9, 100] {
+                let (bits, values) = packed(&mut rng, width, rows);
+                assert!((0..rows).all(|at| get(&bits, width, at) == values[at]), "width {width}, {rows} rows");
+                assert_eq!(get(&bits, width, rows + 64), 0, "past the end");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_packed_is_unpacked_from_every_start() {
         let mut rng = SmallRng::seed_from_u64(7);
-        for width in 1..=32 {
-            for rows in [1, 7, 8, 9, 63, 64, 65, 200, 1000] {
-                let values: Vec<u64> = (0..rows).map(|_| rng.random::<u64>() & mask(width)).collect();
-                let mut bits = Vec::new();
-                pack(values.iter().copied(), width, &mut bits);
-                assert_eq!(bits.len(), packed_len(width, rows));
-                for start in [0, 1, 8, rows / 2] {
-                    let start = start.min(rows);
-                    let mut found = Vec::new();
-                    unpack(&bits, width, start, rows - start, &mut found);
-                    assert!(found.iter().map(|&v| u64::from(v)).eq(values[start..].iter().copied()), "{width} {rows}");
+        for width in widths(0..=32) {
+            for rows in lengths() {
+                let (bits, values) = packed(&mut rng, width, rows);
+                let drawn = rng.random_range(0..=rows);
+                for start in (0..=rows.min(if cfg!(miri) { 2 } else { 17 })).chain([drawn]) {
+                    let count = rng.random_range(0..=rows - start);
+                    for count in [count, rows - start] {
+                        let mut found = vec![7];
+                        unpack(&bits, width, start, count, &mut found);
+                        let expected = &values[start..start + count];
+                        assert_eq!(found[0], 7);
+                        assert!(
+                            found[1..].iter().map(|&found| u64::from(found)).eq(expected.iter().copied()),
+                            "width {width}, {count} of {rows} rows from {start}"
+                        );
+                    }
                 }
-                let (least, span) = (rng.random::<u32>() & mask(width) as u32, rng.random::<u32>() >> (32 - width));
-                let mut words = vec![u64::MAX; rows.div_ceil(64)];
-                let mut portable = words.clone();
-                filter(&bits, width, (least, span), &mut words, rows);
-                filter_portable(&bits, width, (least, span), &mut portable, 0..rows);
-                assert_eq!(words, portable, "{width} {rows}");
-                for (row, &value) in values.iter().enumerate() {
-                    let passes = (value as u32).wrapping_sub(least) <= span;
-                    assert_eq!(words[row / 64] >> (row % 64) & 1 == 1, passes, "{width} {rows} {row}");
+            }
+        }
+    }
+
+    /// Ranges of offsets of a width: none, one, all, those that no offset is in, and drawn ones.
+    fn ranges(rng: &mut SmallRng, width: u32) -> Vec<(u32, u32)> {
+        let most = mask(width) as u32;
+        let least = rng.random::<u32>() & most;
+        let mut ranges = vec![(0, 0), (0, most), (0, u32::MAX), (most, 0), (least, 0), (least, u32::MAX - least)];
+        ranges.push((least, (rng.random::<u32>() & most).min(u32::MAX - least)));
+        ranges.extend(most.checked_add(1).map(|above| (above, u32::MAX - above)));
+        ranges
+    }
+
+    #[test]
+    fn every_kernel_passes_what_lies_in_the_range() {
+        let mut rng = SmallRng::seed_from_u64(9);
+        for width in widths(0..=32) {
+            for rows in lengths() {
+                let (bits, values) = packed(&mut rng, width, rows);
+                for (least, span) in ranges(&mut rng, width) {
+                    let mut before = Bitmap::new(rows, true);
+                    (0..rows)
+                        .filter(|_| rng.random_ratio(1, 9))
+                        .collect::<Vec<_>>()
+                        .iter()
+                        .for_each(|&r| before.clear(r));
+                    let passes = |&row: &usize| {
+                        let value = values[row];
+                        before.get(row) && u64::from(least) <= value && value <= u64::from(least) + u64::from(span)
+                    };
+                    let expected: Vec<usize> = (0..rows).filter(passes).collect();
+                    for kernel in [Kernel::Fastest, Kernel::Portable] {
+                        let mut selection = before.clone();
+                        kernel.filter(&bits, width, (least, span), &mut selection);
+                        assert!(
+                            selection.rows().eq(expected.iter().copied()) && selection.count() == expected.len(),
+                            "{}: width {width}, {rows} rows, {span} from {least}",
+                            kernel.name()
+                        );
+                    }
                 }
             }
         }
     }
 
     #[test]
-    fn wide_offsets_are_found_one_by_one() {
-        let mut rng = SmallRng::seed_from_u64(8);
-        for width in (33..=56).chain([64]) {
-            let values: Vec<u64> = (0..100).map(|_| rng.random::<u64>() & mask(width)).collect();
-            let mut bits = Vec::new();
-            pack(values.iter().copied(), width, &mut bits);
-            assert!((0..100).all(|at| get(&bits, width, at) == values[at]), "{width}");
+    fn offsets_past_the_end_of_the_bits_are_zero_to_every_kernel() {
+        let mut rng = SmallRng::seed_from_u64(10);
+        for width in widths(1..=32) {
+            let (bits, _) = packed(&mut rng, width, 300);
+            for len in [0, 1, bits.len() / 2, bits.len() - 1] {
+                for range in [(0, 0), (1, u32::MAX - 1), (mask(width) as u32 / 2, mask(width) as u32 / 4)] {
+                    let selections = [Kernel::Fastest, Kernel::Portable].map(|kernel| {
+                        let mut selection = Bitmap::new(300, true);
+                        kernel.filter(&bits[..len], width, range, &mut selection);
+                        selection
+                    });
+                    assert_eq!(selections[0], selections[1], "width {width}, {len} bytes");
+                }
+            }
         }
     }
 }

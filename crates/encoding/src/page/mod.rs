@@ -65,6 +65,7 @@ pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
 pub use dictionary::Dictionary;
 pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
+pub use kernels::Kernel;
 pub(crate) use ordinal::{slot32, slot64};
 pub use zone::Zone;
 
@@ -330,6 +331,60 @@ impl<'a> Page<'a> {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Calls `each` with the ordinals of rows, in order; `None` if the page has none.
+    pub(crate) fn each_ordinal(&self, rows: Range<usize>, scratch: &mut Vec<u32>, each: impl FnMut(i64)) -> Option<()> {
+        match &self.body {
+            Body::Ordinals(integers) => integers.for_each(rows, scratch, each),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Appends the bytes of texts or binaries of rows, of null ones any or none, and after each of them how many bytes there
+    /// are; `None` if the page holds something else. Whether text is UTF-8 is left to the caller.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a value is malformed.
+    pub(crate) fn append_texts(
+        &self,
+        rows: Range<usize>,
+        bytes: &mut Vec<u8>,
+        mut ended: impl FnMut(usize),
+    ) -> Result<Option<()>> {
+        match &self.body {
+            Body::Plain(ends, values) => {
+                for row in rows {
+                    bytes.extend_from_slice(plain(ends, values, row).ok_or_else(|| malformed("end of a value"))?);
+                    ended(bytes.len());
+                }
+            }
+            Body::Codes(codes, dictionary) => {
+                for row in rows {
+                    let code = codes.get(row);
+                    match u32::try_from(code).ok().and_then(|code| dictionary.value(code)) {
+                        Some(value) => bytes.extend_from_slice(value),
+                        None if bit(self.nulls, row) => {}
+                        None => return Err(malformed("code").expected(dictionary.len(), code)),
+                    }
+                    ended(bytes.len());
+                }
+            }
+            _ => return Ok(None),
+        }
+        Ok(Some(()))
+    }
+
+    /// Whether a cell is null.
+    #[inline]
+    pub(crate) fn is_null(&self, row: usize) -> bool {
+        bit(self.nulls, row)
+    }
+
+    /// Whether some cells are null.
+    pub(crate) fn has_nulls(&self) -> bool {
+        !self.nulls.is_empty()
     }
 
     /// The codes of a page that has them, and what they are codes of.

@@ -1,38 +1,45 @@
 //! Scans of tables whose oldest runs are columnar: many rows at a time (DESIGN §5, LSM-OPD §4.2.2).
 //!
-//! 1. The *main runs* hold the oldest data of the wanted columns: of every column the oldest run that has it, all columnar. What
-//!    is younger, memtables included, is merged apart: the *rest*.
-//! 2. A *stretch* is a number of rows of the main runs' current blocks that nothing younger touches: from a key that all main
-//!    runs stand on, as far as they have the same keys, up to the next key of the rest or the next range delete. Where its
-//!    blocks hold only whole rows that the snapshot sees, each once, its columns are appended page by page, and no row is
-//!    looked at by itself.
+//! 1. The oldest runs are read block by block, as far as they are columnar. What is younger, memtables included, is merged
+//!    apart: the *rest*.
+//! 2. The runs that stand on the next key may be a [`Layer`]: together they have all wanted columns, each of them once. A
+//!    *stretch* is a number of rows of a layer's current blocks that nothing else touches: as far as its runs have the same
+//!    keys, up to the next key of another run or of the rest, or the next range delete. Where its blocks hold only whole rows
+//!    that the snapshot sees, each once, its columns are appended page by page, and no row is looked at by itself. So runs of
+//!    neighbouring keys, as of data that come in the order of time, pass one after the other, and column groups that are
+//!    compacted one by one (LASER §4.4) pass from whichever levels they are at.
 //! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a bitmap of
 //!    the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
-//! 4. A row of which the rest only has one patch, of columns of fixed width, stays in its stretch, and its patched cells are
-//!    overwritten in the batch. Patches of columns that are not wanted touch nothing.
+//! 4. A row of which the rest, or a younger run, only has one patch, of columns of fixed width, stays in its stretch, and its
+//!    patched cells are overwritten in the batch. Patches of columns that are not wanted touch nothing.
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
-//! Cost: O(1) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is touched.
-//! Memory: a block of each main run, and one batch.
+//! Cost: O(runs) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is
+//! touched. Memory: a block of each run, and one batch.
 
-mod main_run;
+mod layer;
+mod layer_run;
 mod row_filter;
 mod touched;
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Error, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{
+    ColumnSet, Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+};
 use mycelium_encoding::page::Bitmap;
 use mycelium_encoding::{ColumnState, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::ColumnBlock;
 
+use self::layer::{Layer, Target};
 use self::touched::Touched;
 use crate::sources::Source;
 use crate::traces::ScanTally;
 
-pub(crate) use main_run::MainRun;
+pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
 
 /// A value of a patch, and the cell that it goes to: the row counted from the first of the stretch.
@@ -42,27 +49,38 @@ struct Overwrite {
     value: u128,
 }
 
-/// A projected column: its place in the projection, and where its pages are.
-struct Target {
-    column: usize,
-    target: usize,
-    main: usize,
-    place: usize,
-}
-
 /// What comes next.
 enum Next {
     End,
-    /// So many rows of the main runs.
+    /// So many rows of the layer.
     Stretch(usize),
     /// The key in `BlockScan::key`.
     Key,
 }
 
+/// Which source has the first key behind the beginning of a stretch that is not its layer's.
+#[derive(Clone, Copy)]
+enum Bound {
+    Nothing,
+    Rest,
+    /// The run at this place.
+    Run(usize),
+}
+
 /// A scan in progress. Belongs to one thread at a time.
 pub(crate) struct BlockScan {
     snapshot: SequenceNumber,
-    mains: Vec<MainRun>,
+    /// The wanted columns.
+    columns: ColumnSet,
+    /// Those read block by block, youngest first.
+    runs: Vec<LayerRun>,
+    /// Those met so far.
+    layers: Vec<Layer>,
+    /// The layer of the stretch.
+    at: usize,
+    /// What ends the stretch, and whether another source stands on the same key.
+    bound: Bound,
+    is_bound_shared: bool,
     rest: MergingCursor<Source>,
     /// The format in the tree of each source of the rest.
     rest_kinds: Vec<usize>,
@@ -77,13 +95,12 @@ pub(crate) struct BlockScan {
     all_range_deletes: RangeDeleteSet,
     merge: ColumnMerge,
     filter: Option<RowFilter>,
-    /// The projected columns outside the primary key.
-    targets: Vec<Target>,
     upper: Option<Vec<u8>>,
     tally: Option<Arc<ScanTally>>,
     counters: ReadCounters,
     key: Vec<u8>,
     row: Vec<u8>,
+    patch: Vec<u8>,
     /// Rows of a stretch that pass.
     passing: Vec<u32>,
     shifted: Vec<u32>,
@@ -92,7 +109,10 @@ pub(crate) struct BlockScan {
 /// What a scan is made of; see the fields of [`BlockScan`].
 pub(crate) struct BlockScanParts {
     pub(crate) snapshot: SequenceNumber,
-    pub(crate) mains: Vec<MainRun>,
+    /// The wanted columns, or those that say which rows there are; the runs have them all.
+    pub(crate) columns: ColumnSet,
+    /// Youngest first, and older than all of the rest.
+    pub(crate) runs: Vec<LayerRun>,
     pub(crate) rest: (Vec<Source>, Vec<usize>),
     pub(crate) range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     pub(crate) plan: Arc<MergePlan>,
@@ -103,9 +123,10 @@ pub(crate) struct BlockScanParts {
 }
 
 impl BlockScan {
-    /// At the first key within the bounds. `builder` says what is projected.
-    pub(crate) fn new(parts: BlockScanParts, builder: &RecordBatchBuilder) -> Result<Self> {
-        let BlockScanParts { snapshot, mut mains, rest, range_deletes, plan, filter, bounds, tally, counters } = parts;
+    /// At the first key within the bounds.
+    pub(crate) fn new(parts: BlockScanParts) -> Result<Self> {
+        let BlockScanParts { snapshot, columns, mut runs, rest, range_deletes, plan, filter, bounds, tally, counters } =
+            parts;
         let (lower, upper) = bounds;
         let mut deletes = Vec::new();
         for (set, _) in &range_deletes {
@@ -118,22 +139,20 @@ impl BlockScan {
                 }));
             }
         }
-        let mut targets = Vec::new();
-        for (column, target) in builder.value_columns() {
-            let of = |main: &MainRun| main.columns.iter().position(|&own| own == column);
-            let found = mains.iter().enumerate().find_map(|(at, main)| Some((at, of(main)?)));
-            let (main, place) = found.ok_or_else(|| Error::invalid(format!("no main run has column {column}")))?;
-            targets.push(Target { column, target, main, place });
-        }
         let mut rest_cursor = MergingCursor::new(rest.0);
         let start = lower.as_deref().unwrap_or_default();
         rest_cursor.seek(start, Trailer::NEWEST)?;
-        for main in &mut mains {
-            main.cursor.seek(start, Trailer::NEWEST)?;
+        for run in &mut runs {
+            run.cursor.seek(start, Trailer::NEWEST)?;
         }
         let mut scan = Self {
             snapshot,
-            mains,
+            columns,
+            runs,
+            layers: Vec::new(),
+            at: 0,
+            bound: Bound::Nothing,
+            is_bound_shared: false,
             rest: rest_cursor,
             rest_kinds: rest.1,
             touched: Touched::default(),
@@ -143,12 +162,12 @@ impl BlockScan {
             all_range_deletes: RangeDeleteSet::new(&deletes),
             merge: ColumnMerge::new(plan),
             filter,
-            targets,
             upper,
             tally,
             counters,
             key: Vec::new(),
             row: Vec::new(),
+            patch: Vec::new(),
             passing: Vec::new(),
             shifted: Vec::new(),
         };
@@ -175,7 +194,7 @@ impl BlockScan {
     pub(crate) fn counters(&self) -> ReadCounters {
         let mut counters = self.counters;
         self.rest.add_counters(&mut counters);
-        self.mains.iter().for_each(|main| main.cursor.add_counters(&mut counters));
+        self.runs.iter().for_each(|run| run.cursor.add_counters(&mut counters));
         counters
     }
 
@@ -183,24 +202,88 @@ impl BlockScan {
     fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
         self.overwrites.clear();
         self.overwritten = 0;
-        let least = self.mains.iter().filter_map(MainRun::key).min();
+        let least = self.runs.iter().filter_map(LayerRun::key).min();
         let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
         if self.upper.as_deref().is_some_and(|upper| key >= upper) {
             return Ok(Next::End);
         }
-        let are_together = !self.mains.is_empty() && self.mains.iter().all(|main| main.key() == Some(key));
         let key = key.to_vec();
         self.key = key;
         let mut count = 0;
-        if are_together {
+        if self.find_layer(builder)? {
+            self.find_bound();
             count = self.untouched(0)?;
             while count < most && self.overwrites_at(count, builder)? {
-                self.read_touched()?;
                 count += 1;
                 count += self.untouched(count)?;
             }
         }
         Ok(if count > 0 { Next::Stretch(count.min(most)) } else { Next::Key })
+    }
+
+    /// The layer of the stretch.
+    fn layer(&self) -> &Layer {
+        &self.layers[self.at]
+    }
+
+    /// Its runs.
+    fn layer_runs(&self) -> impl Iterator<Item = &LayerRun> {
+        self.layer().among(&self.runs)
+    }
+
+    /// Makes the layer that of the oldest runs that stand on the key; whether there is one.
+    fn find_layer(&mut self, builder: &RecordBatchBuilder) -> Result<bool> {
+        let stands = |run: &LayerRun| run.key() == Some(&self.key);
+        let standing = self.runs.iter().filter(|run| stands(run)).count();
+        let is_last =
+            |layer: &Layer| layer.runs.len() == standing && layer.runs.iter().all(|&run| stands(&self.runs[run]));
+        if self.layers.get(self.at).is_some_and(is_last) {
+            return Ok(true);
+        }
+        let (mut missing, mut chosen) = (self.columns.clone(), Vec::with_capacity(standing));
+        for (at, run) in self.runs.iter().enumerate().rev().filter(|(_, run)| stands(run)) {
+            if run.share.is_subset(&missing) {
+                missing.remove_all(&run.share);
+                chosen.push(at);
+            }
+        }
+        if !missing.is_empty() || chosen.is_empty() {
+            return Ok(false);
+        }
+        chosen.reverse();
+        self.at = match self.layers.iter().position(|layer| layer.runs == chosen) {
+            Some(at) => at,
+            None => {
+                self.layers.push(Layer::new(chosen, &self.runs, builder)?);
+                self.layers.len() - 1
+            }
+        };
+        Ok(true)
+    }
+
+    /// Makes `bound` what ends the stretch.
+    fn find_bound(&mut self) {
+        let mut first = self.touched.key().map(|key| (key, Bound::Rest));
+        let mut is_shared = false;
+        let others = self.runs.iter().enumerate().filter(|(run, _)| !self.layer().runs.contains(run));
+        for (run, key) in others.filter_map(|(run, other)| Some((run, other.key()?))) {
+            match first.map_or(Ordering::Less, |(first, _)| key.cmp(first)) {
+                Ordering::Less => (first, is_shared) = (Some((key, Bound::Run(run))), false),
+                Ordering::Equal => is_shared = true,
+                Ordering::Greater => {}
+            }
+        }
+        self.bound = first.map_or(Bound::Nothing, |(_, bound)| bound);
+        self.is_bound_shared = is_shared;
+    }
+
+    /// The key that ends the stretch.
+    fn bound_key(&self) -> Option<&[u8]> {
+        match self.bound {
+            Bound::Nothing => None,
+            Bound::Rest => self.touched.key(),
+            Bound::Run(run) => self.runs[run].key(),
+        }
     }
 
     /// Makes `touched` the next key of the rest that has something to say.
@@ -209,12 +292,12 @@ impl BlockScan {
         touched.read((rest, rest_kinds), merge.plan(), *snapshot, upper.as_deref())
     }
 
-    /// How many rows from the `offset`th on, up to the next key that is touched, can be taken as they lie.
+    /// How many rows from the `offset`th on, up to the bound, can be taken as they lie.
     fn untouched(&self, offset: usize) -> Result<usize> {
         let mut count = usize::MAX;
         let mut first: Option<(&ColumnBlock, usize)> = None;
-        for main in &self.mains {
-            let Some((block, row)) = main.block() else { return Ok(0) };
+        for run in self.layer_runs() {
+            let Some((block, row)) = run.block() else { return Ok(0) };
             let facts = block.facts();
             if !facts.all_puts || !facts.unique_keys || facts.max_sequence > self.snapshot {
                 return Ok(0);
@@ -222,7 +305,7 @@ impl BlockScan {
             let row = row + offset;
             let mut end = block.rows();
             let deleted = self.all_range_deletes.next_start(&self.key);
-            for bound in [self.touched.key(), deleted, self.upper.as_deref()].into_iter().flatten() {
+            for bound in [self.bound_key(), deleted, self.upper.as_deref()].into_iter().flatten() {
                 end = end.min(block.seek(bound)?);
             }
             count = count.min(end.saturating_sub(row));
@@ -234,31 +317,17 @@ impl BlockScan {
         Ok(if first.is_some() { count } else { 0 })
     }
 
-    /// Whether the row at this place of the stretch is the touched one, and only a patch that can be written over its cells;
-    /// notes the patch then.
+    /// Whether the row at this place of the stretch is the one at the bound, and all that the bound's source has of it is a patch
+    /// that can be written over its cells; takes the patch then, and finds the next bound.
     fn overwrites_at(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
-        let Some((kind, patch)) = self.touched.lone_patch().filter(|_| self.filter.is_none()) else {
-            return Ok(false);
-        };
-        let key = &self.touched.key;
-        if self.all_range_deletes.next_start(&self.key).is_some_and(|start| start <= key.as_slice()) {
+        if self.filter.is_some() || self.is_bound_shared || !self.is_at_bound(offset)? {
             return Ok(false);
         }
-        for main in &self.mains {
-            let Some((block, row)) = main.block().filter(|(block, row)| row + offset < block.rows()) else {
-                return Ok(false);
-            };
-            let facts = block.facts();
-            block.write_key(row + offset, &mut self.row)?;
-            let is_plain = facts.all_puts && facts.unique_keys && facts.max_sequence <= self.snapshot;
-            if !is_plain || self.row != *key {
-                return Ok(false);
-            }
-        }
+        let Some(kind) = self.read_lone_patch()? else { return Ok(false) };
         let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
-        let (patch, before) = (layout.row(patch)?, self.overwrites.len());
+        let (patch, before) = (layout.row(&self.patch)?, self.overwrites.len());
         for column in patch.columns() {
-            let Some(target) = self.targets.iter().find(|target| target.column == column) else { continue };
+            let Some(target) = self.layer().targets.iter().find(|target| target.column == column) else { continue };
             let value = match patch.get(column)? {
                 ColumnState::Value(value) if builder.can_overwrite(target.target) => value.to_bits(),
                 _ => None,
@@ -267,19 +336,74 @@ impl BlockScan {
                 self.overwrites.truncate(before);
                 return Ok(false);
             };
-            self.overwrites.push(Overwrite { target: target.target, offset, value });
+            let target = target.target;
+            self.overwrites.push(Overwrite { target, offset, value });
         }
         self.overwritten += 1;
+        match self.bound {
+            Bound::Run(run) => self.runs[run].step()?,
+            _ => self.read_touched()?,
+        }
+        self.find_bound();
         Ok(true)
+    }
+
+    /// Whether all runs of the layer have the bound's key at this place of the stretch, whole and visible, and no range delete
+    /// comes before it.
+    fn is_at_bound(&mut self, offset: usize) -> Result<bool> {
+        let mut row_key = std::mem::take(&mut self.row);
+        let mut is_there = false;
+        if let Some(key) = self.bound_key() {
+            is_there = self.all_range_deletes.next_start(&self.key).is_none_or(|start| start > key);
+            for run in self.layer_runs() {
+                let Some((block, row)) = run.block().filter(|(block, row)| row + offset < block.rows()) else {
+                    is_there = false;
+                    break;
+                };
+                let facts = block.facts();
+                block.write_key(row + offset, &mut row_key)?;
+                let is_plain = facts.all_puts && facts.unique_keys && facts.max_sequence <= self.snapshot;
+                is_there &= is_plain && row_key == key;
+            }
+        }
+        self.row = row_key;
+        Ok(is_there)
+    }
+
+    /// Makes `patch` the patch that is all that the bound's source has of its key, if it is younger than the layer and has
+    /// just that; its kind.
+    fn read_lone_patch(&mut self) -> Result<Option<usize>> {
+        self.patch.clear();
+        match self.bound {
+            Bound::Nothing => Ok(None),
+            Bound::Rest => {
+                let Some((kind, patch)) = self.touched.lone_patch() else { return Ok(None) };
+                self.patch.extend_from_slice(patch);
+                Ok(Some(kind))
+            }
+            Bound::Run(run) if !self.layer().is_older_than(run) => Ok(None),
+            Bound::Run(run) => {
+                let run = &mut self.runs[run];
+                let trailer = run.cursor.trailer();
+                let is_alone =
+                    run.block().is_some_and(|(block, row)| block.facts().unique_keys && row + 1 < block.rows());
+                if !is_alone || trailer.operation() != Operation::Patch || trailer.sequence() > self.snapshot {
+                    return Ok(None);
+                }
+                let Some(position) = run.cursor.position() else { return Ok(None) };
+                self.patch.extend_from_slice(position.fragment()?);
+                Ok(Some(run.kind))
+            }
+        }
     }
 
     /// Whether all cells of a column of the current block are values.
     fn has_values(&self, target: &Target) -> bool {
-        let block = self.mains[target.main].block();
+        let block = self.runs[target.run].block();
         block.is_some_and(|(block, _)| block.read(|pages| pages[target.place].has_only_values()))
     }
 
-    /// Takes the next `count` rows of the main runs.
+    /// Takes the next `count` rows of the layer.
     fn append_stretch(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         let first = builder.len();
         match self.filter.is_some() {
@@ -291,29 +415,19 @@ impl BlockScan {
         }
         self.counters.rows_merged += self.overwritten as u64;
         self.counters.rows_passed_through += (count - self.overwritten) as u64;
-        for main in &mut self.mains {
-            let Some((block, row)) = main.block() else { continue };
-            let ends_block = row + count >= block.rows();
-            if ends_block {
-                block.write_key(row + count - 1, &mut self.row)?;
-            }
-            main.rows += count as u64;
-            main.cursor.go_to(row + count)?;
-            // Older versions of a block's last key may go on in the next block.
-            while ends_block && main.key() == Some(&self.row) {
-                main.cursor.next()?;
-            }
+        for &run in &self.layers[self.at].runs {
+            self.runs[run].pass(count, &mut self.row)?;
         }
         Ok(())
     }
 
     fn append_all(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        for &Target { target, main, place, .. } in &self.targets {
-            let Some((block, row)) = self.mains[main].block() else { continue };
+        for &Target { target, run, place, .. } in &self.layer().targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
             block.read(|pages| builder.append_cells(target, &pages[place], row..row + count))?;
         }
         if builder.has_key_columns() {
-            let Some((block, row)) = self.mains.first().and_then(MainRun::block) else { return Ok(()) };
+            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
             for row in row..row + count {
                 block.write_key(row, &mut self.row)?;
                 builder.append_key(&self.row)?;
@@ -329,14 +443,14 @@ impl BlockScan {
         if self.passing.is_empty() {
             return Ok(());
         }
-        for &Target { target, main, place, .. } in &self.targets {
-            let Some((block, row)) = self.mains[main].block() else { continue };
+        for &Target { target, run, place, .. } in &self.layers[self.at].targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
             self.shifted.clear();
             self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
             block.read(|pages| builder.append_selected(target, &pages[place], &self.shifted))?;
         }
         if builder.has_key_columns() {
-            let Some((block, row)) = self.mains.first().and_then(MainRun::block) else { return Ok(()) };
+            let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
             for &at in &self.passing {
                 block.write_key(row + at as usize, &mut self.row)?;
                 builder.append_key(&self.row)?;
@@ -349,14 +463,15 @@ impl BlockScan {
     /// Makes `passing` the rows of the stretch that pass, counted from its first.
     fn find_passing(&mut self, count: usize) -> Result<()> {
         self.passing.clear();
-        for main in self.mains.iter_mut().filter(|main| !main.tests.is_empty()) {
-            main.select(&mut self.counters)?;
+        for &run in &self.layers[self.at].runs {
+            if !self.runs[run].tests.is_empty() {
+                self.runs[run].select(&mut self.counters)?;
+            }
         }
-        let tested: Vec<(&Bitmap, usize)> = self
-            .mains
-            .iter()
-            .filter(|main| !main.tests.is_empty())
-            .filter_map(|main| Some((&main.selected.rows, main.block()?.1)))
+        let tested: Vec<(&Bitmap, usize)> = self.layers[self.at]
+            .among(&self.runs)
+            .filter(|run| !run.tests.is_empty())
+            .filter_map(|run| Some((&run.selected.rows, run.block()?.1)))
             .collect();
         match tested.split_first() {
             Some(((first, row), others)) => {
@@ -367,7 +482,7 @@ impl BlockScan {
             None => self.passing.extend(0..count as u32),
         }
         let Some(filter) = self.filter.as_ref().filter(|filter| !filter.key_tests.is_empty()) else { return Ok(()) };
-        let Some((block, row)) = self.mains.first().and_then(MainRun::block) else { return Ok(()) };
+        let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
         let (mut failure, key) = (Ok(()), &mut self.row);
         self.passing.retain(|&at| {
             let passes = block.write_key(row + at as usize, key).and_then(|()| filter.passes_key(key));
@@ -394,18 +509,8 @@ impl BlockScan {
             }
             self.read_touched()?;
         }
-        for main in &mut self.mains {
-            while main.key() == Some(&self.key) {
-                let trailer = main.cursor.trailer();
-                if trailer.sequence() <= self.snapshot
-                    && self.merge.needs(main.kind)
-                    && let Some(position) = main.cursor.position()
-                {
-                    self.merge.visit(main.kind, trailer, position.fragment()?).map(drop)?;
-                }
-                main.rows += 1;
-                main.cursor.next()?;
-            }
+        for run in &mut self.runs {
+            run.visit(&self.key, self.snapshot, &mut self.merge)?;
         }
         self.row.clear();
         self.counters.rows_merged += 1;
@@ -420,7 +525,7 @@ impl BlockScan {
 impl Drop for BlockScan {
     fn drop(&mut self) {
         if let Some(tally) = &self.tally {
-            self.mains.iter().for_each(|main| tally.note(main.level, main.kind, main.rows));
+            self.runs.iter().for_each(|run| tally.note(run.level, run.kind, run.rows));
         }
     }
 }

@@ -25,6 +25,7 @@ use mycelium_encoding::page::{Dictionary, Page};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 use self_cell::self_cell;
 
+use super::directory::Directory;
 use super::file::FileColumns;
 use super::keys::KeyPage;
 use crate::block::BlockFacts;
@@ -93,6 +94,11 @@ impl BlockHeader {
             self.start + u32::from_le_bytes(bytes) as usize
         };
         place(number)..place(number + 1)
+    }
+
+    /// Bytes of page `number`.
+    pub(crate) fn page_len(&self, bytes: &[u8], number: usize) -> usize {
+        self.page(bytes, number).len()
     }
 
     /// Asks the processor for what a cell of each of these columns is read from: the head of its page and, about, its place.
@@ -209,6 +215,18 @@ impl ColumnBlock {
             Ok(Pages { keys: header.keys(bytes)?, trailers: header.trailers(bytes)?, columns: pages })
         })?;
         Ok(Self(loaded))
+    }
+
+    /// The payload of a block of a file with this directory and, by column, these dictionaries; all columns are wanted. For who
+    /// has a block without its file.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where it is malformed.
+    pub fn of(directory: &Directory, dictionaries: Arc<[Option<Dictionary>]>, payload: Arc<[u8]>) -> Result<Self> {
+        let columns = FileColumns::new(directory.clone());
+        let all: Vec<usize> = (0..columns.parts().len()).collect();
+        let end = payload.len();
+        Self::load(&columns, dictionaries, (payload, 0, end), &all)
     }
 
     pub(crate) fn header(&self) -> &BlockHeader {

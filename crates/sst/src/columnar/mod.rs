@@ -18,6 +18,7 @@
 mod block;
 mod builder;
 mod directory;
+mod figures;
 mod file;
 mod keys;
 mod position;
@@ -26,6 +27,7 @@ mod zones;
 pub use block::ColumnBlock;
 pub(crate) use builder::{ColumnarBuilder, FinishedColumns};
 pub use directory::{ColumnPart, Directory};
+pub use figures::{ColumnFigures, DictionaryFigures, FileFigures, PageBytes};
 pub(crate) use file::FileColumns;
 pub(crate) use position::{CellLookup, ColumnScratch};
 pub use position::{ColumnPosition, WantedColumns};

@@ -4,7 +4,7 @@ use mycelium::disk::LocalDisk;
 use mycelium::read_log_record;
 use mycelium_base::{Cursor, FileKind, MAX_SEQUENCE_NUMBER, Operation, SequenceNumber, TableId, Trailer};
 use mycelium_manifest::FileMeta;
-use mycelium_sst::CursorOptions;
+use mycelium_sst::{CursorOptions, RunCursor};
 use mycelium_wal::SegmentReader;
 use serde_json::json;
 
@@ -55,7 +55,7 @@ fn in_file(
 ) -> Result<(), Failure> {
     let file = files.open(meta)?;
     let place = format!("L{level} run {run} {}", FileKind::Sst.name(meta.number));
-    let mut cursor = file.cursor(CursorOptions::default());
+    let mut cursor = RunCursor::new([file.clone()], CursorOptions::default());
     cursor.seek(key, Trailer::seek_at(MAX_SEQUENCE_NUMBER))?;
     while cursor.valid() && cursor.key() == key {
         let trailer = cursor.trailer();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mycelium::disk::{AccessPattern, Disk, LocalDisk};
 use mycelium::rows::{ColumnState, RowFormat, RowScratch, decode_key};
 use mycelium::transform::Formats;
-use mycelium::{Group, GroupFormat};
+use mycelium::{Group, GroupFormat, RowFormatKind};
 use mycelium::{TableDefinition, TableId};
 use mycelium_base::{FileKind, FileNumber, Operation};
 use mycelium_cache::BlockCache;
@@ -20,6 +20,7 @@ use crate::args::InspectCommand;
 use crate::failure::Failure;
 use crate::output::{Output, escape_bytes};
 
+mod columns;
 mod history;
 mod levels;
 mod log;
@@ -154,9 +155,9 @@ impl RowText {
 
 /// `column=value` of every column that a row, patch or fragment sets.
 fn columns(formats: &Formats, value: &[u8], group: &Group) -> Result<String, Failure> {
-    if group.format == GroupFormat::Columnar {
-        return Ok(escape_bytes(value));
-    }
+    // The entries of a columnar file come put together as packed fragments.
+    let packed = Group { columns: group.columns.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
+    let group = if group.format == GroupFormat::Columnar { &packed } else { group };
     let mut parts = Vec::new();
     formats.values(group)?.visit(value, &group.columns, &mut RowScratch::default(), &mut |column, state| {
         let definition = &formats.schema().columns()[column];

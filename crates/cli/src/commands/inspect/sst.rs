@@ -1,4 +1,4 @@
-//! One SST: properties and blocks, or its first entries.
+//! One SST: properties, columns and blocks, or its first entries.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use mycelium::disk::{AccessPattern, Disk, LocalDisk};
 use mycelium_base::{Cursor, FileKind};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::FileMeta;
-use mycelium_sst::{CursorOptions, FOOTER_LEN, Footer, Index, SstFile, open_block};
+use mycelium_sst::{CursorOptions, FOOTER_LEN, Footer, Index, RunCursor, SstFile, open_block};
 use serde_json::json;
 
-use super::{CACHE_BYTES, Files, RowText, open_sst};
+use super::{CACHE_BYTES, Files, RowText, columns, open_sst};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::render::units;
@@ -30,6 +30,7 @@ pub(super) fn show(path: &Path, entries: u64, out: &mut Output) -> Result<(), Fa
         return show_entries(&file, &rows, entries, out);
     }
     show_properties(&file, &rows, meta.is_some(), out)?;
+    columns::show(&file, &rows, out)?;
     show_blocks(path, number, &rows, out)
 }
 
@@ -144,7 +145,8 @@ fn show_blocks(path: &Path, number: u64, rows: &RowText, out: &mut Output) -> Re
 }
 
 fn show_entries(file: &Arc<SstFile>, rows: &RowText, entries: u64, out: &mut Output) -> Result<(), Failure> {
-    let mut cursor = file.cursor(CursorOptions { read_ahead: 64 << 10, ..CursorOptions::default() });
+    let options = CursorOptions { read_ahead: 64 << 10, ..CursorOptions::default() };
+    let mut cursor = RunCursor::new([file.clone()], options);
     cursor.seek_to_first()?;
     for _ in 0..entries {
         if !cursor.valid() {

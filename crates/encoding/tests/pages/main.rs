@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod adversarial;
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -328,17 +330,18 @@ fn batches_take_pages_as_they_take_rows() {
             let mut first = 0;
             for page in file.pages(&kind) {
                 let (from, to) = (page.rows() / 3, page.rows());
+                let middle = (from + to) / 2;
+                let share = [0.02, 0.5, 1.0][rng.random_range(0..3)];
+                let selected: Vec<u32> = (middle as u32..to as u32).filter(|_| rng.random_bool(share)).collect();
                 let mut value = Vec::new();
-                for cell in &all[first + from..first + to] {
+                for row in (from..middle).chain(selected.iter().map(|&row| row as usize)) {
                     value.clear();
-                    layout.encode_with(|_| state(cell), &mut value).unwrap();
+                    layout.encode_with(|_| state(&all[first + row]), &mut value).unwrap();
                     by_rows.append(b"", &value).unwrap();
                 }
-                let middle = (from + to) / 2;
                 by_pages.append_cells(0, &page, from..middle).unwrap();
-                let rest: Vec<u32> = (middle as u32..to as u32).collect();
-                by_pages.append_selected(0, &page, &rest).unwrap();
-                by_pages.end_rows(to - from);
+                by_pages.append_selected(0, &page, &selected).unwrap();
+                by_pages.end_rows(middle - from + selected.len());
                 first += page.rows();
             }
             assert_eq!(by_pages.finish().unwrap(), by_rows.finish().unwrap(), "{name}, seed {seed}");

@@ -1,19 +1,22 @@
 //! A run that a scan reads block by block, and which rows of the current block pass the tests of its columns.
 
-use mycelium_base::{Cursor, Error, ReadCounters, Result};
+use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
+use mycelium_merge::ColumnMerge;
 use mycelium_sst::{ColumnBlock, ColumnPosition, LevelCursor, SstFile};
 
 use super::row_filter::RowFilter;
 
-/// A main run, and where the scan is in it.
-pub(crate) struct MainRun {
+/// A run that may be part of a layer, and where the scan is in it.
+pub(crate) struct LayerRun {
     pub(super) cursor: LevelCursor<ColumnPosition>,
     pub(super) level: usize,
     /// Which of the tree's formats it has.
     pub(super) kind: usize,
-    /// The wanted columns that the scan takes from it, in the order of its blocks' pages.
+    /// What it has of the columns of a layer.
+    pub(super) share: ColumnSet,
+    /// The wanted columns that its blocks have pages of, in their order.
     pub(super) columns: Vec<usize>,
     /// The tests of these columns, each with the place of its column.
     pub(super) tests: Vec<(usize, ColumnTest)>,
@@ -37,11 +40,12 @@ pub(super) struct Selected {
     pub(super) rows: Bitmap,
 }
 
-impl MainRun {
-    /// A run whose cursor gives blocks with the pages of `layout`, of which the scan takes `columns` from it.
+impl LayerRun {
+    /// A run whose cursor gives blocks with the pages of `layout`, of which a layer takes `share` from it.
     pub(crate) fn new(
         cursor: LevelCursor<ColumnPosition>,
         (level, kind): (usize, usize),
+        share: ColumnSet,
         layout: &PackedLayout,
         filter: Option<&RowFilter>,
     ) -> Self {
@@ -50,7 +54,7 @@ impl MainRun {
         let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
         let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
         let (compiled, selected) = (Compiled::default(), Selected::default());
-        Self { cursor, level, kind, columns, tests, compiled, selected, rows: 0 }
+        Self { cursor, level, kind, share, columns, tests, compiled, selected, rows: 0 }
     }
 
     /// The key that the run stands on.
@@ -61,6 +65,43 @@ impl MainRun {
     /// The current block and the row in it; `None` at the end.
     pub(super) fn block(&self) -> Option<(&ColumnBlock, usize)> {
         self.cursor.block().map(|(block, row, _, _)| (block, row))
+    }
+
+    /// Leaves an entry.
+    pub(super) fn step(&mut self) -> Result<()> {
+        self.rows += 1;
+        self.cursor.next()
+    }
+
+    /// Leaves `count` rows of the current block, and all versions of the last of them. `last` is for its key.
+    pub(super) fn pass(&mut self, count: usize, last: &mut Vec<u8>) -> Result<()> {
+        let Some((block, row)) = self.block() else { return Ok(()) };
+        let ends_block = row + count >= block.rows();
+        if ends_block {
+            block.write_key(row + count - 1, last)?;
+        }
+        self.rows += count as u64;
+        self.cursor.go_to(row + count)?;
+        // Older versions of a block's last key may go on in the next block.
+        while ends_block && self.key() == Some(last) {
+            self.cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// Gives a merge the entries of a key, if the run stands on it, and leaves them.
+    pub(super) fn visit(&mut self, key: &[u8], snapshot: SequenceNumber, merge: &mut ColumnMerge) -> Result<()> {
+        while self.key() == Some(key) {
+            let trailer = self.cursor.trailer();
+            if trailer.sequence() <= snapshot
+                && merge.needs(self.kind)
+                && let Some(position) = self.cursor.position()
+            {
+                merge.visit(self.kind, trailer, position.fragment()?).map(drop)?;
+            }
+            self.step()?;
+        }
+        Ok(())
     }
 
     /// Makes `selected` that of the current block.

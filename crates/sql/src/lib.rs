@@ -1,0 +1,34 @@
+//! Read-only SQL over typed tables: Apache DataFusion parses, plans and executes, the engine finds the rows.
+//!
+//! [`Session`] takes statements and gives record batches; [`Catalog`] puts the tables into a DataFusion session of one's own.
+//! Every statement reads one snapshot of all its tables.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `statement` | what may be said, and what is refused before DataFusion sees it |
+//! | `session` | a statement's life; snapshots under names |
+//! | `catalog`, `table` | the tables as DataFusion finds and asks them |
+//! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |
+//! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
+//! | `key_range` | tests of leading key columns as disjoint ranges |
+//! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
+//! | `failure` | errors across the border |
+
+mod catalog;
+mod column_test;
+mod failure;
+mod key_range;
+mod literal;
+mod pushdown;
+mod read;
+mod scan;
+mod session;
+mod statement;
+mod table;
+
+pub use catalog::{CATALOG, Catalog, SCHEMA};
+pub use datafusion;
+pub use key_range::KeyRange;
+pub use scan::MyceliumScan;
+pub use session::{Answer, ReadSummary, Session};
+pub use table::MyceliumTable;

@@ -1,0 +1,284 @@
+//! Reads what a partition of a scan asks for, batch by batch, in the caller's thread.
+//!
+//! Ranges are read one after the other, in key order:
+//!
+//! - a whole key is looked up; the rows of neighbouring look-ups share a batch,
+//! - any other range is scanned,
+//! - ranges of an index are looked up in it. The first batch is small: who wants a few rows waits for no more.
+//!
+//! Every way tests the rows: a scan hands the tests to the engine, rows looked up are tested here.
+//!
+//! Nothing here knows of tasks: `send` says whether anyone still wants rows.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use mycelium_base::{Error, ReadCounters, Result};
+use mycelium_encoding::batch::batch_of;
+use mycelium_encoding::page::{ColumnTest, Filter};
+use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema};
+use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
+
+use crate::key_range::KeyRange;
+
+/// Rows of the first batch of an index's.
+const FIRST_BATCH: usize = 256;
+
+/// What a partition of a scan has to read.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) table: Table,
+    pub(crate) snapshot: Snapshot,
+    /// Where the ranges are ranges of an index, that index.
+    pub(crate) index: Option<Index>,
+    /// Disjoint, ascending.
+    pub(crate) ranges: Vec<KeyRange>,
+    pub(crate) projection: Arc<[usize]>,
+    /// What rows have to pass.
+    pub(crate) tests: Arc<[ColumnTest]>,
+    pub(crate) batch_rows: usize,
+    /// Rows at most.
+    pub(crate) limit: Option<usize>,
+}
+
+/// What reading did, as `EXPLAIN ANALYZE` shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct ScanCounts {
+    pub(crate) baseline: BaselineMetrics,
+    blocks_read: Count,
+    blocks_cached: Count,
+    blocks_skipped: Count,
+    rows_passed_through: Count,
+    rows_merged: Count,
+    bytes_read: Count,
+    files_searched: Count,
+    files_skipped: Count,
+}
+
+impl ScanCounts {
+    pub(crate) fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
+        let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
+        Self {
+            baseline: BaselineMetrics::new(metrics, partition),
+            blocks_read: count("blocks_read"),
+            blocks_cached: count("blocks_cached"),
+            blocks_skipped: count("blocks_skipped"),
+            rows_passed_through: count("rows_passed_through"),
+            rows_merged: count("rows_merged"),
+            bytes_read: count("bytes_read"),
+            files_searched: count("files_searched"),
+            files_skipped: count("files_skipped"),
+        }
+    }
+
+    /// Adds what was read between two readings of the same counters.
+    fn add(&self, before: &ReadCounters, after: &ReadCounters) {
+        let add = |count: &Count, of: fn(&ReadCounters) -> u64| {
+            count.add(of(after).saturating_sub(of(before)) as usize);
+        };
+        add(&self.blocks_read, |counters| counters.blocks_read);
+        add(&self.blocks_cached, |counters| counters.block_cache_hits);
+        add(&self.blocks_skipped, |counters| counters.blocks_skipped_by_snapshot + counters.blocks_skipped_by_zone);
+        add(&self.rows_passed_through, |counters| counters.rows_passed_through);
+        add(&self.rows_merged, |counters| counters.rows_merged);
+        add(&self.bytes_read, |counters| counters.bytes_read);
+        add(&self.files_searched, |counters| counters.files_searched);
+        add(&self.files_skipped, |counters| {
+            counters.files_skipped_by_fence + counters.files_skipped_by_snapshot + counters.files_skipped_by_bloom
+        });
+    }
+}
+
+impl Work {
+    /// Whether it is a few look-ups of whole keys, done before a thread is woken.
+    pub(crate) fn is_brief(&self) -> bool {
+        const FEW: usize = 16;
+        let columns = self.key_columns();
+        self.index.is_none()
+            && self.ranges.len() <= FEW
+            && self.ranges.iter().all(|range| range.point(columns).is_some())
+    }
+
+    /// Hands every batch to `send`, until that says that nobody wants more.
+    pub(crate) fn run(&self, counts: &ScanCounts, send: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
+        let mut reader = Reader { work: self, counts, send, left: self.limit.unwrap_or(usize::MAX), lookups: None };
+        for range in &self.ranges {
+            match (&self.index, range.point(self.key_columns())) {
+                (Some(index), _) => reader.look_into(index, range)?,
+                (None, Some(key)) => reader.look_up(key)?,
+                (None, None) => {
+                    reader.finish_lookups()?;
+                    reader.scan(range)?;
+                }
+            }
+            if reader.left == 0 {
+                break;
+            }
+        }
+        reader.finish_lookups()
+    }
+
+    fn key_columns(&self) -> usize {
+        self.table.schema().map_or(0, |schema| schema.primary_key().len())
+    }
+
+    fn schema(&self) -> Result<&Arc<Schema>> {
+        self.table.schema().ok_or_else(|| Error::invalid("a key-value table has no columns"))
+    }
+
+    /// The columns to read: those wanted, then those tested.
+    fn columns_read(&self) -> Vec<usize> {
+        self.projection.iter().copied().chain(self.tests.iter().map(|test| test.column)).collect()
+    }
+}
+
+struct Reader<'w> {
+    work: &'w Work,
+    counts: &'w ScanCounts,
+    send: &'w mut dyn FnMut(RecordBatch) -> bool,
+    /// Rows still wanted.
+    left: usize,
+    /// Rows looked up and not yet sent, with the layout that they were packed in.
+    lookups: Option<(Arc<PackedLayout>, RecordBatchBuilder)>,
+}
+
+impl Reader<'_> {
+    fn send(&mut self, batch: RecordBatch) {
+        let rows = batch.num_rows();
+        self.counts.baseline.record_output(rows);
+        self.left = if (self.send)(batch) { self.left.saturating_sub(rows) } else { 0 };
+    }
+
+    fn scan(&mut self, range: &KeyRange) -> Result<()> {
+        let options = ScanOptions {
+            projection: Some(self.work.projection.to_vec()),
+            lower: range.lower.clone(),
+            upper: range.upper.clone(),
+            snapshot: Some(self.work.snapshot.clone()),
+            batch_rows: self.work.batch_rows,
+            limit: (self.left < usize::MAX).then_some(self.left as u64),
+            filter: Some(Filter { conjuncts: self.work.tests.to_vec() }),
+        };
+        let time = self.counts.baseline.elapsed_compute().clone();
+        let mut timer = time.timer();
+        let mut scan = self.work.table.scan_batches(options)?;
+        let mut seen = ReadCounters::default();
+        while self.left > 0 {
+            let batch = scan.next();
+            timer.stop();
+            let counters = scan.counters();
+            self.counts.add(&seen, &counters);
+            seen = counters;
+            let Some(batch) = batch else { break };
+            self.send(batch?);
+            timer.restart();
+        }
+        Ok(())
+    }
+
+    fn look_up(&mut self, key: &[Datum]) -> Result<()> {
+        let _timer = self.counts.baseline.elapsed_compute().timer();
+        let (table, projection) = (&self.work.table, &self.work.projection);
+        let (values, columns) = (key, self.work.columns_read());
+        let key = table.row_key(&values.iter().map(Datum::borrowed).collect::<Vec<_>>())?;
+        let mut counters = ReadCounters::default();
+        let found = table.get_packed(&key, Some(&columns), &ReadOptions::at(&self.work.snapshot), &mut counters)?;
+        self.counts.add(&ReadCounters::default(), &counters);
+        let Some((layout, row)) = found else { return Ok(()) };
+        if !self.passes(values, &layout, &row)? {
+            return Ok(());
+        }
+        // A layout that changes between two look-ups changes what rows are packed in.
+        if self.lookups.as_ref().is_some_and(|(known, builder)| !Arc::ptr_eq(known, &layout) || builder.is_full()) {
+            self.finish_lookups()?;
+        }
+        let builder = match &mut self.lookups {
+            Some((_, builder)) => builder,
+            none => {
+                let rows = self.work.batch_rows.min(self.left).max(1);
+                let builder = RecordBatchBuilder::new(layout.clone(), projection, rows)?;
+                &mut none.insert((layout, builder)).1
+            }
+        };
+        builder.append(&key, &row)?;
+        if builder.is_full() { self.finish_lookups() } else { Ok(()) }
+    }
+
+    /// Whether a row looked up passes the tests.
+    fn passes(&self, key: &[Datum], layout: &PackedLayout, row: &[u8]) -> Result<bool> {
+        if self.work.tests.is_empty() {
+            return Ok(true);
+        }
+        let (row, primary_key) = (layout.row(row)?, layout.schema().primary_key());
+        for ColumnTest { column, test } in self.work.tests.iter() {
+            let value = match primary_key.iter().position(|of_key| of_key == column) {
+                Some(at) => key.get(at).map(Datum::borrowed),
+                None => row.datum(*column)?,
+            };
+            if !test.passes(ColumnState::Value(value.unwrap_or(DatumRef::Null))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn finish_lookups(&mut self) -> Result<()> {
+        if let Some((_, mut builder)) = self.lookups.take()
+            && !builder.is_empty()
+        {
+            self.send(builder.finish()?);
+        }
+        Ok(())
+    }
+
+    fn look_into(&mut self, index: &Index, range: &KeyRange) -> Result<()> {
+        let time = self.counts.baseline.elapsed_compute().clone();
+        let (schema, wanted) = (self.work.schema()?, self.work.projection.len());
+        let column = |&at: &usize| schema.columns().get(at).cloned();
+        let columns: Option<Vec<Column>> = self.work.projection.iter().map(column).collect();
+        let columns = columns.ok_or_else(|| Error::invalid("the projection names a column that does not exist"))?;
+        let mut rows = index_rows(index, range, &self.work.columns_read(), &self.work.snapshot)?;
+        let (mut seen, mut batch_rows) = (ReadCounters::default(), FIRST_BATCH.min(self.work.batch_rows));
+        while self.left > 0 {
+            let mut timer = time.timer();
+            let passes = |values: &[Datum]| {
+                let mut tested = self.work.tests.iter().zip(values.iter().skip(wanted));
+                tested.all(|(test, value)| test.test.passes(ColumnState::from(value.borrowed())))
+            };
+            let found = rows.by_ref().map(|row| row.map(|row| row.values));
+            let found = found.filter(|values| values.as_ref().map_or(true, |values| passes(values)));
+            let found = found.take(batch_rows.min(self.left)).collect::<Result<Vec<_>>>()?;
+            let counters = rows.counters();
+            self.counts.add(&seen, &counters);
+            seen = counters;
+            if found.is_empty() {
+                break;
+            }
+            let batch = batch_of(&columns, found.iter().map(|row| row.iter().take(wanted).map(Datum::borrowed)))?;
+            timer.stop();
+            self.send(batch);
+            batch_rows = self.work.batch_rows;
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a range of an index.
+pub(crate) fn index_rows(
+    index: &Index,
+    range: &KeyRange,
+    projection: &[usize],
+    snapshot: &Snapshot,
+) -> Result<mycelium_engine::IndexRows> {
+    let values = |bound: &Bound<Vec<Datum>>| match bound {
+        Bound::Included(values) | Bound::Excluded(values) => values.clone(),
+        Bound::Unbounded => Vec::new(),
+    };
+    let (lower, upper) = (values(&range.lower), values(&range.upper));
+    let lower: Vec<DatumRef<'_>> = lower.iter().map(Datum::borrowed).collect();
+    let upper: Vec<DatumRef<'_>> = upper.iter().map(Datum::borrowed).collect();
+    let bounds = (range.lower.as_ref().map(|_| lower.as_slice()), range.upper.as_ref().map(|_| upper.as_slice()));
+    index.range(bounds, Some(projection), Some(snapshot))
+}

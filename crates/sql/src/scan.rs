@@ -1,0 +1,350 @@
+//! [`MyceliumScan`], the leaf of a physical plan.
+//!
+//! 1. A scan has ranges: of keys, or of an index. They are dealt to partitions in ascending order; one long range is cut
+//!    where the fences of files say ([`mycelium_engine::Table::split_points`]).
+//! 2. Rows of a partition come in key order, unless an index gives them. The order is declared as far as the key's columns are
+//!    projected, and key columns that have one value are declared constant, so that `WHERE a = 1 ORDER BY b` sorts nothing.
+//! 3. A partition is read in a thread of the runtime's for blocking work ([`crate::read`]), which hands batches over through
+//!    a channel that holds two: it is at most so far ahead. When the stream is dropped, the channel is closed, and the
+//!    reader stops at its next batch. A few look-ups of whole keys are done on the spot: they take less time than to wake a
+//!    thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_schema::{SchemaRef, SortOptions};
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Constraint, Constraints, Statistics};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column as ColumnExpr;
+use datafusion::physical_expr::{ConstExpr, EquivalenceProperties, Partitioning, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{TryStreamExt, stream};
+use mycelium_encoding::Schema;
+use mycelium_encoding::page::ColumnTest;
+use mycelium_engine::{Extent, Index, Snapshot, Table};
+
+use crate::column_test::describe;
+use crate::failure::outward;
+use crate::key_range::KeyRange;
+use crate::read::{ScanCounts, Work};
+
+/// Batches that a reader is ahead.
+const AHEAD: usize = 2;
+/// Rows up to which a limit makes one partition of a scan.
+const SHORT: usize = 1024;
+/// Look-ups of whole keys up to which they are one partition.
+const FEW_POINTS: usize = 64;
+/// Bytes of files below which a partition is not worth its thread.
+const LEAST_BYTES: u64 = 1 << 20;
+/// One row in so many is taken to pass tests of which nothing is known: what DataFusion takes for its filters.
+const SELECTIVITY: usize = 5;
+/// Ranges that a plan shows.
+const SHOWN: usize = 3;
+
+/// What a scan reads, before it is dealt to partitions.
+#[derive(Debug)]
+pub(crate) struct ScanRequest {
+    pub(crate) table: Table,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) snapshot: Snapshot,
+    /// Where the ranges are ranges of an index, that index.
+    pub(crate) index: Option<Index>,
+    /// Disjoint, ascending.
+    pub(crate) ranges: Vec<KeyRange>,
+    pub(crate) projection: Vec<usize>,
+    /// What rows have to pass.
+    pub(crate) tests: Vec<ColumnTest>,
+    pub(crate) limit: Option<usize>,
+    /// Partitions at most.
+    pub(crate) partitions: usize,
+}
+
+/// Rows of a table at a snapshot: within key ranges, by whole keys, or through an index.
+#[derive(Clone, Debug)]
+pub struct MyceliumScan {
+    request: Arc<ScanRequest>,
+    /// Of every partition.
+    ranges: Arc<Vec<Vec<KeyRange>>>,
+    limit: Option<usize>,
+    extent: Extent,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl MyceliumScan {
+    pub(crate) fn new(request: ScanRequest) -> Result<Self> {
+        let extent = extent_of(&request).map_err(outward)?;
+        let ranges = deal(&request, &extent).map_err(outward)?;
+        let fields: Result<Vec<_>, _> = request.projection.iter().map(|&at| field(&request.schema, at)).collect();
+        let arrow = Arc::new(arrow_schema::Schema::new(fields?));
+        let equivalences = equivalences(&request, arrow)?;
+        let partitioning = Partitioning::UnknownPartitioning(ranges.len());
+        let properties =
+            PlanProperties::new(equivalences, partitioning, EmissionType::Incremental, Boundedness::Bounded)
+                .with_scheduling_type(SchedulingType::Cooperative);
+        Ok(Self {
+            limit: request.limit,
+            request: Arc::new(request),
+            ranges: Arc::new(ranges),
+            extent,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    /// The index that it looks into, by name.
+    pub fn index(&self) -> Option<&str> {
+        self.request.index.as_ref().map(Index::name)
+    }
+
+    /// The key ranges of every partition, or ranges of the index.
+    pub fn ranges(&self) -> &[Vec<KeyRange>] {
+        &self.ranges
+    }
+
+    /// Rows of a partition at most.
+    pub fn limit(&self) -> Option<usize> {
+        self.limit
+    }
+
+    /// How many whole keys it looks up, if it does nothing else.
+    fn points(&self) -> Option<usize> {
+        points_of(&self.request)
+    }
+
+    fn work(&self, partition: usize, batch_rows: usize) -> Result<Work> {
+        let ranges = self.ranges.get(partition).cloned();
+        let ranges = ranges.ok_or_else(|| DataFusionError::Internal(format!("there is no partition {partition}")))?;
+        Ok(Work {
+            table: self.request.table.clone(),
+            snapshot: self.request.snapshot.clone(),
+            index: self.request.index.clone(),
+            ranges,
+            projection: self.request.projection.as_slice().into(),
+            tests: self.request.tests.as_slice().into(),
+            batch_rows,
+            limit: self.limit,
+        })
+    }
+}
+
+fn field(schema: &Schema, at: usize) -> Result<arrow_schema::Field> {
+    let column = schema.columns().get(at);
+    let column = column.ok_or_else(|| DataFusionError::Internal(format!("there is no column {at}")))?;
+    Ok(arrow_schema::Field::new(&column.name, column.ty.to_arrow(), column.nullable))
+}
+
+fn points_of(request: &ScanRequest) -> Option<usize> {
+    let columns = request.schema.primary_key().len();
+    let all = request.index.is_none() && request.ranges.iter().all(|range| range.point(columns).is_some());
+    all.then_some(request.ranges.len())
+}
+
+/// The bytes of the first key and of the end of all ranges.
+fn ends(request: &ScanRequest) -> mycelium_base::Result<(Vec<u8>, Option<Vec<u8>>)> {
+    let (Some(first), Some(last)) = (request.ranges.first(), request.ranges.last()) else {
+        return Ok((Vec::new(), Some(Vec::new())));
+    };
+    Ok((first.encode(&request.schema)?.0, last.encode(&request.schema)?.1))
+}
+
+/// What the table holds where the scan reads, or, read through an index, all that it holds.
+fn extent_of(request: &ScanRequest) -> mycelium_base::Result<Extent> {
+    match (&request.index, request.ranges.is_empty()) {
+        (_, true) => Ok(Extent::default()),
+        (Some(_), false) => Ok(request.table.extent(None, None)),
+        (None, false) => {
+            let (from, to) = ends(request)?;
+            Ok(request.table.extent(Some(&from), to.as_deref()))
+        }
+    }
+}
+
+/// The ranges of every partition; at least one, though it may be empty.
+fn deal(request: &ScanRequest, extent: &Extent) -> mycelium_base::Result<Vec<Vec<KeyRange>>> {
+    let ranges = request.ranges.clone();
+    let is_short = (request.tests.is_empty() && request.limit.is_some_and(|limit| limit <= SHORT))
+        || points_of(request).is_some_and(|points| points <= FEW_POINTS)
+        || request.index.is_some();
+    let worth = usize::try_from(extent.bytes / LEAST_BYTES).unwrap_or(usize::MAX).max(1);
+    let parts = if is_short { 1 } else { request.partitions.min(worth) };
+    if parts <= 1 {
+        return Ok(vec![ranges]);
+    }
+    let (from, to) = ends(request)?;
+    let cuts = request.table.split_points(parts, Some(&from), to.as_deref())?;
+    let mut pieces = Vec::new();
+    for range in ranges {
+        pieces.extend(range.split(&request.schema, &cuts)?);
+    }
+    let size = pieces.len().div_ceil(parts).max(1);
+    Ok(pieces.chunks(size).map(<[KeyRange]>::to_vec).collect())
+}
+
+/// The order of the rows, the columns that have one value, and the primary key.
+fn equivalences(request: &ScanRequest, arrow: SchemaRef) -> Result<EquivalenceProperties> {
+    let mut properties = EquivalenceProperties::new(arrow.clone());
+    let place = |column: usize| request.projection.iter().position(|&at| at == column);
+    let key = request.schema.primary_key();
+    if let Some(places) = key.iter().map(|&column| place(column)).collect::<Option<Vec<_>>>() {
+        properties.set_constraints(Constraints::new_unverified(vec![Constraint::PrimaryKey(places)]));
+    }
+    if request.index.is_some() {
+        return Ok(properties);
+    }
+    let fixed = if let [range] = &request.ranges[..] { range.fixed_columns() } else { 0 };
+    let options = SortOptions { descending: false, nulls_first: false };
+    let expression = |at: usize| -> Arc<dyn PhysicalExpr> { Arc::new(ColumnExpr::new(arrow.field(at).name(), at)) };
+    let mut order = Vec::new();
+    let mut constants = Vec::new();
+    for (position, &column) in key.iter().enumerate() {
+        match (place(column), position < fixed) {
+            (Some(at), true) => constants.push(ConstExpr::from(expression(at))),
+            (Some(at), false) => order.push(PhysicalSortExpr::new(expression(at), options)),
+            (None, true) => {}
+            (None, false) => break,
+        }
+    }
+    properties.add_ordering(order);
+    properties.add_constants(constants)?;
+    Ok(properties)
+}
+
+impl DisplayAs for MyceliumScan {
+    fn fmt_as(&self, style: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (request, tree) = (&self.request, matches!(style, DisplayFormatType::TreeRender));
+        let (separator, start) = if tree { ("\n", "") } else { (", ", "MyceliumScan: ") };
+        let columns: Vec<&str> =
+            request.projection.iter().map(|&at| request.schema.columns()[at].name.as_str()).collect();
+        write!(f, "{start}table={}{separator}columns=[{}]", request.table.name(), columns.join(", "))?;
+        let ranges: Vec<String> = request.ranges.iter().take(SHOWN).map(ToString::to_string).collect();
+        let more = if request.ranges.len() > SHOWN {
+            format!(" and {} more", request.ranges.len() - SHOWN)
+        } else {
+            String::new()
+        };
+        let ranges = format!("{}{more}", ranges.join(" "));
+        match (&request.index, self.points()) {
+            (Some(index), _) => write!(f, "{separator}index {}={ranges}", index.name())?,
+            (None, Some(0)) => write!(f, "{separator}nothing can match")?,
+            (None, Some(points)) => write!(f, "{separator}{points} look-ups={ranges}")?,
+            (None, None) if request.ranges == [KeyRange::ALL] => {}
+            (None, None) => write!(f, "{separator}key ranges={ranges}")?,
+        }
+        if !request.tests.is_empty() {
+            let tests: Vec<String> = request.tests.iter().map(|test| describe(&request.schema, test)).collect();
+            write!(f, "{separator}filter={}", tests.join(" AND "))?;
+        }
+        if let Some(limit) = self.limit {
+            write!(f, "{separator}limit={limit}")?;
+        }
+        write!(f, "{separator}partitions={}", self.ranges.len())
+    }
+}
+
+impl ExecutionPlan for MyceliumScan {
+    fn name(&self) -> &str {
+        "MyceliumScan"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let work = self.work(partition, context.session_config().batch_size())?;
+        let counts = ScanCounts::new(&self.metrics, partition);
+        if work.is_brief() {
+            let batches = stream::once(async move {
+                let mut batches = Vec::new();
+                work.run(&counts, &mut |batch| {
+                    batches.push(Ok(batch));
+                    true
+                })
+                .map_err(outward)?;
+                Ok::<_, DataFusionError>(stream::iter(batches))
+            });
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches.try_flatten())));
+        }
+        let mut receiver = RecordBatchReceiverStreamBuilder::new(self.schema(), AHEAD);
+        let sender = receiver.tx();
+        receiver.spawn_blocking(move || {
+            work.run(&counts, &mut |batch| sender.blocking_send(Ok(batch)).is_ok()).map_err(outward)
+        });
+        Ok(receiver.build())
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let share = if args.partition().is_some() { self.ranges.len().max(1) } else { 1 };
+        let rows = usize::try_from(self.extent.entries).unwrap_or(usize::MAX);
+        let rows = rows.min(self.points().unwrap_or(usize::MAX)).div_ceil(share);
+        let rows = if self.request.tests.is_empty() { rows } else { rows.div_ceil(SELECTIVITY) };
+        let rows = rows.min(self.limit.unwrap_or(usize::MAX));
+        Ok(Arc::new(statistics(&self.request.schema, &self.request.projection, rows, &self.extent)))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.limit
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
+        Some(Arc::new(Self { limit, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() }))
+    }
+}
+
+/// What is known of so many rows of an extent. Entries count superseded versions and deletes, so that they are an estimate;
+/// that there are none is exact.
+pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
+    let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
+    let arrow: Vec<_> = columns
+        .clone()
+        .map(|column| arrow_schema::Field::new(&column.name, column.ty.to_arrow(), column.nullable))
+        .collect();
+    let mut known = Statistics::new_unknown(&arrow_schema::Schema::new(arrow));
+    if extent.entries == 0 || rows == 0 {
+        known.num_rows = Precision::Exact(0);
+        known.total_byte_size = Precision::Exact(0);
+        return known;
+    }
+    known.num_rows = Precision::Inexact(rows);
+    let per_row = extent.bytes as f64 / extent.entries as f64 * projection.len() as f64 / schema.columns().len() as f64;
+    if extent.bytes > 0 {
+        known.total_byte_size = Precision::Inexact((per_row * rows as f64) as usize);
+    }
+    let is_whole_key = |at: usize| schema.primary_key() == [at];
+    for ((&at, column), statistics) in projection.iter().zip(columns).zip(&mut known.column_statistics) {
+        if !column.nullable {
+            statistics.null_count = Precision::Exact(0);
+        }
+        if is_whole_key(at) {
+            statistics.distinct_count = Precision::Inexact(rows);
+        }
+    }
+    known
+}

@@ -1,0 +1,345 @@
+//! Answers over a table that is written, patched and deleted from, in memory and in files, against DataFusion over the rows
+//! of a model; and what plans make of keys, indexes, order and limits.
+
+mod twin;
+
+use std::collections::BTreeMap;
+
+use mycelium_base::ErrorKind;
+use mycelium_encoding::batch::batch_of;
+use mycelium_encoding::{Datum, DatumRef};
+use mycelium_engine::{Durability, IndexOptions, Table};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use twin::{Form, Twin};
+
+const SCHEMA: &str = "a int64 not null, b utf8 not null, c int32, d utf8, e decimal(10, 2), f bool, g float64, \
+                      h timestamp(us), i date32, primary key (a, b)";
+
+/// The table `t` and the rows that it should have.
+struct Written {
+    twin: Twin,
+    table: Table,
+    rows: BTreeMap<(i64, String), Vec<Datum>>,
+}
+
+fn seed() -> u64 {
+    std::env::var("MYCELIUM_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(55)
+}
+
+fn text(random: &mut SmallRng) -> String {
+    const TEXTS: [&str; 8] = ["", "a", "ab", "abc", "b%", "b_x", "\u{e4}\u{f6}", "z\0z"];
+    TEXTS[random.random_range(0..TEXTS.len())].to_owned()
+}
+
+fn row(random: &mut SmallRng) -> Vec<Datum> {
+    let key = [Datum::Int64(random.random_range(-20..180)), Datum::Utf8(text(random))];
+    let values = [
+        Datum::Int32(random.random_range(0..40)),
+        Datum::Utf8(text(random)),
+        Datum::Decimal128(random.random_range(-500..500)),
+        Datum::Bool(random.random()),
+        Datum::Float64([0.0, -0.0, 1.5, f64::NAN, f64::INFINITY][random.random_range(0..5)]),
+        Datum::Timestamp(random.random_range(0..1000) * 1_000_000),
+        Datum::Date32(random.random_range(19_000..19_100)),
+    ];
+    let values = values.into_iter().map(|value| if random.random_ratio(1, 6) { Datum::Null } else { value });
+    key.into_iter().chain(values).collect()
+}
+
+fn borrowed(row: &[Datum]) -> Vec<DatumRef<'_>> {
+    row.iter().map(Datum::borrowed).collect()
+}
+
+impl Written {
+    fn new(random: &mut SmallRng, form: Form) -> Self {
+        let twin = Twin::new();
+        let table = twin.create("t", SCHEMA, form);
+        for (name, on) in [("by_c", &["c"][..]), ("by_d_i", &["d", "i"])] {
+            let on = on.iter().map(ToString::to_string).collect();
+            let options = IndexOptions { name: name.into(), on, ..IndexOptions::default() };
+            twin.database.create_index(&table, &options).expect("a new index");
+        }
+        let mut written = Self { twin, table, rows: BTreeMap::new() };
+        for round in 0..6 {
+            written.change(random, 200);
+            match round {
+                1 | 3 => written.twin.database.flush().expect("in memory"),
+                2 => written.twin.database.compact(&written.table).expect("in memory"),
+                _ => {}
+            }
+        }
+        written
+    }
+
+    /// Inserts, patches and deletes some rows, and tells the oracle.
+    fn change(&mut self, random: &mut SmallRng, count: usize) {
+        for _ in 0..count {
+            let row = row(random);
+            let key = (if let Datum::Int64(a) = row[0] { a } else { 0 }, row[1].to_string());
+            let key_values = borrowed(&row[..2]);
+            match random.random_range(0..10) {
+                0 => {
+                    self.table.delete_row(&key_values, Durability::Buffered).expect("in memory");
+                    self.rows.remove(&key);
+                }
+                1 | 2 => {
+                    let changes = [("c", row[2].borrowed()), ("d", row[3].borrowed())];
+                    self.table.patch_row(&key_values, &changes, Durability::Buffered).expect("in memory");
+                    if let Some(known) = self.rows.get_mut(&key) {
+                        known[2..4].clone_from_slice(&row[2..4]);
+                    }
+                }
+                _ => {
+                    self.table.insert_row(&borrowed(&row), Durability::Buffered).expect("in memory");
+                    self.rows.insert(key, row);
+                }
+            }
+        }
+        self.teach();
+    }
+
+    fn teach(&self) {
+        let columns = self.table.schema().expect("a typed table").columns().to_vec();
+        let batch = batch_of(&columns, self.rows.values().map(|row| borrowed(row))).expect("rows of the table");
+        self.twin.teach("t", vec![batch]);
+    }
+}
+
+/// A predicate over one column, with what storage takes over and what it does not.
+fn atom(random: &mut SmallRng) -> String {
+    let number = random.random_range(-25..200);
+    let quoted = format!("'{}'", text(random));
+    let operator = ["=", "<>", "<", "<=", ">", ">="][random.random_range(0..6)];
+    match random.random_range(0..20) {
+        0..3 => format!("a {operator} {number}"),
+        3 => format!("{number} {operator} a"),
+        4 => format!("a BETWEEN {number} AND {}", number + 30),
+        5 => format!("a IN ({number}, {}, {}, {})", number + 1, number + 50, number - 7),
+        6 => format!("CAST(a AS DECIMAL(25, 3)) {operator} {number}.{}", ["0", "5"][random.random_range(0..2)]),
+        7 => format!("b {operator} {quoted}"),
+        8 => format!("b LIKE '{}%'", ["a", "ab", "b", "z"][random.random_range(0..4)]),
+        9 => format!("b IN ({quoted}, 'ab')"),
+        10 => format!("c {operator} {}", number % 40),
+        11 => format!("c IN ({}, {}, NULL)", number % 40, number % 7),
+        12 => {
+            format!("{} IS {}NULL", ["c", "d", "g"][random.random_range(0..3)], ["", "NOT "][random.random_range(0..2)])
+        }
+        13 => format!("d {operator} {quoted}"),
+        14 => format!("d LIKE '{}%'", ["a", "ab", "b"][random.random_range(0..3)]),
+        15 => format!("e {operator} {number}.5"),
+        16 => ["f", "NOT f", "f IS TRUE"][random.random_range(0..3)].to_owned(),
+        17 => format!("g {operator} {}", ["0.0", "-0.0", "1.5", "'NaN'"][random.random_range(0..4)]),
+        18 => format!("h {operator} TIMESTAMP '1970-01-01 00:08:20'"),
+        _ => format!("i {operator} DATE '2022-02-{:02}'", random.random_range(1..28)),
+    }
+}
+
+fn predicate(random: &mut SmallRng, depth: usize) -> String {
+    match random.random_range(0..8) {
+        0 if depth > 0 => format!("NOT ({})", predicate(random, depth - 1)),
+        1 if depth > 0 => format!("({} OR {})", predicate(random, depth - 1), predicate(random, depth - 1)),
+        2..6 if depth > 0 => format!("{} AND {}", predicate(random, depth - 1), predicate(random, depth - 1)),
+        _ => atom(random),
+    }
+}
+
+#[test]
+fn drawn_queries_answer_as_over_the_model() {
+    for form in Form::ALL {
+        let seed = seed();
+        println!("MYCELIUM_TEST_SEED={seed} {form:?}");
+        answer_drawn_queries(&mut SmallRng::seed_from_u64(seed), form);
+    }
+}
+
+fn answer_drawn_queries(random: &mut SmallRng, form: Form) {
+    let mut written = Written::new(random, form);
+    let mut found = 0;
+    for round in 0..400 {
+        if round % 80 == 79 {
+            written.change(random, 50);
+        }
+        let filter = predicate(random, 3);
+        let (columns, ending, is_ordered) = match random.random_range(0..6) {
+            0 => ("*", "", false),
+            1 => ("count(*), min(a), max(c)", "", false),
+            2 => ("b, a, d", "ORDER BY a, b", true),
+            3 => ("a, b, h", "ORDER BY a, b LIMIT 7", true),
+            4 => ("a, b, e", "ORDER BY a DESC, b DESC LIMIT 5 OFFSET 2", true),
+            _ => ("d, count(*), sum(e)", "GROUP BY d", false),
+        };
+        found += written.twin.check(&format!("SELECT {columns} FROM t WHERE {filter} {ending}"), is_ordered);
+    }
+    assert!(found > 1000, "{found} rows in all");
+}
+
+#[test]
+fn joins_subqueries_and_windows_answer_as_over_the_model() {
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
+    for query in [
+        "SELECT count(*) FROM t",
+        "SELECT x.a, x.b, y.b FROM t x JOIN t y ON x.a = y.a AND x.b < y.b WHERE x.a BETWEEN 3 AND 40",
+        "SELECT x.a, y.c FROM t x LEFT JOIN t y ON x.c = y.c AND y.a = 5 WHERE x.a IN (1, 2, 3)",
+        "SELECT a, b FROM t WHERE c = (SELECT max(c) FROM t WHERE a > 10)",
+        "SELECT a, b FROM t WHERE a IN (SELECT a FROM t WHERE d = 'ab') AND EXISTS (SELECT 1 FROM t u WHERE u.c = t.a)",
+        "SELECT DISTINCT d FROM t WHERE a > 100",
+        "SELECT a, count(DISTINCT d) FROM t GROUP BY a HAVING count(*) > 2",
+        "SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) FROM t WHERE a < 20",
+        "SELECT a, b FROM t WHERE a = 3 UNION ALL SELECT a, b FROM t WHERE a = 4",
+        "WITH x AS (SELECT a, sum(e) AS s FROM t GROUP BY a) SELECT * FROM x WHERE s > 0",
+    ] {
+        written.twin.check(query, false);
+    }
+}
+
+#[test]
+fn plans_show_what_storage_does() {
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
+    let plan = |query: &str| written.twin.plan(query);
+    let sorted = plan("SELECT a, b FROM t ORDER BY a, b LIMIT 3");
+    assert!(!sorted.contains("SortExec") && sorted.contains("limit=3"), "{sorted}");
+    let fixed = plan("SELECT b, c FROM t WHERE a = 5 ORDER BY b");
+    assert!(
+        !fixed.contains("SortExec") && fixed.contains("key ranges=(5)") && !fixed.contains("FilterExec"),
+        "{fixed}"
+    );
+    let points = plan("SELECT * FROM t WHERE a IN (3, 1) AND b = 'ab'");
+    assert!(points.contains("2 look-ups=(1, ab) (3, ab)") && !points.contains("FilterExec"), "{points}");
+    let limited = plan("SELECT * FROM t WHERE a > 5 LIMIT 4");
+    assert!(limited.contains("limit=4") && limited.contains("key ranges=((5), last]"), "{limited}");
+    let index = plan("SELECT a FROM t WHERE c = 7");
+    assert!(index.contains("index by_c=(7)"), "{index}");
+    let both = plan("SELECT a FROM t WHERE i > DATE '2022-01-10' AND d = 'abc'");
+    assert!(both.contains("index by_d_i=((abc, 2022-01-10), (abc)]"), "{both}");
+    let unselective = plan("SELECT a FROM t WHERE c >= 0");
+    assert!(!unselective.contains("index"), "{unselective}");
+    let nothing = plan("SELECT a FROM t WHERE a > 5 AND a < 5");
+    assert!(nothing.contains("nothing can match") || nothing.contains("EmptyExec"), "{nothing}");
+    let projected = plan("SELECT c FROM t WHERE d = 'x' OR e > 1");
+    assert!(projected.contains("columns=[c, d, e]") && projected.contains("FilterExec"), "{projected}");
+}
+
+#[test]
+fn what_was_read_is_told() {
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
+    let twin = &written.twin;
+    let analyzed = twin.rows("EXPLAIN ANALYZE SELECT count(*) FROM t WHERE a > 5").join("\n");
+    for metric in ["output_rows=", "blocks_read=", "blocks_skipped=", "files_skipped=", "bytes_read="] {
+        assert!(analyzed.contains(metric), "{metric}: {analyzed}");
+    }
+    let summary = twin.runtime.block_on(async {
+        let mut answer = twin.session.query("SELECT a, b FROM t").await.expect("a query");
+        while let Some(batch) = answer.next().await {
+            batch.expect("in memory");
+        }
+        answer.read_summary()
+    });
+    assert_eq!(summary.rows, written.rows.len() as u64);
+    assert!(summary.blocks_read + summary.blocks_cached > 0, "{summary:?}");
+    let missing = twin.rows("EXPLAIN ANALYZE SELECT c FROM t WHERE a = 1000 AND b = 'x'").join("\n");
+    assert!(missing.contains("1 look-ups") && !missing.contains("files_skipped=0"), "{missing}");
+}
+
+#[test]
+fn a_named_snapshot_keeps_its_answers_while_rows_change() {
+    let mut random = SmallRng::seed_from_u64(seed());
+    let mut written = Written::new(&mut random, Form::Columns);
+    let (all, by_index) = ("SELECT * FROM t ORDER BY a, b", "SELECT * FROM t WHERE c = 7 ORDER BY a, b");
+    let before = [written.twin.rows(all), written.twin.rows(by_index)];
+    written.twin.rows("TAKE SNAPSHOT before");
+    for _ in 0..3 {
+        written.change(&mut random, 200);
+        written.twin.database.flush().expect("in memory");
+        written.twin.database.compact(&written.table).expect("in memory");
+        written.twin.rows("USE SNAPSHOT before");
+        assert_eq!([written.twin.rows(all), written.twin.rows(by_index)], before);
+        written.twin.rows("USE LATEST");
+        written.twin.check(all, true);
+        written.twin.check(by_index, true);
+    }
+    assert!(written.twin.rows("SHOW SNAPSHOTS")[0].starts_with("before | "));
+    written.twin.rows("USE SNAPSHOT before");
+    written.twin.rows("DROP SNAPSHOT before");
+    written.twin.check(all, true);
+    let missing = written.twin.runtime.block_on(written.twin.session.query("USE SNAPSHOT before")).map(drop);
+    assert_eq!(missing.expect_err("dropped").kind(), ErrorKind::NotFound);
+    assert_eq!(written.twin.database.metrics().snapshots, 0);
+}
+
+#[test]
+fn a_statement_reads_all_its_tables_at_one_moment() {
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
+    let twin = &written.twin;
+    let query = "SELECT (SELECT count(*) FROM t) AS x, (SELECT count(DISTINCT (a, b)) FROM t) AS y";
+    twin.runtime.block_on(async {
+        let answer = twin.session.query(query).await.expect("a query");
+        // Planned before the rows are gone, and run after.
+        written.table.delete_range(&[], &[0xff], Durability::Buffered).expect("in memory");
+        let counts = twin::lines(&answer.collect().await.expect("in memory"));
+        assert_eq!(counts, [format!("{0} | {0}", written.rows.len())]);
+    });
+    assert_eq!(twin.rows("SELECT count(*) FROM t"), ["0"]);
+}
+
+#[test]
+fn a_stream_that_is_dropped_lets_go() {
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
+    let twin = &written.twin;
+    twin.rows("SET datafusion.execution.batch_size = 10");
+    twin.runtime.block_on(async {
+        let mut answer = twin.session.query("SELECT * FROM t").await.expect("a query");
+        assert!(answer.next().await.is_some_and(|batch| batch.is_ok_and(|batch| batch.num_rows() <= 10)));
+        drop(answer);
+    });
+    // The runtime's end waits for its threads: a reader that went on for ever would hang here.
+    let Twin { database, session, runtime, .. } = written.twin;
+    drop((session, runtime));
+    assert_eq!(database.metrics().snapshots, 0);
+}
+
+#[test]
+fn the_catalog_lists_tables_and_columns() {
+    let twin = Twin::new();
+    twin.create("t", SCHEMA, Form::Rows);
+    twin.database.create_table("bytes", Default::default()).expect("a new table");
+    let tables = twin.rows("SHOW TABLES");
+    assert!(tables.iter().any(|line| line.starts_with("mycelium | public | t | ")), "{tables:?}");
+    assert!(!tables.iter().any(|line| line.contains("bytes")), "{tables:?}");
+    assert_eq!(twin.rows("DESCRIBE t")[0], "a | Int64 | NO");
+    let kind = |query| twin.runtime.block_on(twin.session.query(query)).map(drop).expect_err(query).kind();
+    assert_eq!(kind("SELECT * FROM bytes"), ErrorKind::InvalidArgument);
+    assert_eq!(kind("SELECT * FROM missing"), ErrorKind::InvalidArgument);
+    assert_eq!(kind("SELECT missing FROM t"), ErrorKind::InvalidArgument);
+    assert_eq!(kind("SELECT * FROM '/etc/passwd'"), ErrorKind::InvalidArgument);
+    assert_eq!(kind("INSERT INTO t VALUES (1)"), ErrorKind::ReadOnly);
+    assert_eq!(twin.rows("SELECT count(*), sum(a) FROM t"), ["0 | null"]);
+}
+
+#[test]
+fn settings_stay_for_the_session() {
+    let twin = Twin::new();
+    twin.rows("SET datafusion.execution.batch_size = 17");
+    assert_eq!(twin.rows("SHOW datafusion.execution.batch_size"), ["datafusion.execution.batch_size | 17"]);
+    twin.rows("RESET datafusion.execution.batch_size");
+    assert_eq!(twin.rows("SHOW datafusion.execution.batch_size"), ["datafusion.execution.batch_size | 8192"]);
+}
+
+#[test]
+fn float_keys_are_compared_as_datafusion_does() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k float64 not null, v int32, primary key (k)", Form::Rows);
+    let keys = [f64::NEG_INFINITY, -1.5, -0.0, 2.5, f64::INFINITY, f64::NAN];
+    for (v, key) in keys.into_iter().enumerate() {
+        let row = [DatumRef::Float64(key), DatumRef::Int32(v as i32)];
+        table.insert_row(&row, Durability::Buffered).expect("in memory");
+    }
+    // A key holds no sign of zero.
+    let stored = keys.into_iter().enumerate().map(|(v, key)| [DatumRef::Float64(key + 0.0), DatumRef::Int32(v as i32)]);
+    twin.teach("t", vec![batch_of(table.schema().expect("typed").columns(), stored).expect("rows of the table")]);
+    for value in ["0.0", "-0.0", "2.5", "'NaN'", "'-Infinity'", "'Infinity'", "CAST(1 AS REAL)"] {
+        for operator in ["=", "<>", "<", "<=", ">", ">="] {
+            twin.check(&format!("SELECT k, v FROM t WHERE k {operator} {value} ORDER BY k"), true);
+        }
+    }
+}

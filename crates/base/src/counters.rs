@@ -17,6 +17,10 @@ pub struct ReadCounters {
     pub files_skipped_by_bloom: u64,
     /// Files searched by block.
     pub files_searched: u64,
+    /// Parts of two-phase levels that were read from the compaction buffer.
+    pub parts_read_from_buffer: u64,
+    /// Tables of the compaction buffer that had a segment for the key, in those.
+    pub segments_considered: u64,
     /// Blocks whose entries are all newer than the snapshot.
     pub blocks_skipped_by_snapshot: u64,
     /// Blocks found in the block cache.
@@ -46,6 +50,8 @@ impl std::ops::AddAssign for ReadCounters {
         self.files_skipped_by_snapshot += other.files_skipped_by_snapshot;
         self.files_skipped_by_bloom += other.files_skipped_by_bloom;
         self.files_searched += other.files_searched;
+        self.parts_read_from_buffer += other.parts_read_from_buffer;
+        self.segments_considered += other.segments_considered;
         self.blocks_skipped_by_snapshot += other.blocks_skipped_by_snapshot;
         self.block_cache_hits += other.block_cache_hits;
         self.blocks_read += other.blocks_read;

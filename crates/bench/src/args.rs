@@ -17,7 +17,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations, htap, tpch, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
+    /// snapshot-filters, transformations, buffer, htap, tpch, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
     /// dictionary-sizes, dictionary-values, dictionary-timeline.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
@@ -63,22 +63,24 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations`, `htap`, `tpch`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
-    /// Of the experiments `dictionary-…` only these contenders: rows, columnar.
+    /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, leveled, two-phase,
+    /// buffer, stepped-merge, successors, warm-everything.
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub contenders: Vec<String>,
     /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
+    /// Of `buffer` only the cells: slowed/range-hot, disk, zipfian, ...
     #[arg(long, value_delimiter = ',', value_name = "TABLE")]
     pub cells: Vec<String>,
     /// Columns of the tables of `laser-…`, but of `laser-cost-model`, which has both the paper's: 30 and 100.
     #[arg(long, default_value_t = 30)]
     pub columns: usize,
-    /// Also write the plots of `laser-…` to this directory, as SVG.
+    /// Also write the plots of `laser-…` and `buffer` to this directory, as SVG.
     #[arg(long, value_name = "DIRECTORY")]
     pub svg_dir: Option<PathBuf>,
     /// Seed of all random draws.
@@ -113,7 +115,10 @@ pub const TPCH: &str = "tpch";
 /// The name of the experiment on filter kernels among workloads.
 pub const KERNELS: &str = "kernels";
 
-const EXPERIMENTS: [&str; 6] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, HTAP, TPCH, KERNELS];
+/// The name of the experiment on the compaction buffer among workloads.
+pub const BUFFER: &str = "buffer";
+
+const EXPERIMENTS: [&str; 7] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, BUFFER, HTAP, TPCH, KERNELS];
 
 /// The experiment of LASER with this name.
 fn laser_part(name: &str) -> Option<laser::Part> {
@@ -193,7 +198,7 @@ impl BenchArgs {
 
     /// Runs one of [`EXPERIMENTS`], of LASER's or of LSM-OPD's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        use crate::experiments::{aligned, analytics, htap, kernels, snapshot_filters, transformations};
+        use crate::experiments::{aligned, analytics, buffer, htap, kernels, snapshot_filters, transformations};
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -223,6 +228,18 @@ impl BenchArgs {
                     ..snapshot_filters::SnapshotFilterSettings::new(&self.directory)
                 };
                 report.snapshot_filters = Some(snapshot_filters::run(&settings)?);
+            }
+            BUFFER => {
+                let settings = buffer::BufferSettings {
+                    seed: self.seed,
+                    scale: self.scale,
+                    seconds: (self.seconds.ceil() as u64).max(1),
+                    contenders: self.contenders.clone(),
+                    cells: self.cells.clone(),
+                    svg_directory: self.svg_dir.clone(),
+                    ..buffer::BufferSettings::new(&self.directory)
+                };
+                report.buffer = Some(buffer::run(&settings)?);
             }
             HTAP => {
                 let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };

@@ -17,6 +17,7 @@ pub mod mycelium_store;
 pub mod plot;
 pub mod report;
 pub mod scenario;
+pub mod slow_disk;
 pub mod statistics;
 pub mod store;
 pub mod workloads;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
 use crate::experiments::analytics::AnalyticsReport;
+use crate::experiments::buffer::BufferReport;
 use crate::experiments::dictionary::DictionaryReport;
 use crate::experiments::htap::HtapReport;
 use crate::experiments::kernels::KernelReport;
@@ -55,6 +56,9 @@ pub struct Report {
     /// Both halves of a workload in one table, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub htap: Option<HtapReport>,
+    /// The compaction buffer, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub buffer: Option<BufferReport>,
     /// TPC-H's queries 1 and 6 in SQL, if those were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tpch: Option<AnalyticsReport>,
@@ -235,6 +239,7 @@ impl Report {
             aligned: None,
             snapshot_filters: None,
             htap: None,
+            buffer: None,
             tpch: None,
             transformations: None,
             kernels: None,
@@ -302,6 +307,7 @@ impl Report {
             self.snapshot_filters.as_ref().map(SnapshotFilterReport::table),
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
+            self.buffer.as_ref().map(BufferReport::table),
             self.tpch.as_ref().map(AnalyticsReport::table),
             self.kernels.as_ref().map(KernelReport::table),
             self.laser.as_ref().map(LaserReport::table),

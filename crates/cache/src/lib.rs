@@ -181,6 +181,11 @@ impl BlockCache {
         }
     }
 
+    /// Whether a block is cached; counts as no use of it. O(1).
+    pub fn contains(&self, key: CacheKey) -> bool {
+        self.blocks.peek(&key).is_some()
+    }
+
     /// Where the memory of blocks to be inserted comes from.
     pub fn spares(&self) -> &SpareBlocks {
         &self.spares

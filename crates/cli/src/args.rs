@@ -168,6 +168,19 @@ pub(crate) enum PolicyArg {
     Leveled,
     /// Several runs a level: cheap writes.
     Tiered,
+    /// Two runs a level, one that files enter and one that they leave: what is read stays cached for longer.
+    TwoPhase,
+}
+
+/// What stays readable for point reads when it leaves a two-phase level.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BufferArg {
+    /// Nothing.
+    Off,
+    /// Files of rows.
+    Rows,
+    /// All files.
+    Full,
 }
 
 /// How blocks are compressed.
@@ -187,6 +200,9 @@ pub(crate) struct TableOptionArgs {
     /// How sorted runs are merged.
     #[arg(long, value_enum, default_value_t = PolicyArg::Leveled)]
     pub(crate) policy: PolicyArg,
+    /// Where levels are two-phase: what stays readable for point reads when it leaves them, so that cached blocks stay of use.
+    #[arg(long, value_enum, default_value_t = BufferArg::Off)]
+    pub(crate) buffer: BufferArg,
     /// How blocks are compressed.
     #[arg(long, value_enum, default_value_t = CompressionArg::Lz4)]
     pub(crate) compression: CompressionArg,

@@ -15,7 +15,8 @@
 //! assert_eq!(plan.to_string(), "compact L0:3 L0:2 L6:1 -> L6 [a-z], level-0 files 1.00");
 //! ```
 
-pub mod busy;
+pub mod buffer;
+mod busy;
 pub mod job;
 pub mod leveled;
 mod newest;
@@ -32,9 +33,10 @@ pub mod targets;
 pub mod tiered;
 mod two_phase;
 
+pub use buffer::trim;
 pub use busy::{BusyFiles, JobId};
 pub use leveled::LeveledPolicy;
-pub use options::{Deferral, LeveledOptions, PickPriority, TieredOptions};
+pub use options::{Buffering, Deferral, LeveledOptions, PickPriority, TieredOptions};
 pub use partitioner::{AlignedPartitioner, FixedPartitioner, Partitioner};
 pub use plan::{CompactionPlan, OlderFiles, PlanInput, Reason};
 pub use policy::CompactionPolicy;

@@ -72,6 +72,33 @@ impl Default for TieredOptions {
     }
 }
 
+/// What of a table's two-phase levels goes into the compaction buffer (dLSM §IV-B).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Buffering {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Files of rows: flushed ones, and those of deeper levels as far as these are kept in rows. What lies in columns is read
+    /// from the tree, where a point read finds it no less together.
+    Rows,
+    /// All files that leave a level for a two-phase one, as in the paper.
+    Full,
+}
+
+impl Buffering {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Rows, Self::Full];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Rows => "rows",
+            Self::Full => "full",
+        }
+    }
+}
+
 /// How far the transformations of a layout may lag behind where compaction does: see [`crate::ShapedPolicy::deferring`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Deferral {

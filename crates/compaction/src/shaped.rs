@@ -37,7 +37,7 @@ use mycelium_manifest::{FileMeta, KeyRange, Layout, Merge, Run, RunPlace, Versio
 use crate::busy::BusyFiles;
 use crate::leveled::sort_candidates;
 use crate::newest;
-use crate::options::{Deferral, LeveledOptions};
+use crate::options::{Buffering, Deferral, LeveledOptions};
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::policy::CompactionPolicy;
 use crate::targets::level_count;
@@ -49,6 +49,7 @@ pub struct ShapedPolicy {
     layout: Arc<Layout>,
     options: LeveledOptions,
     deferral: Option<Deferral>,
+    buffering: Buffering,
     /// What files that name no group hold.
     whole_rows: Group,
 }
@@ -65,13 +66,23 @@ impl ShapedPolicy {
             // Flushes encode rows, which are packed then.
             whole_rows.format = GroupFormat::Row(RowFormatKind::Packed);
         }
-        Self { layout, options, deferral: None, whole_rows }
+        Self { layout, options, deferral: None, buffering: Buffering::Off, whole_rows }
     }
 
     /// The same, which defers transformations while compaction is behind.
     #[must_use]
     pub fn deferring(self, deferral: Deferral) -> Self {
         Self { deferral: Some(deferral), ..self }
+    }
+
+    /// The same, which keeps a compaction buffer beside its two-phase levels.
+    #[must_use]
+    pub fn buffering_as(self, buffering: Buffering) -> Self {
+        Self { buffering, ..self }
+    }
+
+    pub(crate) fn buffering(&self) -> Buffering {
+        self.buffering
     }
 
     /// Bytes whose transformations may be deferred in this version.
@@ -329,7 +340,7 @@ impl Picker<'_> {
     }
 
     /// Step 7 of the module.
-    fn pays_below(&self, inputs: &[PlanInput], output: usize) -> bool {
+    pub(crate) fn pays_below(&self, inputs: &[PlanInput], output: usize) -> bool {
         if self.policy.is_tiered(output) {
             return true;
         }

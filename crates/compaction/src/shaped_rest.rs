@@ -10,7 +10,10 @@
 //!    larger than the others together, unless all are apart in keys. So what is merged again has nearly doubled in
 //!    between, whatever the pauses are (as level 0 of tables without a layout, docs/decisions/0021).
 //!
-//! Nothing goes down into a leveled level for being at rest: what that rewrites only a full unit is worth.
+//! 4. two-phase units, from level 1 down: file by file they go down as if the level were full (dLSM §VI, aggressive compaction), and
+//!    the compaction buffer with them, as long as a file rewrites at most fan-out times its bytes, as when it were due.
+//!
+//! Nothing else goes down into a leveled level for being at rest: what that rewrites only a full unit is worth.
 
 use mycelium_manifest::{Run, RunPlace};
 
@@ -24,10 +27,15 @@ impl Picker<'_> {
         let tiered = || (0..self.version.levels.len()).filter(|&level| self.policy.is_tiered(level));
         let tiered_units =
             || tiered().flat_map(|level| units(self.version, level).into_iter().map(move |unit| (level, unit)));
+        let two_phase =
+            || (1..self.version.levels.len()).filter(|&level| self.policy.is_two_phase(self.version, level));
+        let two_phase_units =
+            || two_phase().flat_map(|level| units(self.version, level).into_iter().map(move |unit| (level, unit)));
         let deferred = tiered().skip_while(|&level| level == 0).find_map(|level| self.pick_deferred(level));
         deferred
             .or_else(|| tiered_units().find_map(|(level, unit)| self.pick_waiting(level, &unit)))
             .or_else(|| tiered_units().find_map(|(level, unit)| self.pick_newest(level, &unit)))
+            .or_else(|| two_phase_units().find_map(|(level, unit)| self.pick_draining(level, &unit)))
     }
 
     /// The oldest run of a tiered level that is not in the level's groups and would be.

@@ -10,6 +10,9 @@
 //!    it. A compaction that was planned before the swap and comes after it belongs to the new insertion part: all its entries are younger than the ones
 //!    that stay in the deletion part, for what it took from there is not there any more.
 //! 5. A level that holds other runs than these, as after a change of the layout, is united first, and no round begins.
+//! 6. At rest the files go down as if the level were full, and an insertion part without a deletion part becomes one by that.
+//!
+//! The compaction buffer follows what these compactions do (buffer.rs).
 //!
 //! The marker of the paper is the smallest key of the deletion part. The last level is leveled.
 
@@ -18,6 +21,7 @@ use std::sync::Arc;
 use mycelium_base::Result;
 use mycelium_manifest::{ChangedRound, Round, Run, RunPlace, Version, VersionEdit};
 
+use crate::buffer::cascade;
 use crate::busy::BusyFiles;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::shaped::{Picker, ShapedPolicy, Unit, units};
@@ -26,13 +30,50 @@ impl Picker<'_> {
     /// Step 2 of the module: the first free file of the deletion part.
     pub(crate) fn pick_from_deletion_part(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
         let part = self.version.deletion_part(level, unit.as_ref())?;
-        let run = self.version.level(level).runs.iter().position(|run| Arc::ptr_eq(run, part))?;
-        let mut free = part.files.iter().filter(|file| !self.busy.contains(file.number));
-        free.find_map(|file| {
-            let inputs = vec![PlanInput { level, run, files: vec![file.clone()] }];
-            self.merged_down(inputs, level + 1, (Reason::LevelSize, score))
-        })
+        self.first_files(level, part)
+            .find_map(|input| self.merged_down(vec![input], level + 1, (Reason::LevelSize, score)))
     }
+
+    /// The first file at rest: of the deletion part, or of the insertion part, which becomes it (step 6 of the module).
+    pub(crate) fn pick_draining(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
+        if surplus_run(self.version, level).is_some() {
+            return None;
+        }
+        let part = self.version.deletion_part(level, unit.as_ref());
+        let part = part.or_else(|| self.version.insertion_part(level, unit.as_ref()))?;
+        let pays = |input: &PlanInput| self.pays_below(std::slice::from_ref(input), level + 1);
+        let mut paying = self.first_files(level, part).take_while(pays);
+        paying.find_map(|input| self.merged_down(vec![input], level + 1, (Reason::AtRest, 0.0)))
+    }
+
+    /// The free files of a part in key order, each an input.
+    fn first_files(&self, level: usize, part: &Arc<Run>) -> impl Iterator<Item = PlanInput> {
+        let run = self.version.level(level).runs.iter().position(|run| Arc::ptr_eq(run, part)).unwrap_or_default();
+        let free = part.files.iter().filter(|file| !self.busy.contains(file.number));
+        free.map(move |file| PlanInput { level, run, files: vec![file.clone()] })
+    }
+}
+
+/// Step 6 of the module: the version in which the insertion part is the deletion part already from which a plan takes files at rest.
+fn swapped_at_rest(version: &Version, plan: &CompactionPlan) -> Option<Version> {
+    let input = plan.inputs.first().filter(|input| plan.reason == Reason::AtRest && input.level < plan.output_level)?;
+    let (level, file) = (input.level, input.files.first()?);
+    let is_taken = |run: &Arc<Run>| run.files.iter().any(|known| known.number == file.number);
+    version.insertion_part(level, file.group.as_ref()).filter(|part| is_taken(part))?;
+    let mut swapped = version.clone();
+    let initial = || Round { level, group: file.group.clone(), ..Round::default() };
+    let round = match swapped.rounds.iter_mut().find(|round| round.is_of(level, file.group.as_ref())) {
+        Some(round) => round,
+        None => {
+            swapped.rounds.push(initial());
+            swapped.rounds.last_mut()?
+        }
+    };
+    if round.is_draining {
+        return None;
+    }
+    (round.is_draining, round.deletion) = (true, round.appending.take());
+    Some(swapped)
 }
 
 /// A run of a two-phase level that is neither part of its column group, or shares columns with another group's.
@@ -53,6 +94,9 @@ pub(crate) fn complete(
     plan: &CompactionPlan,
     edit: &mut VersionEdit,
 ) -> Result<()> {
+    let unchanged = version.apply(plan.table, edit)?;
+    let swapped = swapped_at_rest(version, plan);
+    let version = swapped.as_ref().unwrap_or(version);
     let after = version.apply(plan.table, edit)?;
     let nothing = BusyFiles::new();
     let picker = policy.picker(plan.table, &after, &nothing);
@@ -66,13 +110,14 @@ pub(crate) fn complete(
             let initial = || Round { level, group: unit.clone(), ..Round::default() };
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
+            cascade(policy.buffering(), version, plan, edit, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
-                (round.is_draining, round.number) = (false, round.number + 1);
+                (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
             }
             if !round.is_draining && surplus_run(&after, level).is_none() && is_full() {
-                round.is_draining = true;
+                (round.is_draining, round.deletion) = (true, round.appending.take());
             }
-            if round != before {
+            if round != unchanged.round(level, unit.as_ref()).cloned().unwrap_or_else(initial) {
                 edit.rounds.push(ChangedRound { table: plan.table, round: round.to_record() });
             }
         }

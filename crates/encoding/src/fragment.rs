@@ -66,6 +66,12 @@ impl FragmentFormat {
         Self { is_columnar: true, ..Self::packed(schema, columns) }
     }
 
+    /// The same fragments, of which only the columns that are in `columns` too are read.
+    #[must_use]
+    pub fn narrowed(&self, columns: &ColumnSet) -> Self {
+        Self { columns: self.columns.intersection(columns), ..self.clone() }
+    }
+
     /// Whether they lie in columnar files.
     pub fn is_columnar(&self) -> bool {
         self.is_columnar
@@ -114,7 +120,11 @@ impl FragmentFormat {
             (Some(a), Some(b)) => std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
             _ => false,
         };
-        have_same_map && self.columns == other.columns && self.rows.kind() == other.rows.kind()
+        let have_same_layout = match (self.packed_layout(), other.packed_layout()) {
+            (Some(a), Some(b)) => a.is_same(b),
+            _ => true,
+        };
+        have_same_map && have_same_layout && self.columns == other.columns && self.rows.kind() == other.rows.kind()
     }
 
     /// What folds the patches of such fragments.

@@ -129,7 +129,8 @@ impl Inner {
     fn fill_checkpoint(&self, directory: &Path, moment: &Moment) -> Result<CheckpointSummary> {
         let mut summary = CheckpointSummary { sequence: moment.sequence, files: 0, bytes: 0 };
         for table in moment.state.tables.values() {
-            for (_, _, file) in table.version.files() {
+            let in_levels = table.version.files().map(|(_, _, file)| file);
+            for file in in_levels.chain(table.version.buffered_files()) {
                 let name = FileKind::Sst.name(file.number);
                 self.disk.hard_link(&self.directory.join(&name), &directory.join(&name))?;
                 summary.files += 1;

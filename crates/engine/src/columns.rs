@@ -130,7 +130,7 @@ impl PointRead<'_> {
 
     fn merge_file(
         &self,
-        Probe { level, file, format }: Probe<'_>,
+        Probe { level, file, format, .. }: Probe<'_>,
         key: &[u8],
         hash: u64,
         merge: &mut ColumnMerge,

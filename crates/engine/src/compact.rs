@@ -3,11 +3,11 @@
 //! 1. Ask every table's policy for its most urgent plan; take the one with the highest score.
 //! 2. A trivial move is an edit and nothing else.
 //! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say so)
-//!    over cursors that bypass the block cache and read ahead, and sync the directory.
+//!    over cursors that bypass the block cache ([`CompactionCaching`](crate::CompactionCaching) may say otherwise) and read ahead, and sync the directory.
 //!    What leaves the table leaves its indexes: the job's watch writes the files for them (index/watch.rs).
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, 
 use mycelium_encoding::{FragmentFormat, Schema, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
-use mycelium_sst::{Compression, CursorOptions, RunCursor, Summarizer};
+use mycelium_sst::{Compression, CursorOptions, KeyInterval, RunCursor, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
@@ -30,7 +30,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
-use crate::options::{Background, TableOptions, for_level};
+use crate::options::{Background, TableOptions, Warm, for_level};
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::shape::sizes;
@@ -38,7 +38,7 @@ use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared};
-use crate::tree::Tree;
+use crate::tree::{OpenFile, Tree};
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
 const READ_AHEAD: usize = 256 << 10;
@@ -50,6 +50,8 @@ struct Taken {
     tree: Arc<Tree>,
     /// The indexes that are told of what the job drops. One that is created later waits for the job to end.
     indexes: Arc<[IndexState]>,
+    /// Whether what it reads is cached.
+    admits_inputs: bool,
     job: JobId,
 }
 
@@ -130,7 +132,7 @@ impl Inner {
                 .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score))
                 .or_else(|| self.pick_at_rest(&core).filter(|_| !is_patient));
             let Some((plan, table)) = best else { return Ok(false) };
-            take(&mut core, plan, table)
+            self.take(&mut core, plan, table)
         };
         self.run_taken(taken).map(|()| true)
     }
@@ -161,7 +163,7 @@ impl Inner {
                 let version = table.state.load().tree.version.clone();
                 let (plan, is_last) = pick_range(&core, table, &version, (range, rewrites));
                 match plan {
-                    Some(plan) => Some((take(&mut core, plan, table.clone()), is_last)),
+                    Some(plan) => Some((self.take(&mut core, plan, table.clone()), is_last)),
                     None if core.busy.job_count() == 0 => return Ok(()),
                     None => None,
                 }
@@ -172,6 +174,13 @@ impl Inner {
                 None => self.wait_for_progress(std::time::Duration::from_millis(50)),
             }
         }
+    }
+
+    fn take(&self, core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
+        let job = core.busy.start(&plan);
+        let state = table.state.load_full();
+        let admits_inputs = self.options.compaction_caching.admit_inputs;
+        Taken { plan, table, tree: state.tree.clone(), indexes: state.indexes.clone(), admits_inputs, job }
     }
 
     fn run_taken(&self, taken: Taken) -> Result<()> {
@@ -201,7 +210,7 @@ impl Inner {
         let moves =
             plan.is_trivial_move && !changes_format(&table.definition.options, plan) && map_of(table, plan).is_none();
         let outputs = if moves {
-            self.install_compaction(table, plan.move_edit(), Vec::new(), &[], &[], || ())?;
+            self.install_compaction(taken, plan.move_edit(), Vec::new(), &[], &[], || ())?;
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         } else {
@@ -224,7 +233,7 @@ impl Inner {
 
     /// Runs the job and installs its outputs.
     fn merge_plan(&self, taken: &Taken) -> Result<Vec<Arc<FileMeta>>> {
-        let (plan, table) = (&taken.plan, &taken.table);
+        let plan = &taken.plan;
         let files = Mutex::new(OutputFiles::new(self));
         let made = self.run_subcompactions(taken, &files)?;
         let mut metas = Vec::new();
@@ -237,9 +246,10 @@ impl Inner {
         self.counters.add_compaction_stages(files.lock().sync()?, StreamCounters::default());
         let all = metas.iter().chain(derived.iter().map(|(_, meta)| meta));
         let opened: Vec<_> = all.map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
+        self.warm_outputs(taken, &opened)?;
         let edit = plan.install_edit(metas.iter().cloned());
         let unseen = unseen_indexes(taken, &made.guessed)?;
-        self.install_compaction(table, edit, derived, &unseen, &opened, || files.lock().keep())?;
+        self.install_compaction(taken, edit, derived, &unseen, &opened, || files.lock().keep())?;
         self.counters.reshaping_compactions.fetch_add(u64::from(!plan.keeps_groups()), Ordering::Relaxed);
         Ok(metas)
     }
@@ -249,15 +259,16 @@ impl Inner {
     /// where its sync failed and it may yet survive.
     fn install_compaction(
         &self,
-        table: &TableShared,
+        Taken { plan, table, .. }: &Taken,
         mut edit: VersionEdit,
         derived: Vec<(TableId, Arc<FileMeta>)>,
         unseen: &[IndexState],
-        opened: &[Arc<crate::tree::OpenFile>],
+        opened: &[Arc<OpenFile>],
         keep: impl FnOnce(),
     ) -> Result<()> {
         let mut manifest = self.manifest()?;
         table.check_alive()?;
+        self.complete_edit(&manifest, table, plan, &mut edit)?;
         for (derived, meta) in derived {
             if manifest.state().tables.contains_key(&derived) {
                 edit.add_file(derived, 0, RunPlace::Newest, meta);
@@ -270,13 +281,51 @@ impl Inner {
             edit.changed_tables.extend(changed_index(&manifest, table, status));
             changed.push((index.clone(), status));
         }
+        let before = table.state.load().tree.clone();
         let result = self.apply_edit(&mut manifest, edit, opened, &[], |_| {
             changed.iter().for_each(|(index, status)| index.set_status(*status));
         });
+        self.count_invalidated(&before, &table.state.load().tree);
         if result.is_ok() || manifest.is_poisoned() {
             keep();
         }
         result
+    }
+
+    /// Caches what the options say of new files, before anybody can ask for it.
+    fn warm_outputs(&self, taken: &Taken, opened: &[Arc<OpenFile>]) -> Result<()> {
+        let cached = match self.options.compaction_caching.warm {
+            Warm::Nothing => return Ok(()),
+            Warm::Everything => None,
+            Warm::Successors => {
+                let inputs = taken.plan.input_files().filter_map(|meta| taken.tree.find(meta.number));
+                let mut cached: Vec<KeyInterval> = inputs.flat_map(|file| file.sst.cached_intervals()).collect();
+                cached.sort_unstable_by(|a, b| a.last.cmp(&b.last));
+                Some(cached)
+            }
+        };
+        for file in opened {
+            file.sst.warm(|interval| {
+                cached.as_ref().is_none_or(|cached| {
+                    let from = cached
+                        .partition_point(|known| interval.above.as_ref().is_some_and(|above| known.last <= *above));
+                    cached[from..].iter().any(|known| known.overlaps(interval))
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Counts the cached blocks of files that have left the table.
+    fn count_invalidated(&self, before: &Tree, after: &Tree) {
+        let kept: HashSet<FileNumber> = after.all_files().map(|file| file.meta.number).collect();
+        let mut counted = HashSet::new();
+        for (level, file) in before.all_files_by_level() {
+            let number = file.meta.number;
+            if !kept.contains(&number) && counted.insert(number) {
+                self.counters.add_invalidated(level, file.sst.cached_block_count() as u64);
+            }
+        }
     }
 
     fn run_subcompactions(&self, taken: &Taken, files: &Mutex<OutputFiles<'_>>) -> Result<Made> {
@@ -456,12 +505,6 @@ fn map_of(table: &TableShared, plan: &CompactionPlan) -> Option<Arc<dyn ValueMap
     table.formats.as_ref()?.maps()?.map(level..plan.output_level)
 }
 
-fn take(core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
-    let job = core.busy.start(&plan);
-    let state = table.state.load_full();
-    Taken { plan, table, tree: state.tree.clone(), indexes: state.indexes.clone(), job }
-}
-
 /// The output group that an index is fed from.
 struct WatchedOutput {
     output: usize,
@@ -536,10 +579,11 @@ fn asked<'w>(watch: &'w mut IndexWatch<'_, '_>) -> Option<&'w mut dyn Watch> {
     (!watch.is_empty()).then_some(watch as &mut dyn Watch)
 }
 
-/// One cursor per input run. They see all versions and leave the block cache alone.
+/// One cursor per input run. They see all versions.
 fn input_cursors(taken: &Taken) -> Vec<RunCursor> {
     let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
-    let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+    let options =
+        CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: taken.admits_inputs, read_ahead: READ_AHEAD };
     taken
         .plan
         .inputs

@@ -139,8 +139,8 @@ impl Core {
     pub(crate) fn install(&mut self, id: TableId, tree: Arc<Tree>, flushed: &[Arc<Memtable>]) {
         let Some(table) = self.tables.get(&id) else { return };
         let state = table.state.load_full();
-        let live: HashSet<FileNumber> = tree.files().map(|(_, file)| file.meta.number).collect();
-        for (_, file) in state.tree.files() {
+        let live: HashSet<FileNumber> = tree.all_files().map(|file| file.meta.number).collect();
+        for file in state.tree.all_files() {
             if !live.contains(&file.meta.number) {
                 file.mark_obsolete();
             }

@@ -21,6 +21,7 @@ use mycelium_merge::{MergingCursor, Watch};
 use mycelium_sst::{Compression, SstSummary, SstWriterOptions, Summarizer};
 use mycelium_vfs::WritableFile;
 
+use crate::buffer::buffer_filter_bits;
 use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
@@ -69,7 +70,7 @@ pub(crate) fn writer_options(options: &TableOptions, level: usize, group: Option
         block_size: (options.block_size * factor).min(MAX_BLOCK_SIZE),
         restart_interval: options.restart_interval,
         compression: for_level(&options.compression, level, Compression::None),
-        filter_bits_per_key: for_level(&options.filter_bits, level, 10),
+        filter_bits_per_key: for_level(&options.filter_bits, level, 10) + buffer_filter_bits(options, level),
         ..SstWriterOptions::default()
     }
 }

@@ -134,7 +134,7 @@ struct Ingestion<'a> {
 /// The deepest level of a table and the size of its files.
 fn sizes(options: &TableOptions) -> (usize, u64) {
     match &options.policy {
-        Policy::Leveled(leveled) => (leveled.level_count - 1, leveled.target_file_size),
+        Policy::Leveled(leveled) | Policy::TwoPhase(leveled) => (leveled.level_count - 1, leveled.target_file_size),
         Policy::Tiered(tiered) => (tiered.level_count - 1, tiered.target_file_size),
     }
 }

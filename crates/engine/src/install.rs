@@ -32,6 +32,7 @@ impl Inner {
     ) -> Result<()> {
         let mut touched: Vec<TableId> = edit.added_files.iter().map(|added| added.table).collect();
         touched.extend(edit.removed_files.iter().map(|removed| removed.table));
+        touched.extend(edit.rounds.iter().map(|changed| changed.table));
         touched.extend(flushed.iter().map(|(table, _)| *table));
         touched.sort_unstable();
         touched.dedup();
@@ -66,7 +67,7 @@ impl Inner {
         let trees: Vec<Arc<Tree>> =
             tables.iter().filter_map(|id| core.tables.get(id)).map(|table| table.state.load().tree.clone()).collect();
         drop(core);
-        let held = trees.iter().flat_map(|tree| tree.files().map(|(_, file)| file));
+        let held = trees.iter().flat_map(|tree| tree.all_files());
         held.chain(opened).map(|file| (file.meta.number, file.clone())).collect()
     }
 }

@@ -7,6 +7,7 @@
 mod background;
 mod batch;
 mod block_scan;
+mod buffer;
 mod checkpoint;
 mod columns;
 mod compact;
@@ -52,18 +53,19 @@ pub use index::{DerivedEntry, Index, IndexDefinition, IndexOptions, IndexRow, In
 pub use ingest::IngestSummary;
 pub use inspect::read_log_record;
 pub use iterator::TableIterator;
-pub use metrics::{GroupMetrics, LevelMetrics, Metrics, SnapshotMetrics, TableMetrics};
+pub use metrics::{BufferMetrics, GroupMetrics, LevelMetrics, Metrics, SnapshotMetrics, TableMetrics};
 pub use mycelium_advisor as advisor;
 pub use mycelium_advisor::{LayoutAdvice, Trace};
 pub use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, SequenceNumber, TableId};
 pub use mycelium_cache::CacheStats;
 pub use mycelium_compaction::job::StageTimes;
-pub use mycelium_compaction::{LeveledOptions, PickPriority, TieredOptions};
+pub use mycelium_compaction::{Buffering, LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::GroupRow;
 pub use mycelium_manifest::Layout;
 pub use mycelium_sst::Compression;
 pub use options::{
-    Background, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition, TableOptions, prefix_end,
+    Background, CompactionCaching, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition,
+    TableOptions, Warm, prefix_end,
 };
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};

@@ -7,9 +7,11 @@ use mycelium_compaction::job::StageTimes;
 use mycelium_manifest::Level;
 use mycelium_merge::StreamCounters;
 
+use crate::buffer::OpenSegments;
 use crate::database::{Database, Inner};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::tree::Tree;
 
 /// Counters since the database was opened.
 #[derive(Default)]
@@ -34,6 +36,7 @@ pub(crate) struct Counters {
     pub(crate) index_only: AtomicU64,
     read_by_level: [AtomicU64; MAX_LEVELS],
     written_by_level: [AtomicU64; MAX_LEVELS],
+    invalidated_by_level: [AtomicU64; MAX_LEVELS],
     stages: Mutex<Stages>,
 }
 
@@ -53,6 +56,13 @@ impl Counters {
         let mut all = self.stages.lock();
         all.compaction += stages;
         all.entries += entries;
+    }
+
+    /// Cached blocks of a level that nobody asks for any more.
+    pub(crate) fn add_invalidated(&self, level: usize, blocks: u64) {
+        if let Some(invalidated) = self.invalidated_by_level.get(level) {
+            invalidated.fetch_add(blocks, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn add_compaction(&self, output_level: usize, bytes_read: u64, bytes_written: u64) {
@@ -100,6 +110,19 @@ pub struct GroupMetrics {
     pub entries: u64,
 }
 
+/// The compaction buffer of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferMetrics {
+    /// Files that are in no level any more.
+    pub files: usize,
+    /// What they take on the disk.
+    pub bytes: u64,
+    /// Segments of all parts: these files and others, each as often as it stands for a part.
+    pub segments: usize,
+    /// Tables that segments form, of all parts together.
+    pub tables: usize,
+}
+
 /// One table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableMetrics {
@@ -111,6 +134,8 @@ pub struct TableMetrics {
     pub memtable_bytes: u64,
     /// Entries in its memtables.
     pub memtable_entries: u64,
+    /// Its compaction buffer.
+    pub buffer: BufferMetrics,
     /// Runs that a point read may have to look at: its read amplification.
     pub read_amplification: usize,
     /// Bytes of all levels over the bytes of the last: an upper estimate of its space amplification.
@@ -167,6 +192,9 @@ pub struct Metrics {
     pub compaction_read_by_level: Vec<u64>,
     /// Bytes that compactions wrote, by output level.
     pub compaction_written_by_level: Vec<u64>,
+    /// Data blocks that were cached when a compaction took their files out of each level, or out of the compaction buffer beside
+    /// it: what was cached for nothing since.
+    pub invalidated_blocks_by_level: Vec<u64>,
     /// (log + flush + compaction bytes) / log bytes.
     pub write_amplification: f64,
     /// Entries that went through compactions.
@@ -254,6 +282,7 @@ impl Inner {
             deferring_compactions: load(&c.deferring_compactions),
             compaction_read_by_level: c.read_by_level.iter().map(load).collect(),
             compaction_written_by_level: written,
+            invalidated_blocks_by_level: c.invalidated_by_level.iter().map(load).collect(),
             write_amplification: total as f64 / load(&c.log_bytes).max(1) as f64,
             compaction_entries: stages.entries,
             flush_stages: stages.flush,
@@ -337,6 +366,18 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
         debt_bytes: policy.debt_bytes(version),
         deferred_bytes: policy.deferred_bytes(version),
         fraction_built: table.index.as_ref().map(|index| index.fraction_built()),
+        buffer: buffer_metrics(&state.tree),
         levels,
+    }
+}
+
+fn buffer_metrics(tree: &Tree) -> BufferMetrics {
+    let version = &tree.version;
+    let parts = tree.levels.iter().flatten().filter_map(|run| run.buffer.as_ref());
+    BufferMetrics {
+        files: version.buffered_files().count(),
+        bytes: version.buffered_files().map(|file| file.size).sum(),
+        segments: version.rounds.iter().map(|round| round.files().count()).sum(),
+        tables: parts.map(OpenSegments::depth).sum(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Combiner, Error, Result};
-use mycelium_compaction::{Deferral, LeveledOptions, PickPriority, TieredOptions};
+use mycelium_compaction::{Buffering, Deferral, LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::row_format::RowFormatDefinition;
 use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
@@ -26,6 +26,27 @@ pub enum Background {
     /// The caller, one job at a time, through [`crate::Database::step`]; a writer that must wait runs jobs itself.
     /// Everything then happens in one thread, in an order that depends on the calls alone.
     Manual,
+}
+
+/// What compactions do to the block cache. The compaction buffer is the alternative: [`TableOptions::buffer`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CompactionCaching {
+    /// Cache the blocks that they read, as if somebody had asked for them. Default: false.
+    pub admit_inputs: bool,
+    /// What of the files that they write is cached when these are installed. Default: nothing.
+    pub warm: Warm,
+}
+
+/// Which blocks of a compaction's outputs are cached.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Warm {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those that may hold keys of input blocks that are cached.
+    Successors,
+    /// All.
+    Everything,
 }
 
 /// How far a write must have got when the call returns.
@@ -53,6 +74,10 @@ pub struct Options {
     pub memory_budget: usize,
     /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
     pub cache_bytes: u64,
+    /// Bytes that the compaction buffers of all tables together may take on the disk beyond what the tables take. Default: 1 GiB.
+    pub buffer_bytes: u64,
+    /// What compactions do to the block cache. Default: nothing.
+    pub compaction_caching: CompactionCaching,
     /// Who runs flushes and compactions. Default: two threads.
     pub background: Background,
     /// What recovery does about a torn log. Default: tolerate a torn tail.
@@ -90,6 +115,8 @@ impl Default for Options {
             read_only: false,
             memory_budget: 128 << 20,
             cache_bytes: 256 << 20,
+            buffer_bytes: 1 << 30,
+            compaction_caching: CompactionCaching::default(),
             background: Background::Threads(2),
             recovery: RecoveryMode::default(),
             rate_limit_bytes_per_second: None,
@@ -143,6 +170,9 @@ pub enum Policy {
     Leveled(LeveledOptions),
     /// Every level several runs (universal).
     Tiered(TieredOptions),
+    /// As leveled, but every level between level 0 and the last has an insertion part and a deletion part (dLSM §IV-A). The
+    /// levels' targets grow from level 1 down, whatever `dynamic_levels` says.
+    TwoPhase(LeveledOptions),
 }
 
 /// Options of a table, kept in the manifest; they decide how new files are written.
@@ -162,6 +192,10 @@ pub struct TableOptions {
     pub aligned_compaction: bool,
     /// Skip memtables, files and blocks that hold only entries newer than the snapshot (Kim §V). Default: true.
     pub snapshot_filter: bool,
+    /// What of the two-phase levels stays readable for point reads in the compaction buffer when it leaves for the next level
+    /// (dLSM §IV-B), so that cached blocks stay of use. Costs disk, up to [`Options::buffer_bytes`], and some bits of Bloom filter.
+    /// Not for tables whose transformers map values. Default: off.
+    pub buffer: Buffering,
     /// The row format that a typed table takes its rows in: that of its memtables and of level 0. Default: packed.
     pub row_format: RowFormatDefinition,
     /// Column groups, formats and merging by level, for a typed table. Default: rows as they came at every level. This is
@@ -189,6 +223,7 @@ impl Default for TableOptions {
             filter_bits: vec![10],
             aligned_compaction: true,
             snapshot_filter: true,
+            buffer: Buffering::Off,
             row_format: RowFormatDefinition::default(),
             layout: None,
             layout_auto: false,
@@ -219,10 +254,10 @@ impl TableOptions {
             return Err(Error::invalid("more per-level choices than levels"));
         }
         match &self.policy {
-            Policy::Leveled(o) => {
+            Policy::Leveled(o) | Policy::TwoPhase(o) => {
                 check_levels(o.level_count, o.target_file_size)?;
                 if o.level0_trigger == 0 || o.base_level_bytes == 0 || !(o.fanout > 1.0 && o.fanout <= 1e6) {
-                    return Err(Error::invalid("leveled: level0_trigger and base_level_bytes above 0, fanout above 1"));
+                    return Err(Error::invalid("levels: level0_trigger and base_level_bytes above 0, fanout above 1"));
                 }
             }
             Policy::Tiered(o) => {
@@ -239,23 +274,7 @@ impl TableOptions {
         match &self.policy {
             Policy::Leveled(o) => {
                 out.push(0);
-                for n in [
-                    o.level0_trigger as u64,
-                    o.level0_pileup as u64,
-                    o.base_level_bytes,
-                    o.level_count as u64,
-                    o.target_file_size,
-                ] {
-                    put_varint(out, n);
-                }
-                out.extend_from_slice(&o.fanout.to_bits().to_le_bytes());
-                put_varint(out, o.max_compaction_bytes);
-                out.push(match o.priority {
-                    PickPriority::MinOverlap => 0,
-                    PickPriority::OldestFirst => 1,
-                    PickPriority::LargestFirst => 2,
-                });
-                out.push(o.dynamic_levels.into());
+                encode_leveled(o, out);
             }
             Policy::Tiered(o) => {
                 out.push(1);
@@ -267,6 +286,10 @@ impl TableOptions {
                 ] {
                     put_varint(out, n);
                 }
+            }
+            Policy::TwoPhase(o) => {
+                out.push(2);
+                encode_leveled(o, out);
             }
         }
         put_varint(out, self.block_size as u64);
@@ -298,6 +321,7 @@ impl TableOptions {
                 target_file_size: reader.varint()?,
                 max_space_amplification_percent: reader.varint()?,
             }),
+            2 => Policy::TwoPhase(decode_leveled(reader)?),
             other => return Err(unknown("compaction policy", other)),
         };
         let block_size = reader.length(usize::MAX)?;
@@ -331,6 +355,7 @@ impl TableOptions {
             filter_bits,
             aligned_compaction,
             snapshot_filter,
+            buffer: Buffering::Off,
             row_format: RowFormatDefinition::default(),
             layout: None,
             layout_auto: false,
@@ -340,6 +365,23 @@ impl TableOptions {
         options.check().map_err(|e| Error::corruption("table options in the manifest").caused_by(e))?;
         Ok(options)
     }
+}
+
+fn encode_leveled(options: &LeveledOptions, out: &mut Vec<u8>) {
+    let o = options;
+    for n in
+        [o.level0_trigger as u64, o.level0_pileup as u64, o.base_level_bytes, o.level_count as u64, o.target_file_size]
+    {
+        put_varint(out, n);
+    }
+    out.extend_from_slice(&o.fanout.to_bits().to_le_bytes());
+    put_varint(out, o.max_compaction_bytes);
+    out.push(match o.priority {
+        PickPriority::MinOverlap => 0,
+        PickPriority::OldestFirst => 1,
+        PickPriority::LargestFirst => 2,
+    });
+    out.push(o.dynamic_levels.into());
 }
 
 fn check_levels(level_count: usize, target_file_size: u64) -> Result<()> {

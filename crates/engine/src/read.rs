@@ -6,6 +6,7 @@
 //! 3. The tree: collect the files whose fence holds the key, youngest first, passing those that the snapshot filter rules
 //!    out (Kim §V: between fence and Bloom), and ask for all their Bloom filter lines at once, so that the cache misses
 //!    overlap; then test and search them in order.
+//!    A part of a two-phase level may be read from the compaction buffer instead (buffer.rs).
 //! 4. Stop as soon as the row is settled. A file's range deletes are honoured even where its Bloom filter says no.
 //!
 //! Where files hold column groups the row is put together from fragments (columns.rs).
@@ -21,6 +22,7 @@ use mycelium_encoding::PackedLayout;
 use mycelium_merge::Lookup;
 use mycelium_sst::GetScratch;
 
+use crate::buffer::OpenSegments;
 use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::snapshot::Snapshot;
@@ -120,6 +122,8 @@ pub(crate) struct Probe<'a> {
     pub(crate) file: &'a OpenFile,
     /// Which of the tree's formats it has.
     pub(crate) format: usize,
+    /// What of the compaction buffer stands for its run.
+    pub(crate) buffer: Option<&'a OpenSegments>,
 }
 
 impl<'a> PointRead<'a> {
@@ -260,11 +264,11 @@ impl PointRead<'_> {
                     continue;
                 }
                 file.sst.prefetch_filter(hash);
-                probes[count] = Some(Probe { level, file, format: run.format });
+                probes[count] = Some(Probe { level, file, format: run.format, buffer: run.buffer.as_ref() });
                 count += 1;
             }
             for probe in probes[..count].iter().copied().flatten() {
-                if visit(probe, counters)?.is_break() {
+                if self.visit_part(probe, (key, hash), counters, &mut visit)?.is_break() {
                     return Ok(());
                 }
             }

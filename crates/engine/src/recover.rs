@@ -10,7 +10,7 @@
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
 //! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -124,10 +124,17 @@ impl Parts<'_> {
     /// Opens all files of all tables.
     fn open_tables(&self, core: &mut Core, cache: &Arc<BlockCache>, graveyard: &Arc<Graveyard>) -> Result<()> {
         for (id, table) in &self.state.tables {
+            // A file may be in a level and in the compaction buffer.
+            let mut opened: HashMap<FileNumber, Arc<OpenFile>> = HashMap::new();
             let tree = |formats: Option<&TableFormats>| {
                 Tree::new(table.version.clone(), formats, |meta| {
+                    if let Some(file) = opened.get(&meta.number) {
+                        return Ok(file.clone());
+                    }
                     let sst = open_sst(self.disk, self.directory, cache, meta)?;
-                    Ok(OpenFile::new(meta.clone(), sst, graveyard.clone()))
+                    let file = OpenFile::new(meta.clone(), sst, graveyard.clone());
+                    opened.insert(meta.number, file.clone());
+                    Ok(file)
                 })
             };
             let (_, active) = core.new_memtable();
@@ -201,7 +208,7 @@ impl Inner {
         let live: HashSet<FileNumber> = {
             let core = self.core.lock();
             let trees = core.tables.values().map(|table| table.state.load().tree.clone());
-            trees.flat_map(|tree| tree.files().map(|(_, file)| file.meta.number).collect::<Vec<_>>()).collect()
+            trees.flat_map(|tree| tree.all_files().map(|file| file.meta.number).collect::<Vec<_>>()).collect()
         };
         let tables: HashSet<u64> = self.core.lock().tables.keys().map(|table| table.0.into()).collect();
         for (kind, number) in numbered(&*self.disk, &self.directory)? {

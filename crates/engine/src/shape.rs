@@ -30,17 +30,22 @@ pub(crate) struct Shape {
 impl Shape {
     /// `deferral`: of transformations; not of users' maps, which are made where levels say.
     pub(crate) fn new(layout: Layout, options: &TableOptions, deferral: Option<Deferral>) -> Self {
-        let layout = Arc::new(layout);
-        let plain = is_plain(&layout).then(|| match &options.policy {
-            Policy::Leveled(leveled) => Box::new(LeveledPolicy::new(*leveled)) as Box<dyn CompactionPolicy>,
-            Policy::Tiered(tiered) => Box::new(TieredPolicy::new(*tiered)),
+        let is_plain = is_plain(&layout);
+        let plain: Option<Box<dyn CompactionPolicy>> = match &options.policy {
+            Policy::Leveled(leveled) if is_plain => Some(Box::new(LeveledPolicy::new(*leveled))),
+            Policy::Tiered(tiered) if is_plain => Some(Box::new(TieredPolicy::new(*tiered))),
+            _ => None,
+        };
+        let layout = Arc::new(match options.policy {
+            Policy::TwoPhase(_) if is_plain => layout.merged_below(Merge::TwoPhase),
+            _ => layout,
         });
         let shaped = ShapedPolicy::new(layout.clone(), sizes(options));
         let shaped = match deferral {
             Some(deferral) => shaped.deferring(deferral),
             None => shaped,
         };
-        Self { layout, plain, shaped }
+        Self { layout, plain, shaped: shaped.buffering_as(options.buffer) }
     }
 
     /// The policy for a version: while it holds column groups, one that knows them.
@@ -68,7 +73,7 @@ fn is_plain(layout: &Layout) -> bool {
 /// Sizes of levels and files, whichever policy the options name.
 pub(crate) fn sizes(options: &TableOptions) -> LeveledOptions {
     match &options.policy {
-        Policy::Leveled(leveled) => *leveled,
+        Policy::Leveled(leveled) | Policy::TwoPhase(leveled) => *leveled,
         Policy::Tiered(tiered) => LeveledOptions {
             level0_trigger: tiered.runs_per_level,
             level_count: tiered.level_count,
@@ -241,9 +246,6 @@ impl TableFormats {
             if number < mapped_from && level.groups.iter().any(|group| group.format == GroupFormat::Columnar) {
                 let message = format!("level {number} is above a transformer of values, and cannot be columnar");
                 return Err(Error::new(ErrorKind::Unsupported, message));
-            }
-            if level.merge == Merge::TwoPhase {
-                return Err(Error::new(ErrorKind::Unsupported, "two-phase levels are not implemented yet"));
             }
             for group in &level.groups {
                 if group.format == GroupFormat::Row(RowFormatKind::Raw) && self.own.kind() != RowFormatKind::Raw {

@@ -14,6 +14,8 @@ use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::iterator::TableIterator;
+use mycelium_compaction::Buffering;
+
 use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions};
 use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +31,12 @@ use crate::view::ViewSet;
 /// bytes   the schema
 /// ...     the options (options.rs)
 /// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
-///         index: the table is one's derived table, 8 transformers
+///         index: the table is one's derived table, 8 transformers, 16 views, 32 a compaction buffer
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// bytes   of 4: the index (`index/definition.rs`)
 /// bytes   of 8: the set of transformers as text (`transform::TransformerSet`)
+/// bytes   of 16: the views (`view/definition.rs`)
+/// bytes   of 32: what the buffer holds, `rows` or `full`
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -56,6 +60,7 @@ const LAYOUT_AUTO: u64 = 2;
 const INDEX: u64 = 4;
 const TRANSFORMERS: u64 = 8;
 const VIEWS: u64 = 16;
+const BUFFER: u64 = 32;
 
 impl TableDefinition {
     /// The stored form.
@@ -73,7 +78,8 @@ impl TableDefinition {
             | if self.options.layout_auto { LAYOUT_AUTO } else { 0 }
             | if self.index.is_some() { INDEX } else { 0 }
             | if self.options.transformers.is_some() { TRANSFORMERS } else { 0 }
-            | if self.views.is_unused() { 0 } else { VIEWS };
+            | if self.views.is_unused() { 0 } else { VIEWS }
+            | if self.options.buffer == Buffering::Off { 0 } else { BUFFER };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
@@ -93,6 +99,9 @@ impl TableDefinition {
             self.views.encode(&mut bytes);
             put_bytes(&mut out, &bytes);
         }
+        if self.options.buffer != Buffering::Off {
+            put_bytes(&mut out, self.options.buffer.name().as_bytes());
+        }
         out
     }
 
@@ -106,7 +115,7 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS) != 0 {
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
@@ -124,6 +133,13 @@ impl TableDefinition {
             Some(schema) => ViewSet::decode(schema, reader.bytes()?)?,
             None => return Err(Error::corruption("a key-value table has views")),
         };
+        if rest & BUFFER != 0 {
+            let name = reader.str()?;
+            let known = Buffering::ALL.into_iter().find(|buffer| buffer.name() == name);
+            options.buffer = known.ok_or_else(|| {
+                Error::new(ErrorKind::Unsupported, format!("a table's compaction buffer in the manifest: {name:?}"))
+            })?;
+        }
         reader.finish()?;
         Ok(Self { schema, options, index, views })
     }
@@ -396,9 +412,9 @@ mod tests {
     fn definitions_are_read_back() {
         let schema = Schema::parse("id int64 not null, a utf8, primary key (id)").unwrap();
         let json = RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() };
-        for layout_auto in [false, true] {
+        for (layout_auto, buffer) in [(false, Buffering::Full), (true, Buffering::Off), (true, Buffering::Rows)] {
             for row_format in [RowFormatDefinition::default(), json.clone()] {
-                let options = TableOptions { layout_auto, row_format, ..TableOptions::default() };
+                let options = TableOptions { layout_auto, buffer, row_format, ..TableOptions::default() };
                 let definition =
                     TableDefinition { schema: Some(schema.clone()), options, index: None, views: ViewSet::default() };
                 assert_eq!(TableDefinition::decode(&definition.encode()).unwrap(), definition);
@@ -407,7 +423,7 @@ mod tests {
         let (options, views) = (TableOptions::default(), ViewSet::default());
         let mut newer = TableDefinition { schema: None, options, index: None, views }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.push(32);
+        newer.push(64);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
     }
 }

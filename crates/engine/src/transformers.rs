@@ -23,6 +23,8 @@ use mycelium_encoding::{FragmentFormat, ValueMap};
 use mycelium_manifest::Layout;
 use mycelium_transform::{Formats, GroupValues, Job, LinkOptions, Linked, Progress, Registry, TransformerSet};
 
+use mycelium_compaction::Buffering;
+
 use crate::options::{Policy, TableOptions};
 use crate::shape::sizes;
 use crate::sync::Mutex;
@@ -210,13 +212,14 @@ impl ValueMap for Mapping {
 /// The set in the options as the manifest keeps it, checked against what cannot stand beside it.
 pub(crate) fn check_options(options: &TableOptions) -> Result<()> {
     let Some(_) = &options.transformers else { return Ok(()) };
+    if options.buffer != Buffering::Off {
+        return Err(Error::invalid("a table with transformers has no compaction buffer"));
+    }
     if options.layout.is_some() {
         return Err(Error::invalid("a table has a layout or transformers that make it, not both"));
     }
-    if matches!(options.policy, Policy::Tiered(_)) {
-        return Err(Error::invalid(
-            "the levels of transformers are merged as their layout says, not as a tiered policy",
-        ));
+    if !matches!(options.policy, Policy::Leveled(_)) {
+        return Err(Error::invalid("the levels of transformers are merged as their layout says, not as a policy"));
     }
     Ok(())
 }

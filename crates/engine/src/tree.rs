@@ -7,12 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use mycelium_base::{ColumnSet, Error, FileNumber, Result};
+use mycelium_base::{ColumnSet, Error, FileNumber, Group, Result};
 use mycelium_encoding::FragmentFormat;
-use mycelium_manifest::{FileMeta, Run, Version};
+use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
 use mycelium_sst::SstFile;
 
+use crate::buffer::{OpenSegments, SegmentUse};
 use crate::shape::TableFormats;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,13 +45,14 @@ impl Graveyard {
 pub(crate) struct OpenFile {
     pub(crate) meta: Arc<FileMeta>,
     pub(crate) sst: Arc<SstFile>,
+    pub(crate) segment_use: SegmentUse,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
 
 impl OpenFile {
     pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
-        Arc::new(Self { meta, sst, obsolete: AtomicBool::new(false), graveyard })
+        Arc::new(Self { meta, sst, segment_use: SegmentUse::default(), obsolete: AtomicBool::new(false), graveyard })
     }
 
     /// No version names the file any more.
@@ -78,12 +80,14 @@ pub(crate) struct OpenRun {
     pub(crate) ssts: Arc<[Arc<SstFile>]>,
     /// Which of the tree's formats the files have.
     pub(crate) format: usize,
+    /// The segments of the compaction buffer that stand for it.
+    pub(crate) buffer: Option<OpenSegments>,
 }
 
 impl OpenRun {
     fn new(files: Vec<Arc<OpenFile>>, format: usize) -> Self {
         let ssts = files.iter().map(|file| file.sst.clone()).collect();
-        Self { files, ssts, format }
+        Self { files, ssts, format, buffer: None }
     }
 
     /// The files that may hold keys of `[lower, upper)`.
@@ -132,7 +136,13 @@ impl Tree {
             let mut runs = Vec::with_capacity(level.runs.len());
             for run in &level.runs {
                 let format = format_of((number, run), table, &mut formats)?;
-                runs.push(OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_>>()?, format));
+                let mut opened = OpenRun::new(run.files.iter().map(&mut open).collect::<Result<_>>()?, format);
+                if let Some(segments) = segments_of(&version, number, run) {
+                    let group = run.group().map(|group| &group.columns);
+                    let format = |file: &FileMeta| segment_format((file, group), table, &mut formats);
+                    opened.buffer = Some(OpenSegments::new(segments, format, &mut open)?);
+                }
+                runs.push(opened);
             }
             levels.push(runs);
         }
@@ -187,6 +197,17 @@ impl Tree {
             .flat_map(|(level, runs)| runs.iter().flat_map(move |run| run.files.iter().map(move |file| (level, file))))
     }
 
+    /// All files, those of the compaction buffer too; one that is in both comes twice.
+    pub(crate) fn all_files(&self) -> impl Iterator<Item = &Arc<OpenFile>> {
+        self.all_files_by_level().map(|(_, file)| file)
+    }
+
+    /// The same with the level that they are in or stand for.
+    pub(crate) fn all_files_by_level(&self) -> impl Iterator<Item = (usize, &Arc<OpenFile>)> {
+        let parts = self.runs().filter_map(|(level, run)| run.buffer.as_ref().map(|buffer| (level, buffer)));
+        self.files().chain(parts.flat_map(|(level, buffer)| buffer.files().map(move |file| (level, file))))
+    }
+
     /// The open file with this number.
     pub(crate) fn find(&self, number: FileNumber) -> Option<&Arc<OpenFile>> {
         self.files().map(|(_, file)| file).find(|file| file.meta.number == number)
@@ -202,13 +223,47 @@ fn format_of(
     let format = match (run.group(), table) {
         (None, None) => return Ok(0),
         (None, Some(table)) => table.whole_at(level),
-        (Some(_), None) => return Err(Error::corruption("a key-value table has files of column groups")),
-        (group, Some(table)) => {
-            table.of(group).map_err(|error| Error::corruption("a column group of a table's files").caused_by(error))?
-        }
+        (group, table) => group_format(group, table)?,
     };
-    Ok(formats.iter().position(|known| known.is_same(&format)).unwrap_or_else(|| {
+    Ok(place_among(formats, format))
+}
+
+fn group_format(group: Option<&Arc<Group>>, table: Option<&TableFormats>) -> Result<FragmentFormat> {
+    let Some(table) = table else {
+        return Err(Error::corruption("a key-value table has files of column groups"));
+    };
+    table.of(group).map_err(|error| Error::corruption("a column group of a table's files").caused_by(error))
+}
+
+/// As [`format_of`], of a segment that stands for a run with these columns (all if `None`): it is read for no others.
+fn segment_format(
+    (file, columns): (&FileMeta, Option<&ColumnSet>),
+    table: Option<&TableFormats>,
+    formats: &mut Vec<FragmentFormat>,
+) -> Result<usize> {
+    if table.is_none() && file.group.is_none() {
+        return Ok(0);
+    }
+    let format = group_format(file.group.as_ref(), table)?;
+    Ok(match columns {
+        Some(columns) if !format.columns().is_subset(columns) => place_among(formats, format.narrowed(columns)),
+        _ => place_among(formats, format),
+    })
+}
+
+fn place_among(formats: &mut Vec<FragmentFormat>, format: FragmentFormat) -> usize {
+    formats.iter().position(|known| known.is_same(&format)).unwrap_or_else(|| {
         formats.push(format);
         formats.len() - 1
-    }))
+    })
+}
+
+/// The segments that stand for a run.
+fn segments_of<'a>(version: &'a Version, level: usize, run: &Arc<Run>) -> Option<&'a Segments> {
+    let round = version.round(level, run.group())?;
+    let is = |part: Option<&Arc<Run>>| part.is_some_and(|part| Arc::ptr_eq(part, run));
+    if is(version.deletion_part(level, run.group())) {
+        return round.deletion.as_ref();
+    }
+    round.appending.as_ref().filter(|_| is(version.insertion_part(level, run.group())))
 }

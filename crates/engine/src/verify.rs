@@ -269,7 +269,7 @@ fn verify_state(
             report.add(Some(name), Error::corruption(error.to_string()));
         }
         let before = report.problem_count;
-        for (_, _, meta) in table.version.files() {
+        for meta in table.version.files().map(|(_, _, meta)| meta).chain(table.version.buffered_files()) {
             report.files += 1;
             if let Err(error) = verify_file(report, disk, directory, meta, |bytes| progress(done + bytes, total)) {
                 report.add(Some(name), error);
@@ -299,7 +299,8 @@ fn run_count(version: &Version) -> usize {
 /// Bytes that the verification of a table reads.
 fn work_of(table: &mycelium_manifest::TableState) -> u64 {
     let has_ages = !table.record.is_derived() && run_count(&table.version) > 1;
-    table.version.total_bytes() * if has_ages { 2 } else { 1 }
+    let buffered: u64 = table.version.buffered_files().map(|file| file.size).sum();
+    buffered + table.version.total_bytes() * if has_ages { 2 } else { 1 }
 }
 
 /// Step 2 for one file.

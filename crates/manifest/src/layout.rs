@@ -157,6 +157,13 @@ impl Layout {
         layout
     }
 
+    /// The same groups, all levels below level 0 merged like this.
+    #[must_use]
+    pub fn merged_below(mut self, merge: Merge) -> Self {
+        self.levels.iter_mut().skip(1).for_each(|level| level.merge = merge);
+        self
+    }
+
     /// Checks the guarantees of the module.
     fn check(&self, columns: &ColumnSet) -> Result<()> {
         let Some(top) = self.levels.first() else {

@@ -57,18 +57,23 @@ impl Segments {
         self.files.iter().map(|file| file.size).sum()
     }
 
-    /// Takes a file out and uncovers its interval; whether it was there. What lies wholly within uncovered intervals
-    /// stands for nothing and goes too. O(files × intervals).
+    /// Takes a file out and uncovers its interval; whether it was there. Sheds what stands for nothing then.
+    /// O(files log intervals).
     pub fn drop_file(&mut self, number: FileNumber) -> bool {
         let Some(at) = self.files.iter().position(|file| file.number == number) else { return false };
         let range = self.files.remove(at).range();
         self.uncover(range);
+        self.shed();
+        true
+    }
+
+    /// Takes out the files that lie wholly within uncovered intervals: they stand for nothing. O(files log intervals).
+    pub fn shed(&mut self) {
         let uncovered = &self.uncovered;
         self.files.retain(|file| {
             let at = uncovered.partition_point(|range| range.ends_before(&file.smallest));
             !uncovered.get(at).is_some_and(|range| range.holds(file))
         });
-        true
     }
 }
 

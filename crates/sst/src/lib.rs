@@ -75,6 +75,7 @@ mod reader;
 mod run_cursor;
 mod summary;
 mod verify;
+mod warm;
 mod writer;
 
 pub use block::{BlockBuilder, BlockCursor, BlockShape, RawEntry};
@@ -99,4 +100,5 @@ pub use summary::{
     parse_summary_page,
 };
 pub use verify::VerifySummary;
+pub use warm::KeyInterval;
 pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings};

@@ -54,7 +54,7 @@ pub struct SstFile {
     is_compressed: bool,
     index_shape: IndexShape,
     /// `None`: cached, or read again.
-    index: Option<Arc<[u8]>>,
+    pub(crate) index: Option<Arc<[u8]>>,
     filter_shape: Option<FilterShape>,
     filter: Option<AlignedBlock>,
     range_deletes: Arc<RangeDeleteSet>,
@@ -392,6 +392,22 @@ impl SstFile {
         let bytes = self.read_block(entry, decompressor, counters)?;
         self.cache.insert(self.cache_key(entry.offset), bytes.clone(), BlockKind::Data);
         Ok(bytes)
+    }
+
+    /// Whether the index is in memory and the block cached that holds the first versions of `key`, if the file holds some.
+    /// Counts as no use of the block.
+    pub fn has_cached(&self, key: &[u8]) -> bool {
+        let Some(framed) = &self.index else { return false };
+        let index = self.index_of(framed);
+        let at = index.seek(key);
+        at < index.block_count() && self.cache.contains(self.cache_key(index.entry(at).offset))
+    }
+
+    /// How many data blocks are cached; 0 if the index is not in memory. Counts as no use of them. O(blocks).
+    pub fn cached_block_count(&self) -> usize {
+        let Some(framed) = &self.index else { return 0 };
+        let index = self.index_of(framed);
+        (0..index.block_count()).filter(|&at| self.cache.contains(self.cache_key(index.entry(at).offset))).count()
     }
 
     /// The data block from the file, as [`SstFile::block`] gives it.

@@ -3,6 +3,7 @@
 //! Sizes are tiny, so that short histories reach every level: a few dozen rows fill a memtable, a few files a level.
 
 use mycelium_base::RowFormatKind;
+use mycelium_engine::{Buffering, Warm};
 
 /// How levels are kept.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -28,6 +29,15 @@ pub enum MergePolicy {
         runs_per_level: usize,
         /// Bytes of all runs over those of the oldest, in percent, beyond which everything is merged.
         max_space_amplification_percent: u32,
+    },
+    /// An insertion part and a deletion part per level between the first and the last.
+    TwoPhase {
+        /// Levels, level 0 included.
+        levels: usize,
+        /// The size of a level over that of the one above.
+        fanout: f64,
+        /// Bytes of the first level below level 0.
+        base_level_bytes: u64,
     },
 }
 
@@ -104,6 +114,12 @@ pub struct Configuration {
     pub views: Vec<String>,
     /// Whether views come and go.
     pub changing_views: bool,
+    /// What of two-phase levels goes into the compaction buffer.
+    pub buffer: Buffering,
+    /// Bytes that it may take. Every flush that is asked for trims it to a part of them, another each time.
+    pub buffer_bytes: u64,
+    /// What compactions cache of what they write.
+    pub warm: Warm,
     /// Level-0 files at which writers are slowed.
     pub slowdown_level0_runs: usize,
     /// How much of a table may wait for its transformation, in percent.
@@ -145,6 +161,12 @@ const SPLIT_CONVERT: &str = "L0 tiered: * json\nL1 tiered: 1-2,6 json | 3-5 json
 const CONVERT: &str = "L0-1 tiered: * json\nL2 leveled: * packed";
 const JSON_ROWS: &str = "L0 tiered: * json\nL1 leveled: * json";
 
+/// dLSM's kind, over groups that become finer.
+const TWO_PHASE_GROUPS: &str = "L0 tiered: * packed\nL1 two-phase: 1-3 packed | 4-6 packed\nL2 two-phase: 1 packed | 2-3 packed | 4-6 packed\nL3 leveled: 1 packed | 2-3 packed | 4-6 packed";
+/// Rows that turn into columns at once.
+const TWO_PHASE_COLUMNAR: &str =
+    "L0 tiered: * packed\nL1-2 two-phase: 1-3 columnar | 4-6 columnar\nL3 leveled: 1-3 columnar | 4-6 columnar";
+
 /// Encoded from the flush on (LSM-OPD).
 const COLUMNAR: &str = "L0 tiered: * columnar\nL1 leveled: * columnar";
 /// Rows above, columns below.
@@ -176,6 +198,9 @@ const BASE: Configuration = Configuration {
     changing_indexes: false,
     views: Vec::new(),
     changing_views: false,
+    buffer: Buffering::Off,
+    buffer_bytes: 1 << 20,
+    warm: Warm::Nothing,
     slowdown_level0_runs: 20,
     deferral_percent: 10,
 };
@@ -202,6 +227,10 @@ const fn tiered(levels: usize, runs_per_level: usize, max_space_amplification_pe
     MergePolicy::Tiered { levels, runs_per_level, max_space_amplification_percent }
 }
 
+const fn two_phase(levels: usize) -> MergePolicy {
+    MergePolicy::TwoPhase { levels, fanout: 3.0, base_level_bytes: 12 << 10 }
+}
+
 /// All configurations. Names are unique.
 pub fn configurations() -> Vec<Configuration> {
     use Compression::{Lz4, Zstd};
@@ -223,6 +252,85 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "tiered".into(), policy: tiered(4, 3, 200), ..BASE },
         Configuration { name: "tiered-eager".into(), policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
         Configuration { name: "tiered-wide".into(), policy: tiered(5, 8, 1_000), memtable_bytes: 2 << 10, ..BASE },
+        Configuration { name: "two-phase".into(), policy: two_phase(4), memtable_bytes: 4 << 10, ..BASE },
+        Configuration {
+            name: "two-phase-indexes-views".into(),
+            policy: two_phase(4),
+            indexes: texts(INDEXES),
+            views: texts(VIEWS),
+            memtable_bytes: 4 << 10,
+            file_bytes: 2 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "two-phase-groups".into(),
+            policy: two_phase(4),
+            layouts: texts(&[TWO_PHASE_GROUPS]),
+            memtable_bytes: 4 << 10,
+            file_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "two-phase-changing-layouts".into(),
+            policy: two_phase(4),
+            layouts: texts(&[TWO_PHASE_GROUPS, ROWS, TWO_PHASE_COLUMNAR, FINER]),
+            memtable_bytes: 4 << 10,
+            file_bytes: 2 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "buffer".into(),
+            policy: two_phase(4),
+            buffer: Buffering::Full,
+            memtable_bytes: 4 << 10,
+            file_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
+            name: "buffer-small".into(),
+            policy: two_phase(5),
+            buffer: Buffering::Full,
+            buffer_bytes: 24 << 10,
+            memtable_bytes: 2 << 10,
+            file_bytes: 2 << 10,
+            cache_bytes: 0,
+            filter_bits: 1,
+            snapshot_filter: false,
+            ..BASE
+        },
+        Configuration {
+            name: "buffer-groups".into(),
+            policy: two_phase(4),
+            buffer: Buffering::Full,
+            layouts: texts(&[TWO_PHASE_GROUPS]),
+            memtable_bytes: 4 << 10,
+            file_bytes: 2 << 10,
+            cache_bytes: 4 << 10,
+            warm: Warm::Everything,
+            ..BASE
+        },
+        Configuration {
+            name: "buffer-rows-over-columns".into(),
+            policy: two_phase(4),
+            buffer: Buffering::Rows,
+            layouts: texts(&[TWO_PHASE_COLUMNAR]),
+            memtable_bytes: 4 << 10,
+            file_bytes: 4 << 10,
+            cache_bytes: 0,
+            ..BASE
+        },
+        Configuration {
+            name: "buffer-changing-layouts".into(),
+            policy: two_phase(4),
+            buffer: Buffering::Full,
+            layouts: texts(&[TWO_PHASE_COLUMNAR, ROWS, TWO_PHASE_GROUPS, FINER, TWO_PHASE_COLUMNAR]),
+            indexes: texts(INDEXES),
+            views: texts(VIEWS),
+            memtable_bytes: 4 << 10,
+            file_bytes: 2 << 10,
+            filter_bits: 0,
+            ..BASE
+        },
         Configuration { name: "unaligned".into(), aligned_compaction: false, ..BASE },
         Configuration { name: "tiny-blocks".into(), block_bytes: 64, restart_interval: 1, ..BASE },
         Configuration {
@@ -449,7 +557,9 @@ impl Configuration {
     /// Levels, level 0 included.
     pub fn levels(&self) -> usize {
         match self.policy {
-            MergePolicy::Leveled { levels, .. } | MergePolicy::Tiered { levels, .. } => levels,
+            MergePolicy::Leveled { levels, .. }
+            | MergePolicy::Tiered { levels, .. }
+            | MergePolicy::TwoPhase { levels, .. } => levels,
         }
     }
 

@@ -14,9 +14,9 @@ use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
 use mycelium_engine::{
-    Background, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options, PickPriority, Policy,
-    ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions, TieredOptions,
-    Transaction, ViewOptions, WriteBatch, verify_directory,
+    Background, Buffering, CompactionCaching, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options,
+    PickPriority, Policy, ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions,
+    TieredOptions, Transaction, ViewOptions, WriteBatch, verify_directory,
 };
 use mycelium_transform::{Augment, TransformerSet};
 use mycelium_vfs::{Disk, MemoryDisk};
@@ -509,6 +509,8 @@ pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk
         disk,
         memory_budget: 2 * configuration.memtable_bytes,
         cache_bytes: configuration.cache_bytes as u64,
+        buffer_bytes: configuration.buffer_bytes,
+        compaction_caching: CompactionCaching { warm: configuration.warm, ..CompactionCaching::default() },
         background: Background::Manual,
         merge_operators: operators.into_values().collect(),
         transformers: transformers(),
@@ -545,6 +547,10 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
         // Configurations change layouts themselves.
         layout_auto: false,
+        buffer: match kind {
+            TableKind::Typed if configuration.transformers.is_some() => Buffering::Off,
+            _ => configuration.buffer,
+        },
         transformers: configuration.transformers.as_deref().filter(|_| kind == TableKind::Typed).map(set_of),
     }
 }
@@ -592,6 +598,15 @@ fn policy(configuration: &Configuration) -> Policy {
                 target_file_size: configuration.file_bytes,
             })
         }
+        MergePolicy::TwoPhase { levels, fanout, base_level_bytes } => Policy::TwoPhase(LeveledOptions {
+            level0_trigger: configuration.level0_trigger,
+            base_level_bytes,
+            fanout,
+            level_count: levels,
+            target_file_size: configuration.file_bytes,
+            max_compaction_bytes: 25 * configuration.file_bytes,
+            ..LeveledOptions::default()
+        }),
     }
 }
 
@@ -789,6 +804,11 @@ impl Store for EngineStore {
         }
         self.database()?.flush()?;
         self.observe();
+        if self.configuration.buffer != Buffering::Off {
+            // The multiplicative hash of the flush: a different part of the budget each time, all of it now and then.
+            let part = (self.flushes as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
+            self.database()?.trim_buffer(self.configuration.buffer_bytes * part / 3)?;
+        }
         Ok(())
     }
 

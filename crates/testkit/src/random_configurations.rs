@@ -4,12 +4,13 @@
 //! A layout is drawn level by level:
 //! 1. Level 0 is the table's rows. Each group of a level parts in two with a probability of a third, anywhere, so that
 //!    every group lies within one above.
-//! 2. Each group has the table's format, the packed one or is columnar, each level is tiered or leveled.
+//! 2. Each group has the table's format, the packed one or is columnar, each level is tiered, leveled or two-phase.
 //!
 //! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether what
 //! was drawn came to pass, is for [`crate::Mechanisms`] to say.
 
 use mycelium_base::{GroupFormat, RowFormatKind};
+use mycelium_engine::{Buffering, Warm};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -51,6 +52,9 @@ impl Configuration {
             indexes,
             changing_views: !views.is_empty() && rng.random(),
             views,
+            buffer: *pick(rng, &[Buffering::Off, Buffering::Rows, Buffering::Full, Buffering::Full]),
+            buffer_bytes: *pick(rng, &[8 << 10, 64 << 10, 1 << 20]),
+            warm: *pick(rng, &[Warm::Nothing, Warm::Successors, Warm::Everything]),
             slowdown_level0_runs: *pick(rng, &[4, 20]),
             deferral_percent: *pick(rng, &[0, 10, 60]),
         }
@@ -60,6 +64,9 @@ impl Configuration {
 fn policy(rng: &mut SmallRng, levels: usize) -> MergePolicy {
     if rng.random_ratio(1, 4) {
         return MergePolicy::Tiered { levels, runs_per_level: 2, max_space_amplification_percent: 200 };
+    }
+    if rng.random_ratio(1, 3) {
+        return MergePolicy::TwoPhase { levels, fanout: 2.0, base_level_bytes: *pick(rng, &[4 << 10, 8 << 10]) };
     }
     MergePolicy::Leveled {
         levels,
@@ -83,7 +90,8 @@ fn layout(rng: &mut SmallRng, levels: usize, row_format: RowFormatKind) -> Strin
     for level in 1..levels {
         groups = groups.into_iter().flat_map(|group| part(rng, group)).collect();
         // The last level is where rows come to rest.
-        let merge = if level + 1 < levels { *pick(rng, &["tiered", "leveled"]) } else { "leveled" };
+        let merge =
+            if level + 1 < levels { *pick(rng, &["tiered", "leveled", "two-phase", "two-phase"]) } else { "leveled" };
         let group = |columns: &Vec<usize>| {
             let columns: Vec<String> = columns.iter().map(usize::to_string).collect();
             format!("{} {}", columns.join(","), pick(rng, &[own, packed, GroupFormat::Columnar]))

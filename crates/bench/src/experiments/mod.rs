@@ -4,19 +4,21 @@
 //! |---|---|
 //! | `aligned`, `snapshot_filters` | Kim et al., "Hybrid Transactional/Analytical Processing Amplifies IO in LSM-Trees" (2022), §IV and §V |
 //! | `transformations` | Casaletto et al., "Mycelium: A Transformation-Embedded LSM-Tree", §5.4 |
+//! | `buffer` | Teng et al., "A Low-cost Disk Solution Enabling LSM-tree to Achieve High Performance for Mixed Read/Write Workloads" (dLSM), §VII-B1 |
 //! | `analytics` | TPC-H's queries 1 and 6 in SQL |
 //! | `htap` | both halves of a workload in one table, as no paper has them |
 //! | `kernels` | filters over packed codes beside the memory's bandwidth (LSM-OPD §4.2.2); no database is opened |
 //! | `laser` | Saxena et al., "Real-Time LSM-Trees for HTAP Workloads", §2.1, §4.1 and §7 |
 //! | `dictionary` | Huang et al., "LSM-OPD: Boosting Scans in LSM-Trees by Enabling Direct Computing on Compressed Data", §5 |
 //!
-//! For all but `analytics`, `transformations`, `htap`, `kernels` and `dictionary` the engine runs in manual mode: the experiment itself runs flushes and
+//! For all but `analytics`, `buffer`, `transformations`, `htap`, `kernels` and `dictionary` the engine runs in manual mode: the experiment itself runs flushes and
 //! compactions to the end after every write buffer, so that with and without the feature the same jobs happen at the same
-//! points, whatever the machine is doing. Nothing is synced: what counts are bytes and reads. These five measure time, with
+//! points, whatever the machine is doing. Nothing is synced: what counts are bytes and reads. These six measure time, with
 //! background threads and a disk as anybody has them.
 
 pub mod aligned;
 pub mod analytics;
+pub mod buffer;
 pub mod dictionary;
 pub mod htap;
 pub mod kernels;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use mycelium::rows::{RowFormat, encode_key, encode_key_prefix, prefix_successor};
 use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions, Options,
-    Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
+    Buffering, Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions,
+    Options, Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
 };
 use serde_json::{Value, json};
 
-use crate::args::{CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
+use crate::args::{BufferArg, CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
 use crate::failure::Failure;
 use crate::output::unescape_bytes;
 
@@ -107,6 +107,12 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
         policy: match args.policy {
             PolicyArg::Leveled => Policy::Leveled(LeveledOptions::default()),
             PolicyArg::Tiered => Policy::Tiered(TieredOptions::default()),
+            PolicyArg::TwoPhase => Policy::TwoPhase(LeveledOptions::default()),
+        },
+        buffer: match args.buffer {
+            BufferArg::Off => Buffering::Off,
+            BufferArg::Rows => Buffering::Rows,
+            BufferArg::Full => Buffering::Full,
         },
         compression: vec![match args.compression {
             CompressionArg::None => Compression::None,
@@ -265,6 +271,8 @@ pub(crate) fn counters(counters: &ReadCounters) -> Value {
         "files_skipped_by_snapshot": counters.files_skipped_by_snapshot,
         "files_skipped_by_bloom": counters.files_skipped_by_bloom,
         "files_searched": counters.files_searched,
+        "parts_read_from_buffer": counters.parts_read_from_buffer,
+        "segments_considered": counters.segments_considered,
         "blocks_skipped_by_snapshot": counters.blocks_skipped_by_snapshot,
         "block_cache_hits": counters.block_cache_hits,
         "blocks_read": counters.blocks_read,

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
+use mycelium_compaction::Buffering;
 use mycelium_encoding::{Datum, DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
 use mycelium_transform::{Augment, Deriver, TransformerDefinition};
@@ -12,7 +13,7 @@ use super::definition::{IndexDefinition, IndexShared, IndexStatus};
 use super::read::{IndexRow, IndexRows, derived_entry};
 use super::source::{IndexSource, IndexedBy, refuse_unique};
 use crate::database::{Database, Inner};
-use crate::options::{RowFormatDefinition, TableOptions};
+use crate::options::{Policy, RowFormatDefinition, TableOptions};
 use crate::snapshot::Snapshot;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -340,11 +341,18 @@ pub(crate) fn changed_index(manifest: &Manifest, table: &TableShared, status: In
 
 /// How the files of a derived table are written: as those of its table, but always whole, packed and without filters.
 fn derived_options(options: &TableOptions) -> TableOptions {
+    // Its entries may overtake each other, which parts of a level must not.
+    let policy = match &options.policy {
+        Policy::TwoPhase(levels) => Policy::Leveled(*levels),
+        other => other.clone(),
+    };
     TableOptions {
+        policy,
         row_format: RowFormatDefinition { kind: RowFormatKind::Packed, ..RowFormatDefinition::default() },
         layout: None,
         layout_auto: false,
         transformers: None,
+        buffer: Buffering::Off,
         merge_operator: None,
         // It is searched by ranges only.
         filter_bits: vec![0],
@@ -463,7 +471,7 @@ impl Inner {
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
         writer.memtables.retain(|(id, _)| *id != table.id);
         table.dropped.store(true, Ordering::Release);
-        for (_, file) in table.state.load().tree.files() {
+        for file in table.state.load().tree.all_files() {
             file.mark_obsolete();
         }
     }

@@ -1,0 +1,294 @@
+//! Point reads from the compaction buffer (dLSM §V-A), and what stays in it.
+//!
+//! A part of a two-phase level may be read from the tree or, for the keys that they cover, from its segments: files that have
+//! not been rewritten since their blocks were cached. For each part, in the place where it lies among the runs:
+//!
+//! 1. The part's own fence, snapshot filter and Bloom filter come first. They are in memory, and where they exclude the key no
+//!    segment is asked: so a lookup goes to segments of the parts that hold the key, and by false positives of one filter per part,
+//!    however many segments there are.
+//! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice (§V-B).
+//! 3. Else the segments are asked, newest first. They form *tables*, of files that do not overlap: at most one file per table is
+//!    asked, and the tables are as few as the order of the segments allows (§IV-B: up to r).
+//!
+//! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without the files that are in the
+//! tree as well, and only what is read. When a compaction is installed, segments leave that no read has asked during the last
+//! [`PATIENCE`] flushes, nor any that overlaps them in their part; one read keeps them all for as many flushes. If the rest is
+//! still more than the budget, what was asked least lately leaves first. No segment's leaving changes an answer: its interval is
+//! read from the tree from then on.
+//!
+//! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups, each of
+//! which drains by itself.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
+use mycelium_compaction::{Buffering, CompactionPlan, trim};
+use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segments, Version, VersionEdit};
+
+use crate::database::{Database, Inner};
+use crate::options::TableOptions;
+use crate::read::{PointRead, Probe};
+use crate::shape::sizes;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::table::TableShared;
+use crate::tree::{OpenFile, Tree};
+
+/// A segment that no read has asked for so many flushes leaves the buffer.
+const PATIENCE: u64 = 8;
+
+/// How a file is asked as a segment, and since when it was not.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentUse {
+    /// Reads since the last judgement.
+    reads: AtomicU64,
+    /// Reads up to then, halved at each.
+    earlier: AtomicU64,
+    /// Flushes of the database at the first judgement after the last read; 0 while there was none.
+    idle_since: AtomicU64,
+}
+
+impl SegmentUse {
+    fn note_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes stock after so many flushes; whether the segment is to leave. Judgements come one after the other.
+    fn judge(&self, flushes: u64) -> bool {
+        let reads = self.reads.swap(0, Ordering::Relaxed);
+        self.earlier.store(self.earlier.load(Ordering::Relaxed) / 2 + reads, Ordering::Relaxed);
+        let since = self.idle_since.load(Ordering::Relaxed);
+        if reads > 0 || since == 0 {
+            self.idle_since.store(flushes.max(1), Ordering::Relaxed);
+            return false;
+        }
+        flushes >= since + PATIENCE
+    }
+
+    fn worth(&self) -> u64 {
+        self.earlier.load(Ordering::Relaxed)
+    }
+}
+
+/// Bits by which a Bloom filter of this level is larger so that the r tables of a level of the buffer together are wrong as rarely as
+/// one file: log2(r / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A). The files of a level that feeds the buffer have
+/// them from the beginning, as they enter it unrewritten.
+pub(crate) fn buffer_filter_bits(options: &TableOptions, level: usize) -> u32 {
+    let sizes = sizes(options);
+    let has_filters = options.filter_bits.iter().any(|&bits| bits > 0);
+    if options.buffer == Buffering::Off || !has_filters || level + 2 >= sizes.level_count {
+        return 0;
+    }
+    (sizes.fanout.log2() / std::f64::consts::LN_2).ceil() as u32
+}
+
+impl Database {
+    /// Takes segments out of the compaction buffers until they take at most `bytes` on the disk; those that were read least go
+    /// first. Changes no answer: what they held is read from the tree. Readers that use them now keep them until they end.
+    ///
+    /// # Errors
+    /// Those of a write of the manifest; [`mycelium_base::ErrorKind::ReadOnly`] if the database is.
+    pub fn trim_buffer(&self, bytes: u64) -> Result<()> {
+        self.inner.check_writable()?;
+        let mut manifest = self.inner.manifest()?;
+        let mut edit = VersionEdit::default();
+        self.inner.trim_others(&manifest, None, bytes, &mut edit);
+        if edit.rounds.is_empty() {
+            return Ok(());
+        }
+        let result = self.inner.apply_edit(&mut manifest, edit, &[], &[], |_| ());
+        drop(manifest);
+        self.inner.wake_background();
+        result
+    }
+}
+
+impl Inner {
+    /// Adds to the edit that installs a plan what its policy keeps besides, and what leaves the compaction buffer.
+    pub(crate) fn complete_edit(
+        &self,
+        manifest: &Manifest,
+        table: &TableShared,
+        plan: &CompactionPlan,
+        edit: &mut VersionEdit,
+    ) -> Result<()> {
+        let Some(state) = manifest.state().tables.get(&table.id) else { return Ok(()) };
+        let version = &state.version;
+        table.shape.load().policy(version).complete(version, plan, edit)?;
+        if table.definition.options.buffer == Buffering::Off {
+            return Ok(());
+        }
+        let after = version.apply(table.id, edit)?;
+        let tree = table.state.load().tree.clone();
+        let flushes = self.counters.flushes.load(Ordering::Relaxed);
+        let others: u64 = other_versions(manifest, Some(table.id)).map(|(_, version)| buffered_bytes(version)).sum();
+        let budget = self.options.buffer_bytes.saturating_sub(others);
+        for round in trim_table(&after, &tree, budget, Some(flushes)) {
+            edit.rounds
+                .retain(|known| known.table != table.id || !known.round.is_of(round.level, round.group.as_ref()));
+            edit.rounds.push(ChangedRound { table: table.id, round: round.to_record() });
+        }
+        // Others give way only where they alone are over the budget, as after it was lowered.
+        self.trim_others(manifest, Some(table.id), self.options.buffer_bytes, edit);
+        Ok(())
+    }
+
+    /// Takes segments of all tables but one out until those that stay take at most `budget` bytes.
+    fn trim_others(&self, manifest: &Manifest, but: Option<TableId>, budget: u64, edit: &mut VersionEdit) {
+        let mut left = budget;
+        for (table, version) in other_versions(manifest, but) {
+            let bytes = buffered_bytes(version);
+            if bytes > left {
+                let Some(shared) = self.core.lock().tables.get(&table).cloned() else { continue };
+                let rounds = trim_table(version, &shared.state.load().tree, left, None);
+                edit.rounds.extend(rounds.iter().map(|round| ChangedRound { table, round: round.to_record() }));
+            }
+            left = left.saturating_sub(bytes);
+        }
+    }
+}
+
+fn other_versions(manifest: &Manifest, but: Option<TableId>) -> impl Iterator<Item = (TableId, &Version)> {
+    let tables = manifest.state().tables.iter().filter(move |(id, _)| Some(**id) != but);
+    tables.map(|(id, table)| (*id, &*table.version)).filter(|(_, version)| !version.rounds.is_empty())
+}
+
+fn buffered_bytes(version: &Version) -> u64 {
+    version.buffered_files().map(|file| file.size).sum()
+}
+
+/// The rounds without the segments that leave: after so many flushes those that nobody reads, and what is beyond the budget.
+fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>) -> Vec<Round> {
+    let opened: HashMap<FileNumber, &SegmentUse> =
+        tree.all_files().map(|file| (file.meta.number, &file.segment_use)).collect();
+    let leaves: HashSet<FileNumber> = match flushes {
+        None => HashSet::new(),
+        Some(flushes) => {
+            let buffered = version.buffered_files().map(|file| file.number);
+            buffered.filter(|file| opened.get(file).is_some_and(|segment| segment.judge(flushes))).collect()
+        }
+    };
+    let worth = |file| opened.get(&file).map_or(0, |segment| segment.worth());
+    trim(version, budget, |file| leaves.contains(&file), worth)
+}
+
+/// Segments that do not overlap, and are read alike.
+#[derive(Debug)]
+struct SegmentTable {
+    /// In key order.
+    files: Vec<Arc<OpenFile>>,
+    /// Which of the tree's formats they have.
+    format: usize,
+}
+
+impl SegmentTable {
+    fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
+        let at = self.files.partition_point(|file| file.meta.ends_before(key));
+        self.files.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
+    }
+
+    fn overlaps(&self, meta: &FileMeta) -> bool {
+        let at = self.files.partition_point(|file| file.meta.is_before(meta));
+        self.files.get(at).is_some_and(|file| !meta.is_before(&file.meta))
+    }
+
+    fn insert(&mut self, file: Arc<OpenFile>) {
+        let at = self.files.partition_point(|known| known.meta.is_before(&file.meta));
+        self.files.insert(at, file);
+    }
+}
+
+/// The segments of one part, open.
+#[derive(Debug)]
+pub(crate) struct OpenSegments {
+    segments: Segments,
+    /// Newest first.
+    tables: Vec<SegmentTable>,
+}
+
+impl OpenSegments {
+    pub(crate) fn new(
+        segments: &Segments,
+        mut format_of: impl FnMut(&FileMeta) -> Result<usize>,
+        mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
+    ) -> Result<Self> {
+        let mut tables: Vec<SegmentTable> = Vec::new();
+        for meta in &segments.files {
+            let (file, format) = (open(meta)?, format_of(meta)?);
+            // Below the oldest table that has a newer file of the same keys.
+            let below = tables.iter().rposition(|table| table.overlaps(meta)).map_or(0, |at| at + 1);
+            match tables[below..].iter_mut().find(|table| table.format == format) {
+                Some(table) => table.insert(file),
+                None => tables.push(SegmentTable { files: vec![file], format }),
+            }
+        }
+        Ok(Self { segments: segments.clone(), tables })
+    }
+
+    /// All segments.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Arc<OpenFile>> {
+        self.tables.iter().flat_map(|table| &table.files)
+    }
+
+    /// Tables that a lookup may ask.
+    pub(crate) fn depth(&self) -> usize {
+        self.tables.len()
+    }
+}
+
+impl PointRead<'_> {
+    /// Gives `visit` the files that stand for a part, of which `probe` is the tree's file: it alone, or segments.
+    #[inline]
+    pub(crate) fn visit_part(
+        &self,
+        probe: Probe<'_>,
+        (key, hash): (&[u8], u64),
+        counters: &mut ReadCounters,
+        visit: &mut impl FnMut(Probe<'_>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+    ) -> Result<ControlFlow<()>> {
+        match probe.buffer {
+            Some(buffer) if buffer.segments.covers(key) => {
+                self.visit_segments(buffer, probe, (key, hash), counters, visit)
+            }
+            _ => visit(probe, counters),
+        }
+    }
+
+    /// The steps of the module.
+    fn visit_segments(
+        &self,
+        buffer: &OpenSegments,
+        probe: Probe<'_>,
+        (key, hash): (&[u8], u64),
+        counters: &mut ReadCounters,
+        visit: &mut impl FnMut(Probe<'_>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+    ) -> Result<ControlFlow<()>> {
+        let file = probe.file;
+        let is_deleted =
+            || file.meta.range_delete_count > 0 && file.sst.range_deletes().covering(key, self.snapshot).is_some();
+        if !file.sst.may_contain(hash) && !is_deleted() {
+            counters.files_skipped_by_bloom += 1;
+            return Ok(ControlFlow::Continue(()));
+        }
+        if file.sst.has_cached(key) {
+            return visit(probe, counters);
+        }
+        counters.parts_read_from_buffer += 1;
+        for table in &buffer.tables {
+            let Some(segment) = table.file_for(key) else { continue };
+            counters.segments_considered += 1;
+            if self.skips(segment.sst.min_sequence()) {
+                counters.files_skipped_by_snapshot += 1;
+                continue;
+            }
+            if segment.sst.may_contain(hash) {
+                segment.segment_use.note_read();
+            }
+            if visit(Probe { file: segment, format: table.format, ..probe }, counters)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}

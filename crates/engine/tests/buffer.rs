@@ -1,0 +1,244 @@
+//! The compaction buffer: what point reads find there is what the tree says, at every snapshot, and any of it may go at any time.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{Rows, assert_verified, key, scan, scan_with, small_options};
+use mycelium_encoding::{DatumRef, Schema};
+use mycelium_engine::{
+    Buffering, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadCounters, ReadOptions, Snapshot,
+    Table, TableOptions,
+};
+use mycelium_vfs::MemoryDisk;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const KEYS: u32 = 2_000;
+
+/// Levels so small that a few thousand rows go round in them.
+fn two_phase() -> TableOptions {
+    TableOptions {
+        policy: Policy::TwoPhase(LeveledOptions {
+            base_level_bytes: 32 << 10,
+            target_file_size: 8 << 10,
+            fanout: 4.0,
+            level_count: 4,
+            level0_trigger: 2,
+            ..LeveledOptions::default()
+        }),
+        buffer: Buffering::Full,
+        block_size: 512,
+        ..TableOptions::default()
+    }
+}
+
+fn open(disk: &MemoryDisk) -> Database {
+    Database::open("db", Options { memory_budget: 24 << 10, ..small_options(disk) }).unwrap()
+}
+
+fn get(table: &Table, key: &[u8], snapshot: Option<&Snapshot>, counters: &mut ReadCounters) -> Option<Vec<u8>> {
+    let options = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::default() };
+    table.get_with(key, &options, counters).unwrap()
+}
+
+/// Lets flushes and compactions catch up now and then.
+fn work(database: &Database, step: u32) {
+    if step % 64 == 0 {
+        while database.step().unwrap() {}
+    }
+}
+
+/// Puts, deletes and range deletes some rows, in the table and in the model.
+fn change(rng: &mut SmallRng, table: &Table, model: &mut Rows) {
+    match rng.random_range(0..100) {
+        0 => {
+            let from = rng.random_range(0..KEYS);
+            let (start, end) = (key(from), key(from + rng.random_range(1..60)));
+            table.delete_range(&start, &end, Durability::Os).unwrap();
+            model.retain(|key, _| *key < start || *key >= end);
+        }
+        1..10 => {
+            let row = key(rng.random_range(0..KEYS));
+            table.delete(&row, Durability::Os).unwrap();
+            model.remove(&row);
+        }
+        _ => {
+            let row = key(rng.random_range(0..KEYS));
+            let value = vec![rng.random::<u8>(); rng.random_range(20..60)];
+            table.put(&row, &value, Durability::Os).unwrap();
+            model.insert(row, value);
+        }
+    }
+}
+
+#[test]
+fn the_buffer_answers_as_the_tree_does_at_every_snapshot() {
+    for seed in 0..4u64 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        println!("seed {seed}");
+        let disk = MemoryDisk::new();
+        let mut database = open(&disk);
+        let mut table = database.create_table("t", two_phase()).unwrap();
+        let (mut model, mut snapshots) = (Rows::new(), Vec::<(Snapshot, Rows)>::new());
+        let mut counters = ReadCounters::default();
+        for step in 0..12_000u32 {
+            change(&mut rng, &table, &mut model);
+            work(&database, step);
+            let row = key(rng.random_range(0..KEYS));
+            assert_eq!(get(&table, &row, None, &mut counters).as_ref(), model.get(&row), "seed {seed}, step {step}");
+            if !snapshots.is_empty() {
+                let (snapshot, then) = &snapshots[rng.random_range(0..snapshots.len())];
+                let found = get(&table, &row, Some(snapshot), &mut counters);
+                assert_eq!(found.as_ref(), then.get(&row), "seed {seed}, step {step}");
+            }
+            match rng.random_range(0..2_000) {
+                0..3 => snapshots.push((database.snapshot(), model.clone())),
+                3 if !snapshots.is_empty() => drop(snapshots.swap_remove(0)),
+                4 => database.trim_buffer(rng.random_range(0..100_000)).unwrap(),
+                5 => {
+                    snapshots.clear();
+                    database.close().unwrap();
+                    database = open(&disk);
+                    table = database.table("t").unwrap();
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(scan(&table), model);
+        for (snapshot, then) in &snapshots {
+            let options = ReadOptions { snapshot: Some(snapshot.clone()), ..ReadOptions::default() };
+            assert_eq!(scan_with(&table, &options), *then);
+        }
+        assert_verified(&database);
+        assert!(counters.parts_read_from_buffer > 500, "seed {seed}: {counters:?}");
+        let buffer = database.metrics().tables[0].buffer;
+        assert!(buffer.bytes <= 1 << 30 && buffer.files > 0, "seed {seed}: {buffer:?}");
+    }
+}
+
+/// What a table of the buffer costs at most: the parts that hold the key, each with its tables.
+#[test]
+fn lookups_ask_few_tables() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = database.create_table("t", two_phase()).unwrap();
+    let mut rng = SmallRng::seed_from_u64(7);
+    let mut deepest = 0;
+    let (mut counters, mut reads) = (ReadCounters::default(), 0u64);
+    for n in 0..30_000u32 {
+        table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+        work(&database, n);
+        if n % 10 == 0 {
+            let buffer = database.metrics().tables[0].buffer;
+            deepest = deepest.max(buffer.tables);
+            reads += 1;
+            get(&table, &key(rng.random_range(0..KEYS)), None, &mut counters);
+            // A key that is nowhere is not looked for in segments, but where the filter of a part is wrong.
+            let before = counters;
+            get(&table, b"key000000x", None, &mut counters);
+            assert!(counters.segments_considered - before.segments_considered <= buffer.tables as u64);
+        }
+    }
+    println!("{deepest} tables at most, {counters:?} in {reads} reads");
+    assert!(counters.parts_read_from_buffer > reads / 10, "{counters:?}");
+    // Two parts a level, up to r tables in each, of which a lookup stops at the newest that holds the key.
+    assert!(deepest <= 2 * 2 * 8, "{deepest}");
+    assert!(counters.segments_considered < 6 * counters.parts_read_from_buffer, "{counters:?}");
+}
+
+/// Nothing is written for the buffer: with it and without it flushes and compactions write the same.
+#[test]
+fn the_buffer_costs_no_writes() {
+    let written = |buffer: Buffering| {
+        let disk = MemoryDisk::new();
+        let database = open(&disk);
+        // Without filters, whose bits the buffer changes.
+        let options = TableOptions { buffer, filter_bits: vec![0], ..two_phase() };
+        let table = database.create_table("t", options).unwrap();
+        let mut rng = SmallRng::seed_from_u64(9);
+        let mut most = 0;
+        for n in 0..20_000u32 {
+            table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+            work(&database, n);
+            most = most.max(database.metrics().tables[0].buffer.files);
+        }
+        let metrics = database.metrics();
+        (metrics.flush_bytes, metrics.compaction_written_by_level.clone(), most)
+    };
+    let (without, with) = (written(Buffering::Off), written(Buffering::Full));
+    assert_eq!((without.0, &without.1), (with.0, &with.1));
+    assert!(without.2 == 0 && with.2 > 0, "{} and {} files", without.2, with.2);
+}
+
+#[test]
+fn the_buffer_keeps_to_its_budget_and_what_nobody_reads_leaves() {
+    let disk = MemoryDisk::new();
+    let options = Options { memory_budget: 24 << 10, buffer_bytes: 40_000, ..small_options(&disk) };
+    let database = Database::open("db", options).unwrap();
+    let table = database.create_table("t", two_phase()).unwrap();
+    let mut rng = SmallRng::seed_from_u64(11);
+    let mut largest = 0;
+    for n in 0..20_000u32 {
+        table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+        work(&database, n);
+        largest = largest.max(database.metrics().tables[0].buffer.bytes);
+    }
+    assert!(largest <= 40_000 && largest > 20_000, "{largest}");
+    // On the disk lies what the version names, and nothing else.
+    let metrics = database.metrics();
+    let in_tree: usize = metrics.tables[0].levels.iter().map(|level| level.files).sum();
+    database.trim_buffer(0).unwrap();
+    while database.step().unwrap() {}
+    assert_eq!(database.metrics().tables[0].buffer.files, 0);
+    let ssts = disk_files(&disk).iter().filter(|name| name.ends_with(".sst")).count();
+    assert!(ssts <= in_tree + 2, "{ssts} files, {in_tree} in the tree");
+}
+
+fn disk_files(disk: &MemoryDisk) -> Vec<String> {
+    use mycelium_vfs::Disk;
+    disk.list("db".as_ref()).unwrap()
+}
+
+/// Flushed rows are read while the tree below is columnar already, group by group.
+#[test]
+fn rows_are_read_from_the_buffer_while_the_tree_is_columnar() {
+    for buffer in [Buffering::Rows, Buffering::Full] {
+        let disk = MemoryDisk::new();
+        let database = open(&disk);
+        let schema = Arc::new(Schema::parse("id int64 not null, a int32, b utf8, c int32, primary key (id)").unwrap());
+        let layout =
+            "L0 tiered: * packed\nL1-2 two-phase: 1,3 columnar | 2 columnar\nL3 leveled: 1,3 columnar | 2 columnar";
+        let layout = Some(Layout::parse(layout, &schema.value_columns()).unwrap());
+        let options = TableOptions { layout, buffer, ..two_phase() };
+        let table = database.create_typed_table("t", (*schema).clone(), options).unwrap();
+        let mut rng = SmallRng::seed_from_u64(13);
+        let mut model: BTreeMap<i64, (i32, String, i32)> = BTreeMap::new();
+        let mut counters = ReadCounters::default();
+        for n in 0..20_000i32 {
+            let id = rng.random_range(0..i64::from(KEYS));
+            let row = (n, format!("text {n}"), rng.random_range(0..9));
+            let datums = [DatumRef::Int64(id), DatumRef::Int32(row.0), DatumRef::Utf8(&row.1), DatumRef::Int32(row.2)];
+            table.insert_row(&datums, Durability::Os).unwrap();
+            model.insert(id, row);
+            work(&database, n as u32);
+            let id = rng.random_range(0..i64::from(KEYS));
+            let mut stored = Vec::new();
+            mycelium_encoding::key::encode_key(&schema, &[DatumRef::Int64(id)], &mut stored).unwrap();
+            let found = table.get_with(&stored, &ReadOptions::default(), &mut counters).unwrap();
+            let expected = model.get(&id);
+            assert_eq!(found.is_some(), expected.is_some(), "{id}");
+            if let (Some(found), Some((a, b, c))) = (found, expected) {
+                let layout = mycelium_encoding::PackedLayout::new(schema.clone());
+                let row = layout.row(&found).unwrap();
+                assert_eq!(row.datum(1).unwrap(), Some(DatumRef::Int32(*a)), "{id}");
+                assert_eq!(row.datum(2).unwrap(), Some(DatumRef::Utf8(b)), "{id}");
+                assert_eq!(row.datum(3).unwrap(), Some(DatumRef::Int32(*c)), "{id}");
+            }
+        }
+        assert!(counters.parts_read_from_buffer > 1_000, "{buffer:?}: {counters:?}");
+        assert_verified(&database);
+    }
+}

@@ -15,6 +15,9 @@
 //!    (two_phase.rs).
 //! 6. Whatever else is written into a level leaves both its parts without segments.
 //!
+//! 7. A round may last long where the same keys are written again and again: they fill no level. Where the segments of the insertion
+//!    part form too many tables, its own files take their place: they stand for themselves, and those to come stand on them.
+//!
 //! No byte is written for any of it. [`trim`] takes segments out, which changes no answer.
 
 use std::collections::HashSet;
@@ -57,6 +60,27 @@ pub(crate) fn cascade(
         move_marker(segments, deletion, &gone);
     }
     round.deletion = round.deletion.take().filter(|segments| !segments.files.is_empty());
+}
+
+/// Step 7, in the version after the edit.
+pub(crate) fn begin_again(most_tables: usize, after: &Version, round: &mut Round) {
+    let Some(appending) = &mut round.appending else { return };
+    if table_count(&appending.files) <= most_tables {
+        return;
+    }
+    let part = after.insertion_part(round.level, round.group.as_ref());
+    *appending = Segments { files: part.map(|part| part.files.clone()).unwrap_or_default(), uncovered: Vec::new() };
+}
+
+/// How many tables of files that do not overlap the segments form, newest first.
+fn table_count(files: &[Arc<FileMeta>]) -> usize {
+    let mut tables: Vec<usize> = Vec::with_capacity(files.len());
+    for (at, file) in files.iter().enumerate() {
+        let newer = files[..at].iter().zip(&tables).filter(|(newer, _)| newer.overlaps(file));
+        let above = newer.map(|(_, table)| *table).max().unwrap_or(0);
+        tables.push(above + 1);
+    }
+    tables.into_iter().max().unwrap_or(0)
 }
 
 /// Steps 1, 2 and 4 for the insertion part.

@@ -81,6 +81,11 @@ impl ShapedPolicy {
         Self { buffering, ..self }
     }
 
+    /// Tables that the segments of a part may form: twice as many as where no key is written again within a round (r).
+    pub(crate) fn most_tables(&self) -> usize {
+        2 * (self.options.fanout.ceil() as usize).max(1)
+    }
+
     pub(crate) fn buffering(&self) -> Buffering {
         self.buffering
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use mycelium_base::Result;
 use mycelium_manifest::{ChangedRound, Round, Run, RunPlace, Version, VersionEdit};
 
-use crate::buffer::cascade;
+use crate::buffer::{begin_again, cascade};
 use crate::busy::BusyFiles;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
 use crate::shaped::{Picker, ShapedPolicy, Unit, units};
@@ -111,6 +111,7 @@ pub(crate) fn complete(
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
             cascade(policy.buffering(), version, plan, edit, &mut round);
+            begin_again(policy.most_tables(), &after, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
                 (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
             }

@@ -46,7 +46,7 @@ fn get(table: &Table, key: &[u8], snapshot: Option<&Snapshot>, counters: &mut Re
 
 /// Lets flushes and compactions catch up now and then.
 fn work(database: &Database, step: u32) {
-    if step % 64 == 0 {
+    if step.is_multiple_of(64) {
         while database.step().unwrap() {}
     }
 }
@@ -131,7 +131,7 @@ fn lookups_ask_few_tables() {
     for n in 0..30_000u32 {
         table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
         work(&database, n);
-        if n % 10 == 0 {
+        if n.is_multiple_of(10) {
             let buffer = database.metrics().tables[0].buffer;
             deepest = deepest.max(buffer.tables);
             reads += 1;

@@ -360,7 +360,7 @@ impl<'a> Bed<'a> {
     fn put(&self, row: u64, value: &mut Vec<u8>) -> Result<()> {
         value.clear();
         self.values.fill(row, self.versions.fetch_add(1, Ordering::Relaxed), value);
-        self.table.put(&key(row, KeyOrder::Ascending), value, Durability::Buffered)?;
+        self.table.put(&key(row, KeyOrder::Ordered), value, Durability::Buffered)?;
         Ok(())
     }
 
@@ -450,7 +450,7 @@ impl<'a> Bed<'a> {
             if done.load(Ordering::Relaxed) {
                 break;
             }
-            let key = key(self.draw(&mut rng), KeyOrder::Ascending);
+            let key = key(self.draw(&mut rng), KeyOrder::Ordered);
             let mut counters = ReadCounters::default();
             let started = (count % 16 == 0).then(Instant::now);
             if self.table.get_with(&key, &options, &mut counters)?.is_none() {

@@ -164,6 +164,7 @@ impl Summary {
                 "SQL while writing: {question:<36} {median_milliseconds:>5.1} ms, slowest of {asked} {slowest_milliseconds:.1} ms"
             ));
         }
+        line(&format!("slowest of these questions: {:.1} ms", self.slowest_question_milliseconds));
         line("");
         draw(&self.tree, width, look.is_ascii()).iter().for_each(|text| line(text));
         line("");

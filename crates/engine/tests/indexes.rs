@@ -293,9 +293,9 @@ fn a_patch_without_a_row_that_is_older_than_the_index_makes_no_row() {
     let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
     patch(2, "note", DatumRef::Utf8("c"));
     database.flush().unwrap();
-    assert_eq!(ids(&index, "Graz"), []);
+    assert!(ids(&index, "Graz").is_empty());
     while !index.is_built() {
-        assert_eq!(ids(&index, "Graz"), []);
+        assert!(ids(&index, "Graz").is_empty());
         assert!(database.step().unwrap());
     }
     for _ in 0..3 {

@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn sets_of_values_become_ascending_points() {
         let set = col("a").eq(lit(3)).or(col("a").eq(lit(1))).or(col("a").eq(lit(3)));
-        assert_eq!(keys(&[set.clone()]), both(&["(1)", "(3)"], &[]));
+        assert_eq!(keys(std::slice::from_ref(&set)), both(&["(1)", "(3)"], &[]));
         let pairs = [set.clone(), col("b").in_list(vec![lit("y"), lit("x")], false)];
         assert_eq!(keys(&pairs), both(&["(1, x)", "(1, y)", "(3, x)", "(3, y)"], &[]));
         assert_eq!(keys(&[set.clone(), col("a").lt(lit(2))]), both(&["(1)"], &[]));

@@ -71,16 +71,7 @@ impl Inquiry<'_> {
     fn rows<T>(&mut self, text: &str, row: impl Fn(&RecordBatch, usize) -> Option<T>) -> Result<Vec<T>, Failure> {
         let began = Instant::now();
         let Analyst { session, runtime } = self.analyst;
-        let batches = runtime.block_on(async {
-            let mut answer = session.query_at(text, self.snapshot).await?;
-            let planned = began.elapsed();
-            let mut batches = Vec::new();
-            while let Some(batch) = answer.next().await {
-                batches.push(batch?);
-            }
-            eprintln!("{} planned {planned:?} all {:?} {:?}", self.at, began.elapsed(), answer.read_summary());
-            Ok::<_, Failure>(batches)
-        })?;
+        let batches = runtime.block_on(async { session.query_at(text, self.snapshot).await?.collect().await })?;
         self.times.push(began.elapsed());
         let rows = batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|at| row(batch, at)));
         rows.collect::<Option<_>>().ok_or_else(malformed)

@@ -292,6 +292,7 @@ impl Show<'_> {
             format!("while loading: {} point reads found what was written", units::count(latencies.len())),
             wrong_reads == 0,
         ));
+        let questions = QuestionTime::of(&self.times);
         Ok(Summary {
             directory: directory.to_path_buf(),
             program: std::env::args().next().unwrap_or_else(|| "mycelium".to_owned()),
@@ -304,7 +305,8 @@ impl Show<'_> {
             stalls: metrics.slowdowns + metrics.stops,
             stalled_seconds: metrics.slowdown_seconds + metrics.stop_seconds,
             write_amplification: metrics.write_amplification,
-            questions: QuestionTime::of(&self.times),
+            slowest_question_milliseconds: QuestionTime::slowest(&questions),
+            questions,
             tree: tree(&metrics),
             snapshots: self.held.iter().filter_map(|held| held_snapshot(held, &metrics)).collect(),
             answers,

@@ -47,6 +47,11 @@ impl QuestionTime {
         };
         QUESTIONS.iter().enumerate().filter_map(of_question).collect()
     }
+
+    /// The greatest of the medians.
+    pub(crate) fn slowest(questions: &[Self]) -> f64 {
+        questions.iter().map(|question| question.median_milliseconds).fold(0.0, f64::max)
+    }
 }
 
 /// One comparison with the straight computation (or with an earlier reading).
@@ -97,6 +102,8 @@ pub(crate) struct Summary {
     pub(crate) write_amplification: f64,
     /// In SQL, while the stream was being written.
     pub(crate) questions: Vec<QuestionTime>,
+    /// The greatest of their medians.
+    pub(crate) slowest_question_milliseconds: f64,
     pub(crate) tree: TreeStats,
     pub(crate) snapshots: Vec<HeldSnapshot>,
     pub(crate) answers: Answers,
@@ -157,6 +164,7 @@ impl Summary {
                 "SQL while writing: {question:<36} {median_milliseconds:>5.1} ms, slowest of {asked} {slowest_milliseconds:.1} ms"
             ));
         }
+        line(&format!("slowest of these questions: {:.1} ms", self.slowest_question_milliseconds));
         line("");
         draw(&self.tree, width, look.is_ascii()).iter().for_each(|text| line(text));
         line("");
@@ -239,6 +247,7 @@ mod tests {
             stalls: 0,
             stalled_seconds: 0.0,
             write_amplification: 2.5,
+            slowest_question_milliseconds: 5.0,
             questions: QuestionTime::of(&[[Duration::from_millis(3); 7], [Duration::from_millis(5); 7]]),
             tree: TreeStats::default(),
             snapshots: Vec::new(),

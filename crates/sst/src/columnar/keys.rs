@@ -120,6 +120,12 @@ impl<'a> KeyPage<'a> {
             let same = |at: &usize| self.page.integer(row + at) == other.page.integer(other_row + at);
             return Ok((0..count).take_while(same).count());
         }
+        if self.end_len.is_none() && other.end_len.is_none() {
+            return match self.prefix.len() <= other.prefix.len() {
+                true => self.same_ends(row, (other, other_row), count),
+                false => other.same_ends(other_row, (self, row), count),
+            };
+        }
         let (mut key, mut other_key) = (Vec::new(), Vec::new());
         for at in 0..count {
             self.write(row + at, &mut key)?;
@@ -129,6 +135,27 @@ impl<'a> KeyPage<'a> {
             }
         }
         Ok(count)
+    }
+
+    /// As [`KeyPage::same`] for pages of bytes, of which the other has a prefix that is at least as long.
+    fn same_ends(&self, row: usize, (other, other_row): (&KeyPage<'_>, usize), count: usize) -> Result<usize> {
+        let Some(between) = other.prefix.strip_prefix(self.prefix) else { return Ok(0) };
+        for at in 0..count {
+            let other_end = other.end(other_row + at)?;
+            if self.end(row + at)?.strip_prefix(between) != Some(other_end) {
+                return Ok(at);
+            }
+        }
+        Ok(count)
+    }
+
+    /// What is behind the prefix in the key of a row, of a page of bytes.
+    #[inline]
+    fn end(&self, row: usize) -> Result<&'a [u8]> {
+        match self.page.cell(row)? {
+            ColumnState::Value(DatumRef::Binary(bytes)) => Ok(bytes),
+            _ => Err(no_key(row)),
+        }
     }
 
     /// The first row whose key is at or after `key`; the number of rows if there is none.

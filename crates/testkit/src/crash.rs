@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mycelium_base::{FileKind, Result};
+use mycelium_engine::TableMetrics;
 use mycelium_vfs::{MemoryDisk, Operation};
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -315,7 +316,8 @@ pub fn check_directory(disk: &MemoryDisk, store: &EngineStore) -> std::result::R
         *found.entry(kind).or_default() += 1;
     }
     let metrics = store.database().map_err(|error| error.to_string())?.metrics();
-    let named = metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.files as u64).sum();
+    let in_levels = |table: &TableMetrics| table.levels.iter().map(|level| level.files).sum::<usize>();
+    let named = metrics.tables.iter().map(|table| (in_levels(table) + table.buffer.files) as u64).sum();
     let expected = [
         (FileKind::Sst, named),
         (FileKind::Wal, 1),

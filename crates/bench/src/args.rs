@@ -70,7 +70,7 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
     /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, leveled, two-phase,
-    /// buffer, stepped-merge, successors, warm-everything.
+    /// buffer, stepped-merge, admit-inputs, successors, warm-everything.
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub contenders: Vec<String>,
     /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
@@ -239,7 +239,7 @@ impl BenchArgs {
                     svg_directory: self.svg_dir.clone(),
                     ..buffer::BufferSettings::new(&self.directory)
                 };
-                report.buffer = Some(buffer::run(&settings)?);
+                report.buffer = Some(buffer::run(&settings, &[])?);
             }
             HTAP => {
                 let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };

@@ -1,0 +1,206 @@
+//! One database, loaded, and what is done to it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::report::{BufferRun, Second, percent};
+use super::subject::{Blocks, Opener, Sizes, Subject};
+use super::workload::{Recent, Workload};
+use super::{BufferSettings, ROW_BYTES, UPDATES_PER_SECOND};
+use crate::keys::{KEY_LEN, KeyOrder, ValueKind, Values, key};
+use crate::store::Result;
+
+/// Updates before anything is read, in percent of the rows: levels 1 and 2 are full then, and in the middle of a round.
+const UPDATED_PERCENT: u64 = 15;
+/// Reads of each hot row by which the cache is warmed.
+const WARMING_READS: u64 = 8;
+
+pub(super) struct Bed {
+    seed: u64,
+    seconds: u64,
+    sizes: Sizes,
+    workload: Workload,
+    directory: PathBuf,
+    subject: Box<dyn Subject>,
+    values: Values,
+    recent: Recent,
+    versions: AtomicU64,
+}
+
+/// What the reader has done so far.
+#[derive(Default)]
+struct Progress {
+    reads: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    segments: AtomicU64,
+    /// The second of the measurement, from 0; not yet measured at its greatest.
+    second: AtomicU64,
+}
+
+impl Progress {
+    fn take(&self) -> [u64; 4] {
+        [&self.reads, &self.hits, &self.misses, &self.segments].map(|counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+impl Bed {
+    pub(super) fn create(settings: &BufferSettings, name: &str, open: &Opener<'_>, workload: Workload) -> Result<Self> {
+        let directory = settings.directory.join(format!("buffer-{name}-{}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        let sizes = settings.sizes();
+        let mut bed = Self {
+            seed: settings.seed,
+            seconds: settings.seconds,
+            sizes,
+            workload,
+            subject: open(&directory, 3 * sizes.cache_bytes, false)?,
+            directory,
+            values: Values::new(ValueKind::Random, ROW_BYTES as usize - KEY_LEN),
+            recent: Recent::new(sizes),
+            versions: AtomicU64::new(1),
+        };
+        bed.load()?;
+        let resident = bed.subject.figures().resident_bytes;
+        bed.subject.close()?;
+        bed.subject = open(&bed.directory, resident, true)?;
+        Ok(bed)
+    }
+
+    pub(super) fn remove(self) -> Result<()> {
+        self.subject.close()?;
+        Ok(fs::remove_dir_all(&self.directory)?)
+    }
+
+    /// Step 1 of the experiment.
+    fn load(&self) -> Result<()> {
+        let mut value = Vec::new();
+        for row in 0..self.sizes.rows {
+            self.put(row, &mut value)?;
+        }
+        self.subject.flush()?;
+        self.subject.compact()?;
+        let mut rng = SmallRng::seed_from_u64(self.seed);
+        let updates = (self.sizes.rows * UPDATED_PERCENT / 100).max(Recent::needed_updates(self.sizes));
+        for _ in 0..updates {
+            self.update(&mut rng, &mut value)?;
+        }
+        self.subject.flush()
+    }
+
+    fn put(&self, row: u64, value: &mut Vec<u8>) -> Result<()> {
+        value.clear();
+        self.values.fill(row, self.versions.fetch_add(1, Ordering::Relaxed), value);
+        self.subject.put(&key(row, KeyOrder::Ordered), value)
+    }
+
+    fn update(&self, rng: &mut SmallRng, value: &mut Vec<u8>) -> Result<()> {
+        let row = rng.random_range(0..self.sizes.rows);
+        self.put(row, value)?;
+        self.recent.note(row);
+        Ok(())
+    }
+
+    /// Steps 2 and 3; `begin` is called when the cache is warm.
+    pub(super) fn measure(&self, writes: bool, begin: impl FnOnce()) -> Result<BufferRun> {
+        let (done, progress) = (AtomicBool::new(false), Progress::default());
+        progress.second.store(u64::MAX, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| if writes { self.write(&done, &progress) } else { Ok(()) });
+            let reader = scope.spawn(|| self.read(&done, &progress));
+            let enough = if self.workload.range_bytes().is_some() { 1 } else { WARMING_READS * self.sizes.hot_rows() };
+            while progress.reads.load(Ordering::Relaxed) < enough && !reader.is_finished() {
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            begin();
+            let run = self.watch(&progress);
+            done.store(true, Ordering::Relaxed);
+            writer.join().map_err(|_| "the writer panicked")??;
+            let mut latencies = reader.join().map_err(|_| "the reader panicked")??;
+            latencies.sort_unstable();
+            let at =
+                |share: f64| latencies.get((latencies.len() as f64 * share) as usize).map_or(0.0, |&n| n as f64 / 1e3);
+            Ok(BufferRun { p50_micros: at(0.5), p99_micros: at(0.99), ..run? })
+        })
+    }
+
+    fn write(&self, done: &AtomicBool, progress: &Progress) -> Result<()> {
+        let mut rng = SmallRng::seed_from_u64(self.seed ^ 0x77);
+        let (mut started, mut written, mut value) = (Instant::now(), 0, Vec::new());
+        while !done.load(Ordering::Relaxed) {
+            let second = progress.second.load(Ordering::Relaxed);
+            if second < self.seconds && !self.workload.updates_in(second, self.seconds) {
+                // What is left out is not made up for.
+                (started, written) = (Instant::now(), 0);
+            }
+            while written < (started.elapsed().as_secs_f64() * UPDATES_PER_SECOND as f64) as u64 {
+                self.update(&mut rng, &mut value)?;
+                written += 1;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Reads until `done`; nanoseconds of reads of the measurement, of points every sixteenth.
+    fn read(&self, done: &AtomicBool, progress: &Progress) -> Result<Vec<u64>> {
+        let mut rng = SmallRng::seed_from_u64(self.seed ^ 0x99);
+        let mut latencies = Vec::new();
+        for count in 0u64.. {
+            if done.load(Ordering::Relaxed) {
+                break;
+            }
+            let key = key(self.recent.draw(self.workload, &mut rng), KeyOrder::Ordered);
+            let mut blocks = Blocks::default();
+            let is_measured = progress.second.load(Ordering::Relaxed) < self.seconds;
+            let is_timed = is_measured && (count % 16 == 0 || self.workload.range_bytes().is_some());
+            let started = is_timed.then(Instant::now);
+            match self.workload.range_bytes() {
+                Some(bytes) => {
+                    self.subject.scan(&key, bytes)?;
+                }
+                None if self.subject.get(&key, &mut blocks)? => {}
+                None => return Err("a row is not there".into()),
+            }
+            latencies.extend(started.map(|started| started.elapsed().as_nanos() as u64));
+            progress.hits.fetch_add(blocks.hits, Ordering::Relaxed);
+            progress.misses.fetch_add(blocks.misses, Ordering::Relaxed);
+            progress.segments.fetch_add(blocks.segments, Ordering::Relaxed);
+            progress.reads.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(latencies)
+    }
+
+    /// Takes stock every second.
+    fn watch(&self, progress: &Progress) -> Result<BufferRun> {
+        let (first, before) = (progress.take(), self.subject.figures());
+        let (mut last, mut invalidated) = (first, before.invalidated_by_level.clone());
+        let (mut seconds, started) = (Vec::new(), Instant::now());
+        for second in 0..self.seconds {
+            progress.second.store(second, Ordering::Relaxed);
+            let until = started + Duration::from_secs(second + 1);
+            while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+                std::thread::park_timeout(left);
+            }
+            let (now, figures) = (progress.take(), self.subject.figures());
+            let (hits, misses) = (now[1] - last[1], now[2] - last[2]);
+            let levels = figures.invalidated_by_level.iter().zip(&invalidated);
+            seconds.push(Second {
+                reads: now[0] - last[0],
+                misses,
+                hit_percent: percent(hits, hits + misses),
+                invalidated: levels.map(|(now, before)| now - before).collect(),
+                buffer_bytes: figures.buffer_bytes,
+            });
+            (last, invalidated) = (now, figures.invalidated_by_level);
+        }
+        progress.second.store(u64::MAX, Ordering::Relaxed);
+        let counts = std::array::from_fn(|i| last[i] - first[i]);
+        Ok(BufferRun::new(seconds, counts, started.elapsed().as_secs_f64(), (&before, &self.subject.figures())))
+    }
+}

@@ -1,0 +1,229 @@
+//! What the experiment showed, as a person reads it and drawn.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::subject::Figures;
+use super::workload::Workload;
+use super::{FANOUT, ROW_BYTES, Regime, UPDATES_PER_SECOND, cell_name};
+use crate::plot::{Axis, LinePlot, Series, Stroke};
+use crate::store::Result;
+
+/// One second.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Rows, or ranges, read.
+    pub reads: u64,
+    /// Blocks that came from the disk for it.
+    pub misses: u64,
+    /// Of the blocks that they needed, those that were cached, in percent.
+    pub hit_percent: f64,
+    /// Cached blocks that compactions made useless, by level.
+    pub invalidated: Vec<u64>,
+    /// Bytes of the compaction buffer.
+    pub buffer_bytes: u64,
+}
+
+/// A contender under one workload.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct BufferRun {
+    /// Of the blocks needed, those that were cached, in percent, over all seconds.
+    pub hit_percent: f64,
+    /// Rows, or ranges, read a second.
+    pub reads_per_second: f64,
+    /// The second with the fewest reads, in percent of the mean.
+    pub worst_second_percent: f64,
+    /// The second with the lowest share of cached blocks, in percent of the mean share.
+    pub worst_hit_percent: f64,
+    /// Blocks from the disk per read.
+    pub blocks_read_per_read: f64,
+    /// Blocks from the disk per second.
+    pub blocks_read_per_second: f64,
+    /// Tables of the buffer considered per read.
+    pub segments_per_read: f64,
+    /// Microseconds.
+    pub p50_micros: f64,
+    /// Microseconds.
+    pub p99_micros: f64,
+    /// Cached blocks that compactions made useless, a second, by level.
+    pub invalidated_per_second: Vec<f64>,
+    /// Of each level's bytes, what compactions wrote into it a second, in percent.
+    pub rewritten_percent_per_second: Vec<f64>,
+    /// The same by the paper's eq. 1 (standard compaction) for the sizes that the levels had.
+    pub eq1_percent_per_second: Vec<f64>,
+    /// What changes of each level of the compaction buffer a second, by eq. 3 and 4.
+    pub eq3_percent_per_second: Vec<f64>,
+    /// Bytes that flushes and compactions wrote for each byte updated, meanwhile.
+    pub write_amplification: f64,
+    /// The most bytes that the compaction buffer took.
+    pub buffer_bytes: u64,
+    /// Bytes of indexes and filters in memory.
+    pub resident_bytes: u64,
+    /// All seconds.
+    pub seconds: Vec<Second>,
+}
+
+impl BufferRun {
+    /// Of what was counted, reads, hits, misses and segments, in so many seconds.
+    pub(super) fn new(
+        seconds: Vec<Second>,
+        [reads, hits, misses, segments]: [u64; 4],
+        elapsed: f64,
+        (before, after): (&Figures, &Figures),
+    ) -> Self {
+        let count = seconds.len().max(1) as f64;
+        let least = seconds.iter().map(|second| second.reads).min().unwrap_or(0);
+        let hit_percent = percent(hits, hits + misses);
+        let least_hits = seconds.iter().map(|second| second.hit_percent).fold(f64::INFINITY, f64::min);
+        let updated = (UPDATES_PER_SECOND * ROW_BYTES) as f64;
+        let levels = after.level_bytes.len();
+        let mut invalidated_per_second = vec![0.0; levels];
+        for (level, sum) in invalidated_per_second.iter_mut().enumerate() {
+            *sum = seconds.iter().filter_map(|second| second.invalidated.get(level)).sum::<u64>() as f64 / elapsed;
+        }
+        let share = |level: usize, bytes: f64| 100.0 * bytes / (after.level_bytes[level] as f64).max(1.0);
+        let written = |level: usize| {
+            let at = |figures: &Figures| figures.written_by_level.get(level).copied().unwrap_or(0);
+            (at(after) - at(before)) as f64 / elapsed
+        };
+        Self {
+            hit_percent,
+            reads_per_second: reads as f64 / elapsed,
+            worst_second_percent: 100.0 * least as f64 * count / (reads as f64).max(1.0),
+            worst_hit_percent: 100.0 * least_hits / hit_percent.max(1e-9),
+            blocks_read_per_read: misses as f64 / (reads as f64).max(1.0),
+            blocks_read_per_second: misses as f64 / elapsed,
+            segments_per_read: segments as f64 / (reads as f64).max(1.0),
+            invalidated_per_second,
+            rewritten_percent_per_second: (0..levels).map(|level| share(level, written(level))).collect(),
+            eq1_percent_per_second: (0..levels).map(|level| share(level, (1 + FANOUT) as f64 * updated)).collect(),
+            eq3_percent_per_second: (0..levels)
+                .map(|level| share(level, if level + 1 < levels { updated } else { (1 + FANOUT) as f64 * updated }))
+                .collect(),
+            write_amplification: (after.written_bytes - before.written_bytes) as f64 / (elapsed * updated),
+            buffer_bytes: seconds.iter().map(|second| second.buffer_bytes).max().unwrap_or(0),
+            resident_bytes: after.resident_bytes,
+            seconds,
+            ..Self::default()
+        }
+    }
+
+    fn line(&self, name: &str) -> String {
+        format!(
+            "{name:<15} hits {:>5.1} %  {:>9.1} reads/s  worst second {:>3.0} %  p99 {:>7.0} us  {:.3} blocks, {:.2} segments a read  \
+             invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
+            self.hit_percent,
+            self.reads_per_second,
+            self.worst_second_percent,
+            self.p99_micros,
+            self.blocks_read_per_read,
+            self.segments_per_read,
+            self.invalidated_per_second.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join("/"),
+            self.write_amplification,
+            self.buffer_bytes as f64 / 1e6,
+            self.resident_bytes as f64 / 1e6,
+        )
+    }
+
+    /// Measured and by the equations, level by level.
+    fn rates(&self) -> String {
+        let list = |rates: &[f64]| rates.iter().skip(1).map(|rate| format!("{rate:.2}")).collect::<Vec<_>>().join(" ");
+        format!(
+            "rewritten of levels 1.. a second: {} %; eq. 1 {} %, of the buffer by eq. 3 and 4 {} %",
+            list(&self.rewritten_percent_per_second),
+            list(&self.eq1_percent_per_second),
+            list(&self.eq3_percent_per_second)
+        )
+    }
+}
+
+pub(super) fn percent(part: u64, all: u64) -> f64 {
+    if all == 0 { 100.0 } else { 100.0 * part as f64 / all as f64 }
+}
+
+/// All that the experiment showed.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct BufferReport {
+    /// Rows of the table.
+    pub rows: u64,
+    /// Bytes of the block cache, for data blocks.
+    pub cache_bytes: u64,
+    /// By regime, workload and contender.
+    pub runs: BTreeMap<String, BTreeMap<String, BTreeMap<String, BufferRun>>>,
+    /// Contenders in the order in which they ran.
+    pub contenders: Vec<String>,
+}
+
+impl BufferReport {
+    pub(super) fn add(&mut self, tell: bool, regime: Regime, workload: Workload, name: &str, run: BufferRun) {
+        if tell {
+            eprintln!("  {} {}", cell_name(regime, workload), run.line(name));
+        }
+        if !self.contenders.iter().any(|known| known == name) {
+            self.contenders.push(name.to_owned());
+        }
+        let workloads = self.runs.entry(regime.name().to_owned()).or_default();
+        workloads.entry(workload.name().to_owned()).or_default().insert(name.to_owned(), run);
+    }
+
+    /// The report as a person reads it.
+    pub fn table(&self) -> String {
+        let mut out = format!(
+            "compaction buffer: {} rows of {ROW_BYTES} bytes, cache {:.1} MB, {UPDATES_PER_SECOND} updates a second\n",
+            self.rows,
+            self.cache_bytes as f64 / 1e6
+        );
+        for (regime, workloads) in &self.runs {
+            for (workload, runs) in workloads {
+                let _ = writeln!(out, "  {regime}, {workload}");
+                for (name, run) in self.in_order(runs) {
+                    let _ = writeln!(out, "    {}", run.line(name));
+                    if run.rewritten_percent_per_second.len() > 1 {
+                        let _ = writeln!(out, "    {:<15} {}", "", run.rates());
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    fn in_order<'a>(&'a self, runs: &'a BTreeMap<String, BufferRun>) -> impl Iterator<Item = (&'a str, &'a BufferRun)> {
+        self.contenders.iter().filter_map(|name| Some((name.as_str(), runs.get(name)?)))
+    }
+
+    /// Writes plots of hit ratios, of reads and of cached blocks made useless over time, for each regime and workload.
+    pub(super) fn plot(&self, directory: &Path) -> Result<()> {
+        fs::create_dir_all(directory)?;
+        let drawn: [(&str, &str, fn(&Second) -> f64); 3] = [
+            ("hits", "blocks found in the cache, %", |second| second.hit_percent),
+            ("reads", "reads per second", |second| second.reads as f64),
+            ("invalidated", "cached blocks made useless per second", |second| {
+                second.invalidated.iter().sum::<u64>() as f64
+            }),
+        ];
+        for (regime, workloads) in &self.runs {
+            for (workload, runs) in workloads {
+                for (what, axis, value) in drawn {
+                    let series = self.in_order(runs).enumerate().map(|(colour, (name, run))| {
+                        let points =
+                            run.seconds.iter().enumerate().map(|(at, second)| (at as f64 + 1.0, value(second)));
+                        Series { name: name.to_owned(), points: points.collect(), stroke: Stroke::Solid, colour }
+                    });
+                    let plot = LinePlot {
+                        title: format!("Latest {workload}, {regime}"),
+                        note: format!("{UPDATES_PER_SECOND} updates/s of {ROW_BYTES} bytes, free-running reads"),
+                        x: Axis::linear("seconds"),
+                        y: Axis::linear(axis),
+                        series: series.collect(),
+                    };
+                    fs::write(directory.join(format!("buffer-{regime}-{workload}-{what}.svg")), plot.to_svg())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -15,8 +15,6 @@ use super::{BufferSettings, ROW_BYTES, UPDATES_PER_SECOND};
 use crate::keys::{KEY_LEN, KeyOrder, ValueKind, Values, key};
 use crate::store::Result;
 
-/// Updates before anything is read, in percent of the rows: levels 1 and 2 are full then, and in the middle of a round.
-const UPDATED_PERCENT: u64 = 15;
 /// Reads of each hot row by which the cache is warmed.
 const WARMING_READS: u64 = 8;
 
@@ -78,7 +76,7 @@ impl Bed {
     }
 
     /// Step 1 of the experiment.
-    fn load(&self) -> Result<()> {
+    fn load(&mut self) -> Result<()> {
         let mut value = Vec::new();
         for row in 0..self.sizes.rows {
             self.put(row, &mut value)?;
@@ -86,9 +84,9 @@ impl Bed {
         self.subject.flush()?;
         self.subject.compact()?;
         let mut rng = SmallRng::seed_from_u64(self.seed);
-        let updates = (self.sizes.rows * UPDATED_PERCENT / 100).max(Recent::needed_updates(self.sizes));
-        for _ in 0..updates {
-            self.update(&mut rng, &mut value)?;
+        for _ in 0..Recent::needed_updates(self.sizes) {
+            let row = self.update(&mut rng, &mut value)?;
+            self.recent.note(row);
         }
         self.subject.flush()
     }
@@ -99,11 +97,10 @@ impl Bed {
         self.subject.put(&key(row, KeyOrder::Ordered), value)
     }
 
-    fn update(&self, rng: &mut SmallRng, value: &mut Vec<u8>) -> Result<()> {
+    fn update(&self, rng: &mut SmallRng, value: &mut Vec<u8>) -> Result<u64> {
         let row = rng.random_range(0..self.sizes.rows);
         self.put(row, value)?;
-        self.recent.note(row);
-        Ok(())
+        Ok(row)
     }
 
     /// Steps 2 and 3; `begin` is called when the cache is warm.

@@ -1,12 +1,12 @@
-//! What is read (dLSM §VII-A): the "latest" workloads of YCSB.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! What is read (dLSM §VII-A): the "latest" workloads of YCSB. What was updated last is as it was when the measurement began: these
+//! rows are read from then on, while updates move all rows alike (§VII-B1: updates do not affect the hit ratio "unless they
+//! are for frequently requested data").
 
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use super::Regime;
 use super::subject::Sizes;
-use super::{HOT_PERCENT, Regime};
 use crate::distribution::{Chooser, Skew, YCSB_THETA};
 
 /// Bytes of a range query (§VII-B2).
@@ -17,7 +17,7 @@ const RANGE_BYTES: u64 = 10 << 20;
 pub(super) enum Workload {
     /// The rows of a tenth of the keys, in the middle, that were updated last, all alike.
     RangeHot,
-    /// All rows by how lately they were updated, Zipfian.
+    /// The rows updated by how lately they were, Zipfian.
     Zipfian,
     /// The rows updated last, all alike.
     Uniform,
@@ -56,66 +56,47 @@ impl Workload {
     }
 }
 
-/// The rows updated last, and what is drawn of them.
+/// The rows that were updated last when the measurement began, and what is drawn of them.
 pub(super) struct Recent {
     sizes: Sizes,
-    all: Ring,
-    in_range: Ring,
+    /// All that were updated, oldest first.
+    all: Vec<u64>,
+    in_range: Vec<u64>,
     chooser: Chooser,
 }
 
 impl Recent {
     pub(super) fn new(sizes: Sizes) -> Self {
-        let chooser = Chooser::new(Skew::Zipfian(YCSB_THETA), sizes.rows);
-        Self { sizes, all: Ring::new(sizes.rows), in_range: Ring::new(sizes.hot_rows()), chooser }
+        let chooser = Chooser::new(Skew::Zipfian(YCSB_THETA), Self::needed_updates(sizes));
+        Self { sizes, all: Vec::new(), in_range: Vec::new(), chooser }
     }
 
     /// How many updates it takes until there is enough to draw from: of a tenth of the keys the hot bytes.
     pub(super) fn needed_updates(sizes: Sizes) -> u64 {
-        10 * sizes.cache_bytes * HOT_PERCENT / 100 / super::ROW_BYTES
+        10 * sizes.hot_rows()
     }
 
-    pub(super) fn note(&self, row: u64) {
-        self.all.note(row);
+    pub(super) fn note(&mut self, row: u64) {
+        self.all.push(row);
         let rows = self.sizes.rows;
         if (rows * 45 / 100..rows * 55 / 100).contains(&row) {
-            self.in_range.note(row);
+            self.in_range.push(row);
         }
     }
 
     pub(super) fn draw(&self, workload: Workload, rng: &mut SmallRng) -> u64 {
         let hot = self.sizes.hot_rows();
         match workload {
-            Workload::RangeHot | Workload::Dynamic => self.in_range.nth_newest(rng.random_range(0..hot)),
-            Workload::Zipfian => self.all.nth_newest(self.chooser.rank(rng)),
-            Workload::Uniform => self.all.nth_newest(rng.random_range(0..hot)),
+            Workload::RangeHot | Workload::Dynamic => nth_newest(&self.in_range, rng.random_range(0..hot)),
+            Workload::Zipfian => nth_newest(&self.all, self.chooser.rank(rng)),
+            Workload::Uniform => nth_newest(&self.all, rng.random_range(0..hot)),
             Workload::Ranges => rng.random_range(0..self.sizes.rows),
         }
     }
 }
 
-/// Rows in the order of their updates. One thread writes.
-struct Ring {
-    rows: Vec<AtomicU64>,
-    updates: AtomicU64,
-}
-
-impl Ring {
-    fn new(capacity: u64) -> Self {
-        Self { rows: (0..capacity).map(|_| AtomicU64::new(0)).collect(), updates: AtomicU64::new(0) }
-    }
-
-    fn note(&self, row: u64) {
-        let at = self.updates.load(Ordering::Relaxed);
-        self.rows[(at % self.rows.len() as u64) as usize].store(row, Ordering::Relaxed);
-        self.updates.store(at + 1, Ordering::Release);
-    }
-
-    /// The row updated before `rank` others, as far as the ring reaches.
-    fn nth_newest(&self, rank: u64) -> u64 {
-        let updates = self.updates.load(Ordering::Acquire);
-        let rank = rank % updates.min(self.rows.len() as u64).max(1);
-        let at = updates.saturating_sub(1 + rank) % self.rows.len() as u64;
-        self.rows[at as usize].load(Ordering::Relaxed)
-    }
+/// The row updated before `rank` others, as far as they reach back.
+fn nth_newest(rows: &[u64], rank: u64) -> u64 {
+    let rank = rank as usize % rows.len().max(1);
+    rows.get(rows.len() - 1 - rank).copied().unwrap_or_default()
 }

@@ -9,7 +9,7 @@
 //!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
 //! 3. Blocks evicted become [`SpareBlocks`], memory for the blocks that are read next.
 //! 4. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
-//!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it.
+//!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it; or off a budget of its own.
 //!
 //! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping, blocks that
 //! readers still hold after their eviction, and at most 4 MiB of spares.
@@ -112,6 +112,11 @@ pub struct BlockCache {
 impl BlockCache {
     /// A cache of `capacity_bytes`, block bookkeeping included. 0 caches nothing.
     pub fn new(capacity_bytes: u64) -> Self {
+        Self::with_budgets(capacity_bytes, None)
+    }
+
+    /// A cache whose reservations take nothing off the blocks' budget, but come out of one of their own, if there is one.
+    pub fn with_budgets(capacity_bytes: u64, reserved_bytes: Option<u64>) -> Self {
         let shards = (capacity_bytes / MIN_SHARD_BYTES).clamp(1, MAX_SHARDS);
         let shards = if shards.is_power_of_two() { shards } else { shards.next_power_of_two() / 2 };
         let counters = Arc::new(Counters::default());
@@ -126,7 +131,7 @@ impl BlockCache {
             Ok(options) => Cache::with_options(options, ByBytes, MixHash, lifecycle),
             Err(_) => Cache::with(items, capacity_bytes, ByBytes, MixHash, lifecycle),
         };
-        let budget = Arc::new(Budget::new(capacity_bytes));
+        let budget = Arc::new(Budget::new(capacity_bytes, reserved_bytes));
         let (spares, spare_windows) = Default::default();
         Self { blocks: Arc::new(blocks), budget, counters, spares, spare_windows }
     }
@@ -197,7 +202,7 @@ impl BlockCache {
     }
 
     /// Takes `bytes` off the budget for memory held outside the cache, or `None` where all reservations together would
-    /// exceed seven eighths of the capacity.
+    /// exceed seven eighths of the capacity, or their own budget.
     pub fn reserve(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         Reservation::new(self, bytes)
     }
@@ -209,8 +214,7 @@ impl BlockCache {
 
     /// Bytes that could be cached now without evicting anything, about.
     pub fn room(&self) -> u64 {
-        let taken = self.blocks.weight().saturating_add(self.budget.reserved());
-        self.budget.capacity().saturating_sub(taken)
+        self.budget.left_now().saturating_sub(self.blocks.weight())
     }
 
     /// Sizes and counts now. Counters are read one by one, so that they may be apart by operations under way.

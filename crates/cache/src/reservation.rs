@@ -10,12 +10,28 @@ use crate::BlockCache;
 #[derive(Debug)]
 pub(crate) struct Budget {
     capacity: u64,
+    /// Where reservations have a budget of their own, it.
+    apart: Option<u64>,
     reserved: Mutex<u64>,
 }
 
 impl Budget {
-    pub(crate) fn new(capacity: u64) -> Self {
-        Self { capacity, reserved: Mutex::new(0) }
+    pub(crate) fn new(capacity: u64, apart: Option<u64>) -> Self {
+        Self { capacity, apart, reserved: Mutex::new(0) }
+    }
+
+    /// The most that may be reserved.
+    fn most_reserved(&self) -> u64 {
+        self.apart.unwrap_or(self.capacity - self.capacity / LEFT_TO_BLOCKS)
+    }
+
+    /// What is left to blocks.
+    fn left(&self, reserved: u64) -> u64 {
+        if self.apart.is_some() { self.capacity } else { self.capacity.saturating_sub(reserved) }
+    }
+
+    pub(crate) fn left_now(&self) -> u64 {
+        self.left(self.reserved())
     }
 
     pub(crate) fn capacity(&self) -> u64 {
@@ -33,7 +49,9 @@ impl Budget {
         match change(*reserved) {
             Some(new) => {
                 *reserved = new;
-                resize(self.capacity.saturating_sub(new));
+                if self.apart.is_none() {
+                    resize(self.left(new));
+                }
                 true
             }
             None => false,
@@ -54,7 +72,7 @@ const LEFT_TO_BLOCKS: u64 = 8;
 
 impl Reservation {
     pub(crate) fn new(cache: &Arc<BlockCache>, bytes: u64) -> Option<Self> {
-        let most = cache.budget.capacity() - cache.budget.capacity() / LEFT_TO_BLOCKS;
+        let most = cache.budget.most_reserved();
         let granted = cache.set_reserved(|reserved| reserved.checked_add(bytes).filter(|&sum| sum <= most));
         granted.then(|| Self { cache: Arc::clone(cache), bytes })
     }

@@ -175,3 +175,17 @@ fn a_block_that_a_reader_holds_stays_as_it_is() {
     assert!(cache.get(key).is_none(), "evicted");
     assert_eq!((&held, chained.bytes()), (&block(1, 7, 4096), &held));
 }
+
+#[test]
+fn reservations_with_a_budget_of_their_own_leave_blocks_alone() {
+    let cache = Arc::new(BlockCache::with_budgets(64 << 10, Some(100 << 10)));
+    for offset in 0..10u64 {
+        cache.insert(CacheKey { file: 1, offset }, vec![0u8; 4 << 10].into(), BlockKind::Data);
+    }
+    let before = cache.stats().used;
+    let first = cache.reserve(90 << 10).expect("within the budget");
+    assert!(cache.reserve(20 << 10).is_none());
+    assert_eq!((cache.stats().used, cache.stats().reserved), (before, 90 << 10));
+    drop(first);
+    assert!(cache.reserve(100 << 10).is_some());
+}

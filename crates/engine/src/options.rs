@@ -74,6 +74,9 @@ pub struct Options {
     pub memory_budget: usize,
     /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
     pub cache_bytes: u64,
+    /// Bytes for the indexes and filters of open files, besides `cache_bytes`. Default: none; they take theirs off `cache_bytes`, up to
+    /// seven eighths of it, and the memory of both is bounded by one number, but what is left to blocks changes as files do.
+    pub index_and_filter_bytes: Option<u64>,
     /// Bytes that the compaction buffers of all tables together may take on the disk beyond what the tables take. Default: 1 GiB.
     pub buffer_bytes: u64,
     /// What compactions do to the block cache. Default: nothing.
@@ -115,6 +118,7 @@ impl Default for Options {
             read_only: false,
             memory_budget: 128 << 20,
             cache_bytes: 256 << 20,
+            index_and_filter_bytes: None,
             buffer_bytes: 1 << 30,
             compaction_caching: CompactionCaching::default(),
             background: Background::Threads(2),

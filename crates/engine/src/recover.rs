@@ -45,7 +45,7 @@ pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
     let lock = if options.read_only { None } else { Some(disk.lock(&directory.join(FileKind::Lock.name(0)))?) };
     let (manifest, state) = open_manifest(&disk, directory, &options, exists)?;
     let segments = needed_segments(&*disk, directory, state.oldest_wal)?;
-    let cache = Arc::new(BlockCache::new(options.cache_bytes));
+    let cache = Arc::new(BlockCache::with_budgets(options.cache_bytes, options.index_and_filter_bytes));
     let graveyard = Arc::<Graveyard>::default();
     // A bit of filter per ten bytes of a full generation: ten bits a key for entries of about 100 bytes.
     let filter_bytes = options.memory_budget / 2 / 80;

@@ -170,7 +170,8 @@ impl Damage<'_> {
     /// What nothing reads now, as a segment of the compaction buffer or an older version, is found by verification.
     fn check_verified(&self, disk: &MemoryDisk) {
         let report = verify_directory(disk, Path::new(DIRECTORY), |_, _| ()).unwrap();
-        let is_blamed = |error: &Error| error.file().is_some_and(|file| self.files.iter().any(|damaged| damaged == file));
+        let is_blamed =
+            |error: &Error| error.file().is_some_and(|file| self.files.iter().any(|damaged| damaged == file));
         if !report.problems.iter().any(|problem| is_blamed(&problem.error)) {
             self.fail(&format!("neither read nor verified: {report:?}"));
         }

@@ -57,17 +57,15 @@ impl Bed {
             seconds: settings.seconds,
             sizes,
             workload,
-            subject: open(&directory, 3 * sizes.cache_bytes, false)?,
+            subject: open(&directory, false)?,
             directory,
             values: Values::new(ValueKind::Random, ROW_BYTES as usize - KEY_LEN),
             recent: Recent::new(sizes),
             versions: AtomicU64::new(1),
         };
         bed.load()?;
-        let resident = bed.subject.figures().resident_bytes;
         bed.subject.close()?;
-        bed.subject = open(&bed.directory, resident, true)?;
-        Ok(bed)
+        Ok(Self { subject: open(&bed.directory, true)?, ..bed })
     }
 
     pub(super) fn remove(self) -> Result<()> {

@@ -102,16 +102,17 @@ impl Contender {
     pub(super) fn opener(self, sizes: Sizes) -> (Box<Opener<'static>>, SlowDisk) {
         let disk = SlowDisk::new(Arc::new(BenchDisk::new(Arc::new(LocalDisk), true, false)));
         let shared = disk.clone();
-        let open = move |directory: &Path, resident_bytes: u64, read_only: bool| -> Result<Box<dyn Subject>> {
+        let open = move |directory: &Path, is_loaded: bool| -> Result<Box<dyn Subject>> {
             let options = Options {
                 disk: Arc::new(shared.clone()),
                 memory_budget: usize::try_from(sizes.write_buffer_bytes())?,
-                cache_bytes: sizes.cache_bytes + resident_bytes,
+                cache_bytes: sizes.cache_bytes,
+                index_and_filter_bytes: Some(sizes.data_bytes() / 10),
                 buffer_bytes: sizes.data_bytes() / 4,
                 compaction_caching: self.caching(),
                 background: Background::Threads(2),
                 // Without compactions from now on, those at rest included.
-                read_only: read_only && self == Self::ReadOnly,
+                read_only: is_loaded && self == Self::ReadOnly,
                 ..Options::default()
             };
             let database = Database::open(directory, options)?;

@@ -92,9 +92,8 @@ pub trait Subject: Send + Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Opens a database in a directory, creating it if it is not there; with room for so many bytes of indexes and filters besides
-/// its cache; and, if the last says so, only to be read.
-pub(super) type Opener<'a> = dyn Fn(&Path, u64, bool) -> Result<Box<dyn Subject>> + 'a;
+/// Opens a database in a directory; `false`: creates it, to be loaded; `true`: it is loaded, and what is measured begins.
+pub(super) type Opener<'a> = dyn Fn(&Path, bool) -> Result<Box<dyn Subject>> + 'a;
 
 /// Another database.
 pub struct BufferRival<'a> {

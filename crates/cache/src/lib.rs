@@ -1,7 +1,8 @@
 //! The block cache: one byte budget for data, index and filter blocks.
 //!
 //! A cache belongs to one database, so that a file number and an offset name a block. Blocks are immutable, hence a
-//! cached block never has to be invalidated: when its file is gone nobody asks for it any more and it is evicted.
+//! cached block never has to be invalidated. When its file is gone nobody asks for it any more, and it would be evicted by and by;
+//! until then it would take the place of another, so it is removed with the file.
 //!
 //! 1. [`BlockCache::get`] looks a block up; a hit is a shared lock on one of up to 64 shards and a reference count.
 //!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead.
@@ -183,6 +184,13 @@ impl BlockCache {
             if kind == BlockKind::Data {
                 self.spares.give_back(bytes);
             }
+        }
+    }
+
+    /// Lets go of a block that nobody will ask for any more. O(1).
+    pub fn remove(&self, key: CacheKey) {
+        if let Some((_, block)) = self.blocks.remove(&key) {
+            self.counters.count_eviction(&block);
         }
     }
 

@@ -131,7 +131,7 @@ impl Inner {
         }
     }
 
-    /// Removes files that no reader holds any more, until a generation waits for its flush and may hold up writers: to
+    /// Removes files that no reader holds any more, and what is cached of them, until a generation waits for its flush and may hold up writers: to
     /// remove a large file takes the file system milliseconds. Whether there were any.
     fn remove_obsolete_files(&self) -> bool {
         if self.graveyard.is_empty() {
@@ -139,8 +139,11 @@ impl Inner {
         }
         let _serial = self.removal.lock();
         let mut removed = false;
-        while let Some(file) = self.graveyard.take_one() {
+        while let Some(sst) = self.graveyard.take_one() {
             removed = true;
+            sst.forget_blocks();
+            let file = sst.number();
+            drop(sst);
             // A file that cannot be removed now is an orphan, and goes at the next open.
             if self.disk.remove(&self.directory.join(FileKind::Sst.name(file))).is_ok() {
                 self.emit(|| Event::FileRemoved { file });

@@ -21,13 +21,13 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Files to remove, filled when the last reader of an obsolete file goes.
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard {
-    files: Mutex<Vec<FileNumber>>,
+    files: Mutex<Vec<Arc<SstFile>>>,
     /// Bytes of obsolete files that readers still hold.
     pinned_bytes: AtomicU64,
 }
 
 impl Graveyard {
-    pub(crate) fn take_one(&self) -> Option<FileNumber> {
+    pub(crate) fn take_one(&self) -> Option<Arc<SstFile>> {
         self.files.lock().pop()
     }
 
@@ -67,7 +67,7 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             self.graveyard.pinned_bytes.fetch_sub(self.meta.size, Ordering::Relaxed);
-            self.graveyard.files.lock().push(self.meta.number);
+            self.graveyard.files.lock().push(self.sst.clone());
         }
     }
 }

@@ -69,3 +69,16 @@ fn what_compactions_read_is_cached_where_it_is_asked_for() {
     let (without, with) = (cached(false), cached(true));
     assert!(with > without + 50_000, "{without} and {with}");
 }
+
+#[test]
+fn blocks_of_removed_files_leave_the_cache() {
+    let (database, table) = open(CompactionCaching::default());
+    misses(&table, 0..ROWS);
+    assert!(database.metrics().cache.data_bytes > 100_000);
+    table.put(&key(3), b"new", Durability::Os).unwrap();
+    table.put(&key(ROWS - 3), b"new", Durability::Os).unwrap();
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    while database.step().unwrap() {}
+    assert_eq!(database.metrics().cache.data_bytes, 0);
+}

@@ -410,6 +410,13 @@ impl SstFile {
         (0..index.block_count()).filter(|&at| self.cache.contains(self.cache_key(index.entry(at).offset))).count()
     }
 
+    /// Lets go of the cached data blocks, of a file that nobody reads any more. O(blocks); does nothing if the index is not in memory.
+    pub fn forget_blocks(&self) {
+        let Some(framed) = &self.index else { return };
+        let index = self.index_of(framed);
+        (0..index.block_count()).for_each(|at| self.cache.remove(self.cache_key(index.entry(at).offset)));
+    }
+
     /// The data block from the file, as [`SstFile::block`] gives it.
     #[inline(never)]
     pub(crate) fn read_block(

@@ -19,7 +19,7 @@ mod workload;
 
 use std::path::{Path, PathBuf};
 
-pub use report::{BufferReport, BufferRun, Second};
+pub use report::{BufferReport, BufferRun, Comparison, Second};
 pub use subject::{Blocks, BufferRival, Figures, Sizes, Subject};
 
 use crate::store::Result;

@@ -420,7 +420,8 @@ impl<'a> Page<'a> {
         match &test.0 {
             Compiled::Null | Compiled::NotNull => Ok(()),
             _ if selection.is_none() => Ok(()),
-            Compiled::Ranges(ranges) => self.filter_ranges(ranges, selection),
+            Compiled::Decimals(_, test) if matches!(self.body, Body::Wide(_)) => self.filter_each(test, selection),
+            Compiled::Ranges(ranges) | Compiled::Decimals(ranges, _) => self.filter_ranges(ranges, selection),
             Compiled::Each(test) => self.filter_each(test, selection),
         }
     }

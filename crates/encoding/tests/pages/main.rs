@@ -289,6 +289,47 @@ fn a_filter_passes_what_its_test_passes() {
     }
 }
 
+/// Decimals have integers of 64 bits in some pages and of 128 in others; what a test compares with may lie beyond either.
+#[test]
+fn tests_of_decimals_pass_the_same_in_narrow_and_in_wide_pages() {
+    let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    let ends = [i128::MIN, least - 1, least, least + 1, -1, 0, 1, greatest - 1, greatest, greatest + 1, i128::MAX];
+    let kind = kind("decimal(38,2)");
+    let cell = |value: &i128| Ok(Datum::Decimal128(*value));
+    let narrow: Vec<i128> = ends.into_iter().filter(|value| (least..=greatest).contains(value)).collect();
+    let bound = |at: usize| {
+        let value = |at: usize| Datum::Decimal128(ends[at]);
+        match at {
+            0 => Bound::Unbounded,
+            at if at % 2 == 1 => Bound::Included(value(at / 2)),
+            at => Bound::Excluded(value(at / 2 - 1)),
+        }
+    };
+    let bounds = 2 * ends.len() + 1;
+    let mut tests: Vec<Test> = (0..bounds * bounds)
+        .map(|pair| Test::Range { lower: bound(pair / bounds), upper: bound(pair % bounds) })
+        .collect();
+    tests.extend(ends.iter().flat_map(|&value| {
+        let value = Datum::Decimal128(value);
+        [Test::Equal(value.clone()), Test::NotEqual(value.clone()), Test::In(vec![Datum::Decimal128(0), value])]
+    }));
+    for values in [&narrow[..], &ends[..]] {
+        let mut all: Vec<Cell> = values.iter().map(cell).collect();
+        all.extend([Err(false), Err(true)]);
+        let finished = gather(&kind, &all).finish();
+        let mut bytes = Vec::new();
+        finished.encode(0..all.len(), &mut bytes).unwrap();
+        let page = Page::parse(&bytes, all.len(), &kind, None).unwrap();
+        assert_eq!(page.encoding() == Encoding::Wide, values.len() == ends.len());
+        for test in &tests {
+            let mut selection = Bitmap::new(all.len(), true);
+            page.filter(&PageTest::new(test, &kind, None), &mut selection).unwrap();
+            let expected: Vec<usize> = (0..all.len()).filter(|&row| test.passes(state(&all[row]))).collect();
+            assert_eq!(selection.rows().collect::<Vec<_>>(), expected, "{test:?}, {:?}", page.encoding());
+        }
+    }
+}
+
 #[test]
 fn zones_hold_all_values_and_rule_out_only_what_does_not_pass() {
     for kind in kinds() {

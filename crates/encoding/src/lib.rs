@@ -35,9 +35,10 @@ pub mod projection;
 pub mod row_format;
 pub mod schema;
 mod schema_text;
+mod text_views;
 
 pub use aggregate::{Aggregate, Aggregation, GroupRow, Groups};
-pub use batch::{BatchRows, RecordBatchBuilder};
+pub use batch::{BatchRows, RecordBatchBuilder, TextArrays};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};

@@ -34,6 +34,7 @@ use crate::column_test::describe;
 use crate::failure::outward;
 use crate::key_range::KeyRange;
 use crate::read::{ScanCounts, Work};
+use crate::table::TEXTS;
 
 /// Batches that a reader is ahead.
 const AHEAD: usize = 2;
@@ -138,7 +139,7 @@ impl MyceliumScan {
 fn field(schema: &Schema, at: usize) -> Result<arrow_schema::Field> {
     let column = schema.columns().get(at);
     let column = column.ok_or_else(|| DataFusionError::Internal(format!("there is no column {at}")))?;
-    Ok(arrow_schema::Field::new(&column.name, column.ty.to_arrow(), column.nullable))
+    Ok(column.to_arrow_with(TEXTS))
 }
 
 fn points_of(request: &ScanRequest) -> Option<usize> {
@@ -322,10 +323,7 @@ impl ExecutionPlan for MyceliumScan {
 /// that there are none is exact.
 pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
     let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
-    let arrow: Vec<_> = columns
-        .clone()
-        .map(|column| arrow_schema::Field::new(&column.name, column.ty.to_arrow(), column.nullable))
-        .collect();
+    let arrow: Vec<_> = columns.clone().map(|column| column.to_arrow_with(TEXTS)).collect();
     let mut known = Statistics::new_unknown(&arrow_schema::Schema::new(arrow));
     if extent.entries == 0 || rows == 0 {
         known.num_rows = Precision::Exact(0);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use mycelium_base::ErrorKind;
 use mycelium_encoding::batch::batch_of;
-use mycelium_encoding::{Datum, DatumRef};
+use mycelium_encoding::{Datum, DatumRef, TextArrays};
 use mycelium_engine::{Durability, IndexOptions, Table};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -101,7 +101,8 @@ impl Written {
 
     fn teach(&self) {
         let columns = self.table.schema().expect("a typed table").columns().to_vec();
-        let batch = batch_of(&columns, self.rows.values().map(|row| borrowed(row))).expect("rows of the table");
+        let batch = batch_of(&columns, TextArrays::Plain, self.rows.values().map(|row| borrowed(row)))
+            .expect("rows of the table");
         self.twin.teach("t", vec![batch]);
     }
 }
@@ -336,7 +337,10 @@ fn float_keys_are_compared_as_datafusion_does() {
     }
     // A key holds no sign of zero.
     let stored = keys.into_iter().enumerate().map(|(v, key)| [DatumRef::Float64(key + 0.0), DatumRef::Int32(v as i32)]);
-    twin.teach("t", vec![batch_of(table.schema().expect("typed").columns(), stored).expect("rows of the table")]);
+    twin.teach(
+        "t",
+        vec![batch_of(table.schema().expect("typed").columns(), TextArrays::Plain, stored).expect("rows of the table")],
+    );
     for value in ["0.0", "-0.0", "2.5", "'NaN'", "'-Infinity'", "'Infinity'", "CAST(1 AS REAL)"] {
         for operator in ["=", "<>", "<", "<=", ">", ">="] {
             twin.check(&format!("SELECT k, v FROM t WHERE k {operator} {value} ORDER BY k"), true);

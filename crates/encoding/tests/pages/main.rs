@@ -8,9 +8,13 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, StringArray};
 use mycelium_base::ColumnSet;
 use mycelium_encoding::page::{Bitmap, Cells, Dictionary, Encoding, Page, PageTest, Test};
-use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema};
+use mycelium_encoding::{
+    ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays,
+};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -350,6 +354,35 @@ fn zones_hold_all_values_and_rule_out_only_what_does_not_pass() {
     }
 }
 
+/// Texts of views as a plain array; other arrays as they are.
+fn plain(array: &ArrayRef) -> ArrayRef {
+    match array.as_string_view_opt() {
+        Some(views) => Arc::new(views.iter().collect::<StringArray>()),
+        None => array.clone(),
+    }
+}
+
+#[test]
+fn a_dictionary_s_texts_are_there_once_for_all_rows_of_a_batch() {
+    let kind = kind("utf8");
+    let text = |row: usize| format!("one of a few longer texts: {}", row % 3);
+    let all: Vec<Cell> = (0..900).map(|row| Ok(Datum::Utf8(text(row)))).collect();
+    let file = write(gather(&kind, &all), &mut SmallRng::seed_from_u64(1));
+    let schema = Arc::new(Schema::parse("k int64 not null, c utf8, primary key (k)").unwrap());
+    let layout = Arc::new(PackedLayout::of(schema, &ColumnSet::from_iter([1])));
+    let mut builder = RecordBatchBuilder::with_texts(layout, &[1], usize::MAX, TextArrays::Views).unwrap();
+    for _ in 0..2 {
+        for page in file.pages(&kind).iter().filter(|page| page.rows() >= 3) {
+            builder.append_cells(0, page, 0..page.rows()).unwrap();
+            builder.end_rows(page.rows());
+        }
+        let batch = builder.finish().unwrap();
+        let views = batch.column(0).as_string_view();
+        assert!(batch.num_rows() > 800);
+        assert_eq!(views.data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>(), 3 * text(0).len());
+    }
+}
+
 #[test]
 fn batches_take_pages_as_they_take_rows() {
     for name in TYPES.split_whitespace() {
@@ -366,8 +399,9 @@ fn batches_take_pages_as_they_take_rows() {
                 continue;
             }
             let file = write(gather(&kind, &all), &mut rng);
-            let builder = || RecordBatchBuilder::new(layout.clone(), &[1], usize::MAX).unwrap();
-            let (mut by_rows, mut by_pages) = (builder(), builder());
+            let builder = |texts| RecordBatchBuilder::with_texts(layout.clone(), &[1], usize::MAX, texts).unwrap();
+            let mut by_rows = builder(TextArrays::Plain);
+            let mut by_pages = [TextArrays::Plain, TextArrays::Views].map(builder);
             let mut first = 0;
             for page in file.pages(&kind) {
                 let (from, to) = (page.rows() / 3, page.rows());
@@ -380,12 +414,19 @@ fn batches_take_pages_as_they_take_rows() {
                     layout.encode_with(|_| state(&all[first + row]), &mut value).unwrap();
                     by_rows.append(b"", &value).unwrap();
                 }
-                by_pages.append_cells(0, &page, from..middle).unwrap();
-                by_pages.append_selected(0, &page, &selected).unwrap();
-                by_pages.end_rows(middle - from + selected.len());
+                for builder in &mut by_pages {
+                    builder.append_cells(0, &page, from..middle).unwrap();
+                    builder.append_selected(0, &page, &selected).unwrap();
+                    builder.end_rows(middle - from + selected.len());
+                }
                 first += page.rows();
             }
-            assert_eq!(by_pages.finish().unwrap(), by_rows.finish().unwrap(), "{name}, seed {seed}");
+            let expected = by_rows.finish().unwrap();
+            for (builder, texts) in by_pages.iter_mut().zip([TextArrays::Plain, TextArrays::Views]) {
+                let found = builder.finish().unwrap();
+                assert_eq!(found.schema_ref().as_ref().field(0), &schema.columns()[1].to_arrow_with(texts));
+                assert_eq!(&plain(found.column(0)), expected.column(0), "{name}, seed {seed}, {texts:?}");
+            }
         }
     }
 }

@@ -230,3 +230,53 @@ fn rows_past_all_files_were_an_error() {
         assert_eq!(rows, 1, "{layout}");
     }
 }
+
+/// Rows of each part between these cuts.
+fn rows_between(table: &Table, cuts: &[Vec<Datum>]) -> Vec<usize> {
+    let lowers = std::iter::once(Bound::Unbounded).chain(cuts.iter().cloned().map(Bound::Included));
+    let uppers = cuts.iter().cloned().map(Bound::Excluded).chain([Bound::Unbounded]);
+    let rows = |(lower, upper)| {
+        let options = ScanOptions { projection: Some(Vec::new()), lower, upper, ..ScanOptions::default() };
+        table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum()
+    };
+    lowers.zip(uppers).map(rows).collect()
+}
+
+#[test]
+fn one_file_is_cut_between_its_blocks_into_parts_of_about_as_many_rows() {
+    let (_database, table) = table("L0 tiered: * packed\nL1 leveled: * columnar");
+    for parts in 1..=6 {
+        let cuts = table.split_points(parts, None, None).unwrap();
+        assert_eq!(cuts.len(), parts - 1);
+        let rows = rows_between(&table, &cuts);
+        assert_eq!(rows.iter().sum::<usize>(), ROWS as usize);
+        let share = ROWS as usize / parts;
+        assert!(rows.iter().all(|rows| rows.abs_diff(share) < share / 3), "{parts} parts: {rows:?}");
+    }
+    let key = |id| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+    let cuts = table.split_points(2, Some(&key(10_000)), Some(&key(16_000))).unwrap();
+    assert!(matches!(&cuts[..], [cut] if matches!(cut[..], [Datum::Int64(12_000..14_000)])), "{cuts:?}");
+}
+
+#[test]
+fn what_lies_between_blocks_need_not_be_a_key_to_cut_there() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: * columnar", &ColumnSet::from_iter([3])).unwrap();
+    let options = TableOptions { layout: Some(layout), ..TableOptions::default() };
+    let text = "name utf8 not null, price decimal(9, 2) not null, day date32 not null, note utf8, primary key (name, price, day)";
+    let table = database.create_typed_table("t", Schema::parse(text).unwrap(), options).unwrap();
+    for row in 0..ROWS as i32 {
+        let name = format!("{}é\0{}", "name ".repeat(row as usize % 3), row % 500);
+        let price = DatumRef::Decimal128(i128::from(row % 7 - 3) * 333_333_333);
+        let row =
+            [DatumRef::Utf8(&name), price, DatumRef::Date32(row), DatumRef::Utf8("as long as it is to fill blocks")];
+        table.insert_row(&row, Durability::Buffered).unwrap();
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    let cuts = table.split_points(5, None, None).unwrap();
+    let rows = rows_between(&table, &cuts);
+    assert!(rows.len() == 5 && rows.iter().sum::<usize>() == ROWS as usize, "{rows:?} between {cuts:?}");
+    assert!(rows.iter().all(|&rows| rows > 2000), "{rows:?} between {cuts:?}");
+}

@@ -79,20 +79,28 @@ impl Bitmap {
     pub fn rows_within(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         let words = range.start / 64..range.end.div_ceil(64).min(self.words.len());
         words.flat_map(move |at| {
-            let mut word = self.words[at];
             let base = at * 64;
-            if base < range.start {
-                word &= u64::MAX << (range.start - base);
-            }
-            if base + 64 > range.end {
-                word &= !(u64::MAX << (range.end - base));
-            }
+            let mut word = self.words[at] & within(base, &range);
             std::iter::from_fn(move || {
                 let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
                 word &= word - 1;
                 Some(base + bit)
             })
         })
+    }
+
+    /// Appends the rows of a range that are set, ascending, each counted from the first of the range.
+    pub fn append_rows_within(&self, range: Range<usize>, out: &mut Vec<u32>) {
+        let words = range.start / 64..range.end.div_ceil(64).min(self.words.len());
+        for at in words {
+            let mut word = self.words[at] & within(at * 64, &range);
+            out.reserve(64);
+            while word != 0 {
+                let row = at * 64 + word.trailing_zeros() as usize;
+                out.push((row - range.start) as u32);
+                word &= word - 1;
+            }
+        }
     }
 
     /// The words.
@@ -109,6 +117,13 @@ impl Bitmap {
             *word &= if set { !bits } else { bits };
         }
     }
+}
+
+/// The bits of a range in a word whose first bit is `base`; some of the range lies in it.
+fn within(base: usize, range: &Range<usize>) -> u64 {
+    let after = if base < range.start { u64::MAX << (range.start - base) } else { u64::MAX };
+    let before = if base + 64 > range.end { !(u64::MAX << (range.end - base)) } else { u64::MAX };
+    after & before
 }
 
 /// A bit of a page's bitmap, lowest first; `false` past its end.
@@ -132,6 +147,9 @@ mod tests {
             let within: Vec<usize> = bitmap.rows_within(len / 3..len / 2).collect();
             assert!(within.iter().all(|row| (len / 3..len / 2).contains(row) && row % 3 == 0));
             assert_eq!(within.len(), (len / 3..len / 2).filter(|row| row % 3 == 0).count());
+            let mut appended = vec![7];
+            bitmap.append_rows_within(len / 3..len / 2, &mut appended);
+            assert!(appended[0] == 7 && appended[1..].iter().map(|&row| row as usize + len / 3).eq(within));
         }
     }
 }

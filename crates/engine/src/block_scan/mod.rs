@@ -29,7 +29,6 @@ use std::sync::Arc;
 use mycelium_base::{
     ColumnSet, Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
-use mycelium_encoding::page::Bitmap;
 use mycelium_encoding::{ColumnState, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::ColumnBlock;
@@ -443,10 +442,13 @@ impl BlockScan {
         if self.passing.is_empty() {
             return Ok(());
         }
+        let mut shift = None;
         for &Target { target, run, place, .. } in &self.layers[self.at].targets {
             let Some((block, row)) = self.runs[run].block() else { continue };
-            self.shifted.clear();
-            self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
+            if shift.replace(row) != Some(row) {
+                self.shifted.clear();
+                self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
+            }
             block.read(|pages| builder.append_selected(target, &pages[place], &self.shifted))?;
         }
         if builder.has_key_columns() {
@@ -468,18 +470,16 @@ impl BlockScan {
                 self.runs[run].select(&mut self.counters)?;
             }
         }
-        let tested: Vec<(&Bitmap, usize)> = self.layers[self.at]
+        let mut tested = self.layers[self.at]
             .among(&self.runs)
             .filter(|run| !run.tests.is_empty())
-            .filter_map(|run| Some((&run.selected.rows, run.block()?.1)))
-            .collect();
-        match tested.split_first() {
-            Some(((first, row), others)) => {
-                let passes = |at: &usize| others.iter().all(|(rows, row)| rows.get(row + at));
-                let within = first.rows_within(*row..row + count).map(|found| found - row);
-                self.passing.extend(within.filter(passes).map(|at| at as u32));
-            }
+            .filter_map(|run| Some((&run.selected.rows, run.block()?.1)));
+        match tested.next() {
+            Some((rows, row)) => rows.append_rows_within(row..row + count, &mut self.passing),
             None => self.passing.extend(0..count as u32),
+        }
+        for (rows, row) in tested {
+            self.passing.retain(|&at| rows.get(row + at as usize));
         }
         let Some(filter) = self.filter.as_ref().filter(|filter| !filter.key_tests.is_empty()) else { return Ok(()) };
         let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };

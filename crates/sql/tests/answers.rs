@@ -347,3 +347,35 @@ fn float_keys_are_compared_as_datafusion_does() {
         }
     }
 }
+
+#[test]
+fn decimals_are_compared_as_datafusion_does_wherever_their_values_lie() {
+    let twin = Twin::new();
+    let largest = 10_i128.pow(38) - 1;
+    let ends = [i128::from(i64::MIN), i128::from(i64::MAX)].into_iter().flat_map(|end| [end - 1, end, end + 1]);
+    let wide: Vec<i128> = [-largest, largest, -101, -100, 0, 99, 100, 105].into_iter().chain(ends).collect();
+    for (name, values) in [("narrow", vec![-10_001, -101, -100, -5, 0, 5, 7, 99, 100, 105, 2400]), ("wide", wide)] {
+        let text = "k int64 not null, v decimal(38, 2), primary key (k)";
+        let table = twin.create(name, text, Form::Columns);
+        let values = values.into_iter().map(DatumRef::Decimal128).chain([DatumRef::Null]);
+        let rows: Vec<_> = values.enumerate().map(|(k, value)| [DatumRef::Int64(k as i64), value]).collect();
+        for row in &rows {
+            table.insert_row(row, Durability::Buffered).expect("in memory");
+        }
+        let columns = table.schema().expect("typed").columns().to_vec();
+        twin.teach(name, vec![batch_of(&columns, TextArrays::Plain, rows).expect("rows of the table")]);
+        twin.database.flush().expect("in memory");
+        twin.database.compact(&table).expect("in memory");
+        for value in ["0", "1", "1.05", "-1.01", "0.055", "24", "92233720368547758.07", "-92233720368547758.08", "1e36"]
+        {
+            for operator in ["=", "<>", "<", "<=", ">", ">="] {
+                twin.check(&format!("SELECT k, v FROM {name} WHERE v {operator} {value}"), false);
+            }
+            twin.check(&format!("SELECT k FROM {name} WHERE v BETWEEN -1.01 AND {value}"), false);
+            twin.check(&format!("SELECT k FROM {name} WHERE v IN ({value}, 0.05, NULL)"), false);
+        }
+        twin.check(&format!("SELECT count(*) FROM {name} WHERE v IS NULL"), false);
+        let plan = twin.plan(&format!("SELECT k FROM {name} WHERE v BETWEEN 0.05 AND 1.05 AND v < 1"));
+        assert!(!plan.contains("FilterExec"), "{plan}");
+    }
+}

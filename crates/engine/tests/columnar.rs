@@ -280,3 +280,59 @@ fn what_lies_between_blocks_need_not_be_a_key_to_cut_there() {
     assert!(rows.len() == 5 && rows.iter().sum::<usize>() == ROWS as usize, "{rows:?} between {cuts:?}");
     assert!(rows.iter().all(|&rows| rows > 2000), "{rows:?} between {cuts:?}");
 }
+
+/// Patches of columns that are tested, read, both or neither, beside values that are null and texts, which are not overwritten.
+#[test]
+fn patched_rows_of_filtered_blocks_are_decided_by_themselves() {
+    let below = |amount| {
+        let upper = Bound::Excluded(Datum::Int64(amount));
+        ColumnTest { column: 2, test: Test::Range { lower: Bound::Unbounded, upper } }
+    };
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (database, table) = table(layout);
+        let mut model: Vec<(String, Option<i64>)> =
+            (0..ROWS).map(|id| (format!("kind {}", id % 10), Some(id * 2))).collect();
+        let check = |model: &[(String, Option<i64>)]| {
+            for (kind, limit) in
+                [(None, Some(9_000)), (Some("kind 3"), None), (Some("kind 3"), Some(9_000)), (None, None)]
+            {
+                let tests = kind.map(kind_is).into_iter().chain(limit.map(below)).collect();
+                let passes = |(of, amount): &&(String, Option<i64>)| {
+                    kind.is_none_or(|kind| kind == of)
+                        && limit.is_none_or(|limit| amount.is_some_and(|amount| amount < limit))
+                };
+                let (rows, sum, counters) = scan(&table, tests, None);
+                let passing: Vec<_> = model.iter().filter(passes).collect();
+                let expected: i64 = passing.iter().filter_map(|(_, amount)| *amount).sum();
+                assert_eq!((rows, sum), (passing.len(), expected), "{layout}: {kind:?}, {limit:?}");
+                assert!(counters.rows_merged < ROWS as u64 / 4, "{layout}: {counters:?}");
+            }
+        };
+        for round in 0..3 {
+            for id in (round..ROWS).step_by(23) {
+                let (kind, amount) = (format!("kind {}", (id + round) % 4), id * 7 % 20_000);
+                let row = &mut model[id as usize];
+                let change = match id % 5 {
+                    0 => ("note", DatumRef::Utf8("changed")),
+                    1 => ("amount", DatumRef::Null),
+                    2 => ("kind", DatumRef::Utf8(&kind)),
+                    _ => ("amount", DatumRef::Int64(amount)),
+                };
+                match id % 5 {
+                    0 => {}
+                    1 => row.1 = None,
+                    2 => row.0.clone_from(&kind),
+                    _ => row.1 = Some(amount),
+                }
+                table.patch_row(&[DatumRef::Int64(id)], &[change], Durability::Buffered).unwrap();
+            }
+            check(&model);
+            if round == 1 {
+                database.flush().unwrap();
+                check(&model);
+            }
+        }
+        database.compact(&table).unwrap();
+        check(&model);
+    }
+}

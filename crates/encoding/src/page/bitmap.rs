@@ -55,6 +55,15 @@ impl Bitmap {
         }
     }
 
+    /// Sets a row, or clears it.
+    #[inline]
+    pub fn put(&mut self, row: usize, set: bool) {
+        match self.words.get_mut(row / 64).filter(|_| row < self.len) {
+            Some(word) if set => *word |= 1 << (row % 64),
+            _ => self.clear(row),
+        }
+    }
+
     /// Rows that are set.
     pub fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
@@ -142,6 +151,10 @@ mod tests {
             let mut bitmap = Bitmap::new(len, true);
             assert!(bitmap.is_all() && bitmap.count() == len);
             (0..len).filter(|row| row % 3 != 0).for_each(|row| bitmap.clear(row));
+            let mut other = Bitmap::new(len, false);
+            (0..len + 3).for_each(|row| other.put(row, row % 2 == 0));
+            (0..len).for_each(|row| other.put(row, row % 3 == 0));
+            assert_eq!(other, bitmap);
             let expected: Vec<usize> = (0..len).filter(|row| row % 3 == 0).collect();
             assert_eq!(bitmap.rows().collect::<Vec<_>>(), expected);
             let within: Vec<usize> = bitmap.rows_within(len / 3..len / 2).collect();

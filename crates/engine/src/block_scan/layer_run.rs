@@ -106,6 +106,15 @@ impl LayerRun {
         Ok(())
     }
 
+    /// Says of rows of a stretch, counted from the one that the run stands on, that they are decided already. Those pass or fail
+    /// in every run of a layer; no other stretch has them.
+    pub(super) fn decide(&mut self, decisions: &[(usize, bool)]) {
+        let Some((_, row)) = self.block() else { return };
+        for &(offset, passes) in decisions {
+            self.selected.rows.put(row + offset, passes);
+        }
+    }
+
     /// Makes `selected` that of the current block.
     pub(super) fn select(&mut self, counters: &mut ReadCounters) -> Result<()> {
         let Self { cursor, tests, compiled, selected, .. } = self;

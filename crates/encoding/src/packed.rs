@@ -90,6 +90,12 @@ struct Place {
     slot: u32,
 }
 
+/// A set of columns in one word: a bit for each, of which those that are 64 apart share one. Sets without a bit in common have no
+/// column in common.
+pub fn marks_of(columns: impl IntoIterator<Item = usize>) -> u64 {
+    columns.into_iter().fold(0, |marks, column| marks | 1 << (column % 64))
+}
+
 impl PackedLayout {
     /// The layout of a schema's rows: all columns outside the primary key. O(columns).
     pub fn new(schema: Arc<Schema>) -> Self {
@@ -389,6 +395,14 @@ impl PackedLayout {
             bitmap[index / 8] |= 1 << (index % 8);
         }
         bitmap
+    }
+
+    /// What a value of this layout, which may be a patch, says something of: [`marks_of`] its columns.
+    ///
+    /// # Errors
+    /// As [`PackedLayout::row`].
+    pub fn marks(&self, bytes: &[u8]) -> Result<u64> {
+        Ok(marks_of(self.row(bytes)?.columns()))
     }
 
     /// Whether a value of this layout, which may be a patch, has some column of a bitmap. Looks at no more than its head, so that

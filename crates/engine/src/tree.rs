@@ -44,13 +44,26 @@ impl Graveyard {
 pub(crate) struct OpenFile {
     pub(crate) meta: Arc<FileMeta>,
     pub(crate) sst: Arc<SstFile>,
+    /// Those of the memtable that it was written from; all after it was opened anew, and of what compactions write.
+    marks: AtomicU64,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
 
 impl OpenFile {
     pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
-        Arc::new(Self { meta, sst, obsolete: AtomicBool::new(false), graveyard })
+        let (marks, obsolete) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        Arc::new(Self { meta, sst, marks, obsolete, graveyard })
+    }
+
+    /// What its entries say something of, as memtables know it.
+    pub(crate) fn marks(&self) -> u64 {
+        self.marks.load(Ordering::Relaxed)
+    }
+
+    /// The file was written from a memtable with these marks. Before it enters a tree.
+    pub(crate) fn set_marks(&self, marks: u64) {
+        self.marks.store(marks, Ordering::Relaxed);
     }
 
     /// No version names the file any more.

@@ -336,3 +336,38 @@ fn patched_rows_of_filtered_blocks_are_decided_by_themselves() {
         check(&model);
     }
 }
+
+#[test]
+fn memtables_and_files_of_patches_of_other_columns_take_no_part() {
+    for layout in [COLUMNAR, GROUPS] {
+        let (database, table) = table(layout);
+        let all = ROWS * (ROWS - 1);
+        let check = |sum: i64, searched: bool, context: &str| {
+            let (rows, found, counters) = scan(&table, vec![], None);
+            let found = (rows as i64, found, counters.memtables_searched > 0);
+            assert_eq!(found, (ROWS, sum, searched), "{layout}: {context}");
+        };
+        let patch = |id: i64, change: (&str, DatumRef<'_>)| {
+            table.patch_row(&[DatumRef::Int64(id)], &[change], Durability::Buffered).unwrap();
+        };
+        (0..ROWS).step_by(3).for_each(|id| patch(id, ("note", DatumRef::Utf8("changed"))));
+        check(all, false, "patches of a column that is not read");
+        let tests = |note: &str| vec![ColumnTest { column: 3, test: Test::Equal(Datum::Utf8(note.into())) }];
+        assert_eq!(scan(&table, tests("changed"), None).0 as i64, (ROWS + 2) / 3, "{layout}: a column that is tested");
+        let snapshot = database.snapshot();
+        patch(3, ("amount", DatumRef::Int64(0)));
+        check(all - 6, true, "a patch of it");
+        assert_eq!(scan(&table, vec![], Some(&snapshot)).1, all);
+        drop(snapshot);
+        database.flush().unwrap();
+        check(all - 6, false, "the same in a file");
+        patch(4, ("note", DatumRef::Utf8("changed")));
+        database.flush().unwrap();
+        check(all - 6, false, "another file");
+        assert_eq!(scan(&table, tests("changed"), None).0 as i64, (ROWS + 2) / 3 + 1);
+        patch(5, ("note", DatumRef::Utf8("changed")));
+        table.delete_row(&[DatumRef::Int64(5)], Durability::Buffered).unwrap();
+        insert(&table, ROWS, "new", 10);
+        check(all - 6, true, "a row that is deleted, and another for it");
+    }
+}

@@ -1,7 +1,7 @@
 //! [`MyceliumScan`], the leaf of a physical plan.
 //!
 //! 1. A scan has ranges: of keys, or of an index. They are dealt to partitions in ascending order; one long range is cut
-//!    where the fences of files say ([`mycelium_engine::Table::split_points`]).
+//!    into about equal parts where the fences of files and blocks say ([`mycelium_engine::Table::split_points`]).
 //! 2. Rows of a partition come in key order, unless an index gives them. The order is declared as far as the key's columns are
 //!    projected, and key columns that have one value are declared constant, so that `WHERE a = 1 ORDER BY b` sorts nothing.
 //! 3. A partition is read in a thread of the runtime's for blocking work ([`crate::read`]), which hands batches over through

@@ -1,7 +1,7 @@
 //! Scans of tables whose oldest runs are columnar: many rows at a time (DESIGN §5, LSM-OPD §4.2.2).
 //!
 //! 1. The oldest runs are read block by block, as far as they are columnar. What is younger, memtables included, is merged
-//!    apart: the *rest*.
+//!    apart: the *rest*. Memtables and files of nothing but patches of other columns are not among it.
 //! 2. The runs that stand on the next key may be a [`Layer`]: together they have all wanted columns, each of them once. A
 //!    *stretch* is a number of rows of a layer's current blocks that nothing else touches: as far as its runs have the same
 //!    keys, up to the next key of another run or of the rest, or the next range delete. Where its blocks hold only whole rows

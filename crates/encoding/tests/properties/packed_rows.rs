@@ -57,9 +57,9 @@ proptest! {
         let bytes = pack(&layout, &cells);
         assert_cells(&layout, &bytes, &cells);
         layout.validate(&bytes).unwrap();
-        for column in 0..cells.len() {
+        for (column, cell) in cells.iter().enumerate() {
             let bitmap = layout.bitmap_of(&ColumnSet::from_iter([column]));
-            let has = !schema.is_primary_key(column) && cells[column].is_some();
+            let has = !schema.is_primary_key(column) && cell.is_some();
             prop_assert_eq!(layout.has_some(&bytes, &bitmap).unwrap(), has);
             prop_assert!(layout.has_some(&bytes[..1], &bitmap).is_err());
         }

@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::tree::{OpenFile, OpenRun};
 
 /// Pieces that a part has at least.
-const PIECES_PER_PART: u64 = 16;
+const PIECES_PER_PART: u64 = 32;
 
 /// What the files and memtables of a table hold within a key interval, counted by whole files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -64,7 +64,7 @@ impl Table {
         let within = |run: &OpenRun| run.files.get(run.within(lower, upper)).unwrap_or_default().to_vec();
         let files: Vec<Arc<OpenFile>> = state.tree.runs().flat_map(|(_, run)| within(run)).collect();
         let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
-        let piece = (bytes / (parts as u64 * PIECES_PER_PART)).max(1);
+        let piece = (bytes / (parts.max(1) as u64 * PIECES_PER_PART)).max(1);
         let mut weights: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         for file in files {
             add_pieces(&file, piece, (lower, upper), &mut weights)?;

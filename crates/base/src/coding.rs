@@ -59,6 +59,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// A reader of `input`.
+    #[inline]
     pub fn new(input: &'a [u8]) -> Self {
         Self { rest: input, len: input.len() }
     }
@@ -69,6 +70,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is left.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -79,6 +81,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes.
+    #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.rest.len() {
             return Err(self.cut_short(n));
@@ -89,11 +92,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A byte.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
     /// A little-endian `u16`.
+    #[inline]
     pub fn u16(&mut self) -> Result<u16> {
         let mut bytes = [0; 2];
         bytes.copy_from_slice(self.take(2)?);
@@ -101,6 +106,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A little-endian `u32`.
+    #[inline]
     pub fn u32(&mut self) -> Result<u32> {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(self.take(4)?);
@@ -108,6 +114,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A little-endian `u64`.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(self.take(8)?);
@@ -148,6 +155,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Fails unless everything was consumed.
+    #[inline]
     pub fn finish(&self) -> Result<()> {
         if self.is_empty() {
             return Ok(());

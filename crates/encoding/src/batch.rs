@@ -1,7 +1,8 @@
 //! Rows to Arrow record batches and back.
 //!
 //! [`RecordBatchBuilder`] takes (key, packed value) pairs in scan order and appends the projected columns straight from
-//! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch.
+//! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch. Texts are plain arrays or
+//! views ([`TextArrays`]).
 //! Where rows lie in columnar files it takes whole pages of columns instead ([`RecordBatchBuilder::append_cells`]).
 //! [`BatchRows`] is the reverse: it makes keys and packed values of the rows of a record batch.
 
@@ -20,14 +21,26 @@ use mycelium_base::{Error, ErrorKind, Result};
 
 use crate::key::KeyReader;
 use crate::packed::{RawColumn, array};
-use crate::page::{Page, slot32, slot64};
+use crate::page::{Page, PageRows, slot32, slot64};
+use crate::text_views::TextViews;
 use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, TimeUnit};
 
 /// Text and binary of one column beyond which a batch counts as full.
 const FULL_BYTES: usize = 1 << 30;
 
-/// Selected rows of a page are unpacked together where at least one in so many is selected.
-const DENSE: usize = 8;
+/// Bytes of text or binary of one column for which there is room from the beginning, at most.
+const MOST_ROOM: usize = 1 << 20;
+
+/// What texts are in record batches.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Hash, Debug)]
+pub enum TextArrays {
+    /// `Utf8`: the bytes of all rows, one after the other.
+    #[default]
+    Plain,
+    /// `Utf8View`: a text that is there once for many rows, as one of a dictionary's, is not copied for each, and short ones are
+    /// compared as integers.
+    Views,
+}
 
 /// Collects rows into record batches. Not thread-safe; reuse it for all batches of a scan.
 #[derive(Debug)]
@@ -80,6 +93,19 @@ impl RecordBatchBuilder {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if there is no such column or `rows_per_batch` is 0.
     pub fn new(layout: Arc<PackedLayout>, projection: &[usize], rows_per_batch: usize) -> Result<Self> {
+        Self::with_texts(layout, projection, rows_per_batch, TextArrays::Plain)
+    }
+
+    /// As [`RecordBatchBuilder::new`], with texts as such arrays.
+    ///
+    /// # Errors
+    /// As that.
+    pub fn with_texts(
+        layout: Arc<PackedLayout>,
+        projection: &[usize],
+        rows_per_batch: usize,
+        texts: TextArrays,
+    ) -> Result<Self> {
         if rows_per_batch == 0 {
             return Err(Error::invalid("a batch needs at least one row"));
         }
@@ -92,8 +118,8 @@ impl RecordBatchBuilder {
             let Some(definition) = schema.columns().get(column) else {
                 return Err(Error::invalid(format!("the projection names column {column}, which does not exist")));
             };
-            fields.push(definition.to_arrow());
-            columns.push(ColumnBuilder::new(&definition.ty, definition.nullable));
+            fields.push(definition.to_arrow_with(texts));
+            columns.push(ColumnBuilder::new(&definition.ty, definition.nullable, texts));
             match schema.primary_key().iter().position(|&key_column| key_column == column) {
                 Some(position) => {
                     for &key_column in schema.primary_key().iter().take(position + 1).skip(of_key.len()) {
@@ -196,21 +222,21 @@ impl RecordBatchBuilder {
     /// # Errors
     /// [`ErrorKind::Corruption`] if the page is malformed or of another type; the builder must then be dropped.
     pub fn append_cells(&mut self, target: usize, page: &Page<'_>, rows: Range<usize>) -> Result<()> {
-        let len = self.columns[target].push_cells(page, rows, &mut self.offsets)?;
+        let len = self.columns[target].push_cells(page, &PageRows::Range(rows), &mut self.offsets)?;
         self.widest = self.widest.max(len);
         Ok(())
     }
 
     /// Appends cells of some rows of a page, ascending. Errors as [`RecordBatchBuilder::append_cells`].
     pub fn append_selected(&mut self, target: usize, page: &Page<'_>, rows: &[u32]) -> Result<()> {
-        let len = self.columns[target].push_selected(page, rows, &mut self.offsets)?;
+        let len = self.columns[target].push_cells(page, &PageRows::Some(rows), &mut self.offsets)?;
         self.widest = self.widest.max(len);
         Ok(())
     }
 
     /// Whether cells of the column at this place of the projection can be overwritten.
     pub fn can_overwrite(&self, target: usize) -> bool {
-        !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. })
+        !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. } | Values::Views(_))
     }
 
     /// Puts another value, as its bytes, in the place of a value that was appended to such a column, of row `row` of the batch.
@@ -224,7 +250,7 @@ impl RecordBatchBuilder {
             Values::Width4(values) => values.get_mut(row).map(|place| *place = value as u32),
             Values::Width8(values) => values.get_mut(row).map(|place| *place = value as u64),
             Values::Width16(values) => values.get_mut(row).map(|place| *place = value),
-            Values::Bits(_) | Values::Variable { .. } => None,
+            Values::Bits(_) | Values::Variable { .. } | Values::Views(_) => None,
         };
         done.ok_or_else(|| Error::invalid(format!("column {target} of the batch cannot be overwritten so")))
     }
@@ -266,9 +292,11 @@ impl RecordBatchBuilder {
 /// [`ErrorKind::InvalidArgument`] if a value does not fit its column.
 pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     columns: &[Column],
+    texts: TextArrays,
     rows: impl IntoIterator<Item = R>,
 ) -> Result<RecordBatch> {
-    let mut builders: Vec<_> = columns.iter().map(|column| ColumnBuilder::new(&column.ty, column.nullable)).collect();
+    let builder = |column: &Column| ColumnBuilder::new(&column.ty, column.nullable, texts);
+    let mut builders: Vec<_> = columns.iter().map(builder).collect();
     let mut count = 0;
     for row in rows {
         for ((builder, column), value) in builders.iter_mut().zip(columns).zip(row) {
@@ -280,7 +308,7 @@ pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     let unfit = |error: ArrowError| Error::invalid("rows do not fit their schema").caused_by(error);
     let arrays =
         builders.iter_mut().map(ColumnBuilder::finish).collect::<std::result::Result<_, _>>().map_err(unfit)?;
-    let fields: Vec<_> = columns.iter().map(Column::to_arrow).collect();
+    let fields: Vec<_> = columns.iter().map(|column| column.to_arrow_with(texts)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     RecordBatch::try_new_with_options(Arc::new(arrow_schema::Schema::new(fields)), arrays, &options).map_err(unfit)
 }
@@ -291,7 +319,7 @@ fn absent(name: &str) -> Error {
 }
 
 #[cold]
-fn too_much_text() -> Error {
+pub(crate) fn too_much_text() -> Error {
     Error::invalid("a batch holds over 2 GiB of text in one column; finish it when it is full")
 }
 
@@ -314,10 +342,11 @@ enum Values {
     Width8(Vec<u64>),
     Width16(Vec<u128>),
     Variable { ends: Vec<i32>, bytes: Vec<u8> },
+    Views(TextViews),
 }
 
 impl Values {
-    fn new(ty: &ColumnType) -> Self {
+    fn new(ty: &ColumnType, texts: TextArrays) -> Self {
         match (ty, ty.fixed_width()) {
             (ColumnType::Bool, _) => Self::Bits(BooleanBufferBuilder::new(0)),
             (_, Some(1)) => Self::Width1(Vec::new()),
@@ -325,51 +354,43 @@ impl Values {
             (_, Some(4)) => Self::Width4(Vec::new()),
             (_, Some(8)) => Self::Width8(Vec::new()),
             (_, Some(_)) => Self::Width16(Vec::new()),
+            (ColumnType::Utf8, None) if texts == TextArrays::Views => Self::Views(TextViews::with_capacity(0)),
             (_, None) => Self::Variable { ends: vec![0], bytes: Vec::new() },
         }
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Bits(bits) => bits.len(),
-            Self::Width1(values) => values.len(),
-            Self::Width2(values) => values.len(),
-            Self::Width4(values) => values.len(),
-            Self::Width8(values) => values.len(),
-            Self::Width16(values) => values.len(),
-            Self::Variable { ends, .. } => ends.len() - 1,
-        }
-    }
-
-    /// Whether values can be taken out.
-    fn can_keep(&self) -> bool {
-        !matches!(self, Self::Bits(_) | Self::Variable { .. })
-    }
-
-    /// Of the values from the `first`th on keeps those at these places behind it, ascending.
-    fn keep(&mut self, first: usize, places: impl Iterator<Item = usize>) {
-        fn keep<T: Copy>(values: &mut Vec<T>, first: usize, places: impl Iterator<Item = usize>) {
-            let mut end = first;
-            for place in places {
-                values[end] = values[first + place];
-                end += 1;
+    /// The values; what is left has none, and room for as many.
+    fn take(&mut self) -> Self {
+        let empty = match self {
+            Self::Bits(bits) => Self::Bits(BooleanBufferBuilder::new(bits.len())),
+            Self::Width1(values) => Self::Width1(Vec::with_capacity(values.len())),
+            Self::Width2(values) => Self::Width2(Vec::with_capacity(values.len())),
+            Self::Width4(values) => Self::Width4(Vec::with_capacity(values.len())),
+            Self::Width8(values) => Self::Width8(Vec::with_capacity(values.len())),
+            Self::Width16(values) => Self::Width16(Vec::with_capacity(values.len())),
+            Self::Variable { ends, bytes } => {
+                let mut first = Vec::with_capacity(ends.len());
+                first.push(0);
+                Self::Variable { ends: first, bytes: Vec::with_capacity(bytes.len().min(MOST_ROOM)) }
             }
-            values.truncate(end);
-        }
+            Self::Views(views) => Self::Views(TextViews::with_capacity(views.len())),
+        };
+        std::mem::replace(self, empty)
+    }
+
+    /// Bytes of text or binary.
+    fn bytes(&self) -> usize {
         match self {
-            Self::Width1(values) => keep(values, first, places),
-            Self::Width2(values) => keep(values, first, places),
-            Self::Width4(values) => keep(values, first, places),
-            Self::Width8(values) => keep(values, first, places),
-            Self::Width16(values) => keep(values, first, places),
-            Self::Bits(_) | Self::Variable { .. } => {}
+            Self::Variable { bytes, .. } => bytes.len(),
+            Self::Views(views) => views.bytes(),
+            _ => 0,
         }
     }
 }
 
 impl ColumnBuilder {
-    fn new(ty: &ColumnType, nullable: bool) -> Self {
-        Self { ty: ty.clone(), nullable, values: Values::new(ty), nulls: NullBufferBuilder::new(0) }
+    fn new(ty: &ColumnType, nullable: bool, texts: TextArrays) -> Self {
+        Self { ty: ty.clone(), nullable, values: Values::new(ty, texts), nulls: NullBufferBuilder::new(0) }
     }
 
     /// Appends a packed slot or variable bytes; returns the bytes of text or binary collected.
@@ -399,10 +420,10 @@ impl ColumnBuilder {
                     Ok(end) => ends.push(end),
                     Err(_) => return Err(too_much_text()),
                 }
-                return Ok(bytes.len());
             }
+            Values::Views(views) => views.push(raw)?,
         }
-        Ok(0)
+        Ok(self.values.bytes())
     }
 
     /// Appends a key column.
@@ -438,24 +459,25 @@ impl ColumnBuilder {
 
     /// Appends cells of a page, all of them at once but for those of a page with absent ones, where they fail; returns the bytes
     /// of text or binary collected.
-    fn push_cells(&mut self, page: &Page<'_>, rows: Range<usize>, scratch: &mut Vec<u32>) -> Result<usize> {
+    fn push_cells(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<usize> {
         let may_be_null = self.nullable || !page.has_nulls();
-        if page.has_absent() || !may_be_null || rows.end > page.rows() || !self.push_values(page, &rows, scratch)? {
-            return rows.into_iter().try_fold(0, |_, row| self.push_cell(page.cell(row)?));
+        if page.has_absent() || !may_be_null || rows.end() > page.rows() || !self.push_values(page, rows, scratch)? {
+            rows.try_each(|row| self.push_cell(page.cell(row)?).map(drop))?;
+            return Ok(self.values.bytes());
         }
         match page.has_nulls() {
-            true => rows.for_each(|row| self.nulls.append(!page.is_null(row))),
+            true => rows.try_each(|row| {
+                self.nulls.append(!page.is_null(row));
+                Ok(())
+            })?,
             false => self.nulls.append_n_non_nulls(rows.len()),
         }
-        Ok(match &self.values {
-            Values::Variable { bytes, .. } => bytes.len(),
-            _ => 0,
-        })
+        Ok(self.values.bytes())
     }
 
     /// Appends values of a page, of null cells anything; whether it could.
-    fn push_values(&mut self, page: &Page<'_>, rows: &Range<usize>, scratch: &mut Vec<u32>) -> Result<bool> {
-        let (ty, rows) = (&self.ty, rows.clone());
+    fn push_values(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<bool> {
+        let ty = &self.ty;
         let done = match &mut self.values {
             Values::Width1(values) => page.append_ordinals(rows, scratch, values, |value| value as u8),
             Values::Width2(values) => page.append_ordinals(rows, scratch, values, |value| value as u16),
@@ -468,38 +490,23 @@ impl ColumnBuilder {
             }
             Values::Width8(values) => page.append_ordinals(rows, scratch, values, |value| value as u64),
             Values::Width16(values) => page.append_ordinals(rows, scratch, values, |value| i128::from(value) as u128),
-            Values::Variable { ends, bytes } => {
-                let done = page.append_texts(rows, bytes, |end| ends.push(end as i32))?;
-                if i32::try_from(bytes.len()).is_err() {
-                    return Err(too_much_text());
-                }
-                done
-            }
-            Values::Bits(bits) => page.each_ordinal(rows, scratch, |value| bits.append(value != 0)),
+            Values::Variable { ends, bytes } => page.each_text(rows, |text| {
+                bytes.extend_from_slice(text);
+                ends.push(i32::try_from(bytes.len()).map_err(|_| too_much_text())?);
+                Ok(())
+            })?,
+            Values::Views(views) => views.append(page, rows, scratch)?,
+            Values::Bits(bits) => match rows {
+                PageRows::Range(rows) => page.each_ordinal(rows.clone(), scratch, |value| bits.append(value != 0)),
+                PageRows::Some(_) => None,
+            },
         };
         Ok(done.is_some())
     }
 
-    /// Appends cells of some rows of a page, ascending: where they are many of the rows between the first and the last, those are
-    /// appended all and the others taken out again. Returns the bytes of text or binary collected.
-    fn push_selected(&mut self, page: &Page<'_>, rows: &[u32], scratch: &mut Vec<u32>) -> Result<usize> {
-        let span = match (rows.first(), rows.last()) {
-            (Some(&first), Some(&last)) => first as usize..last as usize + 1,
-            _ => return Ok(0),
-        };
-        let before = self.values.len();
-        let is_dense = rows.len() * DENSE >= span.len() && span.end <= page.rows() && page.has_only_values();
-        if !is_dense || !self.values.can_keep() || !self.push_values(page, &span, scratch)? {
-            return rows.iter().try_fold(0, |_, &row| self.push_cell(page.cell(row as usize)?));
-        }
-        self.values.keep(before, rows.iter().map(|&row| row as usize - span.start));
-        self.nulls.append_n_non_nulls(rows.len());
-        Ok(0)
-    }
-
     fn finish(&mut self) -> std::result::Result<ArrayRef, ArrowError> {
         let nulls = self.nulls.finish();
-        let buffer = match std::mem::replace(&mut self.values, Values::new(&self.ty)) {
+        let buffer = match self.values.take() {
             Values::Bits(mut bits) => return Ok(Arc::new(BooleanArray::new(bits.finish(), nulls))),
             Values::Variable { ends, bytes } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
@@ -510,6 +517,7 @@ impl ColumnBuilder {
                     Arc::new(BinaryArray::try_new(offsets, bytes, nulls)?)
                 });
             }
+            Values::Views(views) => return views.finish(nulls),
             Values::Width1(values) => Buffer::from_vec(values),
             Values::Width2(values) => Buffer::from_vec(values),
             Values::Width4(values) => Buffer::from_vec(values),

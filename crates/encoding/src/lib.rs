@@ -35,13 +35,14 @@ pub mod projection;
 pub mod row_format;
 pub mod schema;
 mod schema_text;
+mod text_views;
 
 pub use aggregate::{Aggregate, Aggregation, GroupRow, Groups};
-pub use batch::{BatchRows, RecordBatchBuilder};
+pub use batch::{BatchRows, RecordBatchBuilder, TextArrays};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};
-pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch};
+pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch, marks_of};
 pub use projection::{Projection, join};
 pub use row_format::{RowFormat, RowFormatKind};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

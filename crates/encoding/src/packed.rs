@@ -90,6 +90,12 @@ struct Place {
     slot: u32,
 }
 
+/// A set of columns in one word: a bit for each, of which those that are 64 apart share one. Sets without a bit in common have no
+/// column in common.
+pub fn marks_of(columns: impl IntoIterator<Item = usize>) -> u64 {
+    columns.into_iter().fold(0, |marks, column| marks | 1 << (column % 64))
+}
+
 impl PackedLayout {
     /// The layout of a schema's rows: all columns outside the primary key. O(columns).
     pub fn new(schema: Arc<Schema>) -> Self {
@@ -335,10 +341,7 @@ impl PackedLayout {
     /// short for what its header announces. Columns are checked when they are read.
     #[inline]
     pub fn row<'a>(&'a self, bytes: &'a [u8]) -> Result<PackedRow<'a>> {
-        let [kind, version, ..] = *bytes else { return Err(cut_short(HEADER_LEN, bytes.len())) };
-        if kind >> 4 != FORMAT_VERSION || kind & OFFSET_WIDTH == 3 || version != self.schema.version() {
-            return Err(self.refuse(kind, version));
-        }
+        let kind = self.kind_of(bytes)?;
         let mut position = HEADER_LEN;
         let mut bitmap = |flag: u8| -> Result<&'a [u8]> {
             if kind & flag == 0 {
@@ -373,6 +376,48 @@ impl PackedLayout {
             width_code: kind & OFFSET_WIDTH,
             is_patch,
         })
+    }
+
+    /// The first byte of a packed value of the schema's version.
+    #[inline]
+    fn kind_of(&self, bytes: &[u8]) -> Result<u8> {
+        let [kind, version, ..] = *bytes else { return Err(cut_short(HEADER_LEN, bytes.len())) };
+        if kind >> 4 != FORMAT_VERSION || kind & OFFSET_WIDTH == 3 || version != self.schema.version() {
+            return Err(self.refuse(kind, version));
+        }
+        Ok(kind)
+    }
+
+    /// The columns of a set that the layout has, as [`PackedLayout::has_some`] takes them.
+    pub fn bitmap_of(&self, columns: &ColumnSet) -> Vec<u8> {
+        let mut bitmap = vec![0; self.bitmap_len];
+        for index in (0..self.len()).filter(|&index| columns.contains(self.column(index))) {
+            bitmap[index / 8] |= 1 << (index % 8);
+        }
+        bitmap
+    }
+
+    /// What a value of this layout, which may be a patch, says something of: [`marks_of`] its columns.
+    ///
+    /// # Errors
+    /// As [`PackedLayout::row`].
+    pub fn marks(&self, bytes: &[u8]) -> Result<u64> {
+        Ok(marks_of(self.row(bytes)?.columns()))
+    }
+
+    /// Whether a value of this layout, which may be a patch, has some column of a bitmap. Looks at no more than its head, so that
+    /// it costs less than [`PackedLayout::row`].
+    ///
+    /// # Errors
+    /// As that, as far as it looks.
+    #[inline]
+    pub fn has_some(&self, bytes: &[u8], bitmap: &[u8]) -> Result<bool> {
+        if self.kind_of(bytes)? & HAS_PRESENCE == 0 {
+            return Ok(bitmap.iter().any(|&byte| byte != 0));
+        }
+        let presence = bytes.get(HEADER_LEN..HEADER_LEN + self.bitmap_len);
+        let presence = presence.ok_or_else(|| cut_short(HEADER_LEN + self.bitmap_len, bytes.len()))?;
+        Ok(presence.iter().zip(bitmap).any(|(present, wanted)| present & wanted != 0))
     }
 
     /// Where the slot of physical column `index` starts among the slots of a patch.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
+use crate::TextArrays;
+
 /// The most columns a table may have.
 pub const MAX_COLUMNS: usize = 4_096;
 /// The longest column or time zone name, in bytes.
@@ -213,6 +215,14 @@ impl ColumnType {
             Self::Date32 => Arrow::Date32,
             Self::Timestamp(unit, zone) => Arrow::Timestamp(unit.to_arrow(), zone.clone()),
             Self::Decimal128(precision, scale) => Arrow::Decimal128(*precision, *scale),
+        }
+    }
+
+    /// The same in a record batch whose texts are such arrays.
+    pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::DataType {
+        match (self, texts) {
+            (Self::Utf8, TextArrays::Views) => arrow_schema::DataType::Utf8View,
+            (ty, _) => ty.to_arrow(),
         }
     }
 
@@ -436,7 +446,12 @@ impl Schema {
 
     /// The Arrow schema of a full scan.
     pub fn to_arrow(&self) -> arrow_schema::Schema {
-        arrow_schema::Schema::new(self.columns.iter().map(Column::to_arrow).collect::<Vec<_>>())
+        self.to_arrow_with(TextArrays::Plain)
+    }
+
+    /// The same of one with such arrays of text.
+    pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Schema {
+        arrow_schema::Schema::new(self.columns.iter().map(|column| column.to_arrow_with(texts)).collect::<Vec<_>>())
     }
 
     /// The schema of an Arrow schema; `primary_key` names columns, which become not null.
@@ -457,8 +472,9 @@ impl Schema {
 }
 
 impl Column {
-    pub(crate) fn to_arrow(&self) -> arrow_schema::Field {
-        arrow_schema::Field::new(&self.name, self.ty.to_arrow(), self.nullable)
+    /// The column as a field of a record batch with such arrays of text.
+    pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Field {
+        arrow_schema::Field::new(&self.name, self.ty.to_arrow_with(texts), self.nullable)
     }
 }
 

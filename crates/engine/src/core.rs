@@ -15,7 +15,7 @@ use crate::index::IndexShared;
 use crate::patience::Pace;
 use crate::table::{IndexState, TableShared, TableState};
 use crate::tree::Tree;
-use crate::write::{SealedLog, Writer};
+use crate::write::{SealedLog, TableWriter, Writer};
 
 /// Memtables sealed together, over the log segment that holds their entries.
 pub(crate) struct Generation {
@@ -114,14 +114,14 @@ impl Core {
     pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) {
         let mut memtables = Vec::new();
         // Derived tables first, whose states those of their tables hold: their ids are higher.
-        for (id, memtable_writer) in writer.memtables.iter_mut().rev() {
+        for TableWriter { table: id, memtable, .. } in writer.memtables.iter_mut().rev() {
             let Some(table) = self.tables.get(id) else { continue };
             let state = table.state.load_full();
             if state.active.is_empty() {
                 continue;
             }
             let (new_writer, active) = self.new_memtable();
-            *memtable_writer = new_writer;
+            *memtable = new_writer;
             let mut sealed = Vec::with_capacity(state.sealed.len() + 1);
             sealed.push(state.active.clone());
             sealed.extend_from_slice(&state.sealed);

@@ -28,7 +28,7 @@ use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::{self, refuse_with_maps};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::view::ViewSet;
-use crate::write::CommitQueue;
+use crate::write::{CommitQueue, TableWriter};
 
 /// Everything that handles, tables, iterators and background threads share.
 pub(crate) struct Inner {
@@ -262,7 +262,7 @@ impl Inner {
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
             core.tables.insert(id, shared.clone());
         })?;
-        writer.memtables.push((id, memtable_writer));
+        writer.memtables.push(TableWriter::new(&shared, memtable_writer));
         Ok(Table { shared, database: self.clone() })
     }
 

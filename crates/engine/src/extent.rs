@@ -1,18 +1,25 @@
 //! What a scan has before it: how much, and where to cut it for several threads.
 //!
-//! Both come from the fences of files, which are in memory; no block is read.
+//! Both come from the fences of files, which are in memory, and the second from those of their blocks; no block is read.
 //!
 //! 1. [`Table::extent`] adds up the files that overlap the interval. Where a level has column groups, each of them holds an
 //!    entry for every row, so that the largest group speaks for the level.
-//! 2. [`Table::split_points`] takes the smallest keys of all files within the interval, weighs each with its file's bytes,
-//!    and cuts where equal shares of the weight end.
+//! 2. [`Table::split_points`] takes the files within the interval in pieces that are small beside a part, from block to block,
+//!    weighs the first key of each with its bytes, and cuts where equal shares of the weight end. What lies between two blocks
+//!    need not be a key: the key is taken whose columns begin with what is there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use mycelium_base::Result;
-use mycelium_encoding::{Datum, key};
+use mycelium_encoding::key::KeyReader;
+use mycelium_encoding::{Datum, Schema};
 
 use crate::table::Table;
+use crate::tree::{OpenFile, OpenRun};
+
+/// Pieces that a part has at least.
+const PIECES_PER_PART: u64 = 32;
 
 /// What the files and memtables of a table hold within a key interval, counted by whole files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -45,35 +52,72 @@ impl Table {
         extent
     }
 
-    /// At most `parts - 1` primary keys, ascending, that cut the rows of `[lower, upper)` into parts of about as many bytes.
-    /// Fewer, or none, where files do not say where to cut: rows in memtables or in one file are one part. O(files * log files).
+    /// At most `parts - 1` primary keys, or first columns of such, ascending, that cut the rows of `[lower, upper)` into parts of
+    /// about as many bytes. Fewer, or none, where files do not say where to cut: rows in memtables or in one block are one part.
+    /// O((files + parts) * log).
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table.
     pub fn split_points(&self, parts: usize, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<Vec<Vec<Datum>>> {
         let schema = self.packed_layout()?.schema();
         let state = self.shared.state.load();
-        let mut weights: BTreeMap<&[u8], u64> = BTreeMap::new();
-        for (_, run) in state.tree.runs() {
-            for file in run.files.get(run.within(lower, upper)).unwrap_or_default() {
-                *weights.entry(&file.meta.smallest).or_default() += file.meta.size;
-            }
+        let within = |run: &OpenRun| run.files.get(run.within(lower, upper)).unwrap_or_default().to_vec();
+        let files: Vec<Arc<OpenFile>> = state.tree.runs().flat_map(|(_, run)| within(run)).collect();
+        let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
+        let piece = (bytes / (parts.max(1) as u64 * PIECES_PER_PART)).max(1);
+        let mut weights: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for file in files {
+            add_pieces(&file, piece, (lower, upper), &mut weights)?;
         }
         let total: u64 = weights.values().sum();
         let mut points: Vec<Vec<Datum>> = Vec::new();
         let (mut before, mut share) = (0, 1);
-        for (smallest, weight) in weights {
+        for (fence, weight) in weights {
             let is_due = before * parts as u64 >= total * share && share < parts as u64;
-            // The start of a range delete need not be a key.
-            if is_due
-                && lower.is_none_or(|lower| lower < smallest)
-                && let Ok(point) = key::decode_key(schema, smallest)
-            {
-                points.push(point);
-                share = before * parts as u64 / total.max(1) + 1;
+            if is_due && lower.is_none_or(|lower| lower < fence.as_slice()) {
+                let point = first_columns(schema, &fence);
+                if !point.is_empty() && points.last() != Some(&point) {
+                    points.push(point);
+                    share = before * parts as u64 / total.max(1) + 1;
+                }
             }
             before += weight;
         }
         Ok(points)
     }
+}
+
+/// Adds where the pieces of a file that overlap `[lower, upper)` begin, of about `piece` bytes each, with their bytes.
+fn add_pieces(
+    file: &OpenFile,
+    piece: u64,
+    (lower, upper): (Option<&[u8]>, Option<&[u8]>),
+    weights: &mut BTreeMap<Vec<u8>, u64>,
+) -> Result<()> {
+    let mut begins = vec![file.meta.smallest.clone()];
+    begins.extend(file.sst.fences(usize::try_from(file.meta.size.div_ceil(piece)).unwrap_or(usize::MAX))?);
+    let weight = file.meta.size / begins.len() as u64;
+    for (at, begin) in begins.iter().enumerate() {
+        let ends_before = begins.get(at + 1).is_some_and(|end| lower.is_some_and(|lower| end.as_slice() <= lower));
+        let begins_after = upper.is_some_and(|upper| begin.as_slice() >= upper);
+        if !ends_before && !begins_after {
+            *weights.entry(begin.clone()).or_default() += weight;
+        }
+    }
+    Ok(())
+}
+
+/// The values of the first columns of a key that begins with some bytes, behind which zeros are taken to follow.
+fn first_columns(schema: &Schema, bytes: &[u8]) -> Vec<Datum> {
+    const LONGEST_FIXED: usize = 16;
+    let key_columns = schema.primary_key();
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len() + LONGEST_FIXED * key_columns.len(), 0);
+    let (mut reader, mut scratch) = (KeyReader::new(&padded), Vec::new());
+    let next = |&column: &usize| {
+        let column = &schema.columns()[column];
+        let value = reader.next(&column.ty, &mut scratch).ok()?;
+        value.check(column).is_ok().then(|| value.to_datum())
+    };
+    key_columns.iter().map_while(next).collect()
 }

@@ -330,7 +330,14 @@ impl Inner {
                 }
             }
         }
-        let opened = self.open_outputs(flushed.iter().flat_map(|flushed| flushed.output.files.iter()))?;
+        let mut opened = Vec::new();
+        for Flushed { memtable, output, .. } in flushed {
+            let files = self.open_outputs(output.files.iter())?;
+            if let Some(memtable) = memtable {
+                files.iter().for_each(|file| file.set_marks(memtable.marks()));
+            }
+            opened.extend(files);
+        }
         let memtables: Vec<_> =
             flushed.iter().filter_map(|f| f.memtable.clone().map(|memtable| (f.table, memtable))).collect();
         let result = self.apply_edit(&mut manifest, edit, &opened, &memtables, |core| {

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
-use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{PackedLayout, marks_of};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, WantedColumns};
 
@@ -147,6 +147,15 @@ struct WantedRuns<'a> {
     tally: Option<Arc<ScanTally>>,
     /// Those that are read block by block, not entry by entry.
     layer_runs: Vec<&'a OpenRun>,
+    /// Of the others, and of memtables, those that may say something of columns with these marks; all if `None`.
+    marks: Option<u64>,
+}
+
+impl WantedRuns<'_> {
+    /// Whether entries with these marks may say something.
+    fn concern(&self, marks: u64) -> bool {
+        self.marks.is_none_or(|wanted| wanted & marks != 0)
+    }
 }
 
 impl Sources {
@@ -169,7 +178,7 @@ impl Sources {
             bounds,
         };
         let filter_snapshots = table.definition.options.snapshot_filter;
-        sources.add_memtables(state, filter_snapshots.then_some(snapshot));
+        sources.add_memtables(state, filter_snapshots.then_some(snapshot), wanted);
         let cursor_options = CursorOptions {
             snapshot: if filter_snapshots { snapshot } else { mycelium_base::MAX_SEQUENCE_NUMBER },
             fill_cache: options.fill_cache,
@@ -185,10 +194,10 @@ impl Sources {
         sources
     }
 
-    /// All memtables but those that a snapshot filter at `filter` rules out.
-    fn add_memtables(&mut self, state: &TableState, filter: Option<SequenceNumber>) {
+    /// All memtables but those that a snapshot filter at `filter` rules out, or what is wanted.
+    fn add_memtables(&mut self, state: &TableState, filter: Option<SequenceNumber>, wanted: &WantedRuns<'_>) {
         for memtable in state.memtables() {
-            if memtable.is_empty() {
+            if memtable.is_empty() || !wanted.concern(memtable.marks()) {
                 continue;
             }
             let oldest = memtable.sequence_range().map(|(oldest, _)| oldest);
@@ -220,6 +229,9 @@ impl Sources {
             }
         }
         let in_layer = wanted.layer_runs.iter().any(|of_layer| std::ptr::eq(*of_layer, run));
+        if !in_layer && !files.iter().any(|file| wanted.concern(file.marks())) {
+            return;
+        }
         let seen = files.iter().any(|file| file.sst.min_sequence() <= options.snapshot);
         if !seen {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
@@ -317,6 +329,7 @@ pub(crate) fn block_scan(
         plan: Some(&plan),
         tally: ScanTally::new(table, Some(wanted)),
         layer_runs,
+        marks: Some(marks_of(columns.iter())),
     };
     let sources = Sources::new(table, state, snapshot, options, &runs);
     let filter = filter.map(|filter| RowFilter::new(plan.layout().clone(), filter));
@@ -415,7 +428,7 @@ impl TableIterator {
         let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
         let plan = if has_whole_rows { None } else { Some(table.merge_plan(&state.tree, Some(wanted))?) };
         let tally = ScanTally::new(table, Some(wanted));
-        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, layer_runs: Vec::new() };
+        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
         let (rows, layout) = match plan {

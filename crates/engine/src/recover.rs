@@ -17,7 +17,6 @@ use std::sync::Arc;
 use mycelium_base::{EntryRef, Error, ErrorKind, FileKind, FileNumber, Result, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{FileNumbers, Manifest, ManifestOptions, ManifestState};
-use mycelium_memtable::MemtableWriter;
 use mycelium_vfs::Disk;
 use mycelium_wal::{ReplayReport, SegmentHeader, SegmentWriter, replay};
 
@@ -30,7 +29,7 @@ use crate::shape::TableFormats;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
-use crate::write::{CommitQueue, Writer, insert_entry};
+use crate::write::{CommitQueue, TableWriter, Writer};
 
 /// Opens and recovers the database in `directory`.
 pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
@@ -148,12 +147,12 @@ impl Parts<'_> {
     /// Replays the log into new memtables and begins the segment that follows it.
     fn replay(&self, segments: &[FileNumber], core: &Core) -> Result<(ReplayReport, Writer)> {
         let mut last_sequence = self.state.last_sequence;
-        let mut memtables: Vec<(TableId, MemtableWriter)> = Vec::with_capacity(core.tables.len());
-        for (id, table) in &core.tables {
+        let mut memtables: Vec<TableWriter> = Vec::with_capacity(core.tables.len());
+        for table in core.tables.values() {
             let (writer, active) = core.new_memtable();
             let tree = table.state.load().tree.clone();
             table.state.store(Arc::new(TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() }));
-            memtables.push((*id, writer));
+            memtables.push(TableWriter::new(table, writer));
         }
         core.publish_indexes();
         let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
@@ -162,8 +161,8 @@ impl Parts<'_> {
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
             // Entries of tables that were dropped later go nowhere.
             let mut insert = |table: TableId, entry: EntryRef<'_>| {
-                if let Ok(at) = memtables.binary_search_by_key(&table, |(id, _)| *id) {
-                    insert_entry(&mut memtables[at].1, entry);
+                if let Ok(at) = memtables.binary_search_by_key(&table, |writer| writer.table) {
+                    memtables[at].insert(entry);
                 }
             };
             while let Some((table, entry)) = operations.next().map_err(locate)? {

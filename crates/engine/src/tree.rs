@@ -46,13 +46,26 @@ pub(crate) struct OpenFile {
     pub(crate) meta: Arc<FileMeta>,
     pub(crate) sst: Arc<SstFile>,
     pub(crate) segment_use: SegmentUse,
+    /// Those of the memtable that it was written from; all after it was opened anew, and of what compactions write.
+    marks: AtomicU64,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
 
 impl OpenFile {
     pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
-        Arc::new(Self { meta, sst, segment_use: SegmentUse::default(), obsolete: AtomicBool::new(false), graveyard })
+        let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(u64::MAX));
+        Arc::new(Self { meta, sst, segment_use, marks, obsolete: AtomicBool::new(false), graveyard })
+    }
+
+    /// What its entries say something of, as memtables know it.
+    pub(crate) fn marks(&self) -> u64 {
+        self.marks.load(Ordering::Relaxed)
+    }
+
+    /// The file was written from a memtable with these marks. Before it enters a tree.
+    pub(crate) fn set_marks(&self, marks: u64) {
+        self.marks.store(marks, Ordering::Relaxed);
     }
 
     /// No version names the file any more.

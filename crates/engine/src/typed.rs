@@ -10,7 +10,7 @@ use std::sync::Arc;
 use mycelium_base::{ColumnSet, Error, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, key};
+use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, TextArrays, key};
 
 use crate::batch::WriteBatch;
 use crate::block_scan::{BlockScan, RowFilter};
@@ -36,6 +36,8 @@ pub struct ScanOptions {
     pub limit: Option<u64>,
     /// What rows must pass. Decided on the row that the snapshot sees; `None` is all.
     pub filter: Option<Filter>,
+    /// What texts are in the batches.
+    pub texts: TextArrays,
 }
 
 impl Default for ScanOptions {
@@ -48,6 +50,7 @@ impl Default for ScanOptions {
             batch_rows: 8192,
             limit: None,
             filter: None,
+            texts: TextArrays::Plain,
         }
     }
 }
@@ -246,7 +249,7 @@ impl Table {
         let wanted = wanted.union(&self.value_columns(Some(&tested))?);
         let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
         let layout = Arc::new(PackedLayout::of(schema, &wanted));
-        let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
+        let builder = RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)?;
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
         if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filter.as_ref())? {
@@ -256,7 +259,7 @@ impl Table {
         }
         let (mut rows, layout) = TableIterator::packed_at(&self.shared, moment, &read, &wanted)?;
         let filter = filter.map(|filter| RowFilter::new(layout.clone(), &filter));
-        let builder = RecordBatchBuilder::new(layout, &projection, batch_rows)?;
+        let builder = RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)?;
         rows.seek_to_first()?;
         Ok(BatchScan { source: ScanSource::Rows { rows: Box::new(rows), filter }, builder, left, done: false })
     }

@@ -26,6 +26,7 @@ use std::time::Duration;
 use mycelium_base::{
     EntryRef, Error, ErrorKind, FileKind, FileNumber, Operation, RangeDelete, Result, SequenceNumber, TableId,
 };
+use mycelium_encoding::PackedLayout;
 use mycelium_memtable::MemtableWriter;
 use mycelium_wal::{SegmentHeader, SegmentWriter};
 
@@ -36,14 +37,14 @@ use crate::index::{DerivedBatch, IndexGeneration, WriteDerivers};
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
-use crate::table::Table;
+use crate::table::{Table, TableShared};
 
 /// Everything that only the holder of the commit lock touches.
 pub(crate) struct Writer {
     /// `None` in a database opened read-only.
     pub(crate) log: Option<SegmentWriter>,
     /// Ascending by table.
-    pub(crate) memtables: Vec<(TableId, MemtableWriter)>,
+    pub(crate) memtables: Vec<TableWriter>,
     pub(crate) last_sequence: SequenceNumber,
     /// Bytes of memory that the active generation takes beyond what empty memtables take.
     pub(crate) generation_bytes: usize,
@@ -75,33 +76,51 @@ impl Writer {
     }
 
     #[inline]
-    fn memtable(&mut self, table: TableId) -> Option<&mut MemtableWriter> {
-        let at = self.memtables.binary_search_by_key(&table, |(id, _)| *id).ok()?;
-        self.memtables.get_mut(at).map(|(_, memtable)| memtable)
+    fn memtable(&mut self, table: TableId) -> Option<&mut TableWriter> {
+        let at = self.memtables.binary_search_by_key(&table, |writer| writer.table).ok()?;
+        self.memtables.get_mut(at)
     }
 
     /// Inserts an entry; one of a table dropped meanwhile goes nowhere.
     #[inline]
     pub(crate) fn insert(&mut self, table: TableId, entry: EntryRef<'_>) {
-        let Some(memtable) = self.memtable(table) else { return };
-        let before = memtable.memtable().memory_usage();
-        insert_entry(memtable, entry);
-        let after = memtable.memtable().memory_usage();
+        let Some(writer) = self.memtable(table) else { return };
+        let before = writer.memtable.memtable().memory_usage();
+        writer.insert(entry);
+        let after = writer.memtable.memtable().memory_usage();
         self.generation_bytes += after - before;
     }
 }
 
-/// Inserts an entry of any operation.
-#[inline]
-pub(crate) fn insert_entry(memtable: &mut MemtableWriter, entry: EntryRef<'_>) {
-    if entry.trailer.operation() == Operation::RangeDelete {
-        memtable.insert_range_delete(RangeDelete {
-            start: entry.key.to_vec(),
-            end: entry.value.to_vec(),
-            sequence: entry.trailer.sequence(),
-        });
-    } else {
-        memtable.insert(entry.key, entry.trailer, entry.value);
+/// What writes to the active memtable of a table.
+pub(crate) struct TableWriter {
+    pub(crate) table: TableId,
+    pub(crate) memtable: MemtableWriter,
+    /// How patches are packed, if they are: a memtable is marked with the columns that they touch.
+    patches: Option<Arc<PackedLayout>>,
+}
+
+impl TableWriter {
+    pub(crate) fn new(table: &TableShared, memtable: MemtableWriter) -> Self {
+        let packed = table.formats.as_ref().filter(|formats| formats.is_packed());
+        Self { table: table.id, memtable, patches: packed.map(|formats| formats.packed_layout().clone()) }
+    }
+
+    /// Inserts an entry of any operation.
+    #[inline]
+    pub(crate) fn insert(&mut self, EntryRef { key, trailer, value }: EntryRef<'_>) {
+        match (trailer.operation(), &self.patches) {
+            (Operation::RangeDelete, _) => self.memtable.insert_range_delete(RangeDelete {
+                start: key.to_vec(),
+                end: value.to_vec(),
+                sequence: trailer.sequence(),
+            }),
+            (Operation::Patch, Some(layout)) => {
+                let marks = layout.marks(value).unwrap_or(u64::MAX);
+                self.memtable.insert_marked(key, trailer, value, marks);
+            }
+            _ => self.memtable.insert(key, trailer, value),
+        }
     }
 }
 
@@ -497,7 +516,7 @@ impl Inner {
     /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment begins.
     /// The commit lock is held.
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
-        if writer.memtables.iter().all(|(_, memtable)| memtable.memtable().is_empty()) && !writer.log_gap {
+        if writer.memtables.iter().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
             return Ok(());
         }
         let log = writer.log()?;

@@ -230,3 +230,144 @@ fn rows_past_all_files_were_an_error() {
         assert_eq!(rows, 1, "{layout}");
     }
 }
+
+/// Rows of each part between these cuts.
+fn rows_between(table: &Table, cuts: &[Vec<Datum>]) -> Vec<usize> {
+    let lowers = std::iter::once(Bound::Unbounded).chain(cuts.iter().cloned().map(Bound::Included));
+    let uppers = cuts.iter().cloned().map(Bound::Excluded).chain([Bound::Unbounded]);
+    let rows = |(lower, upper)| {
+        let options = ScanOptions { projection: Some(Vec::new()), lower, upper, ..ScanOptions::default() };
+        table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum()
+    };
+    lowers.zip(uppers).map(rows).collect()
+}
+
+#[test]
+fn one_file_is_cut_between_its_blocks_into_parts_of_about_as_many_rows() {
+    let (_database, table) = table("L0 tiered: * packed\nL1 leveled: * columnar");
+    for parts in 1..=6 {
+        let cuts = table.split_points(parts, None, None).unwrap();
+        assert_eq!(cuts.len(), parts - 1);
+        let rows = rows_between(&table, &cuts);
+        assert_eq!(rows.iter().sum::<usize>(), ROWS as usize);
+        let share = ROWS as usize / parts;
+        assert!(rows.iter().all(|rows| rows.abs_diff(share) < share / 3), "{parts} parts: {rows:?}");
+    }
+    let key = |id| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+    let cuts = table.split_points(2, Some(&key(10_000)), Some(&key(16_000))).unwrap();
+    assert!(matches!(&cuts[..], [cut] if matches!(cut[..], [Datum::Int64(12_000..14_000)])), "{cuts:?}");
+}
+
+#[test]
+fn what_lies_between_blocks_need_not_be_a_key_to_cut_there() {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: * columnar", &ColumnSet::from_iter([3])).unwrap();
+    let options = TableOptions { layout: Some(layout), ..TableOptions::default() };
+    let text = "name utf8 not null, price decimal(9, 2) not null, day date32 not null, note utf8, primary key (name, price, day)";
+    let table = database.create_typed_table("t", Schema::parse(text).unwrap(), options).unwrap();
+    for row in 0..ROWS as i32 {
+        let name = format!("{}é\0{}", "name ".repeat(row as usize % 3), row % 500);
+        let price = DatumRef::Decimal128(i128::from(row % 7 - 3) * 333_333_333);
+        let row =
+            [DatumRef::Utf8(&name), price, DatumRef::Date32(row), DatumRef::Utf8("as long as it is to fill blocks")];
+        table.insert_row(&row, Durability::Buffered).unwrap();
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    let cuts = table.split_points(5, None, None).unwrap();
+    let rows = rows_between(&table, &cuts);
+    assert!(rows.len() == 5 && rows.iter().sum::<usize>() == ROWS as usize, "{rows:?} between {cuts:?}");
+    assert!(rows.iter().all(|&rows| rows > 2000), "{rows:?} between {cuts:?}");
+}
+
+/// Patches of columns that are tested, read, both or neither, beside values that are null and texts, which are not overwritten.
+#[test]
+fn patched_rows_of_filtered_blocks_are_decided_by_themselves() {
+    let below = |amount| {
+        let upper = Bound::Excluded(Datum::Int64(amount));
+        ColumnTest { column: 2, test: Test::Range { lower: Bound::Unbounded, upper } }
+    };
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (database, table) = table(layout);
+        let mut model: Vec<(String, Option<i64>)> =
+            (0..ROWS).map(|id| (format!("kind {}", id % 10), Some(id * 2))).collect();
+        let check = |model: &[(String, Option<i64>)]| {
+            for (kind, limit) in
+                [(None, Some(9_000)), (Some("kind 3"), None), (Some("kind 3"), Some(9_000)), (None, None)]
+            {
+                let tests = kind.map(kind_is).into_iter().chain(limit.map(below)).collect();
+                let passes = |(of, amount): &&(String, Option<i64>)| {
+                    kind.is_none_or(|kind| kind == of)
+                        && limit.is_none_or(|limit| amount.is_some_and(|amount| amount < limit))
+                };
+                let (rows, sum, counters) = scan(&table, tests, None);
+                let passing: Vec<_> = model.iter().filter(passes).collect();
+                let expected: i64 = passing.iter().filter_map(|(_, amount)| *amount).sum();
+                assert_eq!((rows, sum), (passing.len(), expected), "{layout}: {kind:?}, {limit:?}");
+                assert!(counters.rows_merged < ROWS as u64 / 4, "{layout}: {counters:?}");
+            }
+        };
+        for round in 0..3 {
+            for id in (round..ROWS).step_by(23) {
+                let (kind, amount) = (format!("kind {}", (id + round) % 4), id * 7 % 20_000);
+                let row = &mut model[id as usize];
+                let change = match id % 5 {
+                    0 => ("note", DatumRef::Utf8("changed")),
+                    1 => ("amount", DatumRef::Null),
+                    2 => ("kind", DatumRef::Utf8(&kind)),
+                    _ => ("amount", DatumRef::Int64(amount)),
+                };
+                match id % 5 {
+                    0 => {}
+                    1 => row.1 = None,
+                    2 => row.0.clone_from(&kind),
+                    _ => row.1 = Some(amount),
+                }
+                table.patch_row(&[DatumRef::Int64(id)], &[change], Durability::Buffered).unwrap();
+            }
+            check(&model);
+            if round == 1 {
+                database.flush().unwrap();
+                check(&model);
+            }
+        }
+        database.compact(&table).unwrap();
+        check(&model);
+    }
+}
+
+#[test]
+fn memtables_and_files_of_patches_of_other_columns_take_no_part() {
+    for layout in [COLUMNAR, GROUPS] {
+        let (database, table) = table(layout);
+        let all = ROWS * (ROWS - 1);
+        let check = |sum: i64, searched: bool, context: &str| {
+            let (rows, found, counters) = scan(&table, vec![], None);
+            let found = (rows as i64, found, counters.memtables_searched > 0);
+            assert_eq!(found, (ROWS, sum, searched), "{layout}: {context}");
+        };
+        let patch = |id: i64, change: (&str, DatumRef<'_>)| {
+            table.patch_row(&[DatumRef::Int64(id)], &[change], Durability::Buffered).unwrap();
+        };
+        (0..ROWS).step_by(3).for_each(|id| patch(id, ("note", DatumRef::Utf8("changed"))));
+        check(all, false, "patches of a column that is not read");
+        let tests = |note: &str| vec![ColumnTest { column: 3, test: Test::Equal(Datum::Utf8(note.into())) }];
+        assert_eq!(scan(&table, tests("changed"), None).0 as i64, (ROWS + 2) / 3, "{layout}: a column that is tested");
+        let snapshot = database.snapshot();
+        patch(3, ("amount", DatumRef::Int64(0)));
+        check(all - 6, true, "a patch of it");
+        assert_eq!(scan(&table, vec![], Some(&snapshot)).1, all);
+        drop(snapshot);
+        database.flush().unwrap();
+        check(all - 6, false, "the same in a file");
+        patch(4, ("note", DatumRef::Utf8("changed")));
+        database.flush().unwrap();
+        check(all - 6, false, "another file");
+        assert_eq!(scan(&table, tests("changed"), None).0 as i64, (ROWS + 2) / 3 + 1);
+        patch(5, ("note", DatumRef::Utf8("changed")));
+        table.delete_row(&[DatumRef::Int64(5)], Durability::Buffered).unwrap();
+        insert(&table, ROWS, "new", 10);
+        check(all - 6, true, "a row that is deleted, and another for it");
+    }
+}

@@ -28,6 +28,7 @@ pub struct Memtable {
     entries: AtomicU64,
     min_sequence: AtomicU64,
     max_sequence: AtomicU64,
+    marks: AtomicU64,
     range_deletes: RangeDeletes,
 }
 
@@ -42,6 +43,7 @@ impl Memtable {
             entries: AtomicU64::new(0),
             min_sequence: AtomicU64::new(u64::MAX),
             max_sequence: AtomicU64::new(0),
+            marks: AtomicU64::new(0),
             range_deletes: RangeDeletes::new(),
         });
         (MemtableWriter { memtable: Arc::clone(&memtable), inserter }, memtable)
@@ -124,6 +126,12 @@ impl Memtable {
         (min != u64::MAX).then(|| (min, self.max_sequence.load(Ordering::Relaxed).max(min)))
     }
 
+    /// The marks of all entries together ([`MemtableWriter::insert_marked`]). Who sees an entry sees its marks.
+    #[inline]
+    pub fn marks(&self) -> u64 {
+        self.marks.load(Ordering::Relaxed)
+    }
+
     /// The smallest key of an entry; range deletes do not count.
     pub fn first_key(&self) -> Option<&[u8]> {
         self.list.first().map(NodeRef::key)
@@ -136,6 +144,15 @@ impl Memtable {
 
     pub(crate) fn list(&self) -> &Skiplist {
         &self.list
+    }
+
+    /// Adds marks; for the writer only.
+    #[inline]
+    fn note_marks(&self, marks: u64) {
+        let known = self.marks.load(Ordering::Relaxed);
+        if known | marks != known {
+            self.marks.store(known | marks, Ordering::Relaxed);
+        }
     }
 
     /// Widens the sequence range; for the writer only.
@@ -176,6 +193,16 @@ impl MemtableWriter {
     /// If the key or value is longer than [`MAX_KEY_LEN`] and [`MAX_VALUE_LEN`]. (Callers check where input enters.)
     #[inline]
     pub fn insert(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        self.insert_marked(key, trailer, value, u64::MAX);
+    }
+
+    /// As [`MemtableWriter::insert`], of an entry with these marks: bits that mean what the caller wants them to. Other entries
+    /// have all of them.
+    ///
+    /// # Panics
+    /// As that.
+    #[inline]
+    pub fn insert_marked(&mut self, key: &[u8], trailer: Trailer, value: &[u8], marks: u64) {
         assert!(key.len() <= MAX_KEY_LEN && value.len() <= MAX_VALUE_LEN, "entry exceeds the limits");
         let memtable = &*self.memtable;
         let hash = hash_key(key);
@@ -185,6 +212,7 @@ impl MemtableWriter {
             self.inserter.seek(&memtable.list, key, trailer);
             memtable.filter.insert(hash);
             memtable.note_sequence(trailer.sequence());
+            memtable.note_marks(marks);
             self.inserter.insert_here(&memtable.list, key, trailer, value);
         }
         memtable.entries.store(memtable.entries.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -193,6 +221,7 @@ impl MemtableWriter {
     /// Inserts a range delete. One that covers nothing (`start >= end`) is kept, too, but changes nothing.
     pub fn insert_range_delete(&mut self, delete: RangeDelete) {
         self.memtable.note_sequence(delete.sequence);
+        self.memtable.note_marks(u64::MAX);
         self.memtable.range_deletes.push(delete);
     }
 

@@ -31,6 +31,8 @@ struct Reading {
     concerns: bool,
     /// How the fragments that it gives are packed, if they are, and need nothing more to be done to them.
     given: Option<Arc<PackedLayout>>,
+    /// The wanted columns among those of that layout.
+    given_wanted: Vec<u8>,
     /// To packed fragments of the wanted columns among them.
     reshape: Reshape,
     layout: Arc<PackedLayout>,
@@ -78,6 +80,7 @@ impl MergePlan {
             let has_all = wanted.columns().is_subset(source.columns());
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
             Ok(Reading {
+                given_wanted: given.as_ref().map_or_else(Vec::new, |given| given.bitmap_of(wanted.columns())),
                 columns: source.columns().clone(),
                 has_all,
                 concerns,
@@ -131,7 +134,7 @@ impl MergePlan {
     #[inline]
     pub fn may_be_patched(&self, kind: usize, patch: &[u8]) -> Result<bool> {
         let Some(layout) = self.given_layout(kind) else { return Ok(true) };
-        Ok(layout.row(patch)?.columns().any(|column| self.columns.contains(column)))
+        layout.has_some(patch, &self.readings[kind].given_wanted)
     }
 
     /// Whether this kind of source has anything to say of such rows.

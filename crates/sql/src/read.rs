@@ -22,6 +22,7 @@ use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, Reco
 use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 
 use crate::key_range::KeyRange;
+use crate::table::TEXTS;
 
 /// Rows of the first batch of an index's.
 const FIRST_BATCH: usize = 256;
@@ -160,6 +161,7 @@ impl Reader<'_> {
             batch_rows: self.work.batch_rows,
             limit: (self.left < usize::MAX).then_some(self.left as u64),
             filter: Some(Filter { conjuncts: self.work.tests.to_vec() }),
+            texts: TEXTS,
         };
         let time = self.counts.baseline.elapsed_compute().clone();
         let mut timer = time.timer();
@@ -198,7 +200,7 @@ impl Reader<'_> {
             Some((_, builder)) => builder,
             none => {
                 let rows = self.work.batch_rows.min(self.left).max(1);
-                let builder = RecordBatchBuilder::new(layout.clone(), projection, rows)?;
+                let builder = RecordBatchBuilder::with_texts(layout.clone(), projection, rows, TEXTS)?;
                 &mut none.insert((layout, builder)).1
             }
         };
@@ -256,7 +258,8 @@ impl Reader<'_> {
             if found.is_empty() {
                 break;
             }
-            let batch = batch_of(&columns, found.iter().map(|row| row.iter().take(wanted).map(Datum::borrowed)))?;
+            let values = found.iter().map(|row| row.iter().take(wanted).map(Datum::borrowed));
+            let batch = batch_of(&columns, TEXTS, values)?;
             timer.stop();
             self.send(batch);
             batch_rows = self.work.batch_rows;

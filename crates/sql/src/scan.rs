@@ -1,7 +1,7 @@
 //! [`MyceliumScan`], the leaf of a physical plan.
 //!
 //! 1. A scan has ranges: of keys, or of an index. They are dealt to partitions in ascending order; one long range is cut
-//!    where the fences of files say ([`mycelium_engine::Table::split_points`]).
+//!    into about equal parts where the fences of files and blocks say ([`mycelium_engine::Table::split_points`]).
 //! 2. Rows of a partition come in key order, unless an index gives them. The order is declared as far as the key's columns are
 //!    projected, and key columns that have one value are declared constant, so that `WHERE a = 1 ORDER BY b` sorts nothing.
 //! 3. A partition is read in a thread of the runtime's for blocking work ([`crate::read`]), which hands batches over through
@@ -34,6 +34,7 @@ use crate::column_test::describe;
 use crate::failure::outward;
 use crate::key_range::KeyRange;
 use crate::read::{ScanCounts, Work};
+use crate::table::TEXTS;
 
 /// Batches that a reader is ahead.
 const AHEAD: usize = 2;
@@ -138,7 +139,7 @@ impl MyceliumScan {
 fn field(schema: &Schema, at: usize) -> Result<arrow_schema::Field> {
     let column = schema.columns().get(at);
     let column = column.ok_or_else(|| DataFusionError::Internal(format!("there is no column {at}")))?;
-    Ok(arrow_schema::Field::new(&column.name, column.ty.to_arrow(), column.nullable))
+    Ok(column.to_arrow_with(TEXTS))
 }
 
 fn points_of(request: &ScanRequest) -> Option<usize> {
@@ -322,10 +323,7 @@ impl ExecutionPlan for MyceliumScan {
 /// that there are none is exact.
 pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
     let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
-    let arrow: Vec<_> = columns
-        .clone()
-        .map(|column| arrow_schema::Field::new(&column.name, column.ty.to_arrow(), column.nullable))
-        .collect();
+    let arrow: Vec<_> = columns.clone().map(|column| column.to_arrow_with(TEXTS)).collect();
     let mut known = Statistics::new_unknown(&arrow_schema::Schema::new(arrow));
     if extent.entries == 0 || rows == 0 {
         known.num_rows = Precision::Exact(0);

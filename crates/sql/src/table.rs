@@ -13,7 +13,7 @@ use datafusion::common::{Constraint, Constraints, Statistics};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use mycelium_encoding::Schema;
+use mycelium_encoding::{Schema, TextArrays};
 use mycelium_engine::{Index, Snapshot, Table};
 
 use crate::failure::outward;
@@ -21,6 +21,10 @@ use crate::key_range::KeyRange;
 use crate::pushdown::{Pushed, plan_filters};
 use crate::read::index_rows;
 use crate::scan::{MyceliumScan, ScanRequest, statistics};
+
+/// Texts are views: those of one dictionary are not copied for each row, and DataFusion groups and joins by short ones as by
+/// integers.
+pub(crate) const TEXTS: TextArrays = TextArrays::Views;
 
 /// A typed table at a snapshot.
 #[derive(Debug)]
@@ -41,7 +45,7 @@ impl MyceliumTable {
     /// A key-value table has no columns.
     pub fn new(table: Table, snapshot: Snapshot) -> mycelium_base::Result<Self> {
         let schema = table.packed_layout()?.schema().clone();
-        let arrow = Arc::new(schema.to_arrow());
+        let arrow = Arc::new(schema.to_arrow_with(TEXTS));
         let key = Constraint::PrimaryKey(schema.primary_key().to_vec());
         let mut indexes = table.indexes();
         indexes.retain(|index| index.is_built() && !index.on().is_empty());

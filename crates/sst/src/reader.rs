@@ -346,6 +346,19 @@ impl SstFile {
         self.cached_part(self.footer.index, BlockKind::Index)
     }
 
+    /// Keys between blocks that cut the file into so many pieces of about as many blocks, ascending; into fewer where it has fewer
+    /// blocks. They need not be keys of entries.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` if its index is read again and is damaged; failures to read.
+    pub fn fences(&self, pieces: usize) -> Result<Vec<Vec<u8>>> {
+        let framed = self.load_index()?;
+        let index = self.index_of(&framed);
+        let blocks = index.block_count();
+        let pieces = pieces.min(blocks);
+        Ok((1..pieces).map(|piece| index.separator(piece * blocks / pieces - 1)).collect())
+    }
+
     /// A part that is not kept in memory, framed: from the cache, or from the file and then verified.
     pub(crate) fn cached_part(&self, part: BlockHandle, kind: BlockKind) -> Result<Arc<[u8]>> {
         let key = self.cache_key(part.offset);

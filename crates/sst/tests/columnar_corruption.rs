@@ -113,9 +113,8 @@ impl Answers {
             zones: tests()
                 .iter()
                 .map(|(column, test)| {
-                    (0..file.block_count())
-                        .map(|block| file.zone_may_pass(block, *column, test).map_err(drop))
-                        .collect()
+                    let zones = file.zones(*column).map_err(drop)?;
+                    (0..file.block_count()).map(|block| zones.may_pass(block, test).map_err(drop)).collect()
                 })
                 .collect(),
             figures: file.column_figures().map_err(drop),

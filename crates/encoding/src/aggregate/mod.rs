@@ -259,7 +259,7 @@ impl Aggregation {
         });
         let columns: Vec<Column> = groups.chain(aggregates).collect();
         let values = rows.iter().map(|row| row.group.iter().chain(&row.aggregates).map(crate::Datum::borrowed));
-        crate::batch::batch_of(&columns, values)
+        crate::batch::batch_of(&columns, crate::TextArrays::Plain, values)
     }
 
     /// Appends the stored form: count and positions of grouping columns, then count, kind (u8) and position (0 for

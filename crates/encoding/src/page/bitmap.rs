@@ -55,6 +55,15 @@ impl Bitmap {
         }
     }
 
+    /// Sets a row, or clears it.
+    #[inline]
+    pub fn put(&mut self, row: usize, set: bool) {
+        match self.words.get_mut(row / 64).filter(|_| row < self.len) {
+            Some(word) if set => *word |= 1 << (row % 64),
+            _ => self.clear(row),
+        }
+    }
+
     /// Rows that are set.
     pub fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
@@ -79,20 +88,28 @@ impl Bitmap {
     pub fn rows_within(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         let words = range.start / 64..range.end.div_ceil(64).min(self.words.len());
         words.flat_map(move |at| {
-            let mut word = self.words[at];
             let base = at * 64;
-            if base < range.start {
-                word &= u64::MAX << (range.start - base);
-            }
-            if base + 64 > range.end {
-                word &= !(u64::MAX << (range.end - base));
-            }
+            let mut word = self.words[at] & within(base, &range);
             std::iter::from_fn(move || {
                 let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
                 word &= word - 1;
                 Some(base + bit)
             })
         })
+    }
+
+    /// Appends the rows of a range that are set, ascending, each counted from the first of the range.
+    pub fn append_rows_within(&self, range: Range<usize>, out: &mut Vec<u32>) {
+        let words = range.start / 64..range.end.div_ceil(64).min(self.words.len());
+        for at in words {
+            let mut word = self.words[at] & within(at * 64, &range);
+            out.reserve(64);
+            while word != 0 {
+                let row = at * 64 + word.trailing_zeros() as usize;
+                out.push((row - range.start) as u32);
+                word &= word - 1;
+            }
+        }
     }
 
     /// The words.
@@ -111,6 +128,13 @@ impl Bitmap {
     }
 }
 
+/// The bits of a range in a word whose first bit is `base`; some of the range lies in it.
+fn within(base: usize, range: &Range<usize>) -> u64 {
+    let after = if base < range.start { u64::MAX << (range.start - base) } else { u64::MAX };
+    let before = if base + 64 > range.end { !(u64::MAX << (range.end - base)) } else { u64::MAX };
+    after & before
+}
+
 /// A bit of a page's bitmap, lowest first; `false` past its end.
 #[inline]
 pub(crate) fn bit(bits: &[u8], row: usize) -> bool {
@@ -127,11 +151,18 @@ mod tests {
             let mut bitmap = Bitmap::new(len, true);
             assert!(bitmap.is_all() && bitmap.count() == len);
             (0..len).filter(|row| row % 3 != 0).for_each(|row| bitmap.clear(row));
+            let mut other = Bitmap::new(len, false);
+            (0..len + 3).for_each(|row| other.put(row, row % 2 == 0));
+            (0..len).for_each(|row| other.put(row, row % 3 == 0));
+            assert_eq!(other, bitmap);
             let expected: Vec<usize> = (0..len).filter(|row| row % 3 == 0).collect();
             assert_eq!(bitmap.rows().collect::<Vec<_>>(), expected);
             let within: Vec<usize> = bitmap.rows_within(len / 3..len / 2).collect();
             assert!(within.iter().all(|row| (len / 3..len / 2).contains(row) && row % 3 == 0));
             assert_eq!(within.len(), (len / 3..len / 2).filter(|row| row % 3 == 0).count());
+            let mut appended = vec![7];
+            bitmap.append_rows_within(len / 3..len / 2, &mut appended);
+            assert!(appended[0] == 7 && appended[1..].iter().map(|&row| row as usize + len / 3).eq(within));
         }
     }
 }

@@ -12,7 +12,7 @@ use super::dictionary::Dictionary;
 use super::ordinal::{datum, ordinal};
 use super::symbols::Symbols;
 use super::zone::Zone;
-use super::{CODES, DECIMALS, INTEGERS, PLAIN, Page, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
+use super::{CODES, DECIMALS, INTEGERS, PLAIN, Page, PageRows, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
 use crate::{ColumnState, ColumnType, DatumRef};
 
 /// A dictionary has at most one text for so many rows (LSM-OPD §5.3: up to an NDV ratio of 20 % it saves more input and output
@@ -166,7 +166,7 @@ impl Cells {
         let count = rows.len();
         match &mut self.values {
             Values::Ordinals(values) => {
-                let done = page.append_ordinals(rows, &mut self.scratch, values, |ordinal| ordinal);
+                let done = page.append_ordinals(&PageRows::Range(rows), &mut self.scratch, values, |ordinal| ordinal);
                 done.ok_or_else(|| Error::corruption("a page of another type"))?;
             }
             Values::Texts(symbols) if page.codes().is_some() => append_codes(symbols, page, rows, &mut self.scratch)?,

@@ -3,7 +3,8 @@
 //! 1. A [`Filter`] is a conjunction of tests of single columns. [`Test::passes`] says what a test means: null passes none but
 //!    [`Test::IsNull`]; floats compare by total order, as Arrow's do.
 //! 2. For the pages of a file a test is compiled once ([`PageTest`]): to ranges of ordinals, of codes by a binary search in the
-//!    column's dictionary, or, where texts lie as they are, to itself.
+//!    column's dictionary, or, where texts lie as they are, to itself. Decimals have ordinals in all pages but wide ones, so
+//!    that a test of them is both: ranges, whose ends may lie beyond all ordinals, and itself.
 //! 3. Pages test whole vectors of rows with it; values are not decoded.
 
 use std::cmp::Ordering;
@@ -154,10 +155,15 @@ pub(crate) enum Compiled {
     Null,
     NotNull,
     /// Ordinals or codes within one of these, both ends included, ascending and apart.
-    Ranges(Vec<(i64, i64)>),
+    Ranges(Ranges),
+    /// Ordinals within one of these where a page has them, else tested value by value.
+    Decimals(Ranges, Test),
     /// Tested value by value.
     Each(Test),
 }
+
+/// Both ends included, ascending and apart.
+type Ranges = Vec<(i64, i64)>;
 
 impl PageTest {
     /// The test for a column of this type, in a file where it has this dictionary.
@@ -165,11 +171,12 @@ impl PageTest {
         Self(match (test, dictionary) {
             (Test::IsNull, _) => Compiled::Null,
             (Test::IsNotNull, _) => Compiled::NotNull,
-            (_, Some(dictionary)) => code_ranges(test, dictionary),
-            (_, None) if matches!(kind, ColumnType::Utf8 | ColumnType::Binary | ColumnType::Decimal128(..)) => {
-                Compiled::Each(test.clone())
+            (_, Some(dictionary)) => Compiled::Ranges(code_ranges(test, dictionary)),
+            (_, None) if matches!(kind, ColumnType::Utf8 | ColumnType::Binary) => Compiled::Each(test.clone()),
+            (_, None) if matches!(kind, ColumnType::Decimal128(..)) => {
+                Compiled::Decimals(ordinal_ranges(test, kind), test.clone())
             }
-            (_, None) => ordinal_ranges(test, kind),
+            (_, None) => Compiled::Ranges(ordinal_ranges(test, kind)),
         })
     }
 
@@ -179,49 +186,59 @@ impl PageTest {
     }
 }
 
-/// Ranges from points and ranges, ascending and apart.
-fn ranges(mut all: Vec<(i64, i64)>) -> Compiled {
-    all.retain(|&(least, greatest)| least <= greatest);
+/// Ranges from points and ranges, without what lies beyond all ordinals.
+fn ranges(all: impl IntoIterator<Item = (i128, i128)>) -> Ranges {
+    const LEAST: i128 = i64::MIN as i128;
+    const GREATEST: i128 = i64::MAX as i128;
+    let within = all.into_iter().map(|(least, greatest)| (least.max(LEAST), greatest.min(GREATEST)));
+    let within = within.filter(|(least, greatest)| least <= greatest);
+    let mut all: Ranges = within.map(|(least, greatest)| (least as i64, greatest as i64)).collect();
     all.sort_unstable();
-    let mut merged: Vec<(i64, i64)> = Vec::with_capacity(all.len());
+    let mut merged = Ranges::with_capacity(all.len());
     for (least, greatest) in all {
         match merged.last_mut() {
             Some((_, end)) if least <= end.saturating_add(1) => *end = (*end).max(greatest),
             _ => merged.push((least, greatest)),
         }
     }
-    Compiled::Ranges(merged)
+    merged
 }
 
-fn all_but(value: i64) -> Compiled {
-    let mut all = Vec::new();
-    all.extend(value.checked_sub(1).map(|before| (i64::MIN, before)));
-    all.extend(value.checked_add(1).map(|after| (after, i64::MAX)));
-    ranges(all)
+fn all_but(value: i128) -> Ranges {
+    let before = value.checked_sub(1).map(|before| (i128::MIN, before));
+    let after = value.checked_add(1).map(|after| (after, i128::MAX));
+    ranges(before.into_iter().chain(after))
 }
 
-fn ordinal_ranges(test: &Test, kind: &ColumnType) -> Compiled {
+fn ordinal_ranges(test: &Test, kind: &ColumnType) -> Ranges {
     // A value of another type equals none, and none compares with it.
-    let of = |datum: &Datum| Some(datum.borrowed()).filter(|datum| is_of(*datum, kind)).and_then(ordinal);
-    let nothing = || Compiled::Ranges(Vec::new());
+    let of = |datum: &Datum| Some(datum.borrowed()).filter(|datum| is_of(*datum, kind)).and_then(wide_ordinal);
     match test {
-        Test::Equal(value) => of(value).map_or_else(nothing, |value| ranges(vec![(value, value)])),
-        Test::NotEqual(value) => of(value).map_or_else(nothing, all_but),
-        Test::In(values) => ranges(values.iter().filter_map(of).map(|value| (value, value)).collect()),
+        Test::Equal(value) => ranges(of(value).map(|value| (value, value))),
+        Test::NotEqual(value) => of(value).map_or_else(Ranges::new, all_but),
+        Test::In(values) => ranges(values.iter().filter_map(of).map(|value| (value, value))),
         Test::Range { lower, upper } => {
             let least = match lower {
-                Bound::Unbounded => Some(i64::MIN),
+                Bound::Unbounded => Some(i128::MIN),
                 Bound::Included(value) => of(value),
                 Bound::Excluded(value) => of(value).and_then(|value| value.checked_add(1)),
             };
             let greatest = match upper {
-                Bound::Unbounded => Some(i64::MAX),
+                Bound::Unbounded => Some(i128::MAX),
                 Bound::Included(value) => of(value),
                 Bound::Excluded(value) => of(value).and_then(|value| value.checked_sub(1)),
             };
-            least.zip(greatest).map_or_else(nothing, |range| ranges(vec![range]))
+            ranges(least.zip(greatest))
         }
-        Test::Prefix(_) | Test::IsNull | Test::IsNotNull => nothing(),
+        Test::Prefix(_) | Test::IsNull | Test::IsNotNull => Ranges::new(),
+    }
+}
+
+/// The ordinal of a value, of a decimal the integer whether it fits or not.
+fn wide_ordinal(datum: DatumRef<'_>) -> Option<i128> {
+    match datum {
+        DatumRef::Decimal128(value) => Some(value),
+        datum => ordinal(datum).map(i128::from),
     }
 }
 
@@ -230,30 +247,30 @@ fn is_of(datum: DatumRef<'_>, kind: &ColumnType) -> bool {
     std::mem::discriminant(&datum) == std::mem::discriminant(&super::ordinal::datum(kind, 0))
 }
 
-fn code_ranges(test: &Test, dictionary: &Dictionary) -> Compiled {
+fn code_ranges(test: &Test, dictionary: &Dictionary) -> Ranges {
     let point = |datum: &Datum| {
         let code = dictionary.code(text_of(datum.borrowed())?).ok()?;
-        Some((i64::from(code), i64::from(code)))
+        Some((i128::from(code), i128::from(code)))
     };
-    let codes = |range: std::ops::Range<u32>| ranges(vec![(i64::from(range.start), i64::from(range.end) - 1)]);
+    let codes = |range: std::ops::Range<u32>| ranges([(i128::from(range.start), i128::from(range.end) - 1)]);
     match test {
-        Test::Equal(value) => ranges(point(value).into_iter().collect()),
+        Test::Equal(value) => ranges(point(value)),
         Test::NotEqual(value) => match (text_of(value.borrowed()), point(value)) {
-            (None, _) => Compiled::Ranges(Vec::new()),
+            (None, _) => Ranges::new(),
             (_, Some((code, _))) => all_but(code),
-            (_, None) => Compiled::Ranges(vec![(i64::MIN, i64::MAX)]),
+            (_, None) => vec![(i64::MIN, i64::MAX)],
         },
-        Test::In(values) => ranges(values.iter().filter_map(point).collect()),
+        Test::In(values) => ranges(values.iter().filter_map(point)),
         Test::Range { lower, upper } => match (text_bound(lower), text_bound(upper)) {
             (Some(lower), Some(upper)) => codes(dictionary.codes_within(lower, upper)),
-            _ => Compiled::Ranges(Vec::new()),
+            _ => Ranges::new(),
         },
         Test::Prefix(prefix) => {
             let after = successor(prefix);
             let upper = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             codes(dictionary.codes_within(Bound::Included(prefix), upper))
         }
-        Test::IsNull | Test::IsNotNull => Compiled::Ranges(Vec::new()),
+        Test::IsNull | Test::IsNotNull => Ranges::new(),
     }
 }
 

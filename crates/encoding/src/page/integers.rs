@@ -33,6 +33,9 @@ const RUN_LENGTH: u8 = 3;
 /// Bits behind the point of a slope.
 const SLOPE_BITS: u32 = 16;
 
+/// Of some rows the packed offsets between the first and the last are unpacked together where at least one in so many is wanted.
+const DENSE: usize = 8;
+
 /// Run-length must be so many times smaller than what else would be taken.
 const RUN_LENGTH_GAIN: usize = 2;
 
@@ -311,6 +314,34 @@ impl<'a> Integers<'a> {
         }
     }
 
+    /// Appends what `of` makes of the integers of some rows, ascending.
+    #[inline]
+    pub(crate) fn gather<T>(&self, rows: &[u32], scratch: &mut Vec<u32>, out: &mut Vec<T>, of: impl Fn(i64) -> T) {
+        let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { return };
+        // Groups of eight are unpacked together.
+        let start = first - first % 8;
+        let span = last as usize + 1 - start as usize;
+        match &self.kind {
+            Kind::Constant(value) => out.extend(rows.iter().map(|_| of(*value))),
+            Kind::Packed(line) if line.width <= 32 && rows.len() * DENSE >= span => {
+                scratch.clear();
+                unpack(line.bits, line.width, start as usize, span, scratch);
+                let offset = |row: &u32| scratch.get((row - start) as usize).map_or(0, |&offset| i64::from(offset));
+                out.extend(rows.iter().map(|row| of(line.base.wrapping_add(offset(row)))));
+            }
+            Kind::Runs { values, ends, count } => {
+                let mut run = run_of(ends, *count, first as usize);
+                out.extend(rows.iter().map(|&row| {
+                    while run + 1 < *count && ends.get(run) <= i64::from(row) {
+                        run += 1;
+                    }
+                    of(values.get(run))
+                }));
+            }
+            Kind::Packed(_) | Kind::Linear { .. } => out.extend(rows.iter().map(|&row| of(self.get(row as usize)))),
+        }
+    }
+
     /// Calls `each` with the integers of rows, in order.
     #[inline]
     pub(crate) fn for_each(&self, rows: Range<usize>, scratch: &mut Vec<u32>, mut each: impl FnMut(i64)) {
@@ -411,6 +442,12 @@ mod tests {
         found.clear();
         integers.append(middle / 2..middle, &mut Vec::new(), &mut found, |value| value);
         assert_eq!(found, values[middle / 2..middle]);
+        for step in [1, 3, 11] {
+            let rows: Vec<u32> = (middle as u32 / 2..values.len() as u32).step_by(step).collect();
+            found.clear();
+            integers.gather(&rows, &mut Vec::new(), &mut found, |value| value);
+            assert!(found.iter().eq(rows.iter().map(|&row| &values[row as usize])), "every {step}th");
+        }
         for (row, &value) in values.iter().enumerate() {
             assert_eq!(integers.get(row), value, "row {row}");
             let packed = packed_at(&bytes, values.len(), row);

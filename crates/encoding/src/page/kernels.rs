@@ -91,7 +91,22 @@ fn unpack_bits(bits: &[u8], width: u32, start: usize, out: &mut [u32]) {
     before.iter_mut().enumerate().for_each(|(at, out)| *out = get(bits, width, start + at) as u32);
     let first = start + head;
     let done = simd::unpack(bits, width, first, rest);
-    rest[done..].iter_mut().enumerate().for_each(|(at, out)| *out = get(bits, width, first + done + at) as u32);
+    let (last, rest) = (first + done, &mut rest[done..]);
+    match bits.get(last / 8 * width as usize..) {
+        Some(left) if left.len() <= TAIL => unpack_tail(left, width, rest),
+        _ => rest.iter_mut().enumerate().for_each(|(at, out)| *out = get(bits, width, last + at) as u32),
+    }
+}
+
+/// Bytes that are unpacked from a copy with zeros behind it, for a group loads more than its bytes: more than are left where
+/// that would be past the end.
+const TAIL: usize = 32;
+
+fn unpack_tail(bits: &[u8], width: u32, out: &mut [u32]) {
+    let mut padded = [0; 2 * TAIL];
+    padded[..bits.len()].copy_from_slice(bits);
+    let done = simd::unpack(&padded, width, 0, out);
+    out.iter_mut().enumerate().skip(done).for_each(|(at, out)| *out = get(&padded, width, at) as u32);
 }
 
 /// Which code compares packed offsets.

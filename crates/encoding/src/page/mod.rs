@@ -125,6 +125,52 @@ enum Body<'a> {
     Plain(Integers<'a>, &'a [u8]),
 }
 
+/// Rows of a page, ascending.
+#[derive(Clone, Debug)]
+pub(crate) enum PageRows<'r> {
+    Range(Range<usize>),
+    Some(&'r [u32]),
+}
+
+impl PageRows<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Range(rows) => rows.len(),
+            Self::Some(rows) => rows.len(),
+        }
+    }
+
+    /// Past the last row.
+    pub(crate) fn end(&self) -> usize {
+        match self {
+            Self::Range(rows) => rows.end,
+            Self::Some(rows) => rows.last().map_or(0, |&last| last as usize + 1),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_each(&self, mut each: impl FnMut(usize) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Range(rows) => rows.clone().try_for_each(each),
+            Self::Some(rows) => rows.iter().try_for_each(|&row| each(row as usize)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn append<T>(
+        &self,
+        integers: &Integers<'_>,
+        scratch: &mut Vec<u32>,
+        out: &mut Vec<T>,
+        of: impl Fn(i64) -> T,
+    ) {
+        match self {
+            Self::Range(rows) => integers.append(rows.clone(), scratch, out, of),
+            Self::Some(rows) => integers.gather(rows, scratch, out, of),
+        }
+    }
+}
+
 /// A parsed page. Parsing looks at its header only.
 #[derive(Clone, Debug)]
 pub struct Page<'a> {
@@ -317,16 +363,16 @@ impl<'a> Page<'a> {
     #[inline]
     pub(crate) fn append_ordinals<T>(
         &self,
-        rows: Range<usize>,
+        rows: &PageRows<'_>,
         scratch: &mut Vec<u32>,
         out: &mut Vec<T>,
         of: impl Fn(i64) -> T,
     ) -> Option<()> {
         match &self.body {
-            Body::Ordinals(integers) => integers.append(rows, scratch, out, of),
+            Body::Ordinals(integers) => rows.append(integers, scratch, out, of),
             Body::Decimals(integers, exponent) => {
                 let of_integer = |integer| of(decimal::ordinal(&self.kind, integer, *exponent));
-                integers.append(rows, scratch, out, of_integer);
+                rows.append(integers, scratch, out, of_integer);
             }
             _ => return None,
         }
@@ -342,38 +388,38 @@ impl<'a> Page<'a> {
         Some(())
     }
 
-    /// Appends the bytes of texts or binaries of rows, of null ones any or none, and after each of them how many bytes there
-    /// are; `None` if the page holds something else. Whether text is UTF-8 is left to the caller.
+    /// Calls `each` with the bytes of the texts or binaries of rows, of null ones any or none; `None` if the page holds something
+    /// else. Whether text is UTF-8 is left to the caller.
     ///
     /// # Errors
-    /// `ErrorKind::Corruption` where a value is malformed.
-    pub(crate) fn append_texts(
+    /// `ErrorKind::Corruption` where a value is malformed; those of `each`.
+    #[inline]
+    pub(crate) fn each_text(
         &self,
-        rows: Range<usize>,
-        bytes: &mut Vec<u8>,
-        mut ended: impl FnMut(usize),
+        rows: &PageRows<'_>,
+        mut each: impl FnMut(&'a [u8]) -> Result<()>,
     ) -> Result<Option<()>> {
         match &self.body {
             Body::Plain(ends, values) => {
-                for row in rows {
-                    bytes.extend_from_slice(plain(ends, values, row).ok_or_else(|| malformed("end of a value"))?);
-                    ended(bytes.len());
-                }
+                rows.try_each(|row| each(plain(ends, values, row).ok_or_else(|| malformed("end of a value"))?))?
             }
-            Body::Codes(codes, dictionary) => {
-                for row in rows {
-                    let code = codes.get(row);
-                    match u32::try_from(code).ok().and_then(|code| dictionary.value(code)) {
-                        Some(value) => bytes.extend_from_slice(value),
-                        None if bit(self.nulls, row) => {}
-                        None => return Err(malformed("code").expected(dictionary.len(), code)),
-                    }
-                    ended(bytes.len());
+            Body::Codes(codes, dictionary) => rows.try_each(|row| {
+                let code = codes.get(row);
+                match u32::try_from(code).ok().and_then(|code| dictionary.value(code)) {
+                    Some(value) => each(value),
+                    None if bit(self.nulls, row) => each(&[]),
+                    None => Err(self.no_such_code(code)),
                 }
-            }
+            })?,
             _ => return Ok(None),
         }
         Ok(Some(()))
+    }
+
+    /// A row has a code that its dictionary lacks.
+    #[cold]
+    pub(crate) fn no_such_code(&self, code: i64) -> Error {
+        malformed("code").expected(self.codes().map_or(0, |(_, dictionary)| dictionary.len()), code)
     }
 
     /// Whether a cell is null.
@@ -420,7 +466,8 @@ impl<'a> Page<'a> {
         match &test.0 {
             Compiled::Null | Compiled::NotNull => Ok(()),
             _ if selection.is_none() => Ok(()),
-            Compiled::Ranges(ranges) => self.filter_ranges(ranges, selection),
+            Compiled::Decimals(_, test) if matches!(self.body, Body::Wide(_)) => self.filter_each(test, selection),
+            Compiled::Ranges(ranges) | Compiled::Decimals(ranges, _) => self.filter_ranges(ranges, selection),
             Compiled::Each(test) => self.filter_each(test, selection),
         }
     }

@@ -8,9 +8,13 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, StringArray};
 use mycelium_base::ColumnSet;
 use mycelium_encoding::page::{Bitmap, Cells, Dictionary, Encoding, Page, PageTest, Test};
-use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema};
+use mycelium_encoding::{
+    ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays,
+};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -289,6 +293,47 @@ fn a_filter_passes_what_its_test_passes() {
     }
 }
 
+/// Decimals have integers of 64 bits in some pages and of 128 in others; what a test compares with may lie beyond either.
+#[test]
+fn tests_of_decimals_pass_the_same_in_narrow_and_in_wide_pages() {
+    let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    let ends = [i128::MIN, least - 1, least, least + 1, -1, 0, 1, greatest - 1, greatest, greatest + 1, i128::MAX];
+    let kind = kind("decimal(38,2)");
+    let cell = |value: &i128| Ok(Datum::Decimal128(*value));
+    let narrow: Vec<i128> = ends.into_iter().filter(|value| (least..=greatest).contains(value)).collect();
+    let bound = |at: usize| {
+        let value = |at: usize| Datum::Decimal128(ends[at]);
+        match at {
+            0 => Bound::Unbounded,
+            at if at % 2 == 1 => Bound::Included(value(at / 2)),
+            at => Bound::Excluded(value(at / 2 - 1)),
+        }
+    };
+    let bounds = 2 * ends.len() + 1;
+    let mut tests: Vec<Test> = (0..bounds * bounds)
+        .map(|pair| Test::Range { lower: bound(pair / bounds), upper: bound(pair % bounds) })
+        .collect();
+    tests.extend(ends.iter().flat_map(|&value| {
+        let value = Datum::Decimal128(value);
+        [Test::Equal(value.clone()), Test::NotEqual(value.clone()), Test::In(vec![Datum::Decimal128(0), value])]
+    }));
+    for values in [&narrow[..], &ends[..]] {
+        let mut all: Vec<Cell> = values.iter().map(cell).collect();
+        all.extend([Err(false), Err(true)]);
+        let finished = gather(&kind, &all).finish();
+        let mut bytes = Vec::new();
+        finished.encode(0..all.len(), &mut bytes).unwrap();
+        let page = Page::parse(&bytes, all.len(), &kind, None).unwrap();
+        assert_eq!(page.encoding() == Encoding::Wide, values.len() == ends.len());
+        for test in &tests {
+            let mut selection = Bitmap::new(all.len(), true);
+            page.filter(&PageTest::new(test, &kind, None), &mut selection).unwrap();
+            let expected: Vec<usize> = (0..all.len()).filter(|&row| test.passes(state(&all[row]))).collect();
+            assert_eq!(selection.rows().collect::<Vec<_>>(), expected, "{test:?}, {:?}", page.encoding());
+        }
+    }
+}
+
 #[test]
 fn zones_hold_all_values_and_rule_out_only_what_does_not_pass() {
     for kind in kinds() {
@@ -309,6 +354,35 @@ fn zones_hold_all_values_and_rule_out_only_what_does_not_pass() {
     }
 }
 
+/// Texts of views as a plain array; other arrays as they are.
+fn plain(array: &ArrayRef) -> ArrayRef {
+    match array.as_string_view_opt() {
+        Some(views) => Arc::new(views.iter().collect::<StringArray>()),
+        None => array.clone(),
+    }
+}
+
+#[test]
+fn a_dictionary_s_texts_are_there_once_for_all_rows_of_a_batch() {
+    let kind = kind("utf8");
+    let text = |row: usize| format!("one of a few longer texts: {}", row % 3);
+    let all: Vec<Cell> = (0..900).map(|row| Ok(Datum::Utf8(text(row)))).collect();
+    let file = write(gather(&kind, &all), &mut SmallRng::seed_from_u64(1));
+    let schema = Arc::new(Schema::parse("k int64 not null, c utf8, primary key (k)").unwrap());
+    let layout = Arc::new(PackedLayout::of(schema, &ColumnSet::from_iter([1])));
+    let mut builder = RecordBatchBuilder::with_texts(layout, &[1], usize::MAX, TextArrays::Views).unwrap();
+    for _ in 0..2 {
+        for page in file.pages(&kind).iter().filter(|page| page.rows() >= 3) {
+            builder.append_cells(0, page, 0..page.rows()).unwrap();
+            builder.end_rows(page.rows());
+        }
+        let batch = builder.finish().unwrap();
+        let views = batch.column(0).as_string_view();
+        assert!(batch.num_rows() > 800);
+        assert_eq!(views.data_buffers().iter().map(|buffer| buffer.len()).sum::<usize>(), 3 * text(0).len());
+    }
+}
+
 #[test]
 fn batches_take_pages_as_they_take_rows() {
     for name in TYPES.split_whitespace() {
@@ -325,8 +399,9 @@ fn batches_take_pages_as_they_take_rows() {
                 continue;
             }
             let file = write(gather(&kind, &all), &mut rng);
-            let builder = || RecordBatchBuilder::new(layout.clone(), &[1], usize::MAX).unwrap();
-            let (mut by_rows, mut by_pages) = (builder(), builder());
+            let builder = |texts| RecordBatchBuilder::with_texts(layout.clone(), &[1], usize::MAX, texts).unwrap();
+            let mut by_rows = builder(TextArrays::Plain);
+            let mut by_pages = [TextArrays::Plain, TextArrays::Views].map(builder);
             let mut first = 0;
             for page in file.pages(&kind) {
                 let (from, to) = (page.rows() / 3, page.rows());
@@ -339,19 +414,29 @@ fn batches_take_pages_as_they_take_rows() {
                     layout.encode_with(|_| state(&all[first + row]), &mut value).unwrap();
                     by_rows.append(b"", &value).unwrap();
                 }
-                by_pages.append_cells(0, &page, from..middle).unwrap();
-                by_pages.append_selected(0, &page, &selected).unwrap();
-                by_pages.end_rows(middle - from + selected.len());
+                for builder in &mut by_pages {
+                    builder.append_cells(0, &page, from..middle).unwrap();
+                    builder.append_selected(0, &page, &selected).unwrap();
+                    builder.end_rows(middle - from + selected.len());
+                }
                 first += page.rows();
             }
-            assert_eq!(by_pages.finish().unwrap(), by_rows.finish().unwrap(), "{name}, seed {seed}");
+            let expected = by_rows.finish().unwrap();
+            for (builder, texts) in by_pages.iter_mut().zip([TextArrays::Plain, TextArrays::Views]) {
+                let found = builder.finish().unwrap();
+                assert_eq!(found.schema_ref().as_ref().field(0), &schema.columns()[1].to_arrow_with(texts));
+                assert_eq!(&plain(found.column(0)), expected.column(0), "{name}, seed {seed}, {texts:?}");
+            }
         }
     }
 }
 
 #[test]
 fn malformed_pages_give_errors_or_other_cells_but_never_a_panic() {
-    for kind in kinds() {
+    for name in TYPES.split_whitespace() {
+        let kind = kind(name);
+        let schema = Arc::new(Schema::parse(&format!("k int64 not null, c {name}, primary key (k)")).unwrap());
+        let layout = Arc::new(PackedLayout::of(schema, &ColumnSet::from_iter([1])));
         for seed in 500..512 {
             let mut rng = SmallRng::seed_from_u64(seed);
             let rows = rng.random_range(1..200);
@@ -374,6 +459,13 @@ fn malformed_pages_give_errors_or_other_cells_but_never_a_panic() {
                 let compiled = PageTest::new(&test(&mut rng, &kind, &all), &kind, finished.dictionary());
                 page.filter(&compiled, &mut selection).unwrap_or_default();
                 Cells::new(&kind).append(&page, 0..rows).unwrap_or_default();
+                for texts in [TextArrays::Plain, TextArrays::Views] {
+                    let mut builder = RecordBatchBuilder::with_texts(layout.clone(), &[1], rows, texts).unwrap();
+                    if builder.append_cells(0, &page, 0..rows).is_ok() {
+                        builder.end_rows(rows);
+                        builder.finish().map(drop).unwrap_or_default();
+                    }
+                }
                 for row in 0..rows {
                     page.cell(row).map(drop).unwrap_or_default();
                     page.seek_integer(row as i64, true);

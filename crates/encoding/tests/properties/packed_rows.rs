@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{self, Cell, identical, row, states};
+use mycelium_base::ColumnSet;
 use mycelium_base::{Combiner, ErrorKind};
 use mycelium_encoding::key::{decode_key, encode_row_key};
 use mycelium_encoding::{
@@ -56,6 +57,12 @@ proptest! {
         let bytes = pack(&layout, &cells);
         assert_cells(&layout, &bytes, &cells);
         layout.validate(&bytes).unwrap();
+        for (column, cell) in cells.iter().enumerate() {
+            let bitmap = layout.bitmap_of(&ColumnSet::from_iter([column]));
+            let has = !schema.is_primary_key(column) && cell.is_some();
+            prop_assert_eq!(layout.has_some(&bytes, &bitmap).unwrap(), has);
+            prop_assert!(layout.has_some(&bytes[..1], &bitmap).is_err());
+        }
         let whole = (0..cells.len()).all(|i| schema.is_primary_key(i) || cells[i].is_some());
         prop_assert_eq!(layout.row(&bytes).unwrap().is_complete(), whole);
         for cut in 0..bytes.len() {

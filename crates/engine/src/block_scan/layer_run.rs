@@ -4,7 +4,7 @@ use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumb
 use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
 use mycelium_merge::ColumnMerge;
-use mycelium_sst::{ColumnBlock, ColumnPosition, LevelCursor, SstFile};
+use mycelium_sst::{ColumnBlock, ColumnPosition, ColumnZones, LevelCursor, SstFile};
 
 use super::row_filter::RowFilter;
 
@@ -30,6 +30,8 @@ pub(crate) struct LayerRun {
 struct Compiled {
     file: Option<u64>,
     tests: Vec<PageTest>,
+    /// Of the columns of the tests.
+    zones: Vec<ColumnZones>,
 }
 
 /// Which rows of a block pass the tests of its columns.
@@ -104,6 +106,15 @@ impl LayerRun {
         Ok(())
     }
 
+    /// Says of rows of a stretch, counted from the one that the run stands on, that they are decided already. Those pass or fail
+    /// in every run of a layer; no other stretch has them.
+    pub(super) fn decide(&mut self, decisions: &[(usize, bool)]) {
+        let Some((_, row)) = self.block() else { return };
+        for &(offset, passes) in decisions {
+            self.selected.rows.put(row + offset, passes);
+        }
+    }
+
     /// Makes `selected` that of the current block.
     pub(super) fn select(&mut self, counters: &mut ReadCounters) -> Result<()> {
         let Self { cursor, tests, compiled, selected, .. } = self;
@@ -114,9 +125,10 @@ impl LayerRun {
         if compiled.file.replace(file.number()) != Some(file.number()) {
             let compile = |(_, test): &(usize, ColumnTest)| file.page_test(test.column, &test.test);
             compiled.tests = tests.iter().map(compile).collect::<Result<_>>()?;
+            compiled.zones = tests.iter().map(|(_, test)| file.zones(test.column)).collect::<Result<_>>()?;
         }
-        for (_, test) in tests.iter() {
-            if !file.zone_may_pass(number, test.column, &test.test)? {
+        for ((_, test), zones) in tests.iter().zip(&compiled.zones) {
+            if !zones.may_pass(number, &test.test).map_err(|error| in_file(error, file))? {
                 counters.blocks_skipped_by_zone += 1;
                 selected.rows.reset(block.rows(), false);
                 return Ok(());

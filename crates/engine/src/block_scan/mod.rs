@@ -1,7 +1,7 @@
 //! Scans of tables whose oldest runs are columnar: many rows at a time (DESIGN §5, LSM-OPD §4.2.2).
 //!
 //! 1. The oldest runs are read block by block, as far as they are columnar. What is younger, memtables included, is merged
-//!    apart: the *rest*.
+//!    apart: the *rest*. Memtables and files of nothing but patches of other columns are not among it.
 //! 2. The runs that stand on the next key may be a [`Layer`]: together they have all wanted columns, each of them once. A
 //!    *stretch* is a number of rows of a layer's current blocks that nothing else touches: as far as its runs have the same
 //!    keys, up to the next key of another run or of the rest, or the next range delete. Where its blocks hold only whole rows
@@ -11,7 +11,8 @@
 //! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a bitmap of
 //!    the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
 //! 4. A row of which the rest, or a younger run, only has one patch, of columns of fixed width, stays in its stretch, and its
-//!    patched cells are overwritten in the batch. Patches of columns that are not wanted touch nothing.
+//!    patched cells are overwritten in the batch. Where a patched column is tested, the row is decided by itself: by the patch
+//!    and by the cells that it leaves. Patches of columns that are not wanted touch nothing.
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
@@ -27,10 +28,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use mycelium_base::{
-    ColumnSet, Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+    ColumnSet, Cursor, Error, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
-use mycelium_encoding::page::Bitmap;
-use mycelium_encoding::{ColumnState, RecordBatchBuilder};
+use mycelium_encoding::page::ColumnTest;
+use mycelium_encoding::{ColumnState, PackedRow, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::ColumnBlock;
 
@@ -88,6 +89,8 @@ pub(crate) struct BlockScan {
     touched: Touched,
     /// What changes cells of a stretch.
     overwrites: Vec<Overwrite>,
+    /// Rows of the stretch whose patches touch tested columns, and whether they pass.
+    decisions: Vec<(usize, bool)>,
     /// Rows of the stretch that are changed so.
     overwritten: usize,
     /// Of all sources, by their format; and all that the snapshot sees together.
@@ -157,6 +160,7 @@ impl BlockScan {
             rest_kinds: rest.1,
             touched: Touched::default(),
             overwrites: Vec::new(),
+            decisions: Vec::new(),
             overwritten: 0,
             range_deletes,
             all_range_deletes: RangeDeleteSet::new(&deletes),
@@ -201,6 +205,7 @@ impl BlockScan {
     /// Steps 2 and 4 of the module; a stretch has at most `most` rows.
     fn next(&mut self, most: usize, builder: &RecordBatchBuilder) -> Result<Next> {
         self.overwrites.clear();
+        self.decisions.clear();
         self.overwritten = 0;
         let least = self.runs.iter().filter_map(LayerRun::key).min();
         let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
@@ -294,6 +299,8 @@ impl BlockScan {
 
     /// How many rows from the `offset`th on, up to the bound, can be taken as they lie.
     fn untouched(&self, offset: usize) -> Result<usize> {
+        let deleted = self.all_range_deletes.next_start(&self.key);
+        let end_key = [self.bound_key(), deleted, self.upper.as_deref()].into_iter().flatten().min();
         let mut count = usize::MAX;
         let mut first: Option<(&ColumnBlock, usize)> = None;
         for run in self.layer_runs() {
@@ -303,11 +310,7 @@ impl BlockScan {
                 return Ok(0);
             }
             let row = row + offset;
-            let mut end = block.rows();
-            let deleted = self.all_range_deletes.next_start(&self.key);
-            for bound in [self.bound_key(), deleted, self.upper.as_deref()].into_iter().flatten() {
-                end = end.min(block.seek(bound)?);
-            }
+            let end = end_key.map_or(Ok(block.rows()), |key| block.seek(key))?;
             count = count.min(end.saturating_sub(row));
             match first {
                 None => first = Some((block, row)),
@@ -320,24 +323,14 @@ impl BlockScan {
     /// Whether the row at this place of the stretch is the one at the bound, and all that the bound's source has of it is a patch
     /// that can be written over its cells; takes the patch then, and finds the next bound.
     fn overwrites_at(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
-        if self.filter.is_some() || self.is_bound_shared || !self.is_at_bound(offset)? {
+        if self.is_bound_shared || !self.is_at_bound(offset)? {
             return Ok(false);
         }
         let Some(kind) = self.read_lone_patch()? else { return Ok(false) };
-        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
-        let (patch, before) = (layout.row(&self.patch)?, self.overwrites.len());
-        for column in patch.columns() {
-            let Some(target) = self.layer().targets.iter().find(|target| target.column == column) else { continue };
-            let value = match patch.get(column)? {
-                ColumnState::Value(value) if builder.can_overwrite(target.target) => value.to_bits(),
-                _ => None,
-            };
-            let Some(value) = value.filter(|_| self.has_values(target)) else {
-                self.overwrites.truncate(before);
-                return Ok(false);
-            };
-            let target = target.target;
-            self.overwrites.push(Overwrite { target, offset, value });
+        let before = self.overwrites.len();
+        if !self.note_patch(kind, offset, builder)? {
+            self.overwrites.truncate(before);
+            return Ok(false);
         }
         self.overwritten += 1;
         match self.bound {
@@ -345,6 +338,47 @@ impl BlockScan {
             _ => self.read_touched()?,
         }
         self.find_bound();
+        Ok(true)
+    }
+
+    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes. `false` if that cannot be done in
+    /// its place.
+    fn note_patch(&mut self, kind: usize, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
+        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
+        let patch = layout.row(&self.patch)?;
+        let mut is_tested = false;
+        for column in patch.columns() {
+            is_tested |= self.filter.as_ref().is_some_and(|filter| filter.tests(column));
+            let Some(target) = self.layer().targets.iter().find(|target| target.column == column) else { continue };
+            let value = match patch.get(column)? {
+                ColumnState::Value(value) if builder.can_overwrite(target.target) => value.to_bits(),
+                _ => None,
+            };
+            let Some(value) = value.filter(|_| self.has_values(target)) else { return Ok(false) };
+            let target = target.target;
+            self.overwrites.push(Overwrite { target, offset, value });
+        }
+        if is_tested {
+            let passes = self.passes_patched(&patch, offset)?;
+            self.decisions.push((offset, passes));
+        }
+        Ok(true)
+    }
+
+    /// Whether a row of the stretch passes the tests of values with this patch.
+    fn passes_patched(&self, patch: &PackedRow<'_>, offset: usize) -> Result<bool> {
+        for run in self.layer_runs() {
+            let Some((block, row)) = run.block() else { return Ok(false) };
+            for (place, ColumnTest { column, test }) in &run.tests {
+                let passes = match patch.columns().any(|patched| patched == *column) {
+                    true => test.passes(patch.get(*column)?),
+                    false => block.read(|pages| Ok::<_, Error>(test.passes(pages[*place].cell(row + offset)?)))?,
+                };
+                if !passes {
+                    return Ok(false);
+                }
+            }
+        }
         Ok(true)
     }
 
@@ -411,7 +445,13 @@ impl BlockScan {
             false => self.append_all(count, builder)?,
         }
         for Overwrite { target, offset, value } in &self.overwrites {
-            builder.overwrite(*target, first + offset, *value)?;
+            let place = match self.filter.is_some() {
+                true => self.passing.binary_search(&(*offset as u32)).ok(),
+                false => Some(*offset),
+            };
+            if let Some(place) = place {
+                builder.overwrite(*target, first + place, *value)?;
+            }
         }
         self.counters.rows_merged += self.overwritten as u64;
         self.counters.rows_passed_through += (count - self.overwritten) as u64;
@@ -443,10 +483,13 @@ impl BlockScan {
         if self.passing.is_empty() {
             return Ok(());
         }
+        let mut shift = None;
         for &Target { target, run, place, .. } in &self.layers[self.at].targets {
             let Some((block, row)) = self.runs[run].block() else { continue };
-            self.shifted.clear();
-            self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
+            if shift.replace(row) != Some(row) {
+                self.shifted.clear();
+                self.shifted.extend(self.passing.iter().map(|&at| at + row as u32));
+            }
             block.read(|pages| builder.append_selected(target, &pages[place], &self.shifted))?;
         }
         if builder.has_key_columns() {
@@ -466,20 +509,19 @@ impl BlockScan {
         for &run in &self.layers[self.at].runs {
             if !self.runs[run].tests.is_empty() {
                 self.runs[run].select(&mut self.counters)?;
+                self.runs[run].decide(&self.decisions);
             }
         }
-        let tested: Vec<(&Bitmap, usize)> = self.layers[self.at]
+        let mut tested = self.layers[self.at]
             .among(&self.runs)
             .filter(|run| !run.tests.is_empty())
-            .filter_map(|run| Some((&run.selected.rows, run.block()?.1)))
-            .collect();
-        match tested.split_first() {
-            Some(((first, row), others)) => {
-                let passes = |at: &usize| others.iter().all(|(rows, row)| rows.get(row + at));
-                let within = first.rows_within(*row..row + count).map(|found| found - row);
-                self.passing.extend(within.filter(passes).map(|at| at as u32));
-            }
+            .filter_map(|run| Some((&run.selected.rows, run.block()?.1)));
+        match tested.next() {
+            Some((rows, row)) => rows.append_rows_within(row..row + count, &mut self.passing),
             None => self.passing.extend(0..count as u32),
+        }
+        for (rows, row) in tested {
+            self.passing.retain(|&at| rows.get(row + at as usize));
         }
         let Some(filter) = self.filter.as_ref().filter(|filter| !filter.key_tests.is_empty()) else { return Ok(()) };
         let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };

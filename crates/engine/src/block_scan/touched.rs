@@ -43,13 +43,17 @@ impl Touched {
     ) -> Result<()> {
         self.is_there = false;
         while !self.is_there && rest.valid() && upper.is_none_or(|upper| rest.key() < upper) {
+            if says_nothing(rest, kinds, plan)? {
+                rest.next()?;
+                continue;
+            }
             self.key.clear();
             self.key.extend_from_slice(rest.key());
             self.entries.clear();
             self.bytes.clear();
             loop {
-                if rest.trailer().sequence() <= snapshot {
-                    self.note(kinds[rest.source()], rest.trailer(), rest.value(), plan)?;
+                if rest.trailer().sequence() <= snapshot && !says_nothing(rest, kinds, plan)? {
+                    self.take(kinds[rest.source()], rest.trailer(), rest.value());
                 }
                 rest.next()?;
                 if !rest.valid() || !rest.same_key_as_previous() {
@@ -61,14 +65,16 @@ impl Touched {
         Ok(())
     }
 
-    /// Takes an entry, unless it is a patch that says nothing of the wanted columns.
-    fn note(&mut self, kind: usize, trailer: Trailer, value: &[u8], plan: &MergePlan) -> Result<()> {
-        if trailer.operation() == Operation::Patch && !plan.may_be_patched(kind, value)? {
-            return Ok(());
-        }
+    fn take(&mut self, kind: usize, trailer: Trailer, value: &[u8]) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.entries.push((kind, trailer, start..self.bytes.len()));
-        Ok(())
     }
+}
+
+/// Whether the entry that a merge stands on is a patch that says nothing of the wanted columns.
+#[inline]
+fn says_nothing(rest: &MergingCursor<Source>, kinds: &[usize], plan: &MergePlan) -> Result<bool> {
+    let is_patch = rest.trailer().operation() == Operation::Patch;
+    Ok(is_patch && !plan.may_be_patched(kinds[rest.source()], rest.value())?)
 }

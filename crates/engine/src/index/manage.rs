@@ -21,7 +21,7 @@ use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::refuse_with_maps;
 use crate::tree::Tree;
 use crate::view::ViewSet;
-use crate::write::Writer;
+use crate::write::{TableWriter, Writer};
 
 /// What an index is to be.
 ///
@@ -441,7 +441,7 @@ impl Inner {
             }
             core.tables.insert(id, shared.clone());
         })?;
-        writer.memtables.push((id, memtable_writer));
+        writer.memtables.push(TableWriter::new(&shared, memtable_writer));
         self.renew_derivers(writer)?;
         Ok(shared)
     }
@@ -469,7 +469,7 @@ impl Inner {
 
     /// A table was dropped: its memtable and files go when nobody reads them any more.
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
-        writer.memtables.retain(|(id, _)| *id != table.id);
+        writer.memtables.retain(|writer| writer.table != table.id);
         table.dropped.store(true, Ordering::Release);
         for file in table.state.load().tree.all_files() {
             file.mark_obsolete();

@@ -13,7 +13,7 @@ use mycelium_encoding::{ColumnState, DatumRef, PackedLayout};
 
 use super::block::ColumnBlock;
 use super::directory::{ColumnPart, Directory};
-use super::zones::ZoneMap;
+use super::zones::{ColumnZones, ZoneMap};
 use crate::footer::BlockHandle;
 use crate::reader::{SstFile, malformed_part, payload_of};
 
@@ -86,19 +86,14 @@ impl SstFile {
         Ok(PageTest::new(test, &part.kind, dictionary.as_ref()))
     }
 
-    /// Whether some row of a block may pass a test of a column, by its zone.
+    /// The zones of a column.
     ///
     /// # Errors
     /// As [`SstFile::page_test`].
-    pub fn zone_may_pass(&self, block: usize, column: usize, test: &Test) -> Result<bool> {
+    pub fn zones(&self, column: usize) -> Result<ColumnZones> {
         let part = self.part(column)?;
-        let framed = self.zone_map(part)?;
-        let malformed = |e| malformed_part(self.path(), "zone map", part.zones.offset, e);
-        let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind).map_err(malformed)?;
-        Ok(match test {
-            Test::IsNull => zones.null_count(block).map_err(malformed)? > 0,
-            test => zones.bounds(block).map_err(malformed)?.is_some_and(|bounds| test.may_pass_within(bounds)),
-        })
+        let zones = ColumnZones::parse(self.zone_map(part)?, payload_of, self.block_count(), &part.kind);
+        zones.map_err(|e| malformed_part(self.path(), "zone map", part.zones.offset, e))
     }
 
     fn place(&self, column: usize) -> Result<usize> {

@@ -31,4 +31,4 @@ pub use figures::{ColumnFigures, DictionaryFigures, FileFigures, PageBytes};
 pub(crate) use file::FileColumns;
 pub(crate) use position::{CellLookup, ColumnScratch};
 pub use position::{ColumnPosition, WantedColumns};
-pub use zones::ZoneMap;
+pub use zones::{ColumnZones, ZoneMap};

@@ -9,10 +9,13 @@
 //!
 //! A block is a row of these pages: a scan that skips by them reads as many bytes as a column of a few values a block has.
 
+use std::sync::Arc;
+
 use mycelium_base::coding::Reader;
 use mycelium_base::{Error, Result};
-use mycelium_encoding::page::{Cells, Page, Zone};
+use mycelium_encoding::page::{Cells, Page, Test, Zone};
 use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef};
+use self_cell::self_cell;
 
 const HEADER_LEN: usize = 8;
 
@@ -94,5 +97,46 @@ impl<'a> ZoneMap<'a> {
             ColumnState::Value(DatumRef::UInt32(count)) => Ok(count),
             _ => Err(Error::corruption("a zone map lacks a count of nulls")),
         }
+    }
+
+    /// Whether some row of a block may pass a test.
+    fn may_pass(&self, block: usize, test: &Test) -> Result<bool> {
+        Ok(match test {
+            Test::IsNull => self.null_count(block)? > 0,
+            test => self.bounds(block)?.is_some_and(|bounds| test.may_pass_within(bounds)),
+        })
+    }
+}
+
+self_cell! {
+    struct Parsed {
+        owner: Arc<[u8]>,
+        #[not_covariant]
+        dependent: ZoneMap,
+    }
+    impl {Debug}
+}
+
+/// The zone map of a column of a file, parsed for many blocks. Owns what it needs.
+#[derive(Debug)]
+pub struct ColumnZones(Parsed);
+
+impl ColumnZones {
+    /// `framed` has the payload that `payload` takes out of it, of a file with so many blocks.
+    pub(crate) fn parse(
+        framed: Arc<[u8]>,
+        payload: impl FnOnce(&[u8]) -> &[u8],
+        blocks: usize,
+        kind: &ColumnType,
+    ) -> Result<Self> {
+        Parsed::try_new(framed, |framed| ZoneMap::parse(payload(framed), blocks, kind)).map(Self)
+    }
+
+    /// Whether some row of a block may pass a test of the column.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where the zone of the block is malformed.
+    pub fn may_pass(&self, block: usize, test: &Test) -> Result<bool> {
+        self.0.with_dependent(|_, zones| zones.may_pass(block, test))
     }
 }

@@ -41,7 +41,7 @@ pub use batch::{BatchRows, RecordBatchBuilder};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};
-pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch};
+pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch, PackedShape};
 pub use projection::{Projection, join};
 pub use row_format::{RowFormat, RowFormatKind};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

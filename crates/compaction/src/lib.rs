@@ -16,6 +16,7 @@
 //! ```
 
 pub mod busy;
+pub mod encoded_job;
 pub mod job;
 pub mod leveled;
 mod newest;

@@ -271,8 +271,10 @@ fn copy<C, S: Survivors<C>>(
             mapping.outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
         }
         match stream.kept().and_then(&pick) {
-            Some(pick) => mapping.add_cells(stream.key(), stream.trailer(), pick, context)?,
-            None => mapping.add(stream.key(), stream.trailer(), stream.value(), context)?,
+            Some(pick) if mapping.outputs.takes_cells(context)? => {
+                mapping.add_cells(stream.key(), stream.trailer(), pick, context)?
+            }
+            _ => mapping.add(stream.key(), stream.trailer(), stream.value(), context)?,
         }
     }
 }

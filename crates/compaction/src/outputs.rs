@@ -107,6 +107,15 @@ impl Outputs {
             .map(|(_, writer)| writer.estimated_size())
     }
 
+    /// Whether the next entry may come as cells: not where its file gets summaries, which may have been asked for meanwhile.
+    #[inline]
+    pub(crate) fn takes_cells(&mut self, context: &RefCell<&mut dyn JobContext>) -> Result<bool> {
+        match &self.writer {
+            Some((_, writer)) => Ok(writer.takes_cells()),
+            None => self.open(*context.borrow_mut()).map(|writer| writer.takes_cells()),
+        }
+    }
+
     /// Writes the next entry. Its time is measured of every 64th.
     #[inline]
     pub(crate) fn add(

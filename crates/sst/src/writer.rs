@@ -268,9 +268,15 @@ impl SstWriter {
         Ok(())
     }
 
+    /// Whether entries may come by [`SstWriter::add_cells`]: into a columnar file without summaries, which need the values.
+    #[inline]
+    pub fn takes_cells(&self) -> bool {
+        self.columns.is_some() && self.summaries.is_empty()
+    }
+
     /// As [`SstWriter::add`] with the fragment that a row of a columnar block gives, which is not made: the cells are taken as
     /// they are. The block is one of a file with the columns of this one ([`SstFile::has_columns`](crate::SstFile::has_columns));
-    /// the rows of a block come in order. For files without summaries, which need the values.
+    /// the rows of a block come in order. Only where [`SstWriter::takes_cells`] says so.
     ///
     /// # Errors
     /// As [`SstWriter::add`]; `ErrorKind::Corruption` where a cell that was added is malformed.

@@ -1,5 +1,6 @@
 //! Times the job in the encoded domain beside the job of rows, on the same columnar files in memory, one after the other in
-//! turn: `cargo run --release -p mycelium-compaction --example encoded_speed -- [rows [case [rounds]]]`.
+//! turn: `cargo run --release -p mycelium-compaction --example encoded_speed -- [rows [case [rounds [rows|encoded]]]]`, the last to
+//! look at one of them with a profiler.
 //!
 //! A case is `COLUMNS-RUNS`. Columns: `dictionary` (the paper's, LSM-OPD §5.1: one text of 64 bytes, of 1 % of the rows
 //! distinct), `texts` (the same, all distinct), `integers` (eight), `mixed` (as lineitem of TPC-H: integers, decimals, dates, short texts, a comment).
@@ -69,7 +70,7 @@ struct Context {
 
 impl JobContext for Context {
     fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        self.files.push(Sink::default());
+        self.files.push(Sink(Arc::new(Mutex::new(Vec::with_capacity(TARGET_SIZE as usize)))));
         Ok((self.files.len() as FileNumber, Box::new(self.files[self.files.len() - 1].clone())))
     }
     fn finish_output(&mut self, _file: Box<dyn WritableFile>) -> Result<()> {
@@ -222,11 +223,12 @@ fn cpu_nanoseconds() -> u64 {
 }
 
 /// Runs both jobs in turn and prints what each takes.
-fn compare(case: &str, table: &Table, runs: &[Arc<SstFile>], rounds: u32) {
+fn compare(case: &str, table: &Table, runs: &[Arc<SstFile>], (rounds, only): (u32, &str)) {
     let (mut spent, mut entries, mut raw_bytes) = ([u64::MAX; 2], 0, 0);
     let mut files: [Vec<Vec<u8>>; 2] = Default::default();
     for _ in 0..rounds {
-        for (way, is_encoded) in [false, true].into_iter().enumerate() {
+        for (way, _) in ["rows", "encoded"].into_iter().enumerate().filter(|(_, name)| name.starts_with(only)) {
+            let is_encoded = way == 1;
             let before = cpu_nanoseconds();
             let (output, sinks) = table.compact(runs, is_encoded);
             spent[way] = spent[way].min(cpu_nanoseconds() - before);
@@ -255,12 +257,13 @@ fn main() {
     let rows = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(300_000);
     let only = arguments.next().unwrap_or_default();
     let rounds = arguments.next().and_then(|rounds| rounds.parse().ok()).unwrap_or(5);
+    let job = arguments.next().unwrap_or_default();
     for columns in ["dictionary", "texts", "integers", "mixed"] {
         for kind in ["levels", "tiers"] {
             let case = format!("{columns}-{kind}");
             if case.starts_with(&only) {
                 let table = Table::new(columns, rows);
-                compare(&case, &table, &table.runs(kind), rounds);
+                compare(&case, &table, &table.runs(kind), (rounds, &job));
             }
         }
     }

@@ -534,14 +534,14 @@ fn a_dictionary_that_does_not_pay_any_more_gives_way_and_comes_back() {
     let made = compare(&hiding, 0);
     assert_eq!(made.output.entries.entries_out, 400);
     assert_eq!(dictionary_len(&made.figures()[0]), None);
-    // Two runs of plain texts of which the same few rows survive.
-    let case = texts(5, 1000, |run, row| format!("text {:05} of the run", if run == 0 { row } else { 7 }));
-    assert_eq!(dictionary_len(&case.runs[0][0].column_figures().unwrap().unwrap()), None);
-    let made = compare(&Case { snapshots: vec![1000, 2000, 3000, 4000], ..case }, 0);
-    assert_eq!((dictionary_len(&made.figures()[0]), made.output.entries_encoded), (None, 5000));
-    let case = texts(6, 1000, |run, row| format!("text {:05} of the run", if run == 0 { row } else { 7 }));
-    let made = compare(&Case { snapshots: vec![1000, 2000, 3000, 4000, 5000], ..case }, 0);
-    assert_eq!((dictionary_len(&made.figures()[0]), made.output.entries_encoded), (Some(1000), 6000));
+    // A run of plain texts under snapshots that keep runs of one text.
+    for (runs, expected) in [(4, None), (5, Some(1000))] {
+        let case = texts(runs, 1000, |run, row| format!("text {:05} of the run", if run == 0 { row } else { 7 }));
+        assert_eq!(dictionary_len(&case.runs[0][0].column_figures().unwrap().unwrap()), None);
+        let snapshots = (1..runs as SequenceNumber).map(|run| run * 1000).collect();
+        let made = compare(&Case { snapshots, ..case }, 0);
+        assert_eq!((dictionary_len(&made.figures()[0]), made.output.entries_encoded), (expected, runs as u64 * 1000));
+    }
 }
 
 /// Range deletes, newer than everything, over the rows that `is_hidden` names.

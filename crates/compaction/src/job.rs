@@ -17,10 +17,10 @@ use mycelium_base::{
 };
 use mycelium_encoding::{Schema, ValueMap};
 use mycelium_merge::{CompactionStream, ExactStream, Purge, StreamCounters, Watch, retain_range_deletes};
-use mycelium_sst::{SstSummary, SstWriterOptions, Summarizer};
+use mycelium_sst::{Pick, SstSummary, SstWriterOptions, Summarizer};
 use mycelium_vfs::WritableFile;
 
-use crate::outputs::{Outputs, nanoseconds_since};
+use crate::outputs::{Content, Outputs, nanoseconds_since};
 use crate::partitioner::Partitioner;
 
 /// What decides which entries survive.
@@ -139,6 +139,8 @@ pub struct JobOutput {
     pub files: Vec<(FileNumber, SstSummary)>,
     /// What became of the entries.
     pub entries: StreamCounters,
+    /// Of the entries handed out, those whose cells went into the outputs without being decoded (see [`crate::encoded_job`]).
+    pub entries_encoded: u64,
     /// Where the time went.
     pub stages: StageTimes,
 }
@@ -148,7 +150,17 @@ pub(crate) const SAMPLE: u32 = 64;
 
 /// Runs a job to its end. On an error the outputs made so far are the caller's to remove.
 pub fn run<C: Cursor>(
+    input: JobInput<'_, C>,
+    partitioner: &mut dyn Partitioner,
+    context: &mut dyn JobContext,
+) -> Result<JobOutput> {
+    run_picking(input, |_| None, partitioner, context)
+}
+
+/// As [`run`]; `pick` gives the cells of an input's entry, which then go into the output in place of its value.
+pub(crate) fn run_picking<C: Cursor>(
     mut input: JobInput<'_, C>,
+    pick: impl Fn(&C) -> Option<Pick<'_>>,
     partitioner: &mut dyn Partitioner,
     context: &mut dyn JobContext,
 ) -> Result<JobOutput> {
@@ -165,45 +177,48 @@ pub fn run<C: Cursor>(
         |start, end| context.is_base_range(0, start, end),
     );
     let mut outputs = Outputs::new(input.writer, input.group, range_deletes, input.lower);
-    let (entries, reads) = {
+    let (entries, entries_encoded, reads) = {
         // The stream asks about keys while the context also creates files: split by a cell, in one thread.
         let context = std::cell::RefCell::new(context);
         let is_base = |key: &[u8]| context.borrow_mut().is_base(0, key);
         let JobInput { rules, entries, snapshots, range_deletes, combiner, are_oldest, .. } = input;
         let upper = input.upper.as_deref();
-        let mut mapping = Mapping { map: input.map, outputs: &mut outputs, value: Vec::new() };
+        let mut mapping = Mapping { map: input.map, outputs: &mut outputs, value: Vec::new(), encoded: 0 };
         let (counters, reads) = match rules {
             Rules::Rows(watch) => {
                 let stream = CompactionStream::new(entries, snapshots, range_deletes, combiner, is_base, are_oldest);
-                copy(&mut stream.watched_by(watch), upper, partitioner, &mut mapping, &context)?
+                copy(&mut stream.watched_by(watch), pick, upper, partitioner, &mut mapping, &context)?
             }
             Rules::Derived(purge) => {
                 let stream = ExactStream::new(entries, snapshots, is_base);
-                copy(&mut stream.purged_by(purge), upper, partitioner, &mut mapping, &context)?
+                copy(&mut stream.purged_by(purge), pick, upper, partitioner, &mut mapping, &context)?
             }
         };
+        let encoded = mapping.encoded;
         outputs.finish_last(input.upper, *context.borrow_mut())?;
-        (counters, reads)
+        (counters, encoded, reads)
     };
     let (read, decode) = (reads.read_nanoseconds, reads.decode_nanoseconds);
     let stages = StageTimes { read, decode, ..outputs.stages() };
     let stages = stages.of_whole(nanoseconds_since(started), outputs.waiting());
-    Ok(JobOutput { entries, stages, files: outputs.files })
+    Ok(JobOutput { entries, entries_encoded, stages, files: outputs.files })
 }
 
-/// Entries that survive, one after the other.
-trait Survivors {
+/// Entries that survive, one after the other, of an input `C`.
+trait Survivors<C> {
     fn advance(&mut self) -> Result<bool>;
     fn key(&self) -> &[u8];
     fn trailer(&self) -> Trailer;
     fn value(&self) -> &[u8];
+    /// The input, if it stands on the entry and its value is kept as it is.
+    fn kept(&self) -> Option<&C>;
     /// What became of the entries, and what was read for them.
     fn counters(&self) -> (StreamCounters, ReadCounters);
 }
 
 macro_rules! survivors {
-    ([$($generics:tt)*] $stream:ty) => {
-        impl<$($generics)* C: Cursor, B: FnMut(&[u8]) -> bool> Survivors for $stream {
+    ([$($generics:tt)*] $stream:ty, |$this:ident| $kept:expr) => {
+        impl<$($generics)* C: Cursor, B: FnMut(&[u8]) -> bool> Survivors<C> for $stream {
             #[inline]
             fn advance(&mut self) -> Result<bool> {
                 self.advance()
@@ -220,6 +235,11 @@ macro_rules! survivors {
             fn value(&self) -> &[u8] {
                 self.value()
             }
+            #[inline]
+            fn kept(&self) -> Option<&C> {
+                let $this = self;
+                $kept
+            }
             fn counters(&self) -> (StreamCounters, ReadCounters) {
                 let mut reads = ReadCounters::default();
                 self.input().add_counters(&mut reads);
@@ -229,12 +249,13 @@ macro_rules! survivors {
     };
 }
 
-survivors!(['w,] CompactionStream<'w, C, B>);
-survivors!(['p,] ExactStream<'p, C, B>);
+survivors!(['w,] CompactionStream<'w, C, B>, |stream| stream.kept());
+survivors!(['p,] ExactStream<'p, C, B>, |_stream| None);
 
 /// Moves the stream's entries into the outputs.
-fn copy<S: Survivors>(
+fn copy<C, S: Survivors<C>>(
     stream: &mut S,
+    pick: impl Fn(&C) -> Option<Pick<'_>>,
     upper: Option<&[u8]>,
     partitioner: &mut dyn Partitioner,
     mapping: &mut Mapping<'_>,
@@ -249,7 +270,12 @@ fn copy<S: Survivors>(
         {
             mapping.outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;
         }
-        mapping.add(stream.key(), stream.trailer(), stream.value(), context)?;
+        match stream.kept().and_then(&pick) {
+            Some(pick) if mapping.outputs.takes_cells(context)? => {
+                mapping.add_cells(stream.key(), stream.trailer(), pick, context)?
+            }
+            _ => mapping.add(stream.key(), stream.trailer(), stream.value(), context)?,
+        }
     }
 }
 
@@ -259,6 +285,8 @@ struct Mapping<'o> {
     outputs: &'o mut Outputs,
     /// The value mapped last.
     value: Vec<u8>,
+    /// Entries whose cells went through as they are.
+    encoded: u64,
 }
 
 impl Mapping<'_> {
@@ -270,13 +298,27 @@ impl Mapping<'_> {
         value: &[u8],
         context: &std::cell::RefCell<&mut dyn JobContext>,
     ) -> Result<()> {
-        match &self.map {
+        let value = match &self.map {
             Some(map) if matches!(trailer.operation(), Operation::Put | Operation::Patch) => {
                 self.value.clear();
                 map.map(value, &mut self.value)?;
-                self.outputs.add(key, trailer, &self.value, context)
+                &self.value
             }
-            _ => self.outputs.add(key, trailer, value, context),
-        }
+            _ => value,
+        };
+        self.outputs.add(key, trailer, Content::Value(value), context)
+    }
+
+    #[inline]
+    fn add_cells(
+        &mut self,
+        key: &[u8],
+        trailer: Trailer,
+        pick: Pick<'_>,
+        context: &std::cell::RefCell<&mut dyn JobContext>,
+    ) -> Result<()> {
+        debug_assert!(self.map.is_none(), "values that are mapped must be looked at");
+        self.encoded += 1;
+        self.outputs.add(key, trailer, Content::Cells(pick), context)
     }
 }

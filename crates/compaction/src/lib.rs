@@ -17,6 +17,7 @@
 
 pub mod buffer;
 mod busy;
+pub mod encoded_job;
 pub mod job;
 pub mod leveled;
 mod newest;

@@ -5,12 +5,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{Error, FileNumber, Group, GroupFormat, RangeDelete, Result, Trailer};
-use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
+use mycelium_sst::{Pick, SstSummary, SstWriter, SstWriterOptions};
 
 use crate::job::{JobContext, SAMPLE, StageTimes};
 
 /// Bytes written between two reports.
 const REPORT_BYTES: u64 = 256 << 10;
+
+/// What an entry holds besides key and trailer.
+#[derive(Clone, Copy)]
+pub(crate) enum Content<'c> {
+    /// Its value.
+    Value(&'c [u8]),
+    /// The cells of a row of a columnar block, instead.
+    Cells(Pick<'c>),
+}
 
 /// The outputs of a job: at most one open at a time.
 pub(crate) struct Outputs {
@@ -98,22 +107,31 @@ impl Outputs {
             .map(|(_, writer)| writer.estimated_size())
     }
 
+    /// Whether the next entry may come as cells: not where its file gets summaries, which may have been asked for meanwhile.
+    #[inline]
+    pub(crate) fn takes_cells(&mut self, context: &RefCell<&mut dyn JobContext>) -> Result<bool> {
+        match &self.writer {
+            Some((_, writer)) => Ok(writer.takes_cells()),
+            None => self.open(*context.borrow_mut()).map(|writer| writer.takes_cells()),
+        }
+    }
+
     /// Writes the next entry. Its time is measured of every 64th.
     #[inline]
     pub(crate) fn add(
         &mut self,
         key: &[u8],
         trailer: Trailer,
-        value: &[u8],
+        content: Content<'_>,
         context: &RefCell<&mut dyn JobContext>,
     ) -> Result<()> {
         self.until_sample -= 1;
         if self.until_sample > 0 {
-            return self.append(key, trailer, value, context);
+            return self.append(key, trailer, content, context);
         }
         self.until_sample = SAMPLE;
         let (started, measured) = (Instant::now(), self.measured());
-        self.append(key, trailer, value, context)?;
+        self.append(key, trailer, content, context)?;
         let entry = nanoseconds_since(started).saturating_sub(self.measured() - measured);
         self.stages.encode += entry * u64::from(SAMPLE);
         Ok(())
@@ -124,7 +142,7 @@ impl Outputs {
         &mut self,
         key: &[u8],
         trailer: Trailer,
-        value: &[u8],
+        content: Content<'_>,
         context: &RefCell<&mut dyn JobContext>,
     ) -> Result<()> {
         if let Some((_, writer)) = &self.writer {
@@ -138,7 +156,10 @@ impl Outputs {
             Some((_, writer)) => writer,
             None => self.open(*context.borrow_mut())?,
         };
-        writer.add(key, trailer, value)
+        match content {
+            Content::Value(value) => writer.add(key, trailer, value),
+            Content::Cells(pick) => writer.add_cells(key, trailer, pick),
+        }
     }
 
     fn open(&mut self, context: &mut dyn JobContext) -> Result<&mut SstWriter> {

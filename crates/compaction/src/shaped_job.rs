@@ -30,7 +30,7 @@ use mycelium_merge::{
 use mycelium_sst::SstWriterOptions;
 
 use crate::job::{JobContext, JobOutput, SAMPLE, StageTimes};
-use crate::outputs::{Outputs, nanoseconds_since};
+use crate::outputs::{Content, Outputs, nanoseconds_since};
 use crate::partitioner::Partitioner;
 
 /// What such a job is told.
@@ -266,11 +266,11 @@ impl<'c, 'w> Sibling<'c, 'w> {
         match &mut self.deciding {
             Deciding::Stream { stream, .. } => {
                 if let Some((key, trailer, value)) = stream.only_row() {
-                    return self.outputs.add(key, trailer, value, context);
+                    return self.outputs.add(key, trailer, Content::Value(value), context);
                 }
                 stream.restart();
                 while stream.advance()? {
-                    self.outputs.add(stream.key(), stream.trailer(), stream.value(), context)?;
+                    self.outputs.add(stream.key(), stream.trailer(), Content::Value(stream.value()), context)?;
                 }
                 Ok(())
             }
@@ -350,7 +350,7 @@ impl Joiner<'_> {
                 watch.made(self.history.shared_key(), trailer, &self.row)?;
             }
             self.counters.entries_out += 1;
-            outputs.add(self.history.shared_key(), trailer, &self.row, context)?;
+            outputs.add(self.history.shared_key(), trailer, Content::Value(&self.row), context)?;
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ pub use batch::{BatchRows, RecordBatchBuilder, TextArrays};
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};
-pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch, marks_of};
+pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch, PackedShape, marks_of};
 pub use projection::{Projection, join};
 pub use row_format::{RowFormat, RowFormatKind};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

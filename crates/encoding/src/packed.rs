@@ -322,6 +322,16 @@ impl PackedLayout {
         self.encode_once(put, scratch, out).map(drop)
     }
 
+    /// The length of a packed value of this shape, without making it.
+    #[inline]
+    pub fn packed_len(&self, shape: &PackedShape) -> usize {
+        let variable_len = shape.variable_len as usize;
+        let variables = self.columns.len() - self.class_ends[4] - shape.absent_variables as usize;
+        let bitmaps = usize::from(shape.has_absent) + usize::from(shape.has_nulls);
+        let slots = self.slots_len - shape.absent_slots as usize;
+        HEADER_LEN + bitmaps * self.bitmap_len + slots + (variables << width_code(variable_len)) + variable_len
+    }
+
     /// Makes room for a value with so many bytes of variable columns.
     fn reserve(&self, variable_len: usize, out: &mut Vec<u8>) -> Result<()> {
         let len_bound = HEADER_LEN + 2 * self.bitmap_len + self.slots_len + 4 * self.columns.len() + variable_len;
@@ -503,6 +513,32 @@ fn rank(bitmap: &[u8], bit: usize) -> usize {
 #[cold]
 fn cut_short(expected: usize, found: usize) -> Error {
     Error::corruption("packed row is cut short").expected(format_args!("at least {expected} bytes"), found)
+}
+
+/// What the length of a packed value depends on, beside its layout.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PackedShape {
+    /// Bytes of its variable columns.
+    pub variable_len: u32,
+    /// Bytes of the slots that absent columns would have.
+    pub absent_slots: u32,
+    /// Variable columns that are absent.
+    pub absent_variables: u32,
+    /// Whether a column is absent.
+    pub has_absent: bool,
+    /// Whether a column is null.
+    pub has_nulls: bool,
+}
+
+impl PackedShape {
+    /// A column of this width, `None` if it is variable, is absent.
+    pub fn lack(&mut self, width: Option<usize>) {
+        self.has_absent = true;
+        match width {
+            Some(width) => self.absent_slots += width as u32,
+            None => self.absent_variables += 1,
+        }
+    }
 }
 
 /// What an encoder needs to know of a column before it writes.

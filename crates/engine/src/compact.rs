@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
-    ColumnSet, Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet, Result,
-    SequenceNumber, TableId,
+    ColumnSet, Error, ErrorKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet,
+    Result, SequenceNumber, TableId,
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
-use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, subcompaction_cuts};
-use mycelium_encoding::{FragmentFormat, Schema, ValueMap};
+use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, encoded_job, subcompaction_cuts};
+use mycelium_encoding::{FragmentFormat, PackedLayout, Schema, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
-use mycelium_sst::{Compression, CursorOptions, KeyInterval, RunCursor, Summarizer};
+use mycelium_sst::{Compression, CursorOptions, EncodedCursor, KeyInterval, RunCursor, SstFile, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
@@ -240,6 +240,7 @@ impl Inner {
         for output in &made.outputs {
             metas.extend(output.files.iter().map(|(number, summary)| Arc::new(file_meta(*number, summary))));
             self.counters.add_compaction_stages(output.stages, output.entries);
+            self.counters.compaction_entries_encoded.fetch_add(output.entries_encoded, Ordering::Relaxed);
         }
         let derived: Vec<_> =
             made.derived.iter().map(|file| (file.table, Arc::new(file_meta(file.number, &file.summary)))).collect();
@@ -397,14 +398,19 @@ impl Inner {
         let mut context = CompactionContext { files, inner: self, table: &taken.table, older };
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
-        let output = if plan.keeps_groups() {
+        let output = if let Some(layout) = encoded_layout(taken)? {
+            let rules = Rules::Rows(watches.first_mut().and_then(asked));
+            let entries = MergingCursor::new(encoded_cursors(taken, &layout));
+            let input = plain_input(taken, entries, snapshots, (lower, upper), rules);
+            encoded_job::run(input, &mut *partitioner, &mut context)?
+        } else if plan.keeps_groups() {
             let mut stale = self.stale_entries(taken)?;
             let rules = match &taken.table.index {
                 Some(_) => Rules::Derived(stale.as_mut().map(|stale| stale as &mut dyn Purge)),
                 None => Rules::Rows(watches.first_mut().and_then(asked)),
             };
-            let input = plain_input(taken, snapshots, lower, upper, rules);
-            let input = JobInput { map, ..input };
+            let entries = MergingCursor::new(input_cursors(taken));
+            let input = JobInput { map, ..plain_input(taken, entries, snapshots, (lower, upper), rules) };
             job::run(input, &mut *partitioner, &mut context)?
         } else if map.is_some() {
             return Err(Error::invalid("a compaction maps values and changes column groups at once"));
@@ -579,8 +585,25 @@ fn asked<'w>(watch: &'w mut IndexWatch<'_, '_>) -> Option<&'w mut dyn Watch> {
     (!watch.is_empty()).then_some(watch as &mut dyn Watch)
 }
 
-/// One cursor per input run. They see all versions.
-fn input_cursors(taken: &Taken) -> Vec<RunCursor> {
+/// The layout of the columns that pass through a job as they are encoded; `None` if it is one of rows, which is every job but
+/// the plain one: inputs and output are columnar with the same columns, nothing maps values or makes summaries of them, and
+/// the rules are those of rows.
+fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
+    let (plan, table) = (&taken.plan, &taken.table);
+    let (Some(group), Some(formats)) = (plan.outputs.first().and_then(Option::as_ref), &table.formats) else {
+        return Ok(None);
+    };
+    let is_plain = plan.keeps_groups() && group.format == GroupFormat::Columnar && table.index.is_none();
+    if !is_plain || map_of(table, plan).is_some() || !table.summarizers(Some(group))?.is_empty() {
+        return Ok(None);
+    }
+    let layout = Arc::new(PackedLayout::of(formats.schema().clone(), &group.columns));
+    let mut inputs = plan.input_files().filter_map(|meta| taken.tree.find(meta.number));
+    Ok(inputs.all(|file| file.sst.has_columns(&layout)).then_some(layout))
+}
+
+/// One cursor per input run, which `over` makes of its files. They see all versions.
+fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Vec<C> {
     let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
     let options =
         CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: taken.admits_inputs, read_ahead: READ_AHEAD };
@@ -590,19 +613,28 @@ fn input_cursors(taken: &Taken) -> Vec<RunCursor> {
         .iter()
         .map(|input| {
             let run = input.files.iter().filter_map(|meta| files.get(&meta.number)).map(|file| file.sst.clone());
-            RunCursor::new(run.collect::<Vec<_>>(), options)
+            over(run.collect(), options)
         })
         .collect()
 }
 
+fn input_cursors(taken: &Taken) -> Vec<RunCursor> {
+    cursors_over(taken, RunCursor::new)
+}
+
+/// As [`input_cursors`], of inputs with these columns, whose values stay encoded.
+fn encoded_cursors(taken: &Taken, layout: &Arc<PackedLayout>) -> Vec<EncodedCursor> {
+    cursors_over(taken, |files, options| EncodedCursor::new(files, options, layout.clone()))
+}
+
 /// Inputs and output of one column group: entries stay as they are.
-fn plain_input<'w>(
+fn plain_input<'w, C>(
     taken: &Taken,
+    entries: C,
     snapshots: &[SequenceNumber],
-    lower: Option<Vec<u8>>,
-    upper: Option<Vec<u8>>,
+    (lower, upper): (Option<Vec<u8>>, Option<Vec<u8>>),
     rules: Rules<'w>,
-) -> JobInput<'w, MergingCursor<RunCursor>> {
+) -> JobInput<'w, C> {
     let (plan, table) = (&taken.plan, &taken.table);
     let group = plan.outputs.first().cloned().flatten();
     let combiner = match (&group, &table.formats) {
@@ -611,7 +643,7 @@ fn plain_input<'w>(
     };
     JobInput {
         rules,
-        entries: MergingCursor::new(input_cursors(taken)),
+        entries,
         range_deletes: Arc::new(input_range_deletes(taken, |_| true)),
         snapshots: snapshots.to_vec(),
         combiner,

@@ -25,6 +25,7 @@ pub(crate) struct Counters {
     pub(crate) trivial_moves: AtomicU64,
     pub(crate) reshaping_compactions: AtomicU64,
     pub(crate) deferring_compactions: AtomicU64,
+    pub(crate) compaction_entries_encoded: AtomicU64,
     pub(crate) ingested_bytes: AtomicU64,
     pub(crate) slowdowns: AtomicU64,
     pub(crate) slowdown_nanoseconds: AtomicU64,
@@ -199,6 +200,8 @@ pub struct Metrics {
     pub write_amplification: f64,
     /// Entries that went through compactions.
     pub compaction_entries: StreamCounters,
+    /// Those of them whose values were never decoded: their cells went from file to file as they were.
+    pub compaction_entries_encoded: u64,
     /// Time of flushes by stage, nanoseconds.
     pub flush_stages: StageTimes,
     /// Time of compactions by stage, nanoseconds.
@@ -285,6 +288,7 @@ impl Inner {
             invalidated_blocks_by_level: c.invalidated_by_level.iter().map(load).collect(),
             write_amplification: total as f64 / load(&c.log_bytes).max(1) as f64,
             compaction_entries: stages.entries,
+            compaction_entries_encoded: load(&c.compaction_entries_encoded),
             flush_stages: stages.flush,
             compaction_stages: stages.compaction,
             slowdowns: load(&c.slowdowns),

@@ -163,6 +163,12 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
         }
     }
 
+    /// The input, if the current entry is the one that it stands on: kept as it is, but for its sequence number.
+    #[inline]
+    pub fn kept(&self) -> Option<&C> {
+        self.on_input.then_some(&self.input)
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> StreamCounters {
         self.counters

@@ -72,6 +72,12 @@ impl<C: Cursor> MergingCursor<C> {
         self.top
     }
 
+    /// The source whose entry is the current one; `None` if the cursor is not valid.
+    #[inline]
+    pub fn current(&self) -> Option<&C> {
+        self.sources.get(self.top)
+    }
+
     fn waiting(&self, source: usize) -> Waiting {
         Waiting { prefix: prefix(self.sources[source].key()), source: source as u32 }
     }

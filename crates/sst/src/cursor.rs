@@ -18,7 +18,7 @@ use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, Se
 use mycelium_cache::{BlockKind, ChainedBlock};
 
 use crate::block::{BlockCursor, BlockPosition, KeyBuffer, Step, payload_in_memory};
-use crate::columnar::{ColumnBlock, ColumnPosition};
+use crate::columnar::{ColumnBlock, ColumnPosition, Pick};
 use crate::compression::{Decompressor, STORED, exclusive};
 use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part};
@@ -208,6 +208,18 @@ impl SstCursor<ColumnPosition> {
     /// The current block, the row in it, and the block's number in the file.
     pub fn block(&self) -> Option<(&ColumnBlock, usize, usize)> {
         self.block.block().map(|(block, row)| (block, row, self.current))
+    }
+
+    /// The current block, which may be kept, and the row in it.
+    #[inline]
+    pub(crate) fn shared_block(&self) -> Option<Pick<'_>> {
+        self.block.shared_block()
+    }
+
+    /// Appends the current entry's fragment.
+    pub(crate) fn write_fragment(&self, out: &mut Vec<u8>) -> Result<()> {
+        let place = |e| malformed_part(&self.file.path, "data block", self.index().offset(self.current), e);
+        self.block.write_fragment(out).map_err(place)
     }
 
     /// To a row of the current block, or past its rows to the first entry of the next block.

@@ -25,7 +25,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::block::{BlockBuilder, BlockFacts, is_point_operation};
 use crate::checksum::{BLOCK_TRAILER_LEN, seal_block};
-use crate::columnar::{ColumnPart, ColumnarBuilder, Directory, FinishedColumns};
+use crate::columnar::{ColumnPart, ColumnarBuilder, Directory, FinishedColumns, Pick};
 use crate::compression::{Compression, Compressor, STORED};
 use crate::filter::FilterBuilder;
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
@@ -243,9 +243,10 @@ impl SstWriter {
     #[inline]
     pub fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         let shared = common_prefix(&self.last_key, key);
-        let same_key = shared == key.len() && shared == self.last_key.len() && self.first_key.is_some();
+        let same_key = self.is_last_key(key, shared);
         self.check(key, trailer, value, shared, same_key)?;
         if let Some(columns) = &mut self.columns {
+            self.properties.raw_value_bytes += columns.gather()?;
             if columns.ends_block(key.len() + value.len()) {
                 end_columnar_block(columns, &mut self.summaries);
             }
@@ -259,20 +260,58 @@ impl SstWriter {
             }
             self.block.add(key, shared, same_key, trailer, value);
         }
-        if !same_key && self.options.filter_bits_per_key > 0 {
-            self.filter.add(hash_key(key));
-        }
         if !self.summaries.is_empty() {
             self.summaries.add(key, same_key, trailer, value);
+        }
+        self.properties.raw_value_bytes += value.len() as u64;
+        self.note_entry(key, trailer, shared, same_key);
+        Ok(())
+    }
+
+    /// Whether entries may come by [`SstWriter::add_cells`]: into a columnar file without summaries, which need the values.
+    #[inline]
+    pub fn takes_cells(&self) -> bool {
+        self.columns.is_some() && self.summaries.is_empty()
+    }
+
+    /// As [`SstWriter::add`] with the fragment that a row of a columnar block gives, which is not made: the cells are taken as
+    /// they are. The block is one of a file with the columns of this one ([`SstFile::has_columns`](crate::SstFile::has_columns));
+    /// the rows of a block come in order. Only where [`SstWriter::takes_cells`] says so.
+    ///
+    /// # Errors
+    /// As [`SstWriter::add`]; `ErrorKind::Corruption` where a cell that was added is malformed.
+    #[inline]
+    pub fn add_cells(&mut self, key: &[u8], trailer: Trailer, pick: Pick<'_>) -> Result<()> {
+        let shared = common_prefix(&self.last_key, key);
+        let same_key = self.is_last_key(key, shared);
+        self.check(key, trailer, &[], shared, same_key)?;
+        let columns = self.columns.as_mut().filter(|_| self.summaries.is_empty());
+        let columns = columns.ok_or_else(|| Error::invalid("cells go into columnar files without summaries"))?;
+        if columns.add_cells(key, trailer, pick)? {
+            self.properties.raw_value_bytes += columns.gather()?;
+        }
+        self.note_entry(key, trailer, shared, same_key);
+        Ok(())
+    }
+
+    /// Whether a key, which shares so many bytes with the one added last, is the same.
+    #[inline]
+    fn is_last_key(&self, key: &[u8], shared: usize) -> bool {
+        shared == key.len() && shared == self.last_key.len() && self.first_key.is_some()
+    }
+
+    /// Counts an entry that was added, and remembers its key.
+    #[inline]
+    fn note_entry(&mut self, key: &[u8], trailer: Trailer, shared: usize, same_key: bool) {
+        if !same_key && self.options.filter_bits_per_key > 0 {
+            self.filter.add(hash_key(key));
         }
         self.properties.entry_count += 1;
         self.properties.delete_count += u64::from(trailer.operation() == Operation::Delete);
         self.properties.raw_key_bytes += key.len() as u64;
-        self.properties.raw_value_bytes += value.len() as u64;
         self.last_key.truncate(shared);
         self.last_key.extend_from_slice(&key[shared..]);
         self.last_trailer = trailer;
-        Ok(())
     }
 
     /// Checks order and limits.
@@ -403,6 +442,7 @@ impl SstWriter {
     fn put_columnar_blocks(&mut self) -> Result<Option<FinishedColumns>> {
         let Some(mut columns) = self.columns.take() else { return Ok(None) };
         let started = Instant::now();
+        self.properties.raw_value_bytes += columns.gather()?;
         end_columnar_block(&mut columns, &mut self.summaries);
         let mut columns = columns.finish();
         self.timings.encode += nanoseconds_since(started);

@@ -9,25 +9,29 @@ use std::sync::Arc;
 use mycelium_base::{Error, Result};
 
 use super::dictionary::Dictionary;
+use super::gather::Unpacked;
 use super::ordinal::{datum, ordinal};
 use super::symbols::Symbols;
 use super::zone::Zone;
-use super::{CODES, DECIMALS, INTEGERS, PLAIN, Page, PageRows, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
-use crate::{ColumnState, ColumnType, DatumRef};
+use super::{CODES, DECIMALS, INTEGERS, PLAIN, Page, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
+use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
 
 /// A dictionary has at most one text for so many rows (LSM-OPD §5.3: up to an NDV ratio of 20 % it saves more input and output
 /// than it costs).
 const ROWS_PER_TEXT: usize = 5;
 
+/// Bytes of the largest dictionary: readers hold all of it. A file with more texts has them plain.
+const LARGEST_DICTIONARY: usize = 16 << 20;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+pub(super) enum State {
     Value,
     Null,
     Absent,
 }
 
 #[derive(Debug)]
-enum Values {
+pub(super) enum Values {
     Ordinals(Vec<i64>),
     Wide(Vec<i128>),
     Texts(Symbols),
@@ -36,12 +40,11 @@ enum Values {
 /// Gathers cells. Not shared between threads.
 #[derive(Debug)]
 pub struct Cells {
-    kind: ColumnType,
-    values: Values,
+    pub(super) kind: ColumnType,
+    pub(super) values: Values,
     /// Of every row, once one is no value.
-    states: Option<Vec<State>>,
+    pub(super) states: Option<Vec<State>>,
     takes_dictionary: bool,
-    scratch: Vec<u32>,
 }
 
 impl Cells {
@@ -61,7 +64,7 @@ impl Cells {
             ColumnType::Decimal128(..) => Values::Wide(Vec::new()),
             _ => Values::Ordinals(Vec::new()),
         };
-        Self { kind: kind.clone(), values, states: None, takes_dictionary, scratch: Vec::new() }
+        Self { kind: kind.clone(), values, states: None, takes_dictionary }
     }
 
     /// Cells gathered.
@@ -141,7 +144,7 @@ impl Cells {
         self.states = Some(vec![State::Value; self.len()]);
     }
 
-    fn push_without_value(&mut self, state: State) {
+    pub(super) fn push_without_value(&mut self, state: State) {
         if self.states.is_none() {
             self.first_without_value();
         }
@@ -160,48 +163,19 @@ impl Cells {
     /// # Errors
     /// `ErrorKind::Corruption` where the page is malformed.
     pub fn append(&mut self, page: &Page<'_>, rows: Range<usize>) -> Result<()> {
-        if !page.has_only_values() || rows.end > page.rows() {
-            return rows.into_iter().try_for_each(|row| self.append_cell(page, row));
-        }
-        let count = rows.len();
-        match &mut self.values {
-            Values::Ordinals(values) => {
-                let done = page.append_ordinals(&PageRows::Range(rows), &mut self.scratch, values, |ordinal| ordinal);
-                done.ok_or_else(|| Error::corruption("a page of another type"))?;
-            }
-            Values::Texts(symbols) if page.codes().is_some() => append_codes(symbols, page, rows, &mut self.scratch)?,
-            _ => return rows.into_iter().try_for_each(|row| self.append_cell(page, row)),
-        }
-        if let Some(states) = &mut self.states {
-            states.resize(states.len() + count, State::Value);
-        }
-        Ok(())
-    }
-
-    fn append_cell(&mut self, page: &Page<'_>, row: usize) -> Result<()> {
-        if let (Values::Texts(symbols), Some((codes, dictionary)), true) =
-            (&mut self.values, page.codes(), row < page.rows() && page.is_value(row))
-        {
-            push_code(symbols, codes.get(row), dictionary)?;
-            if let Some(states) = &mut self.states {
-                states.push(State::Value);
-            }
-            return Ok(());
-        }
-        self.push(page.cell(row)?)
+        let mut unpacked = Unpacked::default();
+        self.unpack(page, rows.clone(), &mut unpacked)?;
+        let places: Vec<u32> = (0..rows.len() as u32).collect();
+        self.pick(&unpacked, &places, &mut vec![PackedShape::default(); places.len()])
     }
 
     /// All cells are there.
     pub fn finish(self) -> FinishedCells {
-        let Self { kind, values, states, takes_dictionary, .. } = self;
-        let has_value = |row: usize| states.as_ref().is_none_or(|states| states[row] == State::Value);
+        let Self { kind, values, states, takes_dictionary } = self;
         let values = match values {
             Values::Ordinals(values) => Finished::Ordinals(values),
             Values::Wide(values) => Finished::Wide(values),
-            Values::Texts(symbols) => match Some(&symbols).filter(|_| takes_dictionary).and_then(|symbols| {
-                let (dictionary, codes) = symbols.ordered(has_value);
-                pays(symbols.len(), symbols.text_bytes(), &dictionary).then_some((dictionary, codes))
-            }) {
+            Values::Texts(symbols) => match Some(&symbols).filter(|_| takes_dictionary).and_then(dictionary_of) {
                 Some((dictionary, codes)) => Finished::Codes(dictionary, codes),
                 None => Finished::Texts(symbols),
             },
@@ -210,32 +184,22 @@ impl Cells {
     }
 }
 
+/// The dictionary of a file's texts and their codes, if it is worth it. Texts that are surely too many are not ordered.
+fn dictionary_of(symbols: &Symbols) -> Option<(Dictionary, Arc<[u32]>)> {
+    if symbols.has_more_than(symbols.len() / ROWS_PER_TEXT) {
+        return None;
+    }
+    let (dictionary, codes) = symbols.ordered();
+    pays(symbols.len(), symbols.text_bytes(), &dictionary).then_some((dictionary, codes))
+}
+
 /// Whether a dictionary is worth it for so many rows with so many bytes of text: it has few texts (the NDV ratio), and with the
 /// codes it takes clearly fewer bytes than the texts.
 fn pays(rows: usize, text_bytes: usize, dictionary: &Dictionary) -> bool {
     let code_bits = usize::BITS - dictionary.len().leading_zeros();
     let encoded = dictionary.memory_usage() + rows * code_bits as usize / 8;
-    dictionary.len() * ROWS_PER_TEXT <= rows && encoded * 4 < (text_bytes + rows) * 3
-}
-
-fn append_codes(symbols: &mut Symbols, page: &Page<'_>, rows: Range<usize>, scratch: &mut Vec<u32>) -> Result<()> {
-    let Some((codes, dictionary)) = page.codes() else { return Ok(()) };
-    let mut failure = Ok(());
-    codes.for_each(rows, scratch, |code| {
-        if failure.is_ok() {
-            failure = push_code(symbols, code, dictionary);
-        }
-    });
-    failure
-}
-
-#[inline]
-fn push_code(symbols: &mut Symbols, code: i64, dictionary: &Dictionary) -> Result<()> {
-    let code = u32::try_from(code).ok().filter(|&code| (code as usize) < dictionary.len());
-    let code = code.ok_or_else(|| Error::corruption("a code that its dictionary lacks"))?;
-    let source = symbols.input(dictionary);
-    symbols.push_code(source, code, dictionary.value(code).map_or(0, <[u8]>::len));
-    Ok(())
+    let is_small = dictionary.memory_usage() <= LARGEST_DICTIONARY;
+    is_small && dictionary.len() * ROWS_PER_TEXT <= rows && encoded * 4 < (text_bytes + rows) * 3
 }
 
 #[derive(Debug)]

@@ -129,6 +129,11 @@ impl Dictionary {
         self.body().get(values + start..values + self.end(code))
     }
 
+    /// All values, ascending.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len).map(|code| self.value(code).unwrap_or_default())
+    }
+
     /// The code of a value; if it is not there, the code that it would have.
     pub fn code(&self, value: &[u8]) -> std::result::Result<u32, u32> {
         let (mut low, mut high) = (0, self.len);

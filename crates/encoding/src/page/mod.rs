@@ -16,7 +16,7 @@
 //! Absent cells are those of entries that say nothing of the column: deletes, and patches of others.
 //!
 //! What a page can do: give one [`Page::cell`], append many to Arrow buffers, test all against a predicate without decoding
-//! values ([`PageTest`]), and be gathered again, as codes and integers, for the next file ([`Cells::append`]).
+//! values ([`PageTest`]), and be gathered again, as codes and integers, for the next file ([`Cells::unpack`], [`Cells::pick`]).
 //!
 //! Every encoding but runs finds a cell in O(1). Nothing here panics on malformed bytes, and no cell comes from outside them.
 //!
@@ -45,6 +45,7 @@ mod cells;
 mod decimal;
 mod dictionary;
 mod filter;
+mod gather;
 mod integers;
 mod kernels;
 mod ordinal;
@@ -57,6 +58,7 @@ use mycelium_base::coding::Reader;
 use mycelium_base::{Error, Result};
 
 use self::bitmap::bit;
+use self::cells::State;
 use self::filter::Compiled;
 use self::integers::{Form, Integers};
 use crate::{ColumnState, ColumnType, DatumRef};
@@ -65,6 +67,7 @@ pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
 pub use dictionary::Dictionary;
 pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
+pub use gather::Unpacked;
 pub use kernels::Kernel;
 pub(crate) use ordinal::{slot32, slot64};
 pub use zone::Zone;
@@ -379,6 +382,16 @@ impl<'a> Page<'a> {
         Some(())
     }
 
+    /// Appends the decimals of rows; `None` if the page has none.
+    pub(crate) fn append_wides(&self, rows: Range<usize>, scratch: &mut Vec<u32>, out: &mut Vec<i128>) -> Option<()> {
+        match &self.body {
+            Body::Ordinals(integers) => integers.append(rows, scratch, out, i128::from),
+            Body::Wide(bytes) => out.extend(rows.map(|row| wide(bytes, row))),
+            _ => return None,
+        }
+        Some(())
+    }
+
     /// Calls `each` with the ordinals of rows, in order; `None` if the page has none.
     pub(crate) fn each_ordinal(&self, rows: Range<usize>, scratch: &mut Vec<u32>, each: impl FnMut(i64)) -> Option<()> {
         match &self.body {
@@ -441,10 +454,14 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Whether a cell is neither null nor absent.
+    /// Whether a cell is a value.
     #[inline]
-    pub(crate) fn is_value(&self, row: usize) -> bool {
-        !bit(self.nulls, row) && !bit(self.absent, row)
+    fn state(&self, row: usize) -> State {
+        match (bit(self.absent, row), bit(self.nulls, row)) {
+            (true, _) => State::Absent,
+            (false, true) => State::Null,
+            (false, false) => State::Value,
+        }
     }
 
     /// Clears in `selection`, which has as many rows, those that do not pass.

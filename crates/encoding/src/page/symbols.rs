@@ -2,9 +2,14 @@
 //!
 //! 1. A text that is pushed is looked for among those already seen (*interned*), unless most of the first ones were new: then
 //!    looking does not pay, and each gets a symbol of its own.
-//! 2. A cell of a page with codes becomes the pair of its dictionary and its code; the text is not touched (LSM-OPD §4.2.1).
-//! 3. At the end the symbols that some row has are brought into the order of their texts: one merge of the inputs'
-//!    dictionaries, which are sorted already, and of what was interned. What no row has leaves (algorithm 1, `STReIndex`).
+//! 2. A code of an input's dictionary is a symbol as it is, counted on from where the dictionary's symbols begin; the text is
+//!    not touched (LSM-OPD §4.2.1). A bit for each tells which of them some row has: the texts *alive*.
+//! 3. At the end the symbols alive are brought into the order of their texts: one merge of the inputs' dictionaries, which
+//!    are sorted already, and of what was interned (algorithm 1, `STReIndex` and `UpdateOPD`). What no row has leaves.
+//! 4. Each row's symbol is looked up in a table of the new codes (algorithm 1, `EVtable`): one load a row.
+//!
+//! Memory: 4 bytes a row, 8 a text of the inputs, and the inputs' dictionaries, which are let go when together they exceed
+//! [`HELD_BYTES`]: what is alive of them is then interned as if it had been pushed.
 
 use std::sync::Arc;
 
@@ -12,28 +17,55 @@ use mycelium_base::hash::hash_key;
 
 use super::dictionary::Dictionary;
 
-/// Where a row's text is: in a dictionary of the inputs, or among the texts pushed, which come as the first.
+/// Where a row's text is: in a dictionary of the inputs, or among the texts pushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Symbol {
-    source: u32,
-    code: u32,
-}
+pub(super) struct Symbol(u32);
 
-const PUSHED: u32 = 0;
+/// Marks the symbols of texts that were pushed.
+const PUSHED: u32 = 1 << 31;
+
+impl Symbol {
+    /// Of a row without a text, and of a code that its dictionary lacks.
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    fn pushed(place: u32) -> Self {
+        Self(PUSHED | place)
+    }
+}
 
 /// After so many texts it is seen whether they repeat.
 const TRIAL: usize = 2048;
+
+/// Bytes of the inputs' dictionaries that one column of one file holds on to.
+const HELD_BYTES: usize = 64 << 20;
+
+/// Marks, among the lengths of the inputs' texts, those that some row has.
+const ALIVE: u32 = 1 << 31;
 
 #[derive(Debug)]
 pub(super) struct Symbols {
     rows: Vec<Symbol>,
     pushed: Texts,
+    /// Pushes up to now.
+    push_count: usize,
     /// Place in `pushed` and one, or 0: open addressing by the hash of the text.
     slots: Vec<u32>,
     interns: bool,
-    inputs: Vec<Dictionary>,
+    inputs: Vec<Input>,
+    /// By symbol of the inputs: the length of its text, and whether it is alive.
+    lens: Vec<u32>,
+    /// Bytes of the inputs' texts that are alive.
+    alive_bytes: usize,
     /// Bytes of all rows' texts.
     bytes: usize,
+}
+
+/// A dictionary of the inputs.
+#[derive(Debug)]
+struct Input {
+    dictionary: Dictionary,
+    /// The symbol of its first text.
+    first: u32,
 }
 
 #[derive(Default, Debug)]
@@ -48,6 +80,10 @@ impl Texts {
         &self.bytes[start..self.ends[at]]
     }
 
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     fn push(&mut self, text: &[u8]) -> u32 {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len());
@@ -55,9 +91,28 @@ impl Texts {
     }
 }
 
+/// A text that some row has, ready to be ordered.
+struct Living<'t> {
+    /// The first bytes of the text: most comparisons need no more.
+    prefix: u64,
+    text: &'t [u8],
+    /// Its place in the table of new codes.
+    place: usize,
+}
+
 impl Symbols {
     pub(super) fn new(interns: bool) -> Self {
-        Self { rows: Vec::new(), pushed: Texts::default(), slots: Vec::new(), interns, inputs: Vec::new(), bytes: 0 }
+        Self {
+            rows: Vec::new(),
+            pushed: Texts::default(),
+            push_count: 0,
+            slots: Vec::new(),
+            interns,
+            inputs: Vec::new(),
+            lens: Vec::new(),
+            alive_bytes: 0,
+            bytes: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -74,24 +129,30 @@ impl Symbols {
         self.interns
     }
 
-    /// Bytes of distinct texts pushed.
+    /// Bytes of distinct texts; those of two inputs count twice.
     pub(super) fn distinct_bytes(&self) -> usize {
-        self.pushed.bytes.len()
+        self.pushed.bytes.len() + self.alive_bytes
     }
 
     pub(super) fn memory_usage(&self) -> usize {
         size_of::<Symbol>() * self.rows.capacity()
             + self.pushed.bytes.capacity()
             + 8 * self.pushed.ends.capacity()
-            + 4 * self.slots.capacity()
+            + 4 * (self.slots.capacity() + self.lens.capacity())
+            + self.held_bytes()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.inputs.iter().map(|input| input.dictionary.memory_usage()).sum()
     }
 
     /// The text of the next row.
     pub(super) fn push(&mut self, text: &[u8]) {
-        let code = if self.interns { self.intern(text) } else { self.pushed.push(text) };
-        self.rows.push(Symbol { source: PUSHED, code });
+        let place = if self.interns { self.intern(text) } else { self.pushed.push(text) };
+        self.rows.push(Symbol::pushed(place));
         self.bytes += text.len();
-        if self.rows.len() == TRIAL && self.pushed.ends.len() > TRIAL / 2 {
+        self.push_count += 1;
+        if self.push_count == TRIAL && self.pushed.len() > TRIAL / 2 {
             self.interns = false;
             self.slots = Vec::new();
         }
@@ -99,29 +160,67 @@ impl Symbols {
 
     /// A row without a text; what it has does not matter.
     pub(super) fn push_nothing(&mut self) {
-        let symbol =
-            self.rows.last().copied().unwrap_or_else(|| Symbol { source: PUSHED, code: self.pushed.push(b"") });
+        self.rows.push(self.rows.last().copied().unwrap_or(Symbol::NONE));
+    }
+
+    /// The next row's text is one of an input; its length, or `None` if there is no such text.
+    #[inline]
+    pub(super) fn push_symbol(&mut self, symbol: Symbol) -> Option<u32> {
+        let marked = self.lens.get_mut(symbol.0 as usize)?;
+        let len = *marked & !ALIVE;
+        if *marked & ALIVE == 0 {
+            *marked |= ALIVE;
+            self.alive_bytes += len as usize;
+        }
+        self.bytes += len as usize;
         self.rows.push(symbol);
+        Some(len)
     }
 
-    /// The next row's text is one of a dictionary, which [`Symbols::input`] knows.
-    pub(super) fn push_code(&mut self, source: u32, code: u32, len: usize) {
-        self.rows.push(Symbol { source, code });
-        self.bytes += len;
+    /// The symbol of the first text of an input's dictionary; the others follow in the order of their codes. Each dictionary is
+    /// walked through once, and refused where a text does not pass.
+    pub(super) fn input(&mut self, dictionary: &Dictionary, passes: impl Fn(&[u8]) -> bool) -> Option<u32> {
+        // The latest are asked for the most.
+        if let Some(known) = self.inputs.iter().rev().find(|known| known.dictionary.is_same(dictionary)) {
+            return Some(known.first);
+        }
+        if !dictionary.values().all(passes) {
+            return None;
+        }
+        let first = self.lens.len() as u32;
+        self.lens.extend(dictionary.values().map(|text| text.len() as u32));
+        self.inputs.push(Input { dictionary: dictionary.clone(), first });
+        Some(first)
     }
 
-    /// How a dictionary of the inputs is called.
-    pub(super) fn input(&mut self, dictionary: &Dictionary) -> u32 {
-        let known = self.inputs.iter().position(|known| known.is_same(dictionary));
-        known.unwrap_or_else(|| {
-            self.inputs.push(dictionary.clone());
-            self.inputs.len() - 1
-        }) as u32
-            + 1
+    /// The symbol of a code of the dictionary with this first symbol and so many texts.
+    #[inline]
+    pub(super) fn symbol(first: u32, len: u32, code: i64) -> Symbol {
+        if (code as u64) < u64::from(len) { Symbol(first + code as u32) } else { Symbol::NONE }
+    }
+
+    /// Lets the inputs' dictionaries go if they take too much memory. Symbols that were not pushed yet are void then.
+    pub(super) fn bound_memory(&mut self) {
+        if self.held_bytes() <= HELD_BYTES {
+            return;
+        }
+        let mut moved = vec![Symbol::NONE; self.lens.len()];
+        for Input { dictionary, first } in std::mem::take(&mut self.inputs) {
+            for (place, text) in (first as usize..).zip(dictionary.values()) {
+                if self.lens[place] & ALIVE != 0 {
+                    moved[place] = Symbol::pushed(self.intern(text));
+                }
+            }
+        }
+        for row in &mut self.rows {
+            *row = moved.get(row.0 as usize).copied().unwrap_or(*row);
+        }
+        self.lens.clear();
+        self.alive_bytes = 0;
     }
 
     fn intern(&mut self, text: &[u8]) -> u32 {
-        if self.slots.len() <= 2 * self.pushed.ends.len() {
+        if self.slots.len() <= 2 * self.pushed.len() {
             self.grow();
         }
         let mask = self.slots.len() - 1;
@@ -140,10 +239,10 @@ impl Symbols {
     }
 
     fn grow(&mut self) {
-        let len = (4 * self.pushed.ends.len()).next_power_of_two().max(64);
+        let len = (4 * self.pushed.len()).next_power_of_two().max(64);
         self.slots.clear();
         self.slots.resize(len, 0);
-        for place in 0..self.pushed.ends.len() {
+        for place in 0..self.pushed.len() {
             let mut at = hash_key(self.pushed.get(place)) as usize & (len - 1);
             while self.slots[at] != 0 {
                 at = (at + 1) & (len - 1);
@@ -152,44 +251,97 @@ impl Symbols {
         }
     }
 
-    /// The text of a symbol.
-    fn text(&self, symbol: Symbol) -> &[u8] {
-        match symbol.source.checked_sub(1) {
-            None => self.pushed.get(symbol.code as usize),
-            Some(input) => self.inputs[input as usize].value(symbol.code).unwrap_or_default(),
-        }
-    }
-
     /// The text of a row.
     pub(super) fn of_row(&self, row: usize) -> &[u8] {
-        self.text(self.rows[row])
+        let Symbol(symbol) = self.rows[row];
+        if symbol & PUSHED != 0 {
+            return self.pushed.get((symbol & !PUSHED) as usize);
+        }
+        let after = self.inputs.partition_point(|input| input.first <= symbol);
+        let input = after.checked_sub(1).and_then(|input| self.inputs.get(input));
+        input.and_then(|input| input.dictionary.value(symbol - input.first)).unwrap_or_default()
     }
 
-    /// The texts that rows have, ascending, and of every row its place among them. Rows that `has_text` does not name have none.
-    pub(super) fn ordered(&self, has_text: impl Fn(usize) -> bool) -> (Dictionary, Arc<[u32]>) {
-        let lens = std::iter::once(self.pushed.ends.len()).chain(self.inputs.iter().map(Dictionary::len));
-        let mut places: Vec<Vec<u32>> = lens.map(|len| vec![u32::MAX; len]).collect();
-        let mut used: Vec<Symbol> = Vec::new();
-        for (row, &symbol) in self.rows.iter().enumerate() {
-            let place = &mut places[symbol.source as usize][symbol.code as usize];
-            if *place == u32::MAX && has_text(row) {
-                *place = 0;
-                used.push(symbol);
-            }
+    /// Whether rows surely have more than so many texts, found without bringing them into order. O(rows) at most.
+    pub(super) fn has_more_than(&self, limit: usize) -> bool {
+        let alive_of = |input: &Input| {
+            let of_input = &self.lens[input.first as usize..][..input.dictionary.len()];
+            of_input.iter().filter(|&&len| len & ALIVE != 0).count()
+        };
+        if self.inputs.iter().any(|input| alive_of(input) > limit) {
+            return true;
         }
-        // By source and code first: the inputs' dictionaries then are ascending runs, which the sort by text merges.
-        used.sort_unstable_by_key(|symbol| (symbol.source, symbol.code));
-        used.sort_by(|a, b| self.text(*a).cmp(self.text(*b)));
-        let mut distinct: Vec<Symbol> = Vec::new();
-        for &symbol in &used {
-            if distinct.last().is_none_or(|&last| self.text(last) != self.text(symbol)) {
-                distinct.push(symbol);
-            }
-            places[symbol.source as usize][symbol.code as usize] = distinct.len() as u32 - 1;
+        if self.interns || self.pushed.len() <= limit {
+            return self.interns && self.pushed.len() > limit;
         }
-        let dictionary = Dictionary::of(distinct.iter().map(|&symbol| self.text(symbol)));
-        let last = dictionary.len().saturating_sub(1) as u32;
-        let codes = self.rows.iter().map(|symbol| places[symbol.source as usize][symbol.code as usize].min(last));
-        (dictionary, codes.collect())
+        let texts = (0..self.pushed.len()).map(|place| hash_key(self.pushed.get(place)));
+        has_more_distinct(texts, limit)
     }
+
+    /// The texts alive, by symbol.
+    fn living(&self) -> Vec<Living<'_>> {
+        let mut living = Vec::with_capacity(self.pushed.len());
+        let mut push = |text, place| living.push(Living { prefix: prefix(text), text, place });
+        for input in &self.inputs {
+            for (place, text) in (input.first as usize..).zip(input.dictionary.values()) {
+                if self.lens[place] & ALIVE != 0 {
+                    push(text, place);
+                }
+            }
+        }
+        (0..self.pushed.len()).for_each(|place| push(self.pushed.get(place), self.lens.len() + place));
+        living
+    }
+
+    /// The texts that rows have, ascending, and of every row its place among them; rows without a text have any.
+    pub(super) fn ordered(&self) -> (Dictionary, Arc<[u32]>) {
+        let mut living = self.living();
+        // The inputs' dictionaries are ascending runs, which this sort merges.
+        living.sort_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| a.text.cmp(b.text)));
+        let mut codes = vec![u32::MAX; self.lens.len() + self.pushed.len()];
+        let mut distinct: Vec<&[u8]> = Vec::new();
+        for Living { text, place, .. } in living {
+            if distinct.last() != Some(&text) {
+                distinct.push(text);
+            }
+            codes[place] = distinct.len() as u32 - 1;
+        }
+        let dictionary = Dictionary::of(distinct.iter().copied());
+        let last = dictionary.len().saturating_sub(1) as u32;
+        let code_of = |&Symbol(symbol): &Symbol| {
+            let place = if symbol & PUSHED == 0 { 0 } else { self.lens.len() } + (symbol & !PUSHED) as usize;
+            codes.get(place).map_or(last, |&code| code.min(last))
+        };
+        let codes = self.rows.iter().map(code_of).collect();
+        (dictionary, codes)
+    }
+}
+
+/// The first eight bytes, big-endian, zeros behind them: if that of one text is less than another's, so is the text.
+fn prefix(text: &[u8]) -> u64 {
+    let mut padded = [0; 8];
+    let len = text.len().min(8);
+    padded[..len].copy_from_slice(&text[..len]);
+    u64::from_be_bytes(padded)
+}
+
+/// Whether there are more than so many different hashes; looks at no more of them than it must.
+fn has_more_distinct(hashes: impl Iterator<Item = u64>, limit: usize) -> bool {
+    let mask = (2 * limit + 2).next_power_of_two() - 1;
+    let mut seen = vec![0_u64; mask + 1];
+    let mut count = 0;
+    for hash in hashes {
+        // 0 is an empty place.
+        let hash = hash.max(1);
+        let mut at = hash as usize & mask;
+        while seen[at] != 0 && seen[at] != hash {
+            at = (at + 1) & mask;
+        }
+        count += usize::from(seen[at] == 0);
+        if count > limit {
+            return true;
+        }
+        seen[at] = hash;
+    }
+    false
 }

@@ -1,7 +1,8 @@
 //! Builds the blocks of a columnar file (see `block`).
 //!
 //! 1. `add` takes a packed fragment apart: key, trailer and each cell go to buffers of their own. A block ends where its
-//!    entries, packed, would have come nearest to the block size.
+//!    entries, packed, would have come nearest to the block size. `add_cells` takes a row of another file's block instead,
+//!    whose cells are gathered with those of others (see `picks`); where blocks end is the same.
 //! 2. When the file is complete its dictionaries are made, which need all of its values (LSM-OPD §3).
 //! 3. Then the blocks are encoded one after the other, each page with what suits its cells best.
 //!
@@ -16,6 +17,7 @@ use mycelium_encoding::{ColumnState, ColumnType, DatumRef, PackedLayout};
 
 use super::block::{ALL_PUTS, HEADER_LEN, MARK, UNIQUE_KEYS};
 use super::keys::encode_keys;
+use super::picks::{Pick, Picks};
 use super::zones::ZoneMapBuilder;
 use crate::block::BlockFacts;
 
@@ -28,8 +30,20 @@ pub(crate) struct ColumnarBuilder {
     columns: Vec<usize>,
     cells: Vec<Cells>,
     entries: Entries,
+    /// The last entries, whose cells are still to be gathered.
+    picks: Picks,
+    /// By column: which of a block's pages it has.
+    pages: Vec<usize>,
+    /// Entries whose cells are there.
+    complete: usize,
+    /// About the bytes of their pages.
+    cells_bytes: usize,
     /// Bytes of the unfinished block's entries.
     block_bytes: usize,
+}
+
+fn has_columns(trailer: Trailer) -> bool {
+    matches!(trailer.operation(), Operation::Put | Operation::Patch)
 }
 
 /// Keys and trailers of all entries, and where blocks end.
@@ -59,7 +73,11 @@ impl ColumnarBuilder {
     pub(crate) fn new(layout: Arc<PackedLayout>, columns: &ColumnSet, block_size: usize) -> Self {
         let columns: Vec<usize> = columns.iter().collect();
         let cells = columns.iter().map(|&column| Cells::new(&layout.schema().columns()[column].ty)).collect();
-        Self { layout, block_size, columns, cells, entries: Entries::default(), block_bytes: 0 }
+        // A block's pages are in the physical order of its layout.
+        let page_of = |&column: &usize| layout.columns().position(|found| found == column).unwrap_or_default();
+        let pages = columns.iter().map(page_of).collect();
+        let (entries, picks) = (Entries::default(), Picks::default());
+        Self { layout, block_size, columns, cells, entries, picks, pages, complete: 0, cells_bytes: 0, block_bytes: 0 }
     }
 
     /// Whether the block is to end before an entry of so many bytes.
@@ -72,17 +90,15 @@ impl ColumnarBuilder {
     pub(crate) fn end_block(&mut self) -> Option<u64> {
         let bytes = std::mem::take(&mut self.block_bytes);
         if bytes > 0 {
-            self.entries.block_ends.push(self.entries.trailers.len());
+            self.entries.block_ends.push(self.complete);
         }
         (bytes > 0).then_some(bytes as u64)
     }
 
-    /// Adds an entry. The caller keeps entries in order and lengths within the limits.
+    /// Adds an entry. The caller keeps entries in order and lengths within the limits, and has gathered what was picked.
     pub(crate) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
-        if trailer.operation() == Operation::Merge {
-            return Err(Error::invalid("columnar files hold no merge operands"));
-        }
-        if matches!(trailer.operation(), Operation::Put | Operation::Patch) {
+        debug_assert!(self.picks.is_empty(), "entries before it are complete");
+        if has_columns(trailer) {
             let row = self.layout.row(value)?;
             for (&column, cells) in self.columns.iter().zip(&mut self.cells) {
                 cells.push(row.get(column)?)?;
@@ -90,23 +106,78 @@ impl ColumnarBuilder {
         } else {
             self.cells.iter_mut().try_for_each(|cells| cells.push(ColumnState::Absent))?;
         }
-        self.entries.keys.extend_from_slice(key);
-        self.entries.key_ends.push(self.entries.keys.len());
-        self.entries.trailers.push(trailer);
-        // An entry counts even if key and value are empty.
-        self.block_bytes += (key.len() + value.len()).max(1);
+        self.push_entry(key, trailer)?;
+        self.complete_entry(key.len() + value.len());
+        self.cells_bytes = self.cells.iter().map(Cells::estimated_bytes).sum();
         Ok(())
     }
 
-    /// About the bytes of the blocks.
+    /// Adds an entry whose cells are those of a row of a block. Its block has the columns of this file; rows of one block come
+    /// in order. Whether they should be gathered now.
+    #[inline]
+    pub(crate) fn add_cells(&mut self, key: &[u8], trailer: Trailer, pick: Pick<'_>) -> Result<bool> {
+        self.push_entry(key, trailer)?;
+        self.picks.push(pick);
+        Ok(self.picks.are_due(self.complete))
+    }
+
+    /// Gathers the cells of what was picked, column by column, and ends blocks where they end. What the values would take
+    /// packed is returned.
+    pub(crate) fn gather(&mut self) -> Result<u64> {
+        if self.picks.is_empty() {
+            return Ok(0);
+        }
+        let mut picks = std::mem::take(&mut self.picks);
+        picks.place();
+        for (&page, cells) in self.pages.iter().zip(&mut self.cells) {
+            picks.gather(page, cells)?;
+        }
+        let mut value_bytes = 0;
+        for shape in picks.shapes() {
+            let has_value = has_columns(self.entries.trailers[self.complete]);
+            let value_len = if has_value { self.layout.packed_len(shape) } else { 0 };
+            let len = self.entries.key(self.complete).len() + value_len;
+            if self.ends_block(len) {
+                self.end_block();
+            }
+            self.complete_entry(len);
+            value_bytes += value_len as u64;
+        }
+        self.cells_bytes = self.cells.iter().map(Cells::estimated_bytes).sum();
+        picks.clear();
+        self.picks = picks;
+        Ok(value_bytes)
+    }
+
+    #[inline]
+    fn push_entry(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        if trailer.operation() == Operation::Merge {
+            return Err(Error::invalid("columnar files hold no merge operands"));
+        }
+        self.entries.keys.extend_from_slice(key);
+        self.entries.key_ends.push(self.entries.keys.len());
+        self.entries.trailers.push(trailer);
+        Ok(())
+    }
+
+    /// The next entry, which takes so many bytes packed, has all of its cells.
+    #[inline]
+    fn complete_entry(&mut self, len: usize) {
+        self.complete += 1;
+        // An entry counts even if key and value are empty.
+        self.block_bytes += len.max(1);
+    }
+
+    /// About the bytes of the blocks. Entries still to be gathered count as those before them.
+    #[inline]
     pub(crate) fn estimated_bytes(&self) -> u64 {
-        let cells: usize = self.cells.iter().map(Cells::estimated_bytes).sum();
-        (cells + self.entries.keys.len() + self.entries.trailers.len()) as u64
+        let waiting = self.cells_bytes * self.picks.len() / self.complete.max(1);
+        (self.cells_bytes + waiting + self.entries.keys.len() + self.entries.trailers.len()) as u64
     }
 
     /// All entries are in: makes the dictionaries.
     pub(crate) fn finish(mut self) -> FinishedColumns {
-        debug_assert_eq!(self.block_bytes, 0, "the last block was ended");
+        debug_assert!(self.block_bytes == 0 && self.picks.is_empty(), "the last block was ended");
         let schema = self.layout.schema().clone();
         let zones = self.columns.iter().map(|&column| ZoneMapBuilder::new(&schema.columns()[column].ty)).collect();
         let cells = std::mem::take(&mut self.cells).into_iter().map(Cells::finish).collect();

@@ -73,6 +73,15 @@ fn is_within(page: &Page<'_>, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, null
 }
 
 impl SstFile {
+    /// Whether this is a columnar file of exactly the columns of a layout, with the same types.
+    pub fn has_columns(&self, layout: &PackedLayout) -> bool {
+        let kind_of = |column: usize| layout.schema().columns().get(column).map(|column| &column.ty);
+        self.columns.as_ref().is_some_and(|columns| {
+            columns.layout().is_same(layout)
+                && columns.parts().iter().all(|part| kind_of(part.column) == Some(&part.kind))
+        })
+    }
+
     /// The test for the pages of a column of this columnar file.
     ///
     /// # Errors

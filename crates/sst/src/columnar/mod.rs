@@ -13,22 +13,28 @@
 //! touches only the pages of its columns. A file says itself what its columns are, so that nothing else is needed to read it.
 //!
 //! Entries are the same as in files of rows: what is added as a packed fragment comes back as one, put together from the
-//! cells of the wanted columns.
+//! cells of the wanted columns. Who merges files of the same columns need not take entries apart and put them together again:
+//! an [`EncodedCursor`] gives keys and rows of blocks, and [`SstWriter::add_cells`](crate::SstWriter::add_cells) takes these
+//! (see `picks`).
 
 mod block;
 mod builder;
 mod directory;
+mod encoded;
 mod figures;
 mod file;
 mod keys;
+mod picks;
 mod position;
 mod zones;
 
 pub use block::ColumnBlock;
 pub(crate) use builder::{ColumnarBuilder, FinishedColumns};
 pub use directory::{ColumnPart, Directory};
+pub use encoded::EncodedCursor;
 pub use figures::{ColumnFigures, DictionaryFigures, FileFigures, PageBytes};
 pub(crate) use file::FileColumns;
+pub use picks::Pick;
 pub(crate) use position::{CellLookup, ColumnScratch};
 pub use position::{ColumnPosition, WantedColumns};
 pub use zones::{ColumnZones, ZoneMap};

@@ -12,6 +12,7 @@ use mycelium_encoding::{PackedLayout, PackedScratch};
 
 use super::block::{BlockHeader, ColumnBlock};
 use super::file::FileColumns;
+use super::picks::Pick;
 use crate::block::{BlockFacts, BlockPosition, KeyBuffer, Step, payload_in_memory};
 use crate::reader::SstFile;
 
@@ -81,7 +82,7 @@ fn has_columns(trailer: Trailer) -> bool {
 pub struct ColumnPosition {
     /// `None` over a file of rows, whose blocks are refused.
     wanted: Option<Wanted>,
-    block: Option<ColumnBlock>,
+    block: Option<Arc<ColumnBlock>>,
     dictionaries: Option<Arc<[Option<Dictionary>]>>,
     /// Takes the place of all sequence numbers.
     number: Option<SequenceNumber>,
@@ -138,8 +139,25 @@ impl ColumnPosition {
         Ok(&self.value)
     }
 
+    /// Appends the entry's fragment, whether it was made at once or not.
+    pub(crate) fn write_fragment(&self, out: &mut Vec<u8>) -> Result<()> {
+        match (&self.block, &self.wanted) {
+            (Some(block), Some(wanted)) if self.valid && has_columns(self.trailer) => {
+                let mut scratch = PackedScratch::default();
+                block.with_pages(|pages| wanted.fragment(&pages.columns, self.row, &mut scratch, out))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The block, and the row in it that the position is on.
     pub fn block(&self) -> Option<(&ColumnBlock, usize)> {
+        self.shared_block().map(|(block, row)| (&**block, row))
+    }
+
+    /// The same, of a block that may be kept.
+    #[inline]
+    pub(crate) fn shared_block(&self) -> Option<Pick<'_>> {
         self.block.as_ref().filter(|_| self.valid).map(|block| (block, self.row))
     }
 
@@ -201,13 +219,13 @@ impl BlockPosition for ColumnPosition {
         };
         let block = ColumnBlock::load(columns, dictionaries, (bytes, start, end), &wanted.positions)?;
         self.rows = block.rows();
-        self.block = Some(block);
+        self.block = Some(Arc::new(block));
         Ok(())
     }
 
     fn release(&mut self) -> Option<Arc<[u8]>> {
         (self.valid, self.same_key) = (false, false);
-        self.block.take().map(ColumnBlock::into_bytes)
+        self.block.take().and_then(Arc::into_inner).map(ColumnBlock::into_bytes)
     }
 
     fn is_loaded(&self) -> bool {

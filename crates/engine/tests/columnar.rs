@@ -12,6 +12,7 @@ use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
     Background, Database, Durability, Layout, Options, ReadOptions, ScanOptions, Snapshot, Table, TableOptions,
+    ViewOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -219,6 +220,64 @@ fn range_deletes_and_key_bounds_cut_stretches() {
 }
 
 /// A scan past the last file of the columnar run once found no run that has its columns.
+/// What the last compaction did: entries handed out, and those of them whose values stayed encoded.
+fn compacted(database: &Database, table: &Table) -> (u64, u64) {
+    let figures = || {
+        let metrics = database.metrics();
+        (metrics.compaction_entries.entries_out, metrics.compaction_entries_encoded)
+    };
+    let before = figures();
+    database.compact(table).unwrap();
+    let after = figures();
+    (after.0 - before.0, after.1 - before.1)
+}
+
+#[test]
+fn compactions_of_columns_alone_leave_values_encoded() {
+    let rows = ROWS as u64;
+    for (layout, stays_encoded) in [(ENCODED, true), (COLUMNAR, false), (GROUPS, false)] {
+        let (database, table) = table(layout);
+        let before = scan(&table, vec![kind_is("kind 3")], None);
+        let snapshot = database.snapshot();
+        for id in 0..ROWS / 2 {
+            insert(&table, id, "kind of the younger run", 1);
+        }
+        table.delete_row(&[DatumRef::Int64(ROWS - 1)], Durability::Buffered).unwrap();
+        database.flush().unwrap();
+        let expected = |entries: u64| (entries, if stays_encoded { entries } else { 0 });
+        let groups = if layout == GROUPS { 3 } else { 1 };
+        // The snapshot keeps the older versions and the tombstone.
+        assert_eq!(compacted(&database, &table), expected(groups * (rows + rows / 2 + 1)), "{layout}");
+        let old = scan(&table, vec![kind_is("kind 3")], Some(&snapshot));
+        assert_eq!((old.0, old.1), (before.0, before.1), "{layout}");
+        drop(snapshot);
+        // A patch is folded with its row, which must be put together; what lies beside them need not.
+        table.patch_row(&[DatumRef::Int64(5)], &[("amount", DatumRef::Int64(7))], Durability::Buffered).unwrap();
+        database.flush().unwrap();
+        let (entries, encoded) = compacted(&database, &table);
+        assert_eq!(encoded, if stays_encoded { entries - 1 } else { 0 }, "{layout}");
+        let (found, sum, _) = scan(&table, vec![], None);
+        let older: i64 = (ROWS / 2..ROWS - 1).map(|id| id * 2).sum();
+        assert_eq!((found as i64, sum), (ROWS - 1, older + ROWS / 2 + 6), "{layout}");
+        assert_eq!(scan(&table, vec![kind_is("kind of the younger run")], None).0 as i64, ROWS / 2, "{layout}");
+        database.verify(|_, _| ()).unwrap().into_result().unwrap();
+    }
+}
+
+#[test]
+fn partial_aggregates_need_the_values() {
+    let (database, table) = table(ENCODED);
+    let wanted = ViewOptions {
+        name: "by_kind".into(),
+        group_by: vec!["kind".into()],
+        aggregates: vec!["count(*)".into(), "sum(amount)".into()],
+    };
+    database.create_view(&table, &wanted).unwrap();
+    insert(&table, 1, "kind 1", 5);
+    database.flush().unwrap();
+    assert_eq!(compacted(&database, &table), (ROWS as u64, 0));
+}
+
 #[test]
 fn rows_past_all_files_were_an_error() {
     for layout in [COLUMNAR, ENCODED, GROUPS] {

@@ -15,6 +15,8 @@ pub struct Mechanisms {
     pub has_reshaped_under_snapshot: bool,
     /// Whether a compaction dropped a tombstone that nothing needed any more.
     pub has_dropped_tombstones: bool,
+    /// Whether a compaction left values encoded, which only those of columns alone do.
+    pub has_left_values_encoded: bool,
     /// Reshaping compactions since the database was opened.
     reshaped: u64,
 }
@@ -57,6 +59,7 @@ impl Mechanisms {
         self.reshaped = metrics.reshaping_compactions;
         self.has_reshaped |= has_reshaped;
         self.has_reshaped_under_snapshot |= has_reshaped && metrics.snapshots > 0;
+        self.has_left_values_encoded |= metrics.compaction_entries_encoded > 0;
         self.has_dropped_tombstones |= metrics.compaction_entries.dropped_tombstones > 0;
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mycelium_testkit::{
     Action, Configuration, EngineStore, HistoryOptions, Mechanisms, Mismatch, Scale, TableKind, check_history,
@@ -109,7 +109,12 @@ fn every_configuration_gives_the_answers_of_the_model() {
 fn long_histories_give_the_answers_of_the_model() {
     let all = without_maps();
     let (seeds, actions) = Scale::from_environment().pick((100, 5_000), (5_000, 10_000));
-    check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+    let left_encoded = AtomicBool::new(false);
+    let ran = |_: &Configuration, mechanisms: &Mechanisms| {
+        left_encoded.fetch_or(mechanisms.has_left_values_encoded, Ordering::Relaxed);
+    };
+    check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], ran);
+    assert!(left_encoded.into_inner(), "no compaction left values encoded");
 }
 
 /// Histories on tables with indexes, which come and go, under every layout: what an index answers, at the newest state and

@@ -369,3 +369,21 @@ fn put_bits(bits: impl Iterator<Item = bool>, out: &mut Vec<u8>) {
         out.push(byte);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dictionary_that_is_too_large_to_hold_gives_way() {
+        for (len, is_held) in [(LARGEST_DICTIONARY / 200, true), (LARGEST_DICTIONARY / 90, false)] {
+            let mut cells = Cells::new(&ColumnType::Binary);
+            for row in 0..600_u32 {
+                let mut text = vec![0; len];
+                text[..4].copy_from_slice(&(row % 100).to_be_bytes());
+                cells.push(ColumnState::Value(DatumRef::Binary(&text))).unwrap();
+            }
+            assert_eq!(cells.finish().dictionary().map(Dictionary::len), is_held.then_some(100));
+        }
+    }
+}

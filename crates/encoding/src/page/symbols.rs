@@ -201,9 +201,13 @@ impl Symbols {
 
     /// Lets the inputs' dictionaries go if they take too much memory. Symbols that were not pushed yet are void then.
     pub(super) fn bound_memory(&mut self) {
-        if self.held_bytes() <= HELD_BYTES {
-            return;
+        if self.held_bytes() > HELD_BYTES {
+            self.let_go();
         }
+    }
+
+    /// What is alive of the inputs' dictionaries becomes as if it had been pushed.
+    fn let_go(&mut self) {
         let mut moved = vec![Symbol::NONE; self.lens.len()];
         for Input { dictionary, first } in std::mem::take(&mut self.inputs) {
             for (place, text) in (first as usize..).zip(dictionary.values()) {
@@ -344,4 +348,65 @@ fn has_more_distinct(hashes: impl Iterator<Item = u64>, limit: usize) -> bool {
         seen[at] = hash;
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    #[test]
+    fn texts_from_everywhere_are_ordered_and_counted() {
+        for seed in 0..200 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let text = |number: u32| format!("{}text {number}", "x".repeat(number as usize % 12)).into_bytes();
+            let (mut symbols, mut expected) = (Symbols::new(rng.random_bool(0.7)), Vec::new());
+            for _ in 0..rng.random_range(1..4) {
+                let from = rng.random_range(0..60);
+                let values: BTreeSet<Vec<u8>> = (from..from + rng.random_range(1..40)).map(text).collect();
+                let dictionary = Dictionary::of(values.iter().map(Vec::as_slice));
+                let first = symbols.input(&dictionary, |_| true).unwrap();
+                assert_eq!(symbols.input(&dictionary, |_| true), Some(first));
+                for _ in 0..rng.random_range(0..60) {
+                    let code = rng.random_range(0..dictionary.len() as u32);
+                    let (value, len) = (dictionary.value(code).unwrap(), dictionary.len() as u32);
+                    match rng.random_range(0..4) {
+                        0 => symbols.push(value),
+                        _ => {
+                            let pushed = symbols.push_symbol(Symbols::symbol(first, len, i64::from(code)));
+                            assert_eq!(pushed, Some(value.len() as u32));
+                        }
+                    }
+                    expected.push(value.to_vec());
+                }
+                assert_eq!(symbols.push_symbol(Symbols::symbol(first, 0, 0)), None);
+                if rng.random_bool(0.3) {
+                    symbols.let_go();
+                    assert_eq!(symbols.held_bytes(), 0);
+                }
+            }
+            let distinct: BTreeSet<&[u8]> = expected.iter().map(Vec::as_slice).collect();
+            assert!(!symbols.has_more_than(distinct.len()), "seed {seed}");
+            if symbols.inputs.is_empty() && !distinct.is_empty() {
+                assert!(symbols.has_more_than(distinct.len() - 1), "seed {seed}");
+            }
+            let (dictionary, codes) = symbols.ordered();
+            assert!(dictionary.values().eq(distinct.iter().copied()), "seed {seed}");
+            for (row, text) in expected.iter().enumerate() {
+                assert_eq!(dictionary.value(codes[row]), Some(text.as_slice()), "seed {seed}, row {row}");
+                assert_eq!(symbols.of_row(row), text.as_slice(), "seed {seed}, row {row}");
+            }
+            assert_eq!(symbols.text_bytes(), expected.iter().map(Vec::len).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn a_dictionary_with_a_text_that_does_not_pass_is_refused() {
+        let dictionary = Dictionary::of([&b"a"[..], b"\xff"].into_iter());
+        assert_eq!(Symbols::new(true).input(&dictionary, |text| std::str::from_utf8(text).is_ok()), None);
+    }
 }

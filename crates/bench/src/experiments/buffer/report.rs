@@ -1,7 +1,6 @@
 //! What the experiment showed, as a person reads it and drawn.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -205,6 +204,15 @@ pub struct BufferReport {
     pub contenders: Vec<String>,
 }
 
+/// What of a second is drawn: the name in the file's, the axis, and the figure.
+type Drawn = (&'static str, &'static str, fn(&Second) -> f64);
+
+const DRAWN: [Drawn; 3] = [
+    ("hits", "blocks found in the cache, %", |second| second.hit_percent),
+    ("reads", "reads per second", |second| second.reads as f64),
+    ("invalidated", "cached blocks made useless per second", |second| second.invalidated.iter().sum::<u64>() as f64),
+];
+
 impl BufferReport {
     pub(super) fn add(&mut self, tell: bool, regime: Regime, workload: Workload, name: &str, run: BufferRun) {
         if tell {
@@ -231,11 +239,11 @@ impl BufferReport {
         );
         for (regime, workloads) in &self.runs {
             for (workload, runs) in workloads {
-                let _ = writeln!(out, "  {regime}, {workload}");
+                out += &format!("  {regime}, {workload}\n");
                 for (name, run) in self.in_order(runs) {
-                    let _ = writeln!(out, "    {}", run.line(name));
+                    out += &format!("    {}\n", run.line(name));
                     if run.rewritten_percent_per_second.len() > 1 {
-                        let _ = writeln!(out, "    {:<15} {}", "", run.rates());
+                        out += &format!("    {:<15} {}\n", "", run.rates());
                     }
                 }
             }
@@ -250,16 +258,9 @@ impl BufferReport {
     /// Writes plots of hit ratios, of reads and of cached blocks made useless over time, for each regime and workload.
     pub(super) fn plot(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory)?;
-        let drawn: [(&str, &str, fn(&Second) -> f64); 3] = [
-            ("hits", "blocks found in the cache, %", |second| second.hit_percent),
-            ("reads", "reads per second", |second| second.reads as f64),
-            ("invalidated", "cached blocks made useless per second", |second| {
-                second.invalidated.iter().sum::<u64>() as f64
-            }),
-        ];
         for (regime, workloads) in &self.runs {
             for (workload, runs) in workloads {
-                for (what, axis, value) in drawn {
+                for (what, axis, value) in DRAWN {
                     let series = self.in_order(runs).enumerate().map(|(colour, (name, run))| {
                         let points =
                             run.seconds.iter().enumerate().map(|(at, second)| (at as f64 + 1.0, value(second)));

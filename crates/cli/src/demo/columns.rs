@@ -1,9 +1,9 @@
-//! Record batches of the table `flights`, taken apart. Columns are found by name; `None` says that one is missing or is not
-//! of its type.
+//! Record batches of the table `flights` with texts as views, taken apart. Columns are found by name; `None` says that one is
+//! missing or is not of its type.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, TimestampSecondType};
-use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{Array, BooleanArray, PrimitiveArray, RecordBatch, StringViewArray};
 
 use super::event_time::EventTime;
 use super::flight::{Code, FlightKey, FlightRow};
@@ -19,8 +19,8 @@ pub(super) fn ints<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a Primiti
 }
 
 /// A column of texts.
-pub(super) fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringArray> {
-    batch.column_by_name(name)?.as_string_opt()
+pub(super) fn texts<'a>(batch: &'a RecordBatch, name: &str) -> Option<&'a StringViewArray> {
+    batch.column_by_name(name)?.as_string_view_opt()
 }
 
 fn number(column: &PrimitiveArray<Int32Type>, row: usize) -> Option<i32> {
@@ -30,8 +30,8 @@ fn number(column: &PrimitiveArray<Int32Type>, row: usize) -> Option<i32> {
 /// The key columns of a record batch.
 pub(super) struct KeyColumns<'a> {
     numbers: [&'a PrimitiveArray<Int32Type>; 5],
-    carrier: &'a StringArray,
-    origin: &'a StringArray,
+    carrier: &'a StringViewArray,
+    origin: &'a StringViewArray,
 }
 
 impl<'a> KeyColumns<'a> {
@@ -60,8 +60,8 @@ pub(super) struct Columns<'a> {
     key: KeyColumns<'a>,
     nullable: [&'a PrimitiveArray<Int32Type>; 5],
     numbers: [&'a PrimitiveArray<Int32Type>; 4],
-    tailnum: &'a StringArray,
-    dest: &'a StringArray,
+    tailnum: &'a StringViewArray,
+    dest: &'a StringViewArray,
     time_hour: &'a PrimitiveArray<TimestampSecondType>,
     cancelled: &'a BooleanArray,
 }

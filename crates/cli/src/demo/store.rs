@@ -11,7 +11,7 @@ use std::path::Path;
 use mycelium::{
     ColumnSet, Compression, Database, Datum, DatumRef, ErrorKind, IndexOptions, Layout, LeveledOptions, Options,
     Policy, ReadOptions, RowFormatDefinition, RowFormatKind, ScanOptions, Schema, Snapshot, Table, TableOptions,
-    WriteBatch,
+    TextArrays, WriteBatch,
 };
 use serde_json::json;
 
@@ -110,7 +110,8 @@ impl Store {
     /// The content of the whole table at a snapshot.
     pub(super) fn content(&self, snapshot: &Snapshot) -> Result<Content, Failure> {
         let mut hash = ContentHash::default();
-        let options = ScanOptions { snapshot: Some(snapshot.clone()), ..ScanOptions::default() };
+        let snapshot = Some(snapshot.clone());
+        let options = ScanOptions { snapshot, texts: TextArrays::Views, ..ScanOptions::default() };
         for batch in self.flights.scan_batches(options)? {
             let batch = batch?;
             let columns = Columns::of(&batch).ok_or_else(malformed)?;

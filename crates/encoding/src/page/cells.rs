@@ -186,6 +186,21 @@ impl Cells {
     /// # Errors
     /// `ErrorKind::InvalidArgument` if there are no such rows, or they must wait.
     pub fn encode(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<Zone> {
+        let cells = self.page_cells(rows)?;
+        cells.encode(out);
+        Ok(cells.zone())
+    }
+
+    /// The same for who asks for no zone.
+    ///
+    /// # Errors
+    /// As [`Cells::encode`].
+    pub fn encode_page(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
+        self.page_cells(rows)?.encode(out);
+        Ok(())
+    }
+
+    fn page_cells(&self, rows: Range<usize>) -> Result<PageCells<'_>> {
         let values = match &self.values {
             Values::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
             Values::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
@@ -195,7 +210,7 @@ impl Cells {
             Values::Texts(_) => return Err(no_rows()),
         };
         let states = self.states.as_ref().map(|states| some_of(states, &rows)).transpose()?;
-        Ok(PageCells { kind: &self.kind, rows: rows.len(), values, states }.encode(out))
+        Ok(PageCells { kind: &self.kind, rows: rows.len(), values, states })
     }
 
     /// Forgets the first cells, so many at most, which were encoded; nothing where texts wait for all cells.
@@ -289,7 +304,9 @@ impl FinishedCells {
             Finished::Texts(_) => return Err(no_rows()),
         };
         let states = self.states.as_ref().map(|states| some_of(states, &rows)).transpose()?;
-        Ok(PageCells { kind: &self.kind, rows: rows.len(), values, states }.encode(out))
+        let cells = PageCells { kind: &self.kind, rows: rows.len(), values, states };
+        cells.encode(out);
+        Ok(cells.zone())
     }
 }
 

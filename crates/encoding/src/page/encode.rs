@@ -28,11 +28,9 @@ pub(super) enum PageValues<'c> {
 }
 
 impl PageCells<'_> {
-    /// Appends the page, and says what its values lie between.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) -> Zone {
-        let count_of =
-            |wanted: State| self.states.map_or(0, |states| states.iter().filter(|&&state| state == wanted).count());
-        let (nulls, absent) = (count_of(State::Null), count_of(State::Absent));
+    /// Appends the page.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let (nulls, absent) = (self.count_of(State::Null), self.count_of(State::Absent));
         let encoding_at = out.len();
         out.push(0);
         out.push(if nulls > 0 { SOME_NULL } else { 0 } | if absent > 0 { SOME_ABSENT } else { 0 });
@@ -43,14 +41,40 @@ impl PageCells<'_> {
                 }
             }
         }
-        let (encoding, zone) = match self.values {
-            PageValues::Ordinals(values) => self.put_ordinals(values, nulls, out),
-            PageValues::Wide(values) => self.put_wide(values, nulls, out),
-            PageValues::Codes(dictionary, codes) => self.put_codes(dictionary, codes, nulls, out),
-            PageValues::Texts(symbols, first) => self.put_texts(symbols, first, nulls, out),
+        out[encoding_at] = match self.values {
+            PageValues::Ordinals(values) => self.put_ordinals(values, out),
+            PageValues::Wide(values) => put_wide(values, out),
+            PageValues::Codes(_, codes) => put_codes(codes, out),
+            PageValues::Texts(symbols, first) => self.put_texts(symbols, first, out),
         };
-        out[encoding_at] = encoding;
-        zone
+    }
+
+    /// What the values lie between.
+    pub(super) fn zone(&self) -> Zone {
+        let bounds = match self.values {
+            PageValues::Ordinals(values) => {
+                let bounds = self.bounds(|at| values[at]);
+                bounds.map(|(least, greatest)| (datum(self.kind, least), datum(self.kind, greatest)))
+            }
+            PageValues::Wide(values) => {
+                let bounds = self.bounds(|at| values[at]);
+                bounds.map(|(least, greatest)| (DatumRef::Decimal128(least), DatumRef::Decimal128(greatest)))
+            }
+            PageValues::Codes(dictionary, codes) => {
+                let text = |code: u32| dictionary.value(code).and_then(|text| text_datum(self.kind, text));
+                self.bounds(|at| codes[at]).and_then(|(least, greatest)| text(least).zip(text(greatest)))
+            }
+            PageValues::Texts(symbols, first) => {
+                let text = |text| text_datum(self.kind, text);
+                let bounds = self.bounds(|at| symbols.of_row(first + at));
+                bounds.and_then(|(least, greatest)| text(least).zip(text(greatest)))
+            }
+        };
+        Zone::new(bounds, self.count_of(State::Null) as u32)
+    }
+
+    fn count_of(&self, wanted: State) -> usize {
+        self.states.map_or(0, |states| states.iter().filter(|&&state| state == wanted).count())
     }
 
     #[inline]
@@ -66,64 +90,51 @@ impl PageCells<'_> {
         Some(some.fold((first, first), |(least, greatest), value| (least.min(value), greatest.max(value))))
     }
 
-    fn put_ordinals(&self, values: &[i64], nulls: usize, out: &mut Vec<u8>) -> (u8, Zone) {
-        let bounds = self.bounds(|at| values[at]);
-        let bounds = bounds.map(|(least, greatest)| (datum(self.kind, least), datum(self.kind, greatest)));
-        let zone = Zone::new(bounds, nulls as u32);
+    fn put_ordinals(&self, values: &[i64], out: &mut Vec<u8>) -> u8 {
         if matches!(self.kind, ColumnType::Float32 | ColumnType::Float64)
             && let Some((decimals, exponent)) = decimal::integers(self.kind, values)
         {
             out.push(exponent);
             integers::encode(&decimals, out);
-            return (DECIMALS, zone);
+            return DECIMALS;
         }
         integers::encode(values, out);
-        (INTEGERS, zone)
+        INTEGERS
     }
 
-    fn put_wide(&self, values: &[i128], nulls: usize, out: &mut Vec<u8>) -> (u8, Zone) {
-        let bounds = self.bounds(|at| values[at]);
-        let bounds = bounds.map(|(least, greatest)| (DatumRef::Decimal128(least), DatumRef::Decimal128(greatest)));
-        let zone = Zone::new(bounds, nulls as u32);
-        let narrow: Option<Vec<i64>> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
-        match narrow {
-            Some(values) => {
-                integers::encode(&values, out);
-                (INTEGERS, zone)
-            }
-            None => {
-                values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
-                (WIDE, zone)
-            }
-        }
-    }
-
-    fn put_codes(&self, dictionary: &Dictionary, codes: &[u32], nulls: usize, out: &mut Vec<u8>) -> (u8, Zone) {
-        let text = |code: u32| dictionary.value(code).and_then(|text| text_datum(self.kind, text));
-        let bounds = self.bounds(|at| codes[at]);
-        let bounds = bounds.and_then(|(least, greatest)| text(least).zip(text(greatest)));
-        let ordinals: Vec<i64> = codes.iter().map(|&code| i64::from(code)).collect();
-        integers::encode(&ordinals, out);
-        (CODES, Zone::new(bounds, nulls as u32))
-    }
-
-    fn put_texts(&self, symbols: &Symbols, first: usize, nulls: usize, out: &mut Vec<u8>) -> (u8, Zone) {
-        let rows = first..first + self.rows;
-        let text = |text| text_datum(self.kind, text);
-        let bounds = self.bounds(|at| symbols.of_row(first + at));
-        let bounds = bounds.and_then(|(least, greatest)| text(least).zip(text(greatest)));
-        let texts = || rows.clone().enumerate().map(|(at, row)| self.has_value(at).then(|| symbols.of_row(row)));
+    fn put_texts(&self, symbols: &Symbols, first: usize, out: &mut Vec<u8>) -> u8 {
+        let text = |at: usize| self.has_value(at).then(|| symbols.of_row(first + at));
         let mut end = 0;
-        let ends: Vec<i64> = texts()
-            .map(|text| {
-                end += text.map_or(0, <[u8]>::len) as i64;
+        let ends: Vec<i64> = (0..self.rows)
+            .map(|at| {
+                end += text(at).map_or(0, <[u8]>::len) as i64;
                 end
             })
             .collect();
         integers::encode(&ends, out);
-        texts().flatten().for_each(|text| out.extend_from_slice(text));
-        (PLAIN, Zone::new(bounds, nulls as u32))
+        (0..self.rows).filter_map(text).for_each(|text| out.extend_from_slice(text));
+        PLAIN
     }
+}
+
+fn put_wide(values: &[i128], out: &mut Vec<u8>) -> u8 {
+    let narrow: Option<Vec<i64>> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
+    match narrow {
+        Some(values) => {
+            integers::encode(&values, out);
+            INTEGERS
+        }
+        None => {
+            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            WIDE
+        }
+    }
+}
+
+fn put_codes(codes: &[u32], out: &mut Vec<u8>) -> u8 {
+    let ordinals: Vec<i64> = codes.iter().map(|&code| i64::from(code)).collect();
+    integers::encode(&ordinals, out);
+    CODES
 }
 
 fn text_datum<'t>(kind: &ColumnType, text: &'t [u8]) -> Option<DatumRef<'t>> {

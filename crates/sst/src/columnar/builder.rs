@@ -258,5 +258,5 @@ fn encode_trailers(trailers: &[Trailer], out: &mut Vec<u8>) -> Result<()> {
     for trailer in trailers {
         cells.push(ColumnState::Value(DatumRef::UInt64(trailer.to_u64())))?;
     }
-    cells.encode(0..trailers.len(), out).map(drop)
+    cells.encode_page(0..trailers.len(), out)
 }

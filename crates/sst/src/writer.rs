@@ -68,7 +68,7 @@ impl Default for SstWriterOptions {
     }
 }
 
-/// Where the time went, in nanoseconds. `add` itself is not timed.
+/// Where the time went, in nanoseconds. `add` itself is not timed, but for what it does once for many entries.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct StageTimings {
     /// Laying blocks out and checksumming them.
@@ -162,15 +162,6 @@ impl std::fmt::Debug for SstWriter {
     }
 }
 
-/// Ends the block that is being gathered, if there is one.
-fn end_columnar_block(columns: &mut ColumnarBuilder, summaries: &mut SummaryBuilder) {
-    if let Some(bytes) = columns.end_block()
-        && !summaries.is_empty()
-    {
-        summaries.end_block(bytes);
-    }
-}
-
 pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
@@ -245,12 +236,8 @@ impl SstWriter {
         let shared = common_prefix(&self.last_key, key);
         let same_key = self.is_last_key(key, shared);
         self.check(key, trailer, value, shared, same_key)?;
-        if let Some(columns) = &mut self.columns {
-            self.properties.raw_value_bytes += columns.gather()?;
-            if columns.ends_block(key.len() + value.len()) {
-                end_columnar_block(columns, &mut self.summaries);
-            }
-            columns.add(key, trailer, value)?;
+        if self.columns.is_some() {
+            self.add_to_columns(key, trailer, value)?;
         } else {
             if self.ends_block(key.len() - shared, value.len()) {
                 self.finish_block()?;
@@ -288,9 +275,39 @@ impl SstWriter {
         let columns = self.columns.as_mut().filter(|_| self.summaries.is_empty());
         let columns = columns.ok_or_else(|| Error::invalid("cells go into columnar files without summaries"))?;
         if columns.add_cells(key, trailer, pick)? {
-            self.properties.raw_value_bytes += columns.gather()?;
+            self.gather()?;
         }
         self.note_entry(key, trailer, shared, same_key);
+        Ok(())
+    }
+
+    /// Adds an entry to the columns, behind all that was picked.
+    fn add_to_columns(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
+        self.gather()?;
+        if self.columns.as_ref().is_some_and(|columns| columns.ends_block(key.len() + value.len())) {
+            self.end_columnar_block()?;
+        }
+        self.columns.as_mut().map_or(Ok(()), |columns| columns.add(key, trailer, value))
+    }
+
+    /// Gathers the cells of the entries picked, if there are any.
+    fn gather(&mut self) -> Result<()> {
+        let Some(columns) = self.columns.as_mut().filter(|columns| columns.has_picks()) else { return Ok(()) };
+        let started = Instant::now();
+        self.properties.raw_value_bytes += columns.gather()?;
+        self.timings.encode += nanoseconds_since(started);
+        Ok(())
+    }
+
+    /// Ends the block of columns, if it has an entry.
+    fn end_columnar_block(&mut self) -> Result<()> {
+        let Some(columns) = &mut self.columns else { return Ok(()) };
+        let started = Instant::now();
+        let ended = columns.end_block()?;
+        self.timings.encode += nanoseconds_since(started);
+        if let Some(bytes) = ended.filter(|_| !self.summaries.is_empty()) {
+            self.summaries.end_block(bytes);
+        }
         Ok(())
     }
 
@@ -440,10 +457,10 @@ impl SstWriter {
 
     /// Writes the blocks of a columnar file, whose entries are all there.
     fn put_columnar_blocks(&mut self) -> Result<Option<FinishedColumns>> {
-        let Some(mut columns) = self.columns.take() else { return Ok(None) };
+        self.gather()?;
+        self.end_columnar_block()?;
+        let Some(columns) = self.columns.take() else { return Ok(None) };
         let started = Instant::now();
-        self.properties.raw_value_bytes += columns.gather()?;
-        end_columnar_block(&mut columns, &mut self.summaries);
         let mut columns = columns.finish();
         self.timings.encode += nanoseconds_since(started);
         for block in 0..columns.block_count() {

@@ -1,4 +1,5 @@
-//! The cells of one column of a file that is being written: gathered row by row, encoded block by block.
+//! The cells of one column of a file that is being written: gathered row by row, encoded block by block. Cells of fixed width
+//! can be encoded and forgotten as soon as their block is complete.
 //!
 //! Whether a column of text gets a dictionary is decided for the file, when all of its texts are known ([`FinishedCells`]); how
 //! the integers of a page are encoded, codes included, for each page by what takes the fewest bytes.
@@ -8,12 +9,13 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, Result};
 
+use super::Page;
 use super::dictionary::Dictionary;
+use super::encode::{PageCells, PageValues};
 use super::gather::Unpacked;
-use super::ordinal::{datum, ordinal};
+use super::ordinal::ordinal;
 use super::symbols::Symbols;
 use super::zone::Zone;
-use super::{CODES, DECIMALS, INTEGERS, PLAIN, Page, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
 use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
 
 /// A dictionary has at most one text for so many rows (LSM-OPD §5.3: up to an NDV ratio of 20 % it saves more input and output
@@ -45,6 +47,10 @@ pub struct Cells {
     /// Of every row, once one is no value.
     pub(super) states: Option<Vec<State>>,
     takes_dictionary: bool,
+    /// Cells that were encoded already and are not here any more.
+    forgotten: usize,
+    /// The value of the last of them.
+    filler: i128,
 }
 
 impl Cells {
@@ -64,10 +70,10 @@ impl Cells {
             ColumnType::Decimal128(..) => Values::Wide(Vec::new()),
             _ => Values::Ordinals(Vec::new()),
         };
-        Self { kind: kind.clone(), values, states: None, takes_dictionary }
+        Self { kind: kind.clone(), values, states: None, takes_dictionary, forgotten: 0, filler: 0 }
     }
 
-    /// Cells gathered.
+    /// Cells gathered and not forgotten.
     pub fn len(&self) -> usize {
         match &self.values {
             Values::Ordinals(values) => values.len(),
@@ -81,12 +87,12 @@ impl Cells {
         self.len() == 0
     }
 
-    /// About the bytes that pages and dictionary will have: what a row takes before bits are packed, texts once each where they
-    /// repeat.
+    /// About the bytes that pages and dictionary will have, those of forgotten cells included: what a row takes before bits are
+    /// packed, texts once each where they repeat.
     pub fn estimated_bytes(&self) -> usize {
         match &self.values {
-            Values::Ordinals(values) => values.len() * self.kind.fixed_width().unwrap_or(8) / 2,
-            Values::Wide(values) => values.len() * 8,
+            Values::Ordinals(values) => (self.forgotten + values.len()) * self.kind.fixed_width().unwrap_or(8) / 2,
+            Values::Wide(values) => (self.forgotten + values.len()) * 8,
             Values::Texts(symbols) if symbols.interns() => symbols.distinct_bytes() + 2 * symbols.len(),
             Values::Texts(symbols) => symbols.text_bytes() + symbols.len(),
         }
@@ -149,8 +155,8 @@ impl Cells {
             self.first_without_value();
         }
         match &mut self.values {
-            Values::Ordinals(values) => values.push(values.last().copied().unwrap_or_default()),
-            Values::Wide(values) => values.push(values.last().copied().unwrap_or_default()),
+            Values::Ordinals(values) => values.push(values.last().copied().unwrap_or(self.filler as i64)),
+            Values::Wide(values) => values.push(values.last().copied().unwrap_or(self.filler)),
             Values::Texts(symbols) => symbols.push_nothing(),
         }
         if let Some(states) = &mut self.states {
@@ -169,9 +175,67 @@ impl Cells {
         self.pick(&unpacked, &places, &mut vec![PackedShape::default(); places.len()])
     }
 
+    /// Whether pages can only be encoded once all cells of the file are there: those of texts, which may get a dictionary.
+    pub fn waits_for_all(&self) -> bool {
+        matches!(self.values, Values::Texts(_)) && self.takes_dictionary
+    }
+
+    /// As [`FinishedCells::encode`], of cells that need not wait for others ([`Cells::waits_for_all`]). Rows are counted from the
+    /// first that is not forgotten.
+    ///
+    /// # Errors
+    /// `ErrorKind::InvalidArgument` if there are no such rows, or they must wait.
+    pub fn encode(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<Zone> {
+        let cells = self.page_cells(rows)?;
+        cells.encode(out);
+        Ok(cells.zone())
+    }
+
+    /// The same for who asks for no zone.
+    ///
+    /// # Errors
+    /// As [`Cells::encode`].
+    pub fn encode_page(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<()> {
+        self.page_cells(rows)?.encode(out);
+        Ok(())
+    }
+
+    fn page_cells(&self, rows: Range<usize>) -> Result<PageCells<'_>> {
+        let values = match &self.values {
+            Values::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
+            Values::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
+            Values::Texts(symbols) if !self.takes_dictionary && rows.end <= symbols.len() => {
+                PageValues::Texts(symbols, rows.start)
+            }
+            Values::Texts(_) => return Err(no_rows()),
+        };
+        let states = self.states.as_ref().map(|states| some_of(states, &rows)).transpose()?;
+        Ok(PageCells { kind: &self.kind, rows: rows.len(), values, states })
+    }
+
+    /// Forgets the first cells, so many at most, which were encoded; nothing where texts wait for all cells.
+    pub fn forget(&mut self, count: usize) {
+        let count = count.min(self.len());
+        match &mut self.values {
+            Values::Ordinals(values) => {
+                self.filler = values[..count].last().map_or(self.filler, |&last| i128::from(last));
+                values.drain(..count);
+            }
+            Values::Wide(values) => {
+                self.filler = values[..count].last().copied().unwrap_or(self.filler);
+                values.drain(..count);
+            }
+            Values::Texts(_) => return,
+        }
+        if let Some(states) = &mut self.states {
+            states.drain(..count);
+        }
+        self.forgotten += count;
+    }
+
     /// All cells are there.
     pub fn finish(self) -> FinishedCells {
-        let Self { kind, values, states, takes_dictionary } = self;
+        let Self { kind, values, states, takes_dictionary, .. } = self;
         let values = match values {
             Values::Ordinals(values) => Finished::Ordinals(values),
             Values::Wide(values) => Finished::Wide(values),
@@ -232,142 +296,26 @@ impl FinishedCells {
     /// # Errors
     /// `ErrorKind::InvalidArgument` if there are no such rows.
     pub fn encode(&self, rows: Range<usize>, out: &mut Vec<u8>) -> Result<Zone> {
-        let states = self.states.as_ref().map(|states| &states[rows.clone()]);
-        let count_of =
-            |wanted: State| states.map_or(0, |states| states.iter().filter(|&&state| state == wanted).count());
-        let (nulls, absent) = (count_of(State::Null), count_of(State::Absent));
-        let encoding_at = out.len();
-        out.push(0);
-        out.push(if nulls > 0 { SOME_NULL } else { 0 } | if absent > 0 { SOME_ABSENT } else { 0 });
-        if let Some(states) = states {
-            for (state, count) in [(State::Null, nulls), (State::Absent, absent)] {
-                if count > 0 {
-                    put_bits(states.iter().map(|&found| found == state), out);
-                }
-            }
-        }
-        let has_value = |at: usize| states.is_none_or(|states| states[at] == State::Value);
-        let (encoding, zone) = match &self.values {
-            Finished::Ordinals(values) => self.put_ordinals(&values[rows], has_value, nulls, out),
-            Finished::Wide(values) => self.put_wide(&values[rows], has_value, nulls, out),
-            Finished::Codes(dictionary, codes) => self.put_codes(dictionary, &codes[rows], has_value, nulls, out),
-            Finished::Texts(symbols) => self.put_texts(symbols, rows, has_value, nulls, out),
+        let values = match &self.values {
+            Finished::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
+            Finished::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
+            Finished::Codes(dictionary, codes) => PageValues::Codes(dictionary, some_of(codes, &rows)?),
+            Finished::Texts(symbols) if rows.end <= symbols.len() => PageValues::Texts(symbols, rows.start),
+            Finished::Texts(_) => return Err(no_rows()),
         };
-        out[encoding_at] = encoding;
-        Ok(zone)
-    }
-
-    fn put_ordinals(
-        &self,
-        values: &[i64],
-        has_value: impl Fn(usize) -> bool,
-        nulls: usize,
-        out: &mut Vec<u8>,
-    ) -> (u8, Zone) {
-        let some = || values.iter().enumerate().filter(|(at, _)| has_value(*at)).map(|(_, &value)| value);
-        let bounds = some().min().zip(some().max());
-        let bounds = bounds.map(|(least, greatest)| (datum(&self.kind, least), datum(&self.kind, greatest)));
-        let zone = Zone::new(bounds, nulls as u32);
-        if matches!(self.kind, ColumnType::Float32 | ColumnType::Float64)
-            && let Some((decimals, exponent)) = decimal::integers(&self.kind, values)
-        {
-            out.push(exponent);
-            integers::encode(&decimals, out);
-            return (DECIMALS, zone);
-        }
-        integers::encode(values, out);
-        (INTEGERS, zone)
-    }
-
-    fn put_wide(
-        &self,
-        values: &[i128],
-        has_value: impl Fn(usize) -> bool,
-        nulls: usize,
-        out: &mut Vec<u8>,
-    ) -> (u8, Zone) {
-        let some = || values.iter().enumerate().filter(|(at, _)| has_value(*at)).map(|(_, &value)| value);
-        let bounds = some().min().zip(some().max());
-        let zone = Zone::new(
-            bounds.map(|(least, greatest)| (DatumRef::Decimal128(least), DatumRef::Decimal128(greatest))),
-            nulls as u32,
-        );
-        let narrow: Option<Vec<i64>> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
-        match narrow {
-            Some(values) => {
-                integers::encode(&values, out);
-                (INTEGERS, zone)
-            }
-            None => {
-                values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
-                (WIDE, zone)
-            }
-        }
-    }
-
-    fn put_codes(
-        &self,
-        dictionary: &Dictionary,
-        codes: &[u32],
-        has_value: impl Fn(usize) -> bool,
-        nulls: usize,
-        out: &mut Vec<u8>,
-    ) -> (u8, Zone) {
-        let some = || codes.iter().enumerate().filter(|(at, _)| has_value(*at)).map(|(_, &code)| code);
-        let text = |code: u32| dictionary.value(code).and_then(|text| text_datum(&self.kind, text));
-        let bounds = some().min().and_then(text).zip(some().max().and_then(text));
-        let ordinals: Vec<i64> = codes.iter().map(|&code| i64::from(code)).collect();
-        integers::encode(&ordinals, out);
-        (CODES, Zone::new(bounds, nulls as u32))
-    }
-
-    fn put_texts(
-        &self,
-        symbols: &Symbols,
-        rows: Range<usize>,
-        has_value: impl Fn(usize) -> bool,
-        nulls: usize,
-        out: &mut Vec<u8>,
-    ) -> (u8, Zone) {
-        let texts = || rows.clone().enumerate().filter(|(at, _)| has_value(*at)).map(|(_, row)| symbols.of_row(row));
-        let bounds = texts().min().zip(texts().max());
-        let text = |text| text_datum(&self.kind, text);
-        let bounds = bounds.and_then(|(least, greatest)| text(least).zip(text(greatest)));
-        let mut end = 0;
-        let ends: Vec<i64> = rows
-            .clone()
-            .enumerate()
-            .map(|(at, row)| {
-                end += if has_value(at) { symbols.of_row(row).len() as i64 } else { 0 };
-                end
-            })
-            .collect();
-        integers::encode(&ends, out);
-        texts().for_each(|text| out.extend_from_slice(text));
-        (PLAIN, Zone::new(bounds, nulls as u32))
+        let states = self.states.as_ref().map(|states| some_of(states, &rows)).transpose()?;
+        let cells = PageCells { kind: &self.kind, rows: rows.len(), values, states };
+        cells.encode(out);
+        Ok(cells.zone())
     }
 }
 
-fn text_datum<'t>(kind: &ColumnType, text: &'t [u8]) -> Option<DatumRef<'t>> {
-    match kind {
-        ColumnType::Utf8 => std::str::from_utf8(text).ok().map(DatumRef::Utf8),
-        _ => Some(DatumRef::Binary(text)),
-    }
+fn no_rows() -> Error {
+    Error::invalid("a page of rows that are not there")
 }
 
-fn put_bits(bits: impl Iterator<Item = bool>, out: &mut Vec<u8>) {
-    let (mut byte, mut filled) = (0, 0);
-    for bit in bits {
-        byte |= u8::from(bit) << filled;
-        filled += 1;
-        if filled == 8 {
-            out.push(byte);
-            (byte, filled) = (0, 0);
-        }
-    }
-    if filled > 0 {
-        out.push(byte);
-    }
+fn some_of<'v, T>(values: &'v [T], rows: &Range<usize>) -> Result<&'v [T]> {
+    values.get(rows.clone()).ok_or_else(no_rows)
 }
 
 #[cfg(test)]

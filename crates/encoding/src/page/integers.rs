@@ -33,8 +33,13 @@ const RUN_LENGTH: u8 = 3;
 /// Bits behind the point of a slope.
 const SLOPE_BITS: u32 = 16;
 
+<<<<<<< HEAD
 /// Of some rows the packed offsets between the first and the last are unpacked together where at least one in so many is wanted.
 const DENSE: usize = 8;
+=======
+/// So many values tell that the others are on no line.
+const LINE_SAMPLES: usize = 16;
+>>>>>>> encoded
 
 /// Run-length must be so many times smaller than what else would be taken.
 const RUN_LENGTH_GAIN: usize = 2;
@@ -69,18 +74,25 @@ fn on_line(slope: i64, index: usize) -> i64 {
     ((i128::from(slope) * index as i128) >> SLOPE_BITS) as i64
 }
 
-/// The line through the first and the last value: slope, the least and the greatest distance from it; `None` if it is too steep.
-fn line(values: &[i64]) -> Option<(i64, i64, i64)> {
+/// The line through the first and the last value: its slope, the least distance from it and the width of the others above that;
+/// `None` if it is too steep, or packed offsets from it would not take fewer bytes than `packed`, the slope included.
+fn line(values: &[i64], packed: usize) -> Option<(i64, i64, u32)> {
     let (first, last) = (*values.first()?, *values.last()?);
     let steps = values.len().checked_sub(1).filter(|&steps| steps > 0)? as i128;
     let slope = ((i128::from(last) - i128::from(first)) << SLOPE_BITS) / steps;
     let slope = i64::try_from(slope).ok()?;
-    let (mut least, mut greatest) = (i64::MAX, i64::MIN);
-    for (index, &value) in values.iter().enumerate() {
-        let distance = value.checked_sub(on_line(slope, index))?;
-        (least, greatest) = (least.min(distance), greatest.max(distance));
-    }
-    Some((slope, least, greatest))
+    let distances = |step: usize| {
+        let (mut least, mut greatest) = (i64::MAX, i64::MIN);
+        for (index, &value) in values.iter().enumerate().step_by(step) {
+            let distance = value.checked_sub(on_line(slope, index))?;
+            (least, greatest) = (least.min(distance), greatest.max(distance));
+        }
+        let width = rounded(bits_of(greatest.wrapping_sub(least) as u64));
+        (packed_len(width, values.len()) + size_of::<i64>() < packed).then_some((least, width))
+    };
+    // Most values are on no line: a few of them tell, since all together need no fewer bits.
+    distances((values.len() / LINE_SAMPLES).max(1))?;
+    distances(1).map(|(least, width)| (slope, least, width))
 }
 
 /// Appends integers in the form that takes the fewest bytes.
@@ -89,13 +101,12 @@ pub(crate) fn encode(values: &[i64], out: &mut Vec<u8>) {
 }
 
 fn encode_among(values: &[i64], may_run: bool, out: &mut Vec<u8>) {
-    let (mut least, mut greatest, mut runs) = (i64::MAX, i64::MIN, 0);
-    let mut before = None;
+    let (mut least, mut greatest) = (i64::MAX, i64::MIN);
     for &value in values {
         (least, greatest) = (least.min(value), greatest.max(value));
-        runs += usize::from(before.replace(value) != Some(value));
     }
-    if runs <= 1 {
+    let runs = 1 + values.array_windows().filter(|[a, b]| a != b).count();
+    if runs == 1 {
         out.push(CONSTANT);
         out.extend_from_slice(&values.first().copied().unwrap_or_default().to_le_bytes());
         return;
@@ -105,9 +116,7 @@ fn encode_among(values: &[i64], may_run: bool, out: &mut Vec<u8>) {
     if may_run && runs * 12 * RUN_LENGTH_GAIN < packed {
         return put_runs(values, out);
     }
-    let line = line(values)
-        .map(|(slope, least, greatest)| (slope, least, rounded(bits_of(greatest.wrapping_sub(least) as u64))));
-    match line.filter(|&(_, _, line_width)| packed_len(line_width, values.len()) + 8 < packed) {
+    match line(values, packed) {
         Some((slope, base, width)) => {
             out.push(LINEAR);
             out.extend_from_slice(&base.to_le_bytes());

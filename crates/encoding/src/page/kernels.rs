@@ -51,15 +51,14 @@ pub(crate) fn pack(offsets: impl Iterator<Item = u64>, width: u32, out: &mut Vec
     for offset in offsets {
         word |= offset << filled;
         filled += width;
-        while filled >= 8 {
-            out.push(word as u8);
-            word >>= 8;
-            filled -= 8;
+        if filled >= u64::BITS {
+            out.extend_from_slice(&word.to_le_bytes());
+            filled -= u64::BITS;
+            // What of the offset had no room.
+            word = offset >> (width - filled);
         }
     }
-    if filled > 0 {
-        out.push(word as u8);
-    }
+    out.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8) as usize]);
 }
 
 /// Appends the offsets from `start` on, `count` of them, of up to 32 bits.

@@ -44,6 +44,7 @@ mod bitmap;
 mod cells;
 mod decimal;
 mod dictionary;
+mod encode;
 mod filter;
 mod gather;
 mod integers;

@@ -3,19 +3,21 @@
 //! 1. `add` takes a packed fragment apart: key, trailer and each cell go to buffers of their own. A block ends where its
 //!    entries, packed, would have come nearest to the block size. `add_cells` takes a row of another file's block instead,
 //!    whose cells are gathered with those of others (see `picks`); where blocks end is the same.
-//! 2. When the file is complete its dictionaries are made, which need all of its values (LSM-OPD §3).
-//! 3. Then the blocks are encoded one after the other, each page with what suits its cells best.
+//! 2. When a block ends its pages are encoded, each with what suits its cells best, but for those of texts: whether these get
+//!    a dictionary is known only when the file is complete (LSM-OPD §3). Keys and cells that were encoded are forgotten.
+//! 3. When the file is complete its dictionaries are made, and the blocks put together one after the other.
 //!
-//! Memory: the file's entries, hence as much as a file may grow to.
+//! Memory: the file's texts, each once where they repeat, with four bytes a row; all other pages as they are encoded; what is
+//! still to be encoded of a block or of [`Picks`].
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, Operation, Result, Trailer};
-use mycelium_encoding::page::{Cells, Dictionary, FinishedCells};
+use mycelium_encoding::page::Cells;
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef, PackedLayout};
 
-use super::block::{ALL_PUTS, HEADER_LEN, MARK, UNIQUE_KEYS};
+use super::finished::{EncodedBlock, FinishedColumns};
 use super::keys::encode_keys;
 use super::picks::{Pick, Picks};
 use super::zones::ZoneMapBuilder;
@@ -28,15 +30,25 @@ pub(crate) struct ColumnarBuilder {
     block_size: usize,
     /// Schema columns, ascending.
     columns: Vec<usize>,
+    /// Those of texts of all complete entries, others of those that are not encoded yet.
     cells: Vec<Cells>,
+    zones: Vec<ZoneMapBuilder>,
+    /// Entries that are not encoded yet.
     entries: Entries,
+    blocks: Vec<EncodedBlock>,
+    /// Entries whose blocks are encoded.
+    encoded: usize,
+    /// Entries that are forgotten: as many, but while picks are gathered.
+    forgotten: usize,
     /// The last entries, whose cells are still to be gathered.
     picks: Picks,
     /// By column: which of a block's pages it has.
     pages: Vec<usize>,
     /// Entries whose cells are there.
     complete: usize,
-    /// About the bytes of their pages.
+    /// Bytes of all keys.
+    key_bytes: usize,
+    /// About the bytes of the complete entries' pages.
     cells_bytes: usize,
     /// Bytes of the unfinished block's entries.
     block_bytes: usize,
@@ -46,25 +58,27 @@ fn has_columns(trailer: Trailer) -> bool {
     matches!(trailer.operation(), Operation::Put | Operation::Patch)
 }
 
-/// Keys and trailers of all entries, and where blocks end.
+/// Keys and trailers of entries.
 #[derive(Debug, Default)]
 struct Entries {
     keys: Vec<u8>,
     key_ends: Vec<usize>,
     trailers: Vec<Trailer>,
-    /// Rows at which blocks end.
-    block_ends: Vec<usize>,
 }
 
 impl Entries {
-    fn key(&self, row: usize) -> &[u8] {
-        let start = row.checked_sub(1).map_or(0, |before| self.key_ends[before]);
-        &self.keys[start..self.key_ends[row]]
+    fn key(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.key_ends[before]);
+        &self.keys[start..self.key_ends[at]]
     }
 
-    fn block(&self, block: usize) -> Range<usize> {
-        let start = block.checked_sub(1).map_or(0, |before| self.block_ends[before]);
-        start..self.block_ends[block]
+    /// Forgets the first entries, so many.
+    fn forget(&mut self, count: usize) {
+        let Some(key_bytes) = count.checked_sub(1).map(|last| self.key_ends[last]) else { return };
+        self.keys.drain(..key_bytes);
+        self.key_ends.drain(..count);
+        self.key_ends.iter_mut().for_each(|end| *end -= key_bytes);
+        self.trailers.drain(..count);
     }
 }
 
@@ -76,8 +90,24 @@ impl ColumnarBuilder {
         // A block's pages are in the physical order of its layout.
         let page_of = |&column: &usize| layout.columns().position(|found| found == column).unwrap_or_default();
         let pages = columns.iter().map(page_of).collect();
-        let (entries, picks) = (Entries::default(), Picks::default());
-        Self { layout, block_size, columns, cells, entries, picks, pages, complete: 0, cells_bytes: 0, block_bytes: 0 }
+        let zones = columns.iter().map(|&column| ZoneMapBuilder::new(&layout.schema().columns()[column].ty)).collect();
+        Self {
+            layout,
+            block_size,
+            columns,
+            cells,
+            zones,
+            entries: Entries::default(),
+            blocks: Vec::new(),
+            encoded: 0,
+            forgotten: 0,
+            picks: Picks::default(),
+            pages,
+            complete: 0,
+            key_bytes: 0,
+            cells_bytes: 0,
+            block_bytes: 0,
+        }
     }
 
     /// Whether the block is to end before an entry of so many bytes.
@@ -87,12 +117,37 @@ impl ColumnarBuilder {
     }
 
     /// Ends the block, if it has an entry; the bytes of its entries.
-    pub(crate) fn end_block(&mut self) -> Option<u64> {
+    pub(crate) fn end_block(&mut self) -> Result<Option<u64>> {
+        let ended = self.encode_block()?;
+        self.forget_encoded();
+        Ok(ended)
+    }
+
+    /// Encodes what of the block need not wait for the file, and says how many bytes its entries take packed.
+    fn encode_block(&mut self) -> Result<Option<u64>> {
         let bytes = std::mem::take(&mut self.block_bytes);
-        if bytes > 0 {
-            self.entries.block_ends.push(self.complete);
+        if bytes == 0 {
+            return Ok(None);
         }
-        (bytes > 0).then_some(bytes as u64)
+        let held = self.encoded - self.forgotten..self.complete - self.forgotten;
+        let (entries, rows) = (&self.entries, self.encoded..self.complete);
+        let mut block =
+            EncodedBlock::new(facts(entries, held.clone()), rows, entries.key(held.start), entries.key(held.end - 1));
+        block.put_page(|out| encode_keys(held.clone().map(|at| entries.key(at)), out))?;
+        block.put_page(|out| encode_trailers(&entries.trailers[held.clone()], out))?;
+        for (cells, zones) in self.cells.iter().zip(&mut self.zones).filter(|(cells, _)| !cells.waits_for_all()) {
+            block.put_page(|out| zones.push(&cells.encode(held.clone(), out)?))?;
+        }
+        self.blocks.push(block);
+        self.encoded = self.complete;
+        Ok(Some(bytes as u64))
+    }
+
+    fn forget_encoded(&mut self) {
+        let count = self.encoded - self.forgotten;
+        self.entries.forget(count);
+        self.cells.iter_mut().for_each(|cells| cells.forget(count));
+        self.forgotten = self.encoded;
     }
 
     /// Adds an entry. The caller keeps entries in order and lengths within the limits, and has gathered what was picked.
@@ -121,12 +176,14 @@ impl ColumnarBuilder {
         Ok(self.picks.are_due(self.complete))
     }
 
+    /// Whether some entries' cells are still to be gathered.
+    pub(crate) fn has_picks(&self) -> bool {
+        !self.picks.is_empty()
+    }
+
     /// Gathers the cells of what was picked, column by column, and ends blocks where they end. What the values would take
     /// packed is returned.
     pub(crate) fn gather(&mut self) -> Result<u64> {
-        if self.picks.is_empty() {
-            return Ok(0);
-        }
         let mut picks = std::mem::take(&mut self.picks);
         picks.place();
         for (&page, cells) in self.pages.iter().zip(&mut self.cells) {
@@ -134,15 +191,16 @@ impl ColumnarBuilder {
         }
         let mut value_bytes = 0;
         for shape in picks.shapes() {
-            let has_value = has_columns(self.entries.trailers[self.complete]);
-            let value_len = if has_value { self.layout.packed_len(shape) } else { 0 };
-            let len = self.entries.key(self.complete).len() + value_len;
+            let at = self.complete - self.forgotten;
+            let value_len = if has_columns(self.entries.trailers[at]) { self.layout.packed_len(shape) } else { 0 };
+            let len = self.entries.key(at).len() + value_len;
             if self.ends_block(len) {
-                self.end_block();
+                self.encode_block()?;
             }
             self.complete_entry(len);
             value_bytes += value_len as u64;
         }
+        self.forget_encoded();
         self.cells_bytes = self.cells.iter().map(Cells::estimated_bytes).sum();
         picks.clear();
         self.picks = picks;
@@ -157,6 +215,7 @@ impl ColumnarBuilder {
         self.entries.keys.extend_from_slice(key);
         self.entries.key_ends.push(self.entries.keys.len());
         self.entries.trailers.push(trailer);
+        self.key_bytes += key.len();
         Ok(())
     }
 
@@ -172,89 +231,32 @@ impl ColumnarBuilder {
     #[inline]
     pub(crate) fn estimated_bytes(&self) -> u64 {
         let waiting = self.cells_bytes * self.picks.len() / self.complete.max(1);
-        (self.cells_bytes + waiting + self.entries.keys.len() + self.entries.trailers.len()) as u64
+        (self.cells_bytes + waiting + self.key_bytes + self.complete + self.picks.len()) as u64
     }
 
-    /// All entries are in: makes the dictionaries.
-    pub(crate) fn finish(mut self) -> FinishedColumns {
+    /// All entries are in, and the last block was ended: makes the dictionaries.
+    pub(crate) fn finish(self) -> FinishedColumns {
         debug_assert!(self.block_bytes == 0 && self.picks.is_empty(), "the last block was ended");
-        let schema = self.layout.schema().clone();
-        let zones = self.columns.iter().map(|&column| ZoneMapBuilder::new(&schema.columns()[column].ty)).collect();
-        let cells = std::mem::take(&mut self.cells).into_iter().map(Cells::finish).collect();
-        FinishedColumns { cells, entries: self.entries, zones }
+        let finish = |cells: Cells| if cells.waits_for_all() { Some(cells.finish()) } else { None };
+        FinishedColumns::new(self.cells.into_iter().map(finish).collect(), self.zones, self.blocks)
     }
 }
 
-/// The complete entries of a file, to be encoded block by block.
-#[derive(Debug)]
-pub(crate) struct FinishedColumns {
-    cells: Vec<FinishedCells>,
-    entries: Entries,
-    zones: Vec<ZoneMapBuilder>,
+/// What the header of a block says of these entries.
+fn facts(entries: &Entries, held: Range<usize>) -> BlockFacts {
+    let trailers = &entries.trailers[held.clone()];
+    let sequences = trailers.iter().map(|trailer| trailer.sequence());
+    let (min_sequence, max_sequence) =
+        (sequences.clone().min().unwrap_or_default(), sequences.max().unwrap_or_default());
+    let repeats = held.clone().skip(1).any(|at| entries.key(at) == entries.key(at - 1));
+    let all_puts = trailers.iter().all(|trailer| trailer.operation() == Operation::Put);
+    BlockFacts { rows: held.len() as u32, min_sequence, max_sequence, unique_keys: !repeats, all_puts }
 }
 
-impl FinishedColumns {
-    pub(crate) fn block_count(&self) -> usize {
-        self.entries.block_ends.len()
+fn encode_trailers(trailers: &[Trailer], out: &mut Vec<u8>) -> Result<()> {
+    let mut cells = Cells::new(&ColumnType::UInt64);
+    for trailer in trailers {
+        cells.push(ColumnState::Value(DatumRef::UInt64(trailer.to_u64())))?;
     }
-
-    pub(crate) fn first_key(&self, block: usize) -> &[u8] {
-        self.entries.key(self.entries.block(block).start)
-    }
-
-    pub(crate) fn last_key(&self, block: usize) -> &[u8] {
-        self.entries.key(self.entries.block(block).end - 1)
-    }
-
-    /// Appends a block. To be called once for each, in order.
-    pub(crate) fn encode(&mut self, block: usize, out: &mut Vec<u8>) -> Result<BlockFacts> {
-        let rows = self.entries.block(block);
-        let start = out.len();
-        let facts = self.put_header(rows.clone(), out);
-        let mut place = start + HEADER_LEN;
-        let mut begin_page = |out: &mut Vec<u8>| {
-            let at = (out.len() - start) as u32;
-            out[place..place + 4].copy_from_slice(&at.to_le_bytes());
-            place += 4;
-        };
-        begin_page(out);
-        encode_keys(rows.clone().map(|row| self.entries.key(row)), out)?;
-        begin_page(out);
-        let mut trailers = Cells::new(&ColumnType::UInt64);
-        for trailer in &self.entries.trailers[rows.clone()] {
-            trailers.push(ColumnState::Value(DatumRef::UInt64(trailer.to_u64())))?;
-        }
-        trailers.finish().encode(0..rows.len(), out)?;
-        for (cells, zones) in self.cells.iter().zip(&mut self.zones) {
-            begin_page(out);
-            zones.push(&cells.encode(rows.clone(), out)?)?;
-        }
-        begin_page(out);
-        Ok(facts)
-    }
-
-    /// The header, and room for the places of the pages.
-    fn put_header(&self, rows: Range<usize>, out: &mut Vec<u8>) -> BlockFacts {
-        let trailers = &self.entries.trailers[rows.clone()];
-        let sequences = trailers.iter().map(|trailer| trailer.sequence());
-        let (min_sequence, max_sequence) =
-            (sequences.clone().min().unwrap_or_default(), sequences.max().unwrap_or_default());
-        let repeats = rows.clone().skip(1).any(|row| self.entries.key(row) == self.entries.key(row - 1));
-        let all_puts = trailers.iter().all(|trailer| trailer.operation() == Operation::Put);
-        let facts = BlockFacts { rows: rows.len() as u32, min_sequence, max_sequence, unique_keys: !repeats, all_puts };
-        let flags = if repeats { 0 } else { UNIQUE_KEYS } | if all_puts { ALL_PUTS } else { 0 };
-        out.extend_from_slice(&[MARK, flags]);
-        out.extend_from_slice(&(self.cells.len() as u16).to_le_bytes());
-        out.extend_from_slice(&(rows.len() as u32).to_le_bytes());
-        out.extend_from_slice(&min_sequence.to_le_bytes());
-        out.extend_from_slice(&max_sequence.to_le_bytes());
-        out.resize(out.len() + 4 * (self.cells.len() + 3), 0);
-        facts
-    }
-
-    /// The dictionary of each column, and its zone map encoded.
-    pub(crate) fn into_parts(self) -> Result<Vec<(Option<Dictionary>, Vec<u8>)>> {
-        let columns = self.cells.into_iter().zip(self.zones);
-        columns.map(|(cells, zones)| Ok((cells.dictionary().cloned(), zones.encode()?))).collect()
-    }
+    cells.encode_page(0..trailers.len(), out)
 }

@@ -52,8 +52,8 @@ impl EncodedCursor {
         let mut fragment = Vec::new();
         let made = self.run.current().map_or(Ok(()), |cursor| cursor.write_fragment(&mut fragment));
         if let Err(error) = made {
-            // One was not taken yet: the first says what was wrong.
-            self.failure.set(error).ok();
+            // None is there: a fragment is made once, and whoever leaves the entry takes the failure along.
+            drop(self.failure.set(error));
         }
         fragment
     }

@@ -44,13 +44,13 @@ pub(crate) fn encode_keys<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone, out:
         for key in keys {
             cells.push(ColumnState::Value(DatumRef::UInt64(integer(&key[prefix..]))))?;
         }
-        cells.finish().encode(0..count, out)?;
+        cells.encode_page(0..count, out)?;
     } else {
         let mut cells = Cells::without_dictionary(&ColumnType::Binary);
         for key in keys {
             cells.push(ColumnState::Value(DatumRef::Binary(&key[prefix..])))?;
         }
-        cells.finish().encode(0..count, out)?;
+        cells.encode_page(0..count, out)?;
     }
     Ok(())
 }

@@ -1,0 +1,160 @@
+//! Encodes the cells of a page; the form is that of `page`.
+
+use super::cells::State;
+use super::dictionary::Dictionary;
+use super::ordinal::datum;
+use super::symbols::Symbols;
+use super::zone::Zone;
+use super::{CODES, DECIMALS, INTEGERS, PLAIN, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
+use crate::{ColumnType, DatumRef};
+
+/// The cells of a page.
+pub(super) struct PageCells<'c> {
+    pub(super) kind: &'c ColumnType,
+    pub(super) rows: usize,
+    pub(super) values: PageValues<'c>,
+    /// Of every row, if one is no value.
+    pub(super) states: Option<&'c [State]>,
+}
+
+/// Their values; where a cell is none, anything.
+#[derive(Clone, Copy)]
+pub(super) enum PageValues<'c> {
+    Ordinals(&'c [i64]),
+    Wide(&'c [i128]),
+    Codes(&'c Dictionary, &'c [u32]),
+    /// From this row on.
+    Texts(&'c Symbols, usize),
+}
+
+impl PageCells<'_> {
+    /// Appends the page.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let (nulls, absent) = (self.count_of(State::Null), self.count_of(State::Absent));
+        let encoding_at = out.len();
+        out.push(0);
+        out.push(if nulls > 0 { SOME_NULL } else { 0 } | if absent > 0 { SOME_ABSENT } else { 0 });
+        if let Some(states) = self.states {
+            for (state, count) in [(State::Null, nulls), (State::Absent, absent)] {
+                if count > 0 {
+                    put_bits(states.iter().map(|&found| found == state), out);
+                }
+            }
+        }
+        out[encoding_at] = match self.values {
+            PageValues::Ordinals(values) => self.put_ordinals(values, out),
+            PageValues::Wide(values) => put_wide(values, out),
+            PageValues::Codes(_, codes) => put_codes(codes, out),
+            PageValues::Texts(symbols, first) => self.put_texts(symbols, first, out),
+        };
+    }
+
+    /// What the values lie between.
+    pub(super) fn zone(&self) -> Zone {
+        let bounds = match self.values {
+            PageValues::Ordinals(values) => {
+                let bounds = self.bounds(|at| values[at]);
+                bounds.map(|(least, greatest)| (datum(self.kind, least), datum(self.kind, greatest)))
+            }
+            PageValues::Wide(values) => {
+                let bounds = self.bounds(|at| values[at]);
+                bounds.map(|(least, greatest)| (DatumRef::Decimal128(least), DatumRef::Decimal128(greatest)))
+            }
+            PageValues::Codes(dictionary, codes) => {
+                let text = |code: u32| dictionary.value(code).and_then(|text| text_datum(self.kind, text));
+                self.bounds(|at| codes[at]).and_then(|(least, greatest)| text(least).zip(text(greatest)))
+            }
+            PageValues::Texts(symbols, first) => {
+                let text = |text| text_datum(self.kind, text);
+                let bounds = self.bounds(|at| symbols.of_row(first + at));
+                bounds.and_then(|(least, greatest)| text(least).zip(text(greatest)))
+            }
+        };
+        Zone::new(bounds, self.count_of(State::Null) as u32)
+    }
+
+    fn count_of(&self, wanted: State) -> usize {
+        self.states.map_or(0, |states| states.iter().filter(|&&state| state == wanted).count())
+    }
+
+    #[inline]
+    fn has_value(&self, at: usize) -> bool {
+        self.states.is_none_or(|states| states[at] == State::Value)
+    }
+
+    /// The smallest and the largest of the cells that are values.
+    #[inline]
+    fn bounds<T: Ord + Copy>(&self, value: impl Fn(usize) -> T) -> Option<(T, T)> {
+        let mut some = (0..self.rows).filter(|&at| self.has_value(at)).map(value);
+        let first = some.next()?;
+        Some(some.fold((first, first), |(least, greatest), value| (least.min(value), greatest.max(value))))
+    }
+
+    fn put_ordinals(&self, values: &[i64], out: &mut Vec<u8>) -> u8 {
+        if matches!(self.kind, ColumnType::Float32 | ColumnType::Float64)
+            && let Some((decimals, exponent)) = decimal::integers(self.kind, values)
+        {
+            out.push(exponent);
+            integers::encode(&decimals, out);
+            return DECIMALS;
+        }
+        integers::encode(values, out);
+        INTEGERS
+    }
+
+    fn put_texts(&self, symbols: &Symbols, first: usize, out: &mut Vec<u8>) -> u8 {
+        let text = |at: usize| self.has_value(at).then(|| symbols.of_row(first + at));
+        let mut end = 0;
+        let ends: Vec<i64> = (0..self.rows)
+            .map(|at| {
+                end += text(at).map_or(0, <[u8]>::len) as i64;
+                end
+            })
+            .collect();
+        integers::encode(&ends, out);
+        (0..self.rows).filter_map(text).for_each(|text| out.extend_from_slice(text));
+        PLAIN
+    }
+}
+
+fn put_wide(values: &[i128], out: &mut Vec<u8>) -> u8 {
+    let narrow: Option<Vec<i64>> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
+    match narrow {
+        Some(values) => {
+            integers::encode(&values, out);
+            INTEGERS
+        }
+        None => {
+            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+            WIDE
+        }
+    }
+}
+
+fn put_codes(codes: &[u32], out: &mut Vec<u8>) -> u8 {
+    let ordinals: Vec<i64> = codes.iter().map(|&code| i64::from(code)).collect();
+    integers::encode(&ordinals, out);
+    CODES
+}
+
+fn text_datum<'t>(kind: &ColumnType, text: &'t [u8]) -> Option<DatumRef<'t>> {
+    match kind {
+        ColumnType::Utf8 => std::str::from_utf8(text).ok().map(DatumRef::Utf8),
+        _ => Some(DatumRef::Binary(text)),
+    }
+}
+
+fn put_bits(bits: impl Iterator<Item = bool>, out: &mut Vec<u8>) {
+    let (mut byte, mut filled) = (0, 0);
+    for bit in bits {
+        byte |= u8::from(bit) << filled;
+        filled += 1;
+        if filled == 8 {
+            out.push(byte);
+            (byte, filled) = (0, 0);
+        }
+    }
+    if filled > 0 {
+        out.push(byte);
+    }
+}

@@ -33,13 +33,11 @@ const RUN_LENGTH: u8 = 3;
 /// Bits behind the point of a slope.
 const SLOPE_BITS: u32 = 16;
 
-<<<<<<< HEAD
 /// Of some rows the packed offsets between the first and the last are unpacked together where at least one in so many is wanted.
 const DENSE: usize = 8;
-=======
+
 /// So many values tell that the others are on no line.
 const LINE_SAMPLES: usize = 16;
->>>>>>> encoded
 
 /// Run-length must be so many times smaller than what else would be taken.
 const RUN_LENGTH_GAIN: usize = 2;

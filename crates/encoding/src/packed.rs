@@ -690,6 +690,26 @@ impl<'a> PackedRow<'a> {
         })
     }
 
+    /// What comes before the columns. Values of one layout that begin with the same bytes have the slots of the same columns, at
+    /// the same places.
+    pub fn head(&self) -> &'a [u8] {
+        &self.bytes[..self.slots as usize]
+    }
+
+    /// Where the value of a column of fixed width lies, little-endian; `None` for other columns, null, and what is absent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the column is in the primary key or does not exist.
+    pub fn slot(&self, column: usize) -> Result<Option<Range<usize>>> {
+        let index = self.layout.physical_index(column)?;
+        let width = self.layout.columns[index].width as usize;
+        let RawColumn::Value(slot) = self.raw(index)? else { return Ok(None) };
+        Ok((width > 0).then(|| {
+            let start = slot.as_ptr() as usize - self.bytes.as_ptr() as usize;
+            start..start + width
+        }))
+    }
+
     /// The columns that are in the value, null or not, by position in the schema. O(columns / 8 + those in it).
     #[inline]
     pub fn columns(&self) -> impl Iterator<Item = usize> + '_ {

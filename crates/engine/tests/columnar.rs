@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ use mycelium_engine::{
     ViewOptions,
 };
 use mycelium_vfs::MemoryDisk;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 const ROWS: i64 = 20_000;
 
@@ -428,5 +431,75 @@ fn memtables_and_files_of_patches_of_other_columns_take_no_part() {
         table.delete_row(&[DatumRef::Int64(5)], Durability::Buffered).unwrap();
         insert(&table, ROWS, "new", 10);
         check(all - 6, true, "a row that is deleted, and another for it");
+    }
+}
+
+/// A key between two of the block, patches of one key in several places, and patches that a run and the memtables have side by
+/// side end stretches or not; what is read is the same.
+#[test]
+fn patches_of_several_ages_are_written_over_one_another() {
+    for (seed, layout) in [COLUMNAR, ENCODED, GROUPS].into_iter().cycle().take(9).enumerate() {
+        let mut rng = SmallRng::seed_from_u64(seed as u64);
+        let (database, table) = table(layout);
+        let mut model: BTreeMap<i64, Option<i64>> = (0..ROWS).map(|id| (id, Some(id * 2))).collect();
+        // Gaps, to insert into.
+        for id in (0..ROWS).step_by(50) {
+            table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap();
+            model.remove(&id);
+        }
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        for round in 0..4 {
+            for _ in 0..ROWS / 10 {
+                // A few keys often, so that they have several patches.
+                let id = if rng.random_bool(0.3) { rng.random_range(0..200) } else { rng.random_range(0..ROWS) };
+                let amount = rng.random_bool(0.9).then(|| rng.random_range(0..50_000));
+                let value = amount.map_or(DatumRef::Null, DatumRef::Int64);
+                let patch = |changes: &[(&str, DatumRef<'_>)]| {
+                    table.patch_row(&[DatumRef::Int64(id)], changes, Durability::Buffered).unwrap();
+                };
+                match (rng.random_range(0..100), model.contains_key(&id)) {
+                    (0, true) => {
+                        table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap();
+                        model.remove(&id);
+                        continue;
+                    }
+                    (1..10, true) => patch(&[("note", DatumRef::Utf8("changed")), ("amount", value)]),
+                    (_, true) => patch(&[("amount", value)]),
+                    (0..10, false) => insert(&table, id, "kind 1", amount.unwrap_or(0)),
+                    (_, false) => continue,
+                }
+                let amount = if model.contains_key(&id) { amount } else { Some(amount.unwrap_or(0)) };
+                model.insert(id, amount);
+            }
+            check_amounts(&table, &model, &format!("{layout}, seed {seed}, round {round}"));
+            if round % 2 == 0 {
+                database.flush().unwrap();
+                check_amounts(&table, &model, &format!("{layout}, seed {seed}, round {round}, flushed"));
+            }
+        }
+    }
+}
+
+/// That all rows, and those with an amount below a bound, are what the model has; in batches of any size, and up to a limit.
+fn check_amounts(table: &Table, model: &BTreeMap<i64, Option<i64>>, context: &str) {
+    let upper = Bound::Excluded(Datum::Int64(20_000));
+    let below = ColumnTest { column: 2, test: Test::Range { lower: Bound::Unbounded, upper } };
+    for (batch_rows, limit, tests) in
+        [(8192, None, vec![]), (100, None, vec![]), (8192, Some(3333), vec![]), (1000, None, vec![below])]
+    {
+        let is_tested = !tests.is_empty();
+        let filter = Some(Filter { conjuncts: tests });
+        let options = ScanOptions { projection: Some(vec![0, 2]), batch_rows, limit, filter, ..ScanOptions::default() };
+        let mut found = Vec::new();
+        for batch in table.scan_batches(options).unwrap() {
+            let batch = batch.unwrap();
+            let of = |column: usize| batch.column(column).as_primitive::<Int64Type>().iter();
+            found.extend(of(0).zip(of(1)).map(|(id, amount)| (id.unwrap(), amount)));
+        }
+        let passes = |(_, amount): &(&i64, &Option<i64>)| !is_tested || amount.is_some_and(|amount| amount < 20_000);
+        let expected = model.iter().filter(passes).map(|(id, amount)| (*id, *amount));
+        let expected: Vec<_> = expected.take(limit.unwrap_or(u64::MAX) as usize).collect();
+        assert!(found == expected, "{context}, batches of {batch_rows}, limit {limit:?}, tested {is_tested}");
     }
 }

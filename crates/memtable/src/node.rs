@@ -235,6 +235,8 @@ impl<'a> NodeRef<'a> {
     /// Whether two nodes have the same key.
     #[inline]
     pub(crate) fn same_key(self, other: NodeRef<'_>) -> bool {
-        self.prefix() == other.prefix() && self.key() == other.key()
+        let len = self.fixed().key_len;
+        let have_same_prefix = len == other.fixed().key_len && self.prefix() == other.prefix();
+        have_same_prefix && (len <= 8 || self.key() == other.key())
     }
 }

@@ -175,6 +175,8 @@ fn check_page(page: &Page<'_>, kind: &ColumnType) {
     for value in [i64::MIN, 0, 77, i64::MAX] {
         let place = page.seek_integer(value, value == 0);
         assert!(place.is_none_or(|place| place <= page.rows()), "a place behind the page");
+        let place = page.gallop_integer(page.rows() / 2, value);
+        assert!(place.is_none_or(|(place, _)| place <= page.rows()), "a place behind the page");
     }
     let (mut gathered, mut pushed) = (Cells::new(kind), Cells::new(kind));
     let cells: Vec<_> = (0..rows).map_while(|row| page.cell(row).ok()).collect();

@@ -172,6 +172,21 @@ enum Kind<'a> {
     },
 }
 
+/// The first of these rows that is not before what is looked for.
+#[inline(always)]
+fn gallop(rows: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut step) = (rows.start, 4);
+    while low + step < rows.end && is_before(low + step) {
+        (low, step) = (low + step + 1, step * 2);
+    }
+    let mut high = (low + step).min(rows.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_before(middle) { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
 /// Packed offsets from a base.
 #[derive(Clone, Copy, Debug)]
 struct Line<'a> {
@@ -286,6 +301,17 @@ impl<'a> Integers<'a> {
             Kind::Packed(line) => line.get(row),
             Kind::Linear { line, slope } => line.get(row).wrapping_add(on_line(*slope, row)),
             Kind::Runs { values, ends, count } => values.get(run_of(ends, *count, row)),
+        }
+    }
+
+    /// The first row from `row` on whose integer is not below `value`, of ascending integers; the number of rows if there is none.
+    pub(crate) fn gallop(&self, row: usize, value: i64) -> usize {
+        match &self.kind {
+            Kind::Packed(line) => gallop(row..self.rows, |at| line.get(at) < value),
+            Kind::Linear { line, slope } => {
+                gallop(row..self.rows, |at| line.get(at).wrapping_add(on_line(*slope, at)) < value)
+            }
+            Kind::Constant(_) | Kind::Runs { .. } => gallop(row..self.rows, |at| self.get(at) < value),
         }
     }
 

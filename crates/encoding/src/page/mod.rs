@@ -315,6 +315,14 @@ impl<'a> Page<'a> {
         Some(low)
     }
 
+    /// The first row from `row` on whose integer is not below `value`, of a page of ascending integers, and whether it is `value`.
+    /// O(log of how far it is).
+    pub fn gallop_integer(&self, row: usize, value: i64) -> Option<(usize, bool)> {
+        let Body::Ordinals(integers) = &self.body else { return None };
+        let found = integers.gallop(row, value);
+        Some((found, found < self.rows && integers.get(found) == value))
+    }
+
     /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::cell`] give together, in fewer
     /// steps where it is packed.
     ///

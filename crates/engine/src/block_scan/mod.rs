@@ -10,9 +10,11 @@
 //!    compacted one by one (LASER §4.4) pass from whichever levels they are at.
 //! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a bitmap of
 //!    the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
-//! 4. A row of which the rest, or a younger run, only has one patch, of columns of fixed width, stays in its stretch, and its
-//!    patched cells are overwritten in the batch. Where a patched column is tested, the row is decided by itself: by the patch
-//!    and by the cells that it leaves. Patches of columns that are not wanted touch nothing.
+//! 4. A row of which the rest only has patches of columns of fixed width, or a younger run one, stays in its stretch, and its
+//!    patched cells are overwritten in the batch. The keys of the rest are read ahead and found in the block one after the other,
+//!    each from the last one on; what patches change is found out once for all that look alike ([`PatchShape`]). Where a patched
+//!    column is tested, the row is decided by itself: by the patch and by the cells that it leaves. Patches of columns that are
+//!    not wanted touch nothing.
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
@@ -21,34 +23,30 @@
 
 mod layer;
 mod layer_run;
+mod patches;
 mod row_filter;
 mod touched;
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{
     ColumnSet, Cursor, Error, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
+use mycelium_encoding::RecordBatchBuilder;
 use mycelium_encoding::page::ColumnTest;
-use mycelium_encoding::{ColumnState, PackedRow, RecordBatchBuilder};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::ColumnBlock;
 
 use self::layer::{Layer, Target};
-use self::touched::Touched;
+use self::patches::{Overwrite, PatchShape};
+use self::touched::{Rest, Touched};
 use crate::sources::Source;
 use crate::traces::ScanTally;
 
 pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
-
-/// A value of a patch, and the cell that it goes to: the row counted from the first of the stretch.
-struct Overwrite {
-    target: usize,
-    offset: usize,
-    value: u128,
-}
 
 /// What comes next.
 enum Next {
@@ -57,15 +55,6 @@ enum Next {
     Stretch(usize),
     /// The key in `BlockScan::key`.
     Key,
-}
-
-/// Which source has the first key behind the beginning of a stretch that is not its layer's.
-#[derive(Clone, Copy)]
-enum Bound {
-    Nothing,
-    Rest,
-    /// The run at this place.
-    Run(usize),
 }
 
 /// A scan in progress. Belongs to one thread at a time.
@@ -79,16 +68,20 @@ pub(crate) struct BlockScan {
     layers: Vec<Layer>,
     /// The layer of the stretch.
     at: usize,
-    /// What ends the stretch, and whether another source stands on the same key.
-    bound: Bound,
+    /// The run outside the layer that has the first key, and whether another has it, too.
+    bound: Option<usize>,
     is_bound_shared: bool,
     rest: MergingCursor<Source>,
     /// The format in the tree of each source of the rest.
     rest_kinds: Vec<usize>,
-    /// The next key of the rest; the rest stands behind it.
+    /// The next keys of the rest; the rest stands behind them.
     touched: Touched,
+    /// That of the last patch of the stretch.
+    shape: PatchShape,
     /// What changes cells of a stretch.
     overwrites: Vec<Overwrite>,
+    /// Where keys of the rest are in the stretch, and whether they are.
+    places: Vec<(usize, bool)>,
     /// Rows of the stretch whose patches touch tested columns, and whether they pass.
     decisions: Vec<(usize, bool)>,
     /// Rows of the stretch that are changed so.
@@ -154,12 +147,14 @@ impl BlockScan {
             runs,
             layers: Vec::new(),
             at: 0,
-            bound: Bound::Nothing,
+            bound: None,
             is_bound_shared: false,
             rest: rest_cursor,
             rest_kinds: rest.1,
             touched: Touched::default(),
+            shape: PatchShape::default(),
             overwrites: Vec::new(),
+            places: Vec::new(),
             decisions: Vec::new(),
             overwritten: 0,
             range_deletes,
@@ -175,7 +170,7 @@ impl BlockScan {
             passing: Vec::new(),
             shifted: Vec::new(),
         };
-        scan.read_touched()?;
+        scan.pass_touched()?;
         Ok(scan)
     }
 
@@ -207,6 +202,7 @@ impl BlockScan {
         self.overwrites.clear();
         self.decisions.clear();
         self.overwritten = 0;
+        self.shape.clear();
         let least = self.runs.iter().filter_map(LayerRun::key).min();
         let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
         if self.upper.as_deref().is_some_and(|upper| key >= upper) {
@@ -217,13 +213,17 @@ impl BlockScan {
         let mut count = 0;
         if self.find_layer(builder)? {
             self.find_bound();
-            count = self.untouched(0)?;
-            while count < most && self.overwrites_at(count, builder)? {
+            loop {
+                let plain = self.untouched(count)?.min(most - count);
+                let taken = self.overwrites_touched(count..count + plain, builder)?;
+                count += taken;
+                if taken < plain || count == most || !self.overwrites_bound(count, builder)? {
+                    break;
+                }
                 count += 1;
-                count += self.untouched(count)?;
             }
         }
-        Ok(if count > 0 { Next::Stretch(count.min(most)) } else { Next::Key })
+        Ok(if count > 0 { Next::Stretch(count) } else { Next::Key })
     }
 
     /// The layer of the stretch.
@@ -266,38 +266,42 @@ impl BlockScan {
         Ok(true)
     }
 
-    /// Makes `bound` what ends the stretch.
+    /// Makes `bound` the run whose key ends the stretch.
     fn find_bound(&mut self) {
-        let mut first = self.touched.key().map(|key| (key, Bound::Rest));
+        let mut first: Option<(&[u8], usize)> = None;
         let mut is_shared = false;
         let others = self.runs.iter().enumerate().filter(|(run, _)| !self.layer().runs.contains(run));
         for (run, key) in others.filter_map(|(run, other)| Some((run, other.key()?))) {
             match first.map_or(Ordering::Less, |(first, _)| key.cmp(first)) {
-                Ordering::Less => (first, is_shared) = (Some((key, Bound::Run(run))), false),
+                Ordering::Less => (first, is_shared) = (Some((key, run)), false),
                 Ordering::Equal => is_shared = true,
                 Ordering::Greater => {}
             }
         }
-        self.bound = first.map_or(Bound::Nothing, |(_, bound)| bound);
+        self.bound = first.map(|(_, run)| run);
         self.is_bound_shared = is_shared;
     }
 
-    /// The key that ends the stretch.
+    /// The key of the bound.
     fn bound_key(&self) -> Option<&[u8]> {
-        match self.bound {
-            Bound::Nothing => None,
-            Bound::Rest => self.touched.key(),
-            Bound::Run(run) => self.runs[run].key(),
-        }
+        self.bound.and_then(|run| self.runs[run].key())
     }
 
-    /// Makes `touched` the next key of the rest that has something to say.
-    fn read_touched(&mut self) -> Result<()> {
-        let Self { rest, rest_kinds, touched, upper, snapshot, merge, .. } = self;
-        touched.read((rest, rest_kinds), merge.plan(), *snapshot, upper.as_deref())
+    /// To the next key of the rest that has something to say.
+    fn pass_touched(&mut self) -> Result<()> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.next(self.rest())?;
+        self.touched = touched;
+        Ok(())
     }
 
-    /// How many rows from the `offset`th on, up to the bound, can be taken as they lie.
+    /// What is merged apart.
+    fn rest(&mut self) -> Rest<'_> {
+        let Self { rest: merged, rest_kinds: kinds, upper, snapshot, merge, .. } = self;
+        Rest { merged, kinds, plan: merge.plan(), snapshot: *snapshot, upper: upper.as_deref() }
+    }
+
+    /// How many rows from the `offset`th on, up to the bound, can be taken as they lie, but for what the rest has of them.
     fn untouched(&self, offset: usize) -> Result<usize> {
         let deleted = self.all_range_deletes.next_start(&self.key);
         let end_key = [self.bound_key(), deleted, self.upper.as_deref()].into_iter().flatten().min();
@@ -320,53 +324,135 @@ impl BlockScan {
         Ok(if first.is_some() { count } else { 0 })
     }
 
-    /// Whether the row at this place of the stretch is the one at the bound, and all that the bound's source has of it is a patch
-    /// that can be written over its cells; takes the patch then, and finds the next bound.
-    fn overwrites_at(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
-        if self.is_bound_shared || !self.is_at_bound(offset)? {
+    /// Of these rows of the stretch, how many of the first can be taken with the patches that the rest has of them written over their
+    /// cells; takes the patches.
+    fn overwrites_touched(&mut self, rows: Range<usize>, builder: &RecordBatchBuilder) -> Result<usize> {
+        let mut touched = std::mem::take(&mut self.touched);
+        let taken = self.overwrites_all(&mut touched, rows, builder);
+        self.touched = touched;
+        taken
+    }
+
+    fn overwrites_all(
+        &mut self,
+        touched: &mut Touched,
+        rows: Range<usize>,
+        builder: &RecordBatchBuilder,
+    ) -> Result<usize> {
+        let mut from = rows.start;
+        while from < rows.end {
+            self.find_in_stretch(from..rows.end, touched)?;
+            if self.places.is_empty() {
+                break;
+            }
+            for at in 0..self.places.len() {
+                let (place, is_there) = self.places[at];
+                if !is_there || !self.note_touched(touched, place, builder)? {
+                    return Ok(place - rows.start);
+                }
+                touched.next(self.rest())?;
+                from = place + 1;
+            }
+        }
+        Ok(rows.len())
+    }
+
+    /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are there: up to the
+    /// first that is not.
+    fn find_in_stretch(&mut self, mut rows: Range<usize>, touched: &Touched) -> Result<()> {
+        self.places.clear();
+        let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
+        for key in touched.keys_ahead() {
+            let (found, is_there) = block.seek_from(row + rows.start, key)?;
+            rows.start = found - row + 1;
+            if rows.start > rows.end {
+                break;
+            }
+            self.places.push((found - row, is_there));
+            if !is_there {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the patches of the next key of the rest, if it has nothing else and all of them can be noted.
+    fn note_touched(&mut self, touched: &Touched, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
+        let (before, decided) = (self.overwrites.len(), self.decisions.len());
+        let mut is_noted = touched.has_only_patches();
+        // Oldest first, so that newer values are written over older ones.
+        for (kind, _, patch) in touched.entries().rev() {
+            is_noted = is_noted && self.note_patch((kind, patch), offset, builder)?;
+        }
+        // A row is decided by one patch.
+        is_noted &= self.decisions.len() == decided || touched.entries().count() == 1;
+        match is_noted {
+            true => self.overwritten += 1,
+            false => {
+                self.overwrites.truncate(before);
+                self.decisions.truncate(decided);
+            }
+        }
+        Ok(is_noted)
+    }
+
+    /// Whether the row at this place of the stretch is the one at the bound, and all that the bound's run has of it is a patch that
+    /// can be written over its cells; takes the patch then, and finds the next bound.
+    fn overwrites_bound(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
+        let Some(run) = self.bound.filter(|&run| !self.is_bound_shared && self.layer().is_older_than(run)) else {
+            return Ok(false);
+        };
+        let is_behind_touched =
+            self.touched.key().is_some_and(|key| self.bound_key().is_some_and(|bound| key <= bound));
+        if is_behind_touched || !self.is_at_bound(offset)? || !self.read_lone_patch(run)? {
             return Ok(false);
         }
-        let Some(kind) = self.read_lone_patch()? else { return Ok(false) };
-        let before = self.overwrites.len();
-        if !self.note_patch(kind, offset, builder)? {
-            self.overwrites.truncate(before);
-            return Ok(false);
+        let patch = std::mem::take(&mut self.patch);
+        let is_noted = self.note_patch((self.runs[run].kind, &patch), offset, builder)?;
+        self.patch = patch;
+        if is_noted {
+            self.overwritten += 1;
+            self.runs[run].step()?;
+            self.find_bound();
         }
-        self.overwritten += 1;
-        match self.bound {
-            Bound::Run(run) => self.runs[run].step()?,
-            _ => self.read_touched()?,
-        }
-        self.find_bound();
-        Ok(true)
+        Ok(is_noted)
     }
 
     /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes. `false` if that cannot be done in
     /// its place.
-    fn note_patch(&mut self, kind: usize, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
-        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
-        let patch = layout.row(&self.patch)?;
-        let mut is_tested = false;
-        for column in patch.columns() {
-            is_tested |= self.filter.as_ref().is_some_and(|filter| filter.tests(column));
-            let Some(target) = self.layer().targets.iter().find(|target| target.column == column) else { continue };
-            let value = match patch.get(column)? {
-                ColumnState::Value(value) if builder.can_overwrite(target.target) => value.to_bits(),
-                _ => None,
-            };
-            let Some(value) = value.filter(|_| self.has_values(target)) else { return Ok(false) };
-            let target = target.target;
-            self.overwrites.push(Overwrite { target, offset, value });
+    #[inline]
+    fn note_patch(
+        &mut self,
+        (kind, patch): (usize, &[u8]),
+        offset: usize,
+        builder: &RecordBatchBuilder,
+    ) -> Result<bool> {
+        if !self.shape.is_of(kind, patch) && !self.learn_shape((kind, patch), builder)? {
+            return Ok(false);
         }
-        if is_tested {
-            let passes = self.passes_patched(&patch, offset)?;
+        self.shape.note(patch, offset, &mut self.overwrites);
+        if self.shape.is_tested {
+            let passes = self.passes_patched((kind, patch), offset)?;
             self.decisions.push((offset, passes));
         }
         Ok(true)
     }
 
+    /// Makes `shape` that of the patch; `false` if it cannot be written over cells of the stretch.
+    fn learn_shape(&mut self, (kind, patch): (usize, &[u8]), builder: &RecordBatchBuilder) -> Result<bool> {
+        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
+        let mut shape = std::mem::take(&mut self.shape);
+        let is_tested = |column| self.filter.as_ref().is_some_and(|filter| filter.tests(column));
+        let can_overwrite = |target: &Target| builder.can_overwrite(target.target) && self.has_values(target);
+        let is_known = shape.learn((kind, patch), layout, &self.layer().targets, is_tested, can_overwrite);
+        self.shape = shape;
+        is_known
+    }
+
     /// Whether a row of the stretch passes the tests of values with this patch.
-    fn passes_patched(&self, patch: &PackedRow<'_>, offset: usize) -> Result<bool> {
+    fn passes_patched(&self, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
+        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
+        let patch = layout.row(patch)?;
         for run in self.layer_runs() {
             let Some((block, row)) = run.block() else { return Ok(false) };
             for (place, ColumnTest { column, test }) in &run.tests {
@@ -404,31 +490,18 @@ impl BlockScan {
         Ok(is_there)
     }
 
-    /// Makes `patch` the patch that is all that the bound's source has of its key, if it is younger than the layer and has
-    /// just that; its kind.
-    fn read_lone_patch(&mut self) -> Result<Option<usize>> {
-        self.patch.clear();
-        match self.bound {
-            Bound::Nothing => Ok(None),
-            Bound::Rest => {
-                let Some((kind, patch)) = self.touched.lone_patch() else { return Ok(None) };
-                self.patch.extend_from_slice(patch);
-                Ok(Some(kind))
-            }
-            Bound::Run(run) if !self.layer().is_older_than(run) => Ok(None),
-            Bound::Run(run) => {
-                let run = &mut self.runs[run];
-                let trailer = run.cursor.trailer();
-                let is_alone =
-                    run.block().is_some_and(|(block, row)| block.facts().unique_keys && row + 1 < block.rows());
-                if !is_alone || trailer.operation() != Operation::Patch || trailer.sequence() > self.snapshot {
-                    return Ok(None);
-                }
-                let Some(position) = run.cursor.position() else { return Ok(None) };
-                self.patch.extend_from_slice(position.fragment()?);
-                Ok(Some(run.kind))
-            }
+    /// Makes `patch` the patch that is all that a run has of the key that it stands on, if it has just that.
+    fn read_lone_patch(&mut self, run: usize) -> Result<bool> {
+        let run = &mut self.runs[run];
+        let trailer = run.cursor.trailer();
+        let is_alone = run.block().is_some_and(|(block, row)| block.facts().unique_keys && row + 1 < block.rows());
+        if !is_alone || trailer.operation() != Operation::Patch || trailer.sequence() > self.snapshot {
+            return Ok(false);
         }
+        let Some(position) = run.cursor.position() else { return Ok(false) };
+        self.patch.clear();
+        self.patch.extend_from_slice(position.fragment()?);
+        Ok(true)
     }
 
     /// Whether all cells of a column of the current block are values.
@@ -545,11 +618,10 @@ impl BlockScan {
             }
         }
         if self.touched.key() == Some(&self.key) {
-            let Touched { entries, bytes, .. } = &self.touched;
-            for (kind, trailer, place) in entries {
-                self.merge.visit(*kind, *trailer, &bytes[place.clone()]).map(drop)?;
+            for (kind, trailer, value) in self.touched.entries() {
+                self.merge.visit(kind, trailer, value).map(drop)?;
             }
-            self.read_touched()?;
+            self.pass_touched()?;
         }
         for run in &mut self.runs {
             run.visit(&self.key, self.snapshot, &mut self.merge)?;

@@ -1,4 +1,7 @@
-//! The next key that something younger than the main runs says something of.
+//! The next keys that something younger than the main runs says something of.
+//!
+//! They are read ahead, twice as many each time, up to a bound: the sources and their merge then run for many keys in a row, and
+//! so does what is done with the keys.
 
 use std::ops::Range;
 
@@ -7,60 +10,100 @@ use mycelium_merge::{MergePlan, MergingCursor};
 
 use crate::sources::Source;
 
-/// A key of the rest, with its visible entries that say something of the wanted columns, newest first.
+/// Keys that are read ahead first, and at most.
+const FIRST_AHEAD: usize = 4;
+const MOST_AHEAD: usize = 512;
+
+/// Keys of the rest, with their visible entries that say something of the wanted columns, newest first.
 #[derive(Default)]
 pub(super) struct Touched {
-    is_there: bool,
-    pub(super) key: Vec<u8>,
+    found: Vec<Found>,
+    /// Of `found`, the next.
+    at: usize,
+    ahead: usize,
     /// Format of the source, trailer, and where the value lies in `bytes`.
-    pub(super) entries: Vec<(usize, Trailer, Range<usize>)>,
-    pub(super) bytes: Vec<u8>,
+    entries: Vec<(usize, Trailer, Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+/// A key: where it lies in the bytes, and which entries are its.
+struct Found {
+    key: Range<usize>,
+    entries: Range<usize>,
+}
+
+/// What keys are read from: a merge of sources of these kinds, as far as `upper`.
+pub(super) struct Rest<'a> {
+    pub(super) merged: &'a mut MergingCursor<Source>,
+    pub(super) kinds: &'a [usize],
+    pub(super) plan: &'a MergePlan,
+    pub(super) snapshot: SequenceNumber,
+    pub(super) upper: Option<&'a [u8]>,
 }
 
 impl Touched {
+    /// The next key; `None` at the end.
+    #[inline]
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.is_there.then_some(&self.key)
+        self.found.get(self.at).map(|found| &self.bytes[found.key.clone()])
     }
 
-    /// The patch that is all that there is.
-    pub(super) fn lone_patch(&self) -> Option<(usize, &[u8])> {
-        match self.entries.as_slice() {
-            [(kind, trailer, place)] if self.is_there && trailer.operation() == Operation::Patch => {
-                Some((*kind, &self.bytes[place.clone()]))
-            }
-            _ => None,
+    /// It and those after it that were read.
+    pub(super) fn keys_ahead(&self) -> impl Iterator<Item = &[u8]> {
+        let found = self.found.get(self.at..).unwrap_or_default();
+        found.iter().map(|found| &self.bytes[found.key.clone()])
+    }
+
+    /// Its entries, with the kinds of their sources.
+    #[inline]
+    pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = (usize, Trailer, &[u8])> {
+        let entries = self.found.get(self.at).map_or(0..0, |found| found.entries.clone());
+        self.entries[entries].iter().map(|(kind, trailer, place)| (*kind, *trailer, &self.bytes[place.clone()]))
+    }
+
+    /// Whether all that it has are patches.
+    #[inline]
+    pub(super) fn has_only_patches(&self) -> bool {
+        self.entries().all(|(_, trailer, _)| trailer.operation() == Operation::Patch)
+    }
+
+    /// To the next key.
+    #[inline]
+    pub(super) fn next(&mut self, rest: Rest<'_>) -> Result<()> {
+        self.at += 1;
+        if self.at < self.found.len() { Ok(()) } else { self.read(rest) }
+    }
+
+    /// Reads keys ahead; the merge then stands behind them.
+    pub(super) fn read(&mut self, mut rest: Rest<'_>) -> Result<()> {
+        self.found.clear();
+        self.entries.clear();
+        self.bytes.clear();
+        self.at = 0;
+        self.ahead = (2 * self.ahead).clamp(FIRST_AHEAD, MOST_AHEAD);
+        while self.found.len() < self.ahead && rest.is_on_key() {
+            self.read_key(&mut rest)?;
         }
+        Ok(())
     }
 
-    /// The next key of a merge of sources of these kinds, before `upper`, that has something to say; the merge then stands behind
-    /// it.
-    pub(super) fn read(
-        &mut self,
-        (rest, kinds): (&mut MergingCursor<Source>, &[usize]),
-        plan: &MergePlan,
-        snapshot: SequenceNumber,
-        upper: Option<&[u8]>,
-    ) -> Result<()> {
-        self.is_there = false;
-        while !self.is_there && rest.valid() && upper.is_none_or(|upper| rest.key() < upper) {
-            if says_nothing(rest, kinds, plan)? {
-                rest.next()?;
-                continue;
+    /// Takes the key that the merge stands on, if one of its entries has something to say.
+    fn read_key(&mut self, rest: &mut Rest<'_>) -> Result<()> {
+        let first = self.entries.len();
+        let key = self.bytes.len()..self.bytes.len() + rest.merged.key().len();
+        self.bytes.extend_from_slice(rest.merged.key());
+        loop {
+            if rest.is_visible() && !rest.says_nothing()? {
+                self.take(rest.kinds[rest.merged.source()], rest.merged.trailer(), rest.merged.value());
             }
-            self.key.clear();
-            self.key.extend_from_slice(rest.key());
-            self.entries.clear();
-            self.bytes.clear();
-            loop {
-                if rest.trailer().sequence() <= snapshot && !says_nothing(rest, kinds, plan)? {
-                    self.take(kinds[rest.source()], rest.trailer(), rest.value());
-                }
-                rest.next()?;
-                if !rest.valid() || !rest.same_key_as_previous() {
-                    break;
-                }
+            rest.merged.next()?;
+            if !rest.merged.valid() || !rest.merged.same_key_as_previous() {
+                break;
             }
-            self.is_there = !self.entries.is_empty();
+        }
+        match self.entries.len() > first {
+            true => self.found.push(Found { key, entries: first..self.entries.len() }),
+            false => self.bytes.truncate(key.start),
         }
         Ok(())
     }
@@ -72,9 +115,19 @@ impl Touched {
     }
 }
 
-/// Whether the entry that a merge stands on is a patch that says nothing of the wanted columns.
-#[inline]
-fn says_nothing(rest: &MergingCursor<Source>, kinds: &[usize], plan: &MergePlan) -> Result<bool> {
-    let is_patch = rest.trailer().operation() == Operation::Patch;
-    Ok(is_patch && !plan.may_be_patched(kinds[rest.source()], rest.value())?)
+impl Rest<'_> {
+    fn is_on_key(&self) -> bool {
+        self.merged.valid() && self.upper.is_none_or(|upper| self.merged.key() < upper)
+    }
+
+    fn is_visible(&self) -> bool {
+        self.merged.trailer().sequence() <= self.snapshot
+    }
+
+    /// Whether the entry that the merge stands on is a patch that says nothing of the wanted columns.
+    #[inline]
+    fn says_nothing(&self) -> Result<bool> {
+        let is_patch = self.merged.trailer().operation() == Operation::Patch;
+        Ok(is_patch && !self.plan.may_be_patched(self.kinds[self.merged.source()], self.merged.value())?)
+    }
 }

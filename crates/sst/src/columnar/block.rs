@@ -251,6 +251,12 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.seek(key))
     }
 
+    /// The first row from `row` on whose key is at or after `key`, and whether it has the key; the number of rows if there is none.
+    /// O(log of how far it is) where keys are integers. Errors as [`ColumnBlock::seek`].
+    pub fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {
+        self.with_pages(|pages| pages.keys.seek_from(row, key))
+    }
+
     /// Makes `key` the key of a row. Errors as [`ColumnBlock::seek`].
     pub fn write_key(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
         self.with_pages(|pages| pages.keys.write(row, key))

@@ -175,6 +175,18 @@ impl<'a> KeyPage<'a> {
         self.page.seek_integer(wanted, is_longer).ok_or_else(|| no_key(0))
     }
 
+    /// The first row from `row` on whose key is at or after `key`, and whether it has the key.
+    pub(crate) fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {
+        let end = key.strip_prefix(self.prefix);
+        if let Some(end) = end.filter(|end| self.end_len == Some(end.len())) {
+            let wanted = (integer(end) ^ 1 << 63) as i64;
+            return self.page.gallop_integer(row, wanted).ok_or_else(|| no_key(row));
+        }
+        let found = self.seek(key)?.max(row);
+        let is_there = found < self.rows && self.end_len.is_none() && end == Some(self.end(found)?);
+        Ok((found, is_there))
+    }
+
     /// The first row that is not `before`.
     fn partition(&self, before: impl Fn(ColumnState<'a>) -> bool) -> Result<usize> {
         let (mut low, mut high) = (0, self.rows);
@@ -189,4 +201,31 @@ impl<'a> KeyPage<'a> {
 #[cold]
 fn no_key(row: usize) -> Error {
     Error::corruption(format!("row {row} of the block has no key"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From any row on, in pages of both forms; keys that are in none, too, and of other lengths.
+    #[test]
+    fn keys_are_found_from_any_row_on() {
+        let dense: Vec<Vec<u8>> = (1000..1100_u64).map(|key| key.to_be_bytes().to_vec()).collect();
+        let sparse: Vec<Vec<u8>> = (1..200_u64).map(|key| (key * key * 977).to_be_bytes().to_vec()).collect();
+        let texts: Vec<Vec<u8>> = (0..50).map(|key| format!("key {}", "x".repeat(key)).into_bytes()).collect();
+        for keys in [dense, sparse, texts] {
+            let mut bytes = Vec::new();
+            encode_keys(keys.iter().map(Vec::as_slice), &mut bytes).unwrap();
+            let page = KeyPage::parse(&bytes, keys.len()).unwrap();
+            let longer = keys.iter().map(|key| [key, &b"!"[..]].concat());
+            let shorter = keys.iter().map(|key| key[..key.len() - 1].to_vec());
+            for wanted in keys.iter().cloned().chain(longer).chain(shorter).chain([vec![], vec![0xff; 9]]) {
+                for row in (0..=keys.len()).step_by(7) {
+                    let place = row.max(keys.partition_point(|key| *key < wanted));
+                    let expected = (place, keys.get(place) == Some(&wanted));
+                    assert_eq!(page.seek_from(row, &wanted).unwrap(), expected, "{wanted:?} from row {row}");
+                }
+            }
+        }
+    }
 }

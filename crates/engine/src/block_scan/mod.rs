@@ -48,6 +48,10 @@ use crate::traces::ScanTally;
 pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
 
+/// Bounds of [`BlockScan`]'s reach.
+const LEAST_REACH: usize = 64;
+const MOST_REACH: usize = 1 << 20;
+
 /// What comes next.
 enum Next {
     End,
@@ -80,6 +84,8 @@ pub(crate) struct BlockScan {
     shape: PatchShape,
     /// What changes cells of a stretch.
     overwrites: Vec<Overwrite>,
+    /// Rows of which the keys of several runs are compared at once: more of them as long as stretches are as long.
+    reach: usize,
     /// Where keys of the rest are in the stretch, and whether they are.
     places: Vec<(usize, bool)>,
     /// Rows of the stretch whose patches touch tested columns, and whether they pass.
@@ -154,6 +160,7 @@ impl BlockScan {
             touched: Touched::default(),
             shape: PatchShape::default(),
             overwrites: Vec::new(),
+            reach: LEAST_REACH,
             places: Vec::new(),
             decisions: Vec::new(),
             overwritten: 0,
@@ -223,6 +230,7 @@ impl BlockScan {
                 count += 1;
             }
         }
+        self.reach = count.clamp(LEAST_REACH / 2, MOST_REACH / 2) * 2;
         Ok(if count > 0 { Next::Stretch(count) } else { Next::Key })
     }
 
@@ -318,7 +326,9 @@ impl BlockScan {
             count = count.min(end.saturating_sub(row));
             match first {
                 None => first = Some((block, row)),
-                Some((other, other_row)) => count = other.same_keys(other_row, (block, row), count)?,
+                Some((other, other_row)) => {
+                    count = other.same_keys(other_row, (block, row), count.min(self.reach))?;
+                }
             }
         }
         Ok(if first.is_some() { count } else { 0 })

@@ -81,9 +81,9 @@ impl PatchShape {
 /// At most sixteen bytes.
 #[inline]
 fn little_endian(bytes: &[u8]) -> u128 {
-    match bytes {
-        &[a, b, c, d] => u128::from(u32::from_le_bytes([a, b, c, d])),
-        &[a, b, c, d, e, f, g, h] => u128::from(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
+    match *bytes {
+        [a, b, c, d] => u128::from(u32::from_le_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => u128::from(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
         _ => bytes.iter().rev().fold(0, |value, &byte| value << 8 | u128::from(byte)),
     }
 }

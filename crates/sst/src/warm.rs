@@ -1,12 +1,14 @@
 //! Bringing blocks of a file into the block cache before anybody asks for them.
 //!
-//! 1. [`SstFile::cached_intervals`] says which keys' blocks are cached: those of a file that a compaction has read and is about to leave.
+//! 1. [`SstFile::cached_keys`] says which keys lie in cached blocks: of a file that reads are about to leave.
 //! 2. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many neighbours at once as fit a window, and
 //!    caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
 
+use crate::block::{BlockCursor, BlockPosition, Step, payload_in_memory};
+use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::compression::Decompressor;
 use crate::index::IndexEntry;
 use crate::reader::SstFile;
@@ -14,7 +16,7 @@ use crate::reader::SstFile;
 /// Bytes read at once.
 const WINDOW: u64 = 256 << 10;
 
-/// The keys above one key, if there is one, up to another.
+/// The keys above one key, if there is one, up to another: those that a block may hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct KeyInterval {
     /// All keys are above it.
@@ -24,28 +26,46 @@ pub struct KeyInterval {
 }
 
 impl KeyInterval {
-    /// Whether the two may have keys in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        let begins_in = |a: &Self, b: &Self| a.above.as_ref().is_none_or(|above| *above < b.last);
-        begins_in(self, other) && begins_in(other, self)
+    /// Of keys in ascending order those that are in the interval. O(log keys).
+    pub fn among<'a>(&self, keys: &'a [Vec<u8>]) -> &'a [Vec<u8>] {
+        let from = self.above.as_ref().map_or(0, |above| keys.partition_point(|key| key <= above));
+        let rest = &keys[from..];
+        &rest[..rest.partition_point(|key| *key <= self.last)]
     }
 }
 
 impl SstFile {
-    /// The intervals of the data blocks that are cached now, ascending; none if the index is not in memory. O(blocks).
-    pub fn cached_intervals(&self) -> Vec<KeyInterval> {
-        let Some(framed) = &self.index else { return Vec::new() };
-        let index = self.index_of(framed);
-        let mut cached = Vec::new();
-        let mut above = None;
-        for at in 0..index.block_count() {
-            let last = index.separator(at);
-            if self.cache.contains(self.cache_key(index.entry(at).offset)) {
-                cached.push(KeyInterval { above: above.clone(), last: last.clone() });
-            }
-            above = Some(last);
+    /// The keys in the data blocks that are cached now, ascending; none if the index is not in memory. Counts as no use of the
+    /// blocks. O(blocks + keys).
+    pub fn cached_keys(&self) -> Result<Vec<Vec<u8>>> {
+        match self.is_columnar() {
+            true => self.keys_of_cached(ColumnPosition::over(self, &WantedColumns::All)),
+            false => self.keys_of_cached(BlockCursor::over(self, &())),
         }
-        cached
+    }
+
+    fn keys_of_cached<B: BlockPosition>(&self, mut block: B) -> Result<Vec<Vec<u8>>> {
+        let Some(framed) = &self.index else { return Ok(Vec::new()) };
+        let index = self.index_of(framed);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for at in 0..index.block_count() {
+            let Some(bytes) = self.cache.peek(self.cache_key(index.entry(at).offset)) else { continue };
+            let end = payload_in_memory(&bytes).len();
+            block.take_up(self, bytes, 0, end)?;
+            let mut is_there = block.seek_to_first()?;
+            while is_there {
+                if keys.last().is_none_or(|last| last != block.key()) {
+                    keys.push(block.key().to_vec());
+                }
+                is_there = match block.step() {
+                    Step::Moved => true,
+                    Step::End => false,
+                    Step::Malformed => return Err(block.malformed_here().in_file(&self.path)),
+                };
+            }
+            drop(block.release());
+        }
+        Ok(keys)
     }
 
     /// Caches the data blocks whose intervals are wanted; how many were read. `wants` is asked in ascending order.

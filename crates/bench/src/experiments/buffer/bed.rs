@@ -54,7 +54,7 @@ impl Bed {
         let sizes = settings.sizes();
         let mut bed = Self {
             seed: settings.seed,
-            seconds: settings.seconds,
+            seconds: settings.seconds(),
             sizes,
             workload,
             subject: open(&directory, false)?,

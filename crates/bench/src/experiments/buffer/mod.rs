@@ -1,7 +1,7 @@
 //! Point reads of recent data while everything moves (dLSM §VII): what the compaction buffer is for.
 //!
 //! 1. Rows of 1 KB are loaded and compacted; then updates over all keys fill level 1 and about half of level 2, as in the paper's
-//!    1,500 seconds. The proportions are the paper's: of the data, a write buffer is a thousandth and the cache a two-hundredth;
+//!    1,500 seconds, the last of them as fast as in step 2. The proportions are the paper's: of the data, a write buffer is a thousandth and the cache a two-hundredth;
 //!    three levels with a fan-out of 10. Indexes and filters have room of their own besides; reads pass the page cache by.
 //! 2. One thread updates 1,000 rows a second, drawn from all keys alike. Another reads, as fast as it can (workload.rs), after the
 //!    cache is warm, for 3 seconds per megabyte of the cache as in the paper (1,500 seconds, 500 MB): so that at any scale as

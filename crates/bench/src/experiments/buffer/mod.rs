@@ -1,7 +1,7 @@
 //! Point reads of recent data while everything moves (dLSM §VII): what the compaction buffer is for.
 //!
 //! 1. Rows of 1 KB are loaded and compacted; then updates over all keys fill level 1 and about half of level 2, as in the paper's
-//!    1,500 seconds, the last of them as fast as in step 2. The proportions are the paper's: of the data, a write buffer is a thousandth and the cache a two-hundredth;
+//!    1,500 seconds, the last of them as fast as in step 2, and read by then. The proportions are the paper's: of the data, a write buffer is a thousandth and the cache a two-hundredth;
 //!    three levels with a fan-out of 10. Indexes and filters have room of their own besides; reads pass the page cache by.
 //! 2. One thread updates 1,000 rows a second, drawn from all keys alike. Another reads, as fast as it can (workload.rs), after the
 //!    cache is warm, for 3 seconds per megabyte of the cache as in the paper (1,500 seconds, 500 MB): so that at any scale as
@@ -137,11 +137,11 @@ pub fn run(settings: &BufferSettings, rivals: &[BufferRival<'_>]) -> Result<Buff
         }
         for contender in Contender::ALL.into_iter().filter(|contender| settings.wants_contender(contender.name())) {
             let (opener, disk) = contender.opener(sizes);
-            let bed = Bed::create(settings, contender.name(), &*opener, workload)?;
             let writes = contender != Contender::ReadOnly;
+            let bed = Bed::create(settings, (contender.name(), writes), &*opener, workload)?;
             for &regime in &regimes {
                 disk.limit(None);
-                let run = bed.measure(writes, || disk.limit(regime.reads_per_second()))?;
+                let run = bed.measure(|| disk.limit(regime.reads_per_second()))?;
                 report.add(settings.progress, regime, workload, contender.name(), run);
             }
             disk.limit(None);
@@ -149,8 +149,8 @@ pub fn run(settings: &BufferSettings, rivals: &[BufferRival<'_>]) -> Result<Buff
         }
         for rival in rivals.iter().filter(|rival| settings.wants_contender(rival.name)) {
             if regimes.contains(&Regime::Disk) {
-                let bed = Bed::create(settings, rival.name, rival.open, workload)?;
-                report.add(settings.progress, Regime::Disk, workload, rival.name, bed.measure(true, || ())?);
+                let bed = Bed::create(settings, (rival.name, true), rival.open, workload)?;
+                report.add(settings.progress, Regime::Disk, workload, rival.name, bed.measure(|| ())?);
                 bed.remove()?;
             }
         }

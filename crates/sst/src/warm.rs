@@ -1,8 +1,8 @@
 //! Bringing blocks of a file into the block cache before anybody asks for them.
 //!
 //! 1. [`SstFile::cached_keys`] says which keys lie in cached blocks: of a file that reads are about to leave.
-//! 2. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many neighbours at once as fit a window, and
-//!    caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
+//! 2. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as fit a window,
+//!    and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
@@ -13,8 +13,10 @@ use crate::compression::Decompressor;
 use crate::index::IndexEntry;
 use crate::reader::SstFile;
 
-/// Bytes read at once.
+/// Bytes read at once, at most.
 const WINDOW: u64 = 256 << 10;
+/// Bytes of blocks nobody wants that are read along with their neighbours: less than they cost a disk that has to seek.
+const GAP: u64 = 64 << 10;
 
 /// The keys above one key, if there is one, up to another: those that a block may hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -79,7 +81,8 @@ impl SstFile {
             let interval = KeyInterval { above, last: index.separator(at) };
             if wants(&interval) && !self.cache.contains(self.cache_key(entry.offset)) {
                 let fits = |first: &IndexEntry, last: &IndexEntry| {
-                    last.offset + last.len == entry.offset && entry.offset + entry.len - first.offset <= WINDOW
+                    entry.offset.saturating_sub(last.offset + last.len) <= GAP
+                        && entry.offset + entry.len - first.offset <= WINDOW
                 };
                 if !window.first().zip(window.last()).is_some_and(|(first, last)| fits(first, last)) {
                     read += self.warm_window(&window)?;
@@ -92,7 +95,7 @@ impl SstFile {
         Ok(read + self.warm_window(&window)?)
     }
 
-    /// Reads neighbouring blocks at once and caches them.
+    /// Reads blocks that lie near each other at once and caches them.
     fn warm_window(&self, window: &[IndexEntry]) -> Result<usize> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Ok(0) };
         let len = usize::try_from(last.offset + last.len - first.offset)
@@ -100,13 +103,11 @@ impl SstFile {
         let mut bytes = vec![0; len];
         self.file.read_at(first.offset, &mut bytes).map_err(|error| error.in_file(&self.path))?;
         let mut decompressor = Decompressor::default();
-        let mut rest = bytes.as_slice();
         for entry in window {
-            let (framed, after) = rest.split_at((entry.len as usize).min(rest.len()));
-            let (payload, kind) = self.check_block(framed, entry.offset)?;
+            let from = (entry.offset - first.offset) as usize;
+            let (payload, kind) = self.check_block(&bytes[from..from + entry.len as usize], entry.offset)?;
             let block = self.decompressed(payload, kind, entry.offset, &mut decompressor)?;
             self.cache.insert(self.cache_key(entry.offset), block, BlockKind::Data);
-            rest = after;
         }
         Ok(window.len())
     }

@@ -211,8 +211,9 @@ impl Inner {
             plan.is_trivial_move && !changes_format(&table.definition.options, plan) && map_of(table, plan).is_none();
         let outputs = if moves {
             let edit = plan.move_edit();
-            self.warm_successors(taken, &edit, &[])?;
+            let succession = self.succession(taken, &edit, &[])?;
             self.install_compaction(taken, edit, Vec::new(), &[], &[], || ())?;
+            succession.warm();
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         } else {
@@ -250,9 +251,10 @@ impl Inner {
         let all = metas.iter().chain(derived.iter().map(|(_, meta)| meta));
         let opened: Vec<_> = all.map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
         let edit = plan.install_edit(metas.iter().cloned());
-        self.warm_successors(taken, &edit, &opened)?;
+        let succession = self.succession(taken, &edit, &opened)?;
         let unseen = unseen_indexes(taken, &made.guessed)?;
         self.install_compaction(taken, edit, derived, &unseen, &opened, || files.lock().keep())?;
+        succession.warm();
         self.counters.reshaping_compactions.fetch_add(u64::from(!plan.keeps_groups()), Ordering::Relaxed);
         Ok(metas)
     }

@@ -1,7 +1,8 @@
 //! Bringing blocks of a file into the block cache before anybody asks for them.
 //!
 //! 1. [`SstFile::cached_keys`] says which keys lie in cached blocks: of a file that reads are about to leave.
-//! 2. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as fit a window,
+//! 2. [`SstFile::forget`] lets go of those that reads have left, where the file itself stays.
+//! 3. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as fit a window,
 //!    and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
 
 use mycelium_base::{Error, Result};
@@ -68,6 +69,21 @@ impl SstFile {
             drop(block.release());
         }
         Ok(keys)
+    }
+
+    /// Lets go of the cached data blocks whose intervals nobody asks this file for any more; none if the index is not in memory.
+    /// O(blocks).
+    pub fn forget(&self, mut is_left: impl FnMut(&KeyInterval) -> bool) {
+        let Some(framed) = &self.index else { return };
+        let index = self.index_of(framed);
+        let mut above = None;
+        for at in 0..index.block_count() {
+            let interval = KeyInterval { above, last: index.separator(at) };
+            if is_left(&interval) {
+                self.cache.remove(self.cache_key(index.entry(at).offset));
+            }
+            above = Some(interval.last);
+        }
     }
 
     /// Caches the data blocks whose intervals are wanted; how many were read. `wants` is asked in ascending order.

@@ -70,7 +70,7 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
     /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, leveled, two-phase,
-    /// buffer, stepped-merge, admit-inputs, successors, warm-everything.
+    /// buffer, buffer-successors, stepped-merge, admit-inputs, successors, warm-everything.
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub contenders: Vec<String>,
     /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
@@ -233,7 +233,6 @@ impl BenchArgs {
                 let settings = buffer::BufferSettings {
                     seed: self.seed,
                     scale: self.scale,
-                    seconds: (self.seconds.ceil() as u64).max(1),
                     contenders: self.contenders.clone(),
                     cells: self.cells.clone(),
                     svg_directory: self.svg_dir.clone(),

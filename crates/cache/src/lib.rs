@@ -194,6 +194,11 @@ impl BlockCache {
         }
     }
 
+    /// The block, if it is cached; counts as no use of it. O(1).
+    pub fn peek(&self, key: CacheKey) -> Option<Arc<[u8]>> {
+        self.blocks.peek(&key).map(|block| block.bytes)
+    }
+
     /// Whether a block is cached; counts as no use of it. O(1).
     pub fn contains(&self, key: CacheKey) -> bool {
         self.blocks.peek(&key).is_some()

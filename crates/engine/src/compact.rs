@@ -21,7 +21,7 @@ use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, 
 use mycelium_encoding::{FragmentFormat, PackedLayout, Schema, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
-use mycelium_sst::{Compression, CursorOptions, EncodedCursor, KeyInterval, RunCursor, SstFile, Summarizer};
+use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile, Summarizer};
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
@@ -30,7 +30,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
-use crate::options::{Background, TableOptions, Warm, for_level};
+use crate::options::{Background, TableOptions, for_level};
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::shape::sizes;
@@ -44,10 +44,10 @@ use crate::tree::{OpenFile, Tree};
 const READ_AHEAD: usize = 256 << 10;
 
 /// A plan that has been taken: its files are busy until it is released.
-struct Taken {
-    plan: CompactionPlan,
-    table: Arc<TableShared>,
-    tree: Arc<Tree>,
+pub(crate) struct Taken {
+    pub(crate) plan: CompactionPlan,
+    pub(crate) table: Arc<TableShared>,
+    pub(crate) tree: Arc<Tree>,
     /// The indexes that are told of what the job drops. One that is created later waits for the job to end.
     indexes: Arc<[IndexState]>,
     /// Whether what it reads is cached.
@@ -210,7 +210,10 @@ impl Inner {
         let moves =
             plan.is_trivial_move && !changes_format(&table.definition.options, plan) && map_of(table, plan).is_none();
         let outputs = if moves {
-            self.install_compaction(taken, plan.move_edit(), Vec::new(), &[], &[], || ())?;
+            let edit = plan.move_edit();
+            let succession = self.succession(taken, &edit, &[])?;
+            self.install_compaction(taken, edit, Vec::new(), &[], &[], || ())?;
+            succession.warm();
             self.counters.trivial_moves.fetch_add(1, Ordering::Relaxed);
             Vec::new()
         } else {
@@ -247,10 +250,11 @@ impl Inner {
         self.counters.add_compaction_stages(files.lock().sync()?, StreamCounters::default());
         let all = metas.iter().chain(derived.iter().map(|(_, meta)| meta));
         let opened: Vec<_> = all.map(|meta| self.open_file(meta)).collect::<Result<_>>()?;
-        self.warm_outputs(taken, &opened)?;
         let edit = plan.install_edit(metas.iter().cloned());
+        let succession = self.succession(taken, &edit, &opened)?;
         let unseen = unseen_indexes(taken, &made.guessed)?;
         self.install_compaction(taken, edit, derived, &unseen, &opened, || files.lock().keep())?;
+        succession.warm();
         self.counters.reshaping_compactions.fetch_add(u64::from(!plan.keeps_groups()), Ordering::Relaxed);
         Ok(metas)
     }
@@ -291,30 +295,6 @@ impl Inner {
             keep();
         }
         result
-    }
-
-    /// Caches what the options say of new files, before anybody can ask for it.
-    fn warm_outputs(&self, taken: &Taken, opened: &[Arc<OpenFile>]) -> Result<()> {
-        let cached = match self.options.compaction_caching.warm {
-            Warm::Nothing => return Ok(()),
-            Warm::Everything => None,
-            Warm::Successors => {
-                let inputs = taken.plan.input_files().filter_map(|meta| taken.tree.find(meta.number));
-                let mut cached: Vec<KeyInterval> = inputs.flat_map(|file| file.sst.cached_intervals()).collect();
-                cached.sort_unstable_by(|a, b| a.last.cmp(&b.last));
-                Some(cached)
-            }
-        };
-        for file in opened {
-            file.sst.warm(|interval| {
-                cached.as_ref().is_none_or(|cached| {
-                    let from = cached
-                        .partition_point(|known| interval.above.as_ref().is_some_and(|above| known.last <= *above));
-                    cached[from..].iter().any(|known| known.overlaps(interval))
-                })
-            })?;
-        }
-        Ok(())
     }
 
     /// Counts the cached blocks of files that have left the table.

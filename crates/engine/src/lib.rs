@@ -43,6 +43,7 @@ mod tree;
 mod typed;
 mod verify;
 mod view;
+mod warm;
 mod write;
 
 pub use batch::WriteBatch;

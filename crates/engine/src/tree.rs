@@ -272,7 +272,7 @@ fn place_among(formats: &mut Vec<FragmentFormat>, format: FragmentFormat) -> usi
 }
 
 /// The segments that stand for a run.
-fn segments_of<'a>(version: &'a Version, level: usize, run: &Arc<Run>) -> Option<&'a Segments> {
+pub(crate) fn segments_of<'a>(version: &'a Version, level: usize, run: &Arc<Run>) -> Option<&'a Segments> {
     let round = version.round(level, run.group())?;
     let is = |part: Option<&Arc<Run>>| part.is_some_and(|part| Arc::ptr_eq(part, run));
     if is(version.deletion_part(level, run.group())) {

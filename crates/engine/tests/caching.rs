@@ -5,7 +5,8 @@ mod common;
 
 use common::{key, scan, small_options, small_table};
 use mycelium_engine::{
-    CompactionCaching, Database, Durability, Options, ReadCounters, ReadOptions, Table, TableOptions, Warm,
+    Buffering, CompactionCaching, Database, Durability, LeveledOptions, Options, Policy, ReadCounters, ReadOptions,
+    Table, TableOptions, Warm,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -81,4 +82,56 @@ fn blocks_of_removed_files_leave_the_cache() {
     database.compact(&table).unwrap();
     while database.step().unwrap() {}
     assert_eq!(database.metrics().cache.data_bytes, 0);
+}
+
+/// Blocks that a few rows take from the disk while updates of others push them down through all levels, with the buffer.
+fn misses_on_the_way_down(warm: Warm) -> u64 {
+    let compaction_caching = CompactionCaching { warm, ..CompactionCaching::default() };
+    let options = Options {
+        cache_bytes: 4 << 20,
+        memory_budget: 24 << 10,
+        compaction_caching,
+        ..small_options(&MemoryDisk::new())
+    };
+    let database = Database::open("db", options).unwrap();
+    let leveled = LeveledOptions {
+        base_level_bytes: 32 << 10,
+        target_file_size: 8 << 10,
+        fanout: 4.0,
+        level_count: 4,
+        level0_trigger: 2,
+        ..LeveledOptions::default()
+    };
+    let table = TableOptions {
+        policy: Policy::TwoPhase(leveled),
+        buffer: Buffering::Full,
+        block_size: 512,
+        compression: vec![],
+        ..TableOptions::default()
+    };
+    let table = database.create_table("t", table).unwrap();
+    let put = |n: u32| {
+        table.put(&key(n), &[n as u8; 60], Durability::Os).unwrap();
+        if n.is_multiple_of(16) {
+            while database.step().unwrap() {}
+        }
+    };
+    (0..ROWS).chain(900..1_100).for_each(put);
+    misses(&table, 900..1_100);
+    let mut missed = 0;
+    for n in 0..10_000u32 {
+        let row = n.wrapping_mul(2_654_435_761) % ROWS;
+        put(if (900..1_100).contains(&row) { row % 900 } else { row });
+        if n.is_multiple_of(100) {
+            missed += misses(&table, 900..1_100);
+        }
+    }
+    assert!(database.metrics().tables[0].buffer.files > 0);
+    missed
+}
+
+#[test]
+fn rows_that_go_down_through_the_buffer_stay_cached() {
+    let (without, with) = (misses_on_the_way_down(Warm::Nothing), misses_on_the_way_down(Warm::Successors));
+    assert!(without > 100 && with < without / 4, "{without} and {with}");
 }

@@ -1,20 +1,25 @@
 //! Bringing blocks of a file into the block cache before anybody asks for them.
 //!
-//! 1. [`SstFile::cached_intervals`] says which keys' blocks are cached: those of a file that a compaction has read and is about to leave.
-//! 2. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many neighbours at once as fit a window, and
-//!    caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
+//! 1. [`SstFile::cached_keys`] says which keys lie in cached blocks: of a file that reads are about to leave.
+//! 2. [`SstFile::forget`] lets go of those that reads have left, where the file itself stays.
+//! 3. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as fit a window,
+//!    and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
 
+use crate::block::{BlockCursor, BlockPosition, Step, payload_in_memory};
+use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::compression::Decompressor;
 use crate::index::IndexEntry;
 use crate::reader::SstFile;
 
-/// Bytes read at once.
+/// Bytes read at once, at most.
 const WINDOW: u64 = 256 << 10;
+/// Bytes of blocks nobody wants that are read along with their neighbours: less than they cost a disk that has to seek.
+const GAP: u64 = 64 << 10;
 
-/// The keys above one key, if there is one, up to another.
+/// The keys above one key, if there is one, up to another: those that a block may hold.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct KeyInterval {
     /// All keys are above it.
@@ -24,28 +29,61 @@ pub struct KeyInterval {
 }
 
 impl KeyInterval {
-    /// Whether the two may have keys in common.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        let begins_in = |a: &Self, b: &Self| a.above.as_ref().is_none_or(|above| *above < b.last);
-        begins_in(self, other) && begins_in(other, self)
+    /// Of keys in ascending order those that are in the interval. O(log keys).
+    pub fn among<'a>(&self, keys: &'a [Vec<u8>]) -> &'a [Vec<u8>] {
+        let from = self.above.as_ref().map_or(0, |above| keys.partition_point(|key| key <= above));
+        let rest = &keys[from..];
+        &rest[..rest.partition_point(|key| *key <= self.last)]
     }
 }
 
 impl SstFile {
-    /// The intervals of the data blocks that are cached now, ascending; none if the index is not in memory. O(blocks).
-    pub fn cached_intervals(&self) -> Vec<KeyInterval> {
-        let Some(framed) = &self.index else { return Vec::new() };
+    /// The keys in the data blocks that are cached now, ascending; none if the index is not in memory. Counts as no use of the
+    /// blocks. O(blocks + keys).
+    pub fn cached_keys(&self) -> Result<Vec<Vec<u8>>> {
+        match self.is_columnar() {
+            true => self.keys_of_cached(ColumnPosition::over(self, &WantedColumns::All)),
+            false => self.keys_of_cached(BlockCursor::over(self, &())),
+        }
+    }
+
+    fn keys_of_cached<B: BlockPosition>(&self, mut block: B) -> Result<Vec<Vec<u8>>> {
+        let Some(framed) = &self.index else { return Ok(Vec::new()) };
         let index = self.index_of(framed);
-        let mut cached = Vec::new();
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for at in 0..index.block_count() {
+            let Some(bytes) = self.cache.peek(self.cache_key(index.entry(at).offset)) else { continue };
+            let end = payload_in_memory(&bytes).len();
+            block.take_up(self, bytes, 0, end)?;
+            let mut is_there = block.seek_to_first()?;
+            while is_there {
+                if keys.last().is_none_or(|last| last != block.key()) {
+                    keys.push(block.key().to_vec());
+                }
+                is_there = match block.step() {
+                    Step::Moved => true,
+                    Step::End => false,
+                    Step::Malformed => return Err(block.malformed_here().in_file(&self.path)),
+                };
+            }
+            drop(block.release());
+        }
+        Ok(keys)
+    }
+
+    /// Lets go of the cached data blocks whose intervals nobody asks this file for any more; none if the index is not in memory.
+    /// O(blocks).
+    pub fn forget(&self, mut is_left: impl FnMut(&KeyInterval) -> bool) {
+        let Some(framed) = &self.index else { return };
+        let index = self.index_of(framed);
         let mut above = None;
         for at in 0..index.block_count() {
-            let last = index.separator(at);
-            if self.cache.contains(self.cache_key(index.entry(at).offset)) {
-                cached.push(KeyInterval { above: above.clone(), last: last.clone() });
+            let interval = KeyInterval { above, last: index.separator(at) };
+            if is_left(&interval) {
+                self.cache.remove(self.cache_key(index.entry(at).offset));
             }
-            above = Some(last);
+            above = Some(interval.last);
         }
-        cached
     }
 
     /// Caches the data blocks whose intervals are wanted; how many were read. `wants` is asked in ascending order.
@@ -59,7 +97,8 @@ impl SstFile {
             let interval = KeyInterval { above, last: index.separator(at) };
             if wants(&interval) && !self.cache.contains(self.cache_key(entry.offset)) {
                 let fits = |first: &IndexEntry, last: &IndexEntry| {
-                    last.offset + last.len == entry.offset && entry.offset + entry.len - first.offset <= WINDOW
+                    entry.offset.saturating_sub(last.offset + last.len) <= GAP
+                        && entry.offset + entry.len - first.offset <= WINDOW
                 };
                 if !window.first().zip(window.last()).is_some_and(|(first, last)| fits(first, last)) {
                     read += self.warm_window(&window)?;
@@ -72,7 +111,7 @@ impl SstFile {
         Ok(read + self.warm_window(&window)?)
     }
 
-    /// Reads neighbouring blocks at once and caches them.
+    /// Reads blocks that lie near each other at once and caches them.
     fn warm_window(&self, window: &[IndexEntry]) -> Result<usize> {
         let (Some(first), Some(last)) = (window.first(), window.last()) else { return Ok(0) };
         let len = usize::try_from(last.offset + last.len - first.offset)
@@ -80,13 +119,11 @@ impl SstFile {
         let mut bytes = vec![0; len];
         self.file.read_at(first.offset, &mut bytes).map_err(|error| error.in_file(&self.path))?;
         let mut decompressor = Decompressor::default();
-        let mut rest = bytes.as_slice();
         for entry in window {
-            let (framed, after) = rest.split_at((entry.len as usize).min(rest.len()));
-            let (payload, kind) = self.check_block(framed, entry.offset)?;
+            let from = (entry.offset - first.offset) as usize;
+            let (payload, kind) = self.check_block(&bytes[from..from + entry.len as usize], entry.offset)?;
             let block = self.decompressed(payload, kind, entry.offset, &mut decompressor)?;
             self.cache.insert(self.cache_key(entry.offset), block, BlockKind::Data);
-            rest = after;
         }
         Ok(window.len())
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
@@ -18,16 +19,48 @@ use crate::store::Result;
 /// Reads of each hot row by which the cache is warmed.
 const WARMING_READS: u64 = 8;
 
+/// Of the measured time, for how long rows are updated and read before it begins, so that compactions are not behind by what was
+/// loaded (dLSM §VII-B: 15 minutes and 1,500 seconds).
+const SETTLING_SHARE: f64 = 0.6;
+
 pub(super) struct Bed {
     seed: u64,
     seconds: u64,
+    /// Whether rows are updated after they were loaded.
+    writes: bool,
     sizes: Sizes,
     workload: Workload,
     directory: PathBuf,
     subject: Box<dyn Subject>,
     values: Values,
-    recent: Recent,
+    recent: RwLock<Recent>,
     versions: AtomicU64,
+}
+
+fn read(recent: &RwLock<Recent>) -> RwLockReadGuard<'_, Recent> {
+    recent.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(recent: &RwLock<Recent>) -> RwLockWriteGuard<'_, Recent> {
+    recent.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// When updates are due.
+struct Pace {
+    started: Instant,
+    updates: u64,
+}
+
+impl Pace {
+    fn start() -> Self {
+        Self { started: Instant::now(), updates: 0 }
+    }
+
+    /// How many have become due since it was asked last.
+    fn due(&mut self) -> u64 {
+        let all = (self.started.elapsed().as_secs_f64() * UPDATES_PER_SECOND as f64) as u64;
+        all - std::mem::replace(&mut self.updates, all)
+    }
 }
 
 /// What the reader has done so far.
@@ -48,19 +81,25 @@ impl Progress {
 }
 
 impl Bed {
-    pub(super) fn create(settings: &BufferSettings, name: &str, open: &Opener<'_>, workload: Workload) -> Result<Self> {
+    pub(super) fn create(
+        settings: &BufferSettings,
+        (name, writes): (&str, bool),
+        open: &Opener<'_>,
+        workload: Workload,
+    ) -> Result<Self> {
         let directory = settings.directory.join(format!("buffer-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let sizes = settings.sizes();
-        let mut bed = Self {
+        let bed = Self {
             seed: settings.seed,
-            seconds: settings.seconds,
+            seconds: settings.seconds(),
+            writes,
             sizes,
             workload,
             subject: open(&directory, false)?,
             directory,
             values: Values::new(ValueKind::Random, ROW_BYTES as usize - KEY_LEN),
-            recent: Recent::new(sizes),
+            recent: RwLock::new(Recent::new(sizes)),
             versions: AtomicU64::new(1),
         };
         bed.load()?;
@@ -74,7 +113,7 @@ impl Bed {
     }
 
     /// Step 1 of the experiment.
-    fn load(&mut self) -> Result<()> {
+    fn load(&self) -> Result<()> {
         let mut value = Vec::new();
         for row in 0..self.sizes.rows {
             self.put(row, &mut value)?;
@@ -82,11 +121,16 @@ impl Bed {
         self.subject.flush()?;
         self.subject.compact()?;
         let mut rng = SmallRng::seed_from_u64(self.seed);
-        for _ in 0..Recent::needed_updates(self.sizes) {
-            let row = self.update(&mut rng, &mut value)?;
-            self.recent.note(row);
+        let mut recent = write(&self.recent);
+        for _ in 0..Recent::needed_updates(self.sizes).saturating_sub(self.settling_seconds() * UPDATES_PER_SECOND) {
+            recent.note(self.update(&mut rng, &mut value)?);
         }
+        drop(recent);
         self.subject.flush()
+    }
+
+    fn settling_seconds(&self) -> u64 {
+        if self.writes { (self.seconds as f64 * SETTLING_SHARE) as u64 } else { 0 }
     }
 
     fn put(&self, row: u64, value: &mut Vec<u8>) -> Result<()> {
@@ -102,14 +146,16 @@ impl Bed {
     }
 
     /// Steps 2 and 3; `begin` is called when the cache is warm.
-    pub(super) fn measure(&self, writes: bool, begin: impl FnOnce()) -> Result<BufferRun> {
+    pub(super) fn measure(&self, begin: impl FnOnce()) -> Result<BufferRun> {
         let (done, progress) = (AtomicBool::new(false), Progress::default());
         progress.second.store(u64::MAX, Ordering::Relaxed);
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| if writes { self.write(&done, &progress) } else { Ok(()) });
+            let writer = scope.spawn(|| if self.writes { self.write(&done, &progress) } else { Ok(()) });
             let reader = scope.spawn(|| self.read(&done, &progress));
             let enough = if self.workload.range_bytes().is_some() { 1 } else { WARMING_READS * self.sizes.hot_rows() };
-            while progress.reads.load(Ordering::Relaxed) < enough && !reader.is_finished() {
+            let settled = Instant::now() + Duration::from_secs(self.settling_seconds());
+            let is_ready = || Instant::now() >= settled && progress.reads.load(Ordering::Relaxed) >= enough;
+            while !is_ready() && !reader.is_finished() {
                 std::thread::park_timeout(Duration::from_millis(10));
             }
             begin();
@@ -126,16 +172,18 @@ impl Bed {
 
     fn write(&self, done: &AtomicBool, progress: &Progress) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(self.seed ^ 0x77);
-        let (mut started, mut written, mut value) = (Instant::now(), 0, Vec::new());
+        let (mut pace, mut value) = (Pace::start(), Vec::new());
         while !done.load(Ordering::Relaxed) {
             let second = progress.second.load(Ordering::Relaxed);
             if second < self.seconds && !self.workload.updates_in(second, self.seconds) {
                 // What is left out is not made up for.
-                (started, written) = (Instant::now(), 0);
+                pace = Pace::start();
             }
-            while written < (started.elapsed().as_secs_f64() * UPDATES_PER_SECOND as f64) as u64 {
-                self.update(&mut rng, &mut value)?;
-                written += 1;
+            for _ in 0..pace.due() {
+                let row = self.update(&mut rng, &mut value)?;
+                if second == u64::MAX {
+                    write(&self.recent).note(row);
+                }
             }
             std::thread::park_timeout(Duration::from_millis(1));
         }
@@ -150,7 +198,7 @@ impl Bed {
             if done.load(Ordering::Relaxed) {
                 break;
             }
-            let key = key(self.recent.draw(self.workload, &mut rng), KeyOrder::Ordered);
+            let key = key(read(&self.recent).draw(self.workload, &mut rng), KeyOrder::Ordered);
             let mut blocks = Blocks::default();
             let is_measured = progress.second.load(Ordering::Relaxed) < self.seconds;
             let is_timed = is_measured && (count % 16 == 0 || self.workload.range_bytes().is_some());

@@ -1,7 +1,7 @@
-//! Our engine in the ways that are compared: leveled; two-phase, without and with the buffer; stepped merge (Jagadish et al. 1997: r
-//! runs a level, never merged within it); leveled where compactions cache the successors of cached blocks, or all that they
-//! write, or what they read; and leveled without updates and compactions. Two-phase without the buffer is the paper's plain LSM-tree
-//! (§VII-A).
+//! Our engine in the ways that are compared: leveled; two-phase, without and with the buffer, and with it where compactions cache
+//! the successors of cached blocks; stepped merge (Jagadish et al. 1997: r runs a level, never merged within it); leveled where
+//! compactions cache these successors, or all that they write, or what they read; and leveled without updates and compactions.
+//! Two-phase without the buffer is the paper's plain LSM-tree (§VII-A).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ pub(super) enum Contender {
     Leveled,
     TwoPhase,
     Buffer,
+    BufferSuccessors,
     SteppedMerge,
     AdmitInputs,
     Successors,
@@ -37,11 +38,12 @@ pub(super) enum Contender {
 }
 
 impl Contender {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::ReadOnly,
         Self::Leveled,
         Self::TwoPhase,
         Self::Buffer,
+        Self::BufferSuccessors,
         Self::SteppedMerge,
         Self::AdmitInputs,
         Self::Successors,
@@ -54,6 +56,7 @@ impl Contender {
             Self::Leveled => "leveled",
             Self::TwoPhase => "two-phase",
             Self::Buffer => "buffer",
+            Self::BufferSuccessors => "buffer-successors",
             Self::SteppedMerge => "stepped-merge",
             Self::AdmitInputs => "admit-inputs",
             Self::Successors => "successors",
@@ -61,9 +64,13 @@ impl Contender {
         }
     }
 
+    fn has_buffer(self) -> bool {
+        matches!(self, Self::Buffer | Self::BufferSuccessors)
+    }
+
     fn caching(self) -> CompactionCaching {
         let warm = match self {
-            Self::Successors => Warm::Successors,
+            Self::Successors | Self::BufferSuccessors => Warm::Successors,
             Self::WarmEverything => Warm::Everything,
             _ => Warm::Nothing,
         };
@@ -88,12 +95,12 @@ impl Contender {
         };
         Ok(TableOptions {
             policy: match self {
-                Self::TwoPhase | Self::Buffer => Policy::TwoPhase(leveled),
+                Self::TwoPhase | Self::Buffer | Self::BufferSuccessors => Policy::TwoPhase(leveled),
                 Self::SteppedMerge => Policy::Tiered(tiered),
                 _ => Policy::Leveled(leveled),
             },
-            buffer: if self == Self::Buffer { Buffering::Full } else { Buffering::Off },
-            filter_bits: vec![FILTER_BITS - if self == Self::Buffer { BUFFER_FILTER_BITS } else { 0 }],
+            buffer: if self.has_buffer() { Buffering::Full } else { Buffering::Off },
+            filter_bits: vec![FILTER_BITS - if self.has_buffer() { BUFFER_FILTER_BITS } else { 0 }],
             ..TableOptions::default()
         })
     }

@@ -35,6 +35,9 @@ pub struct BufferRun {
     pub hit_percent: f64,
     /// Rows, or ranges, read a second.
     pub reads_per_second: f64,
+    /// The harmonic mean of the seconds: what a client sees who comes at any moment. (In a second in which nothing is missed a
+    /// free-running reader makes a thousand times the reads of one in which a tenth is: their plain mean leaves out who waits.)
+    pub reads_at_any_moment: f64,
     /// The median of the seconds.
     pub reads_in_median_second: f64,
     /// The second with the fewest reads, in percent of the mean.
@@ -97,6 +100,7 @@ impl BufferRun {
         Self {
             hit_percent,
             reads_per_second: reads as f64 / elapsed,
+            reads_at_any_moment: count / seconds.iter().map(|second| 1.0 / second.reads.max(1) as f64).sum::<f64>(),
             reads_in_median_second: by_reads.get(by_reads.len() / 2).map_or(0.0, |&reads| reads as f64),
             worst_second_percent: 100.0 * least as f64 * count / (reads as f64).max(1.0),
             worst_hit_percent: 100.0 * least_hits / hit_percent.max(1e-9),
@@ -119,12 +123,13 @@ impl BufferRun {
 
     fn line(&self, name: &str) -> String {
         format!(
-            "{name:<15} hits {:>5.1} %  {:>9.1} reads/s, median {:>9.0}, worst second {:>3.0} %  p99 {:>7.0} us  {:.3} blocks, {:.2} segments a read  \
+            "{name:<15} hits {:>5.1} %  {:>9.1} reads/s, at any moment {:>9.1}, worst second {:>3.0} % ({:.0} % of hits)  p99 {:>7.0} us  {:.3} blocks, {:.2} segments a read  \
              invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
             self.hit_percent,
             self.reads_per_second,
-            self.reads_in_median_second,
+            self.reads_at_any_moment,
             self.worst_second_percent,
+            self.worst_hit_percent,
             self.p99_micros,
             self.blocks_read_per_read,
             self.segments_per_read,
@@ -160,9 +165,11 @@ pub struct Comparison {
     pub p99_over_read_only: Option<f64>,
     /// Its hit ratio over that of two-phase without the buffer, the paper's plain LSM-tree.
     pub hits_over_two_phase: Option<f64>,
-    /// Its reads in the median second over those of two-phase.
+    /// Its lowest hit ratio of a second, in percent of its mean.
+    pub worst_hit_percent: f64,
+    /// Its reads at any moment over those of two-phase.
     pub reads_over_two_phase: Option<f64>,
-    /// Its reads in the median second over those of leveled.
+    /// Its reads at any moment over those of leveled.
     pub reads_over_leveled: Option<f64>,
     /// Blocks from the disk per read over those of two-phase.
     pub blocks_over_two_phase: Option<f64>,
@@ -181,8 +188,9 @@ impl Comparison {
             hit_points_below_read_only: runs.get("read-only").map(|run| run.hit_percent - buffer.hit_percent),
             p99_over_read_only: against("read-only", |run| run.p99_micros),
             hits_over_two_phase: against("two-phase", |run| run.hit_percent),
-            reads_over_two_phase: against("two-phase", |run| run.reads_in_median_second),
-            reads_over_leveled: against("leveled", |run| run.reads_in_median_second),
+            worst_hit_percent: buffer.worst_hit_percent,
+            reads_over_two_phase: against("two-phase", |run| run.reads_at_any_moment),
+            reads_over_leveled: against("leveled", |run| run.reads_at_any_moment),
             blocks_over_two_phase: against("two-phase", |run| run.blocks_read_per_read),
             written_over_two_phase: against("two-phase", |run| run.write_amplification),
         })

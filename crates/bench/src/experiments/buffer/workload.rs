@@ -17,7 +17,7 @@ const RANGE_BYTES: u64 = 10 << 20;
 pub(super) enum Workload {
     /// The rows of a tenth of the keys, in the middle, that were updated last, all alike.
     RangeHot,
-    /// The rows updated by how lately they were, Zipfian.
+    /// The rows updated last, the later the more often, Zipfian.
     Zipfian,
     /// The rows updated last, all alike.
     Uniform,
@@ -67,7 +67,7 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn new(sizes: Sizes) -> Self {
-        let chooser = Chooser::new(Skew::Zipfian(YCSB_THETA), Self::needed_updates(sizes));
+        let chooser = Chooser::new(Skew::Zipfian(YCSB_THETA), sizes.hot_rows());
         Self { sizes, all: Vec::new(), in_range: Vec::new(), chooser }
     }
 

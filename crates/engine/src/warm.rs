@@ -24,13 +24,19 @@ use crate::database::Inner;
 use crate::options::Warm;
 use crate::tree::{OpenFile, OpenRun, segments_of};
 
+/// Keys, ascending.
+type Keys = Vec<Vec<u8>>;
+
+/// Segments that stay, each with files of their part.
+type SegmentsOf = Vec<(Arc<OpenFile>, Vec<Arc<FileMeta>>)>;
+
 /// What is to be cached when an edit is installed.
 #[derive(Default)]
 pub(crate) struct Succession {
-    /// Segments that stay, and the files of their part that they do not stand for any more.
-    left: Vec<(Arc<OpenFile>, Vec<Arc<FileMeta>>)>,
-    /// Where reads go next, and the wanted keys there, ascending; all if `None`.
-    successors: Vec<(Arc<OpenFile>, Option<Vec<Vec<u8>>>)>,
+    /// With the files that they do not stand for any more.
+    left: SegmentsOf,
+    /// Where reads go next, and the wanted keys there; all if `None`.
+    successors: Vec<(Arc<OpenFile>, Option<Keys>)>,
 }
 
 impl Succession {
@@ -49,16 +55,16 @@ impl Succession {
     }
 }
 
-/// Keys in cached blocks that reads leave, ascending.
+/// Keys in cached blocks that reads leave.
 struct Left {
     /// Of segments.
-    in_buffer: Vec<Vec<u8>>,
+    in_buffer: Keys,
     /// Of inputs and segments.
-    all: Vec<Vec<u8>>,
+    all: Keys,
 }
 
 impl Left {
-    fn by(taken: &Taken, segments: &[(Arc<OpenFile>, Vec<Arc<FileMeta>>)]) -> Result<Self> {
+    fn by(taken: &Taken, segments: &SegmentsOf) -> Result<Self> {
         let mut in_buffer = Vec::new();
         for (segment, files) in segments {
             let mut keys = segment.sst.cached_keys()?;
@@ -78,7 +84,7 @@ impl Left {
 }
 
 /// The segments that stand for inputs which leave their level, each with these inputs.
-fn segments_left(taken: &Taken) -> Vec<(Arc<OpenFile>, Vec<Arc<FileMeta>>)> {
+fn segments_left(taken: &Taken) -> SegmentsOf {
     let mut left = Vec::new();
     for input in taken.plan.inputs.iter().filter(|input| input.level < taken.plan.output_level) {
         let run: Option<&OpenRun> = taken.tree.levels.get(input.level).and_then(|runs| runs.get(input.run));

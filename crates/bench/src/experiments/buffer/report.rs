@@ -156,10 +156,10 @@ pub(super) fn percent(part: u64, all: u64) -> f64 {
     if all == 0 { 100.0 } else { 100.0 * part as f64 / all as f64 }
 }
 
-/// The buffer beside others under one workload; a figure whose other did not run is absent.
+/// A contender beside others under one workload; a figure whose other did not run is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Points of hit ratio that read-only is above the buffer.
+    /// Points of hit ratio that read-only is above it.
     pub hit_points_below_read_only: Option<f64>,
     /// Its 99th percentile over that of read-only.
     pub p99_over_read_only: Option<f64>,
@@ -178,22 +178,21 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn of(runs: &BTreeMap<String, BufferRun>) -> Option<Self> {
-        let buffer = runs.get("buffer")?;
+    fn of(run: &BufferRun, runs: &BTreeMap<String, BufferRun>) -> Self {
         let against = |name: &str, figure: fn(&BufferRun) -> f64| {
             let other = runs.get(name).map(figure).filter(|other| *other > 0.0)?;
-            Some(figure(buffer) / other)
+            Some(figure(run) / other)
         };
-        Some(Self {
-            hit_points_below_read_only: runs.get("read-only").map(|run| run.hit_percent - buffer.hit_percent),
+        Self {
+            hit_points_below_read_only: runs.get("read-only").map(|other| other.hit_percent - run.hit_percent),
             p99_over_read_only: against("read-only", |run| run.p99_micros),
             hits_over_two_phase: against("two-phase", |run| run.hit_percent),
-            worst_hit_percent: buffer.worst_hit_percent,
+            worst_hit_percent: run.worst_hit_percent,
             reads_over_two_phase: against("two-phase", |run| run.reads_at_any_moment),
             reads_over_leveled: against("leveled", |run| run.reads_at_any_moment),
             blocks_over_two_phase: against("two-phase", |run| run.blocks_read_per_read),
             written_over_two_phase: against("two-phase", |run| run.write_amplification),
-        })
+        }
     }
 }
 
@@ -206,8 +205,8 @@ pub struct BufferReport {
     pub cache_bytes: u64,
     /// By regime, workload and contender.
     pub runs: BTreeMap<String, BTreeMap<String, BTreeMap<String, BufferRun>>>,
-    /// The buffer beside the others, by regime and workload.
-    pub comparisons: BTreeMap<String, BTreeMap<String, Comparison>>,
+    /// Each beside the others, by regime, workload and contender.
+    pub comparisons: BTreeMap<String, BTreeMap<String, BTreeMap<String, Comparison>>>,
     /// Contenders in the order in which they ran.
     pub contenders: Vec<String>,
 }
@@ -232,10 +231,9 @@ impl BufferReport {
         let workloads = self.runs.entry(regime.name().to_owned()).or_default();
         let runs = workloads.entry(workload.name().to_owned()).or_default();
         runs.insert(name.to_owned(), run);
-        if let Some(comparison) = Comparison::of(runs) {
-            let workloads = self.comparisons.entry(regime.name().to_owned()).or_default();
-            workloads.insert(workload.name().to_owned(), comparison);
-        }
+        let compared = runs.iter().map(|(name, run)| (name.clone(), Comparison::of(run, runs))).collect();
+        let workloads = self.comparisons.entry(regime.name().to_owned()).or_default();
+        workloads.insert(workload.name().to_owned(), compared);
     }
 
     /// The report as a person reads it.

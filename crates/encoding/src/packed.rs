@@ -322,6 +322,31 @@ impl PackedLayout {
         self.encode_once(put, scratch, out).map(drop)
     }
 
+    /// Appends a whole row of which no column is null, where all are of fixed width up to eight bytes: `slot` is asked for each,
+    /// in physical order, and gives its bytes, little-endian, and anything behind them. `None`, and nothing appended, where there
+    /// are other columns or it gives none.
+    #[inline]
+    pub fn encode_slots(&self, mut slot: impl FnMut(usize) -> Option<u64>, out: &mut Vec<u8>) -> Option<()> {
+        if self.class_ends[0] > 0 || self.class_ends[4] < self.columns.len() {
+            return None;
+        }
+        let start = out.len();
+        let slots = start + HEADER_LEN;
+        // Every slot is written as eight bytes, and the next one over what is behind it.
+        out.resize(slots + self.slots_len + size_of::<u64>(), 0);
+        out[start..slots].copy_from_slice(&[FORMAT_VERSION << 4, self.schema.version()]);
+        for place in &self.columns {
+            let Some(bytes) = slot(place.column as usize) else {
+                out.truncate(start);
+                return None;
+            };
+            let at = slots + place.slot as usize;
+            out[at..at + size_of::<u64>()].copy_from_slice(&bytes.to_le_bytes());
+        }
+        out.truncate(slots + self.slots_len);
+        Some(())
+    }
+
     /// The length of a packed value of this shape, without making it.
     #[inline]
     pub fn packed_len(&self, shape: &PackedShape) -> usize {

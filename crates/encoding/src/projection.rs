@@ -135,11 +135,28 @@ impl Projection {
 /// # Errors
 /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed fragments.
 pub fn join(layout: &PackedLayout, fragments: &[PackedRow<'_>], out: &mut Vec<u8>) -> Result<()> {
+    if fragments.iter().all(|fragment| fragment.is_complete() && fragment.nulls().is_empty())
+        && layout.encode_slots(|column| slot_of(column, fragments), out).is_some()
+    {
+        return Ok(());
+    }
     let mut columns = Vec::with_capacity(layout.len());
     for index in 0..layout.len() {
         columns.push(newest_of(layout.column(index), fragments)?);
     }
     layout.encode_source(&Fold { layout, columns: &columns }, out)
+}
+
+/// The slot of a column that some whole fragment without nulls has, as [`PackedLayout::encode_slots`] takes it.
+#[inline]
+fn slot_of(column: usize, fragments: &[PackedRow<'_>]) -> Option<u64> {
+    fragments.iter().find_map(|fragment| {
+        let layout = fragment.layout();
+        let slot = fragment.slots().get(layout.slot(layout.physical(column)?))?;
+        let mut bytes = [0; size_of::<u64>()];
+        bytes.get_mut(..slot.len())?.copy_from_slice(slot);
+        Some(u64::from_le_bytes(bytes))
+    })
 }
 
 fn newest_of<'a>(column: usize, fragments: &[PackedRow<'a>]) -> Result<RawColumn<'a>> {

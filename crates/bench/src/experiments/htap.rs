@@ -3,7 +3,8 @@
 //!
 //! 1. Rows of a random 8-byte key and 30 columns of 4 bytes are inserted one by one, until every compaction is done; then the
 //!    table is compacted.
-//! 2. Q2 reads whole rows by key, Q5 changes one column of one row, Q1 inserts single rows: a thread, as fast as it can.
+//! 2. Q2 reads whole rows by key, Q5 changes one column of one row, Q1 inserts single rows: a thread, as fast as it can. Q2
+//!    takes turns with the same reads of the same rows in a table whose levels are all rows, compacted too, in the same cache.
 //! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth, through the
 //!    engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its rows were changed in one
 //!    column at random, and while 10,000 rows a second are inserted.
@@ -38,6 +39,10 @@ const ROWS: u64 = 10_000_000;
 const COLUMNS: usize = 30;
 /// Rows above, columns below: the groups that Q3, Q4 and the rest tell apart.
 const LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: 1-3 columnar | 4-13 columnar | 14-30 columnar";
+/// The layout of the table that Q2 is compared with.
+const ROW_LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: * packed";
+/// Turns that each table takes at Q2.
+const TURNS: u64 = 7;
 const WRITE_BUFFER: usize = 64 << 20;
 /// Times that a scan is measured.
 const SCANS: usize = 7;
@@ -109,6 +114,8 @@ pub struct HtapReport {
     pub load: f64,
     /// Whole rows a second by key.
     pub q2_points: f64,
+    /// The time of such a read over that of the same read where all levels are rows, turn by turn.
+    pub q2_over_rows: Spread,
     /// On the compacted table.
     pub compacted: Scans,
     /// With a tenth of the rows changed since.
@@ -184,6 +191,37 @@ impl Query {
     }
 }
 
+fn create_table(database: &Database, name: &str, layout: &str) -> Result<Table> {
+    let columns: String = (1..=COLUMNS).map(|column| format!("a{column} int32 not null, ")).collect();
+    let schema = Schema::parse(&format!("a0 uint64 not null, {columns}primary key (a0)"))?;
+    let options = TableOptions {
+        layout: Some(Layout::parse(layout, &ColumnSet::from_iter(1..=COLUMNS))?),
+        policy: Policy::Leveled(LeveledOptions::default()),
+        ..TableOptions::default()
+    };
+    Ok(database.create_typed_table(name, schema, options)?)
+}
+
+fn insert(table: &Table, index: u64) -> Result<()> {
+    let mut row = [DatumRef::Null; COLUMNS + 1];
+    row[0] = DatumRef::UInt64(key(index));
+    for (column, cell) in row.iter_mut().enumerate().skip(1) {
+        *cell = DatumRef::Int32(value(index, column));
+    }
+    table.insert_row(&row, Durability::Buffered)?;
+    Ok(())
+}
+
+fn read(table: &Table, index: u64) -> Result<()> {
+    let key = table.row_key(&[DatumRef::UInt64(key(index))])?;
+    let row = table.get_packed(&key, None, &ReadOptions::default(), &mut ReadCounters::default())?;
+    let (layout, row) = row.ok_or("a row is not there")?;
+    match layout.row(&row)?.datum(COLUMNS)? {
+        Some(DatumRef::Int32(found)) if found == value(index, COLUMNS) => Ok(()),
+        found => Err(format!("row {index} has {found:?}").into()),
+    }
+}
+
 /// Runs the experiment.
 pub fn run(settings: &HtapSettings) -> Result<HtapReport> {
     let directory = settings.directory.join(format!("htap-{}", std::process::id()));
@@ -205,15 +243,7 @@ impl<'a> Htap<'a> {
                 ..Options::default()
             },
         )?;
-        let columns: String = (1..=COLUMNS).map(|column| format!("a{column} int32 not null, ")).collect();
-        let schema = Schema::parse(&format!("a0 uint64 not null, {columns}primary key (a0)"))?;
-        let layout = Layout::parse(LAYOUT, &ColumnSet::from_iter(1..=COLUMNS))?;
-        let options = TableOptions {
-            layout: Some(layout),
-            policy: Policy::Leveled(LeveledOptions::default()),
-            ..TableOptions::default()
-        };
-        let table = database.create_typed_table("rows", schema, options)?;
+        let table = create_table(&database, "table", LAYOUT)?;
         let rows = ((ROWS as f64 * settings.scale) as u64).max(1000);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self { settings, database, table, rows, threads })
@@ -226,12 +256,12 @@ impl<'a> Htap<'a> {
     }
 
     fn run(self) -> Result<HtapReport> {
-        let load = self.load()?;
+        let load = self.load(&self.table)?;
         self.tell(format_args!("loaded {load:.0} rows/s, compacted to {:.0} MB", self.sst_bytes() as f64 / 1e6));
         let sst_bytes = self.sst_bytes();
         let compacted = self.scans("compacted")?;
-        let q2_points = self.for_a_while(|draw| self.point(draw % self.rows))?;
-        self.tell(format_args!("Q2 {q2_points:.0} rows/s"));
+        let (q2_points, q2_over_rows) = self.points()?;
+        self.tell(format_args!("Q2 {q2_points:.0} rows/s, {:.2}x as long as of rows", q2_over_rows.median));
         for draw in 0..self.rows / 10 {
             self.update(mix(draw + 1) % self.rows)?;
         }
@@ -239,7 +269,7 @@ impl<'a> Htap<'a> {
         let while_writing = self.while_writing(|| self.scans("while writing"))?.over(&compacted);
         let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;
         let next = self.rows * 2;
-        let q1_inserts = self.for_a_while(|draw| self.insert(next + draw))?;
+        let q1_inserts = self.for_a_while(|draw| insert(&self.table, next + draw))?;
         self.tell(format_args!("Q5 {q5_updates:.0} updates/s, Q1 {q1_inserts:.0} inserts/s"));
         let (rows, threads) = (self.rows, self.threads);
         self.database.close()?;
@@ -250,6 +280,7 @@ impl<'a> Htap<'a> {
             sst_bytes,
             load,
             q2_points,
+            q2_over_rows,
             compacted,
             updated,
             while_writing,
@@ -258,42 +289,43 @@ impl<'a> Htap<'a> {
         })
     }
 
-    fn insert(&self, index: u64) -> Result<()> {
-        let mut row = [DatumRef::Null; COLUMNS + 1];
-        row[0] = DatumRef::UInt64(key(index));
-        for (column, cell) in row.iter_mut().enumerate().skip(1) {
-            *cell = DatumRef::Int32(value(index, column));
-        }
-        self.table.insert_row(&row, Durability::Buffered)?;
-        Ok(())
-    }
-
     fn update(&self, index: u64) -> Result<()> {
         let change = [("a5", DatumRef::Int32(index as i32))];
         self.table.patch_row(&[DatumRef::UInt64(key(index))], &change, Durability::Buffered)?;
         Ok(())
     }
 
-    fn point(&self, index: u64) -> Result<()> {
-        let key = self.table.row_key(&[DatumRef::UInt64(key(index))])?;
-        let row = self.table.get_packed(&key, None, &ReadOptions::default(), &mut ReadCounters::default())?;
-        let (layout, row) = row.ok_or("a row is not there")?;
-        match layout.row(&row)?.datum(COLUMNS)? {
-            Some(DatumRef::Int32(found)) if found == value(index, COLUMNS) => Ok(()),
-            found => Err(format!("row {index} has {found:?}").into()),
-        }
-    }
-
-    fn load(&self) -> Result<f64> {
+    fn load(&self, table: &Table) -> Result<f64> {
         let started = Instant::now();
         for index in 0..self.rows {
-            self.insert(index)?;
+            insert(table, index)?;
         }
         self.database.flush()?;
         self.database.wait_idle()?;
         let rate = self.rows as f64 / started.elapsed().as_secs_f64();
-        self.database.compact(&self.table)?;
+        self.database.compact(table)?;
         Ok(rate)
+    }
+
+    /// Whole rows a second by key, and how many times as long one takes as in a table of rows, which is made for this.
+    fn points(&self) -> Result<(f64, Spread)> {
+        let rows = create_table(&self.database, "rows", ROW_LAYOUT)?;
+        self.load(&rows)?;
+        // Fills the cache.
+        for table in [&rows, &self.table] {
+            table.scan_batches(ScanOptions::default())?.try_for_each(|batch| batch.map(drop))?;
+        }
+        let seconds = self.seconds() / TURNS as f64;
+        let turn = |table, number| self.for_so_long(seconds, |draw| read(table, mix(draw + number) % self.rows));
+        let (mut rates, mut ratios) = (Vec::new(), Vec::new());
+        for number in 0..TURNS {
+            let rate = turn(&self.table, number)?;
+            rates.push(rate);
+            ratios.push(turn(&rows, number)? / rate);
+        }
+        self.database.drop_table("rows")?;
+        let of = |values| Spread::of(values).ok_or("nothing was measured");
+        Ok((of(rates)?.median, of(ratios)?))
     }
 
     fn sst_bytes(&self) -> u64 {
@@ -302,9 +334,16 @@ impl<'a> Htap<'a> {
     }
 
     /// Operations a second of one thread.
-    fn for_a_while(&self, mut operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+    fn for_a_while(&self, operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+        self.for_so_long(self.seconds(), operation)
+    }
+
+    fn seconds(&self) -> f64 {
+        SECONDS.min(SECONDS * self.settings.scale * 10.0)
+    }
+
+    fn for_so_long(&self, seconds: f64, mut operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
         let (started, mut count) = (Instant::now(), 0);
-        let seconds = SECONDS.min(SECONDS * self.settings.scale * 10.0);
         while started.elapsed().as_secs_f64() < seconds {
             for _ in 0..100 {
                 operation(mix(count ^ 0x5eed) >> 1)?;
@@ -388,7 +427,7 @@ impl<'a> Htap<'a> {
                 let (started, mut written) = (Instant::now(), 0);
                 while !done.load(Ordering::Relaxed) {
                     while written < (started.elapsed().as_secs_f64() * PACE as f64) as u64 {
-                        self.insert(self.rows + written)?;
+                        insert(&self.table, self.rows + written)?;
                         written += 1;
                     }
                     std::thread::park_timeout(Duration::from_millis(1));
@@ -421,6 +460,8 @@ impl HtapReport {
         ] {
             out += &format!("  {name:<26} {rate:>10.0} a second\n");
         }
+        let Spread { median, least, greatest, .. } = self.q2_over_rows;
+        out += &format!("  Q2 over the same of row levels  {median:.2}x as long ({least:.2} to {greatest:.2})\n");
         let times = [
             ("compacted", &self.compacted),
             ("a tenth updated", &self.updated),
@@ -451,6 +492,8 @@ mod tests {
         assert_eq!(report.rows, 20_000);
         assert_eq!(report.compacted.q3.passed_through_percent, 100.0, "{}", report.table());
         assert!(report.updated.q4.passed_through_percent < 95.0, "{}", report.table());
-        assert!(report.q2_points > 0.0 && report.table().contains("Q4 while writing"));
+        assert!(
+            report.q2_points > 0.0 && report.q2_over_rows.least > 0.0 && report.table().contains("Q4 while writing")
+        );
     }
 }

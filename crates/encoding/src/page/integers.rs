@@ -315,12 +315,13 @@ impl<'a> Integers<'a> {
         }
     }
 
-    /// About where a value would be among ascending integers, if they lie on a line.
+    /// About where a value would be among ascending integers, if they lie on a line: as if it were as far above the line's base
+    /// as half of the greatest offset.
     pub(crate) fn guess(&self, value: i64) -> Option<usize> {
         let Kind::Linear { line, slope } = &self.kind else { return None };
-        let steps = (i128::from(value) - i128::from(line.base)) << SLOPE_BITS;
-        let at = steps.checked_div(i128::from(*slope))?;
-        Some(usize::try_from(at).unwrap_or(0).min(self.rows.saturating_sub(1)))
+        let middle = line.base.saturating_add_unsigned(mask(line.width) / 2);
+        let at = value.saturating_sub(middle) as f64 * (1_u64 << SLOPE_BITS) as f64 / *slope as f64;
+        Some((at as usize).min(self.rows.saturating_sub(1)))
     }
 
     /// Appends what `of` makes of the integers of rows.
@@ -427,6 +428,12 @@ impl<'a> Integers<'a> {
     }
 }
 
+/// The integer of a row of integers that are all that there is; `None` if they are malformed. In few steps where they are packed.
+#[inline]
+pub(crate) fn integer_at(bytes: &[u8], rows: usize, row: usize) -> Option<i64> {
+    packed_at(bytes, rows, row).or_else(|| Integers::parse(bytes, rows).ok().map(|integers| integers.get(row)))
+}
+
 /// The integer of a row of packed ones, which are all that there is; `None` if they are something else.
 #[inline]
 pub(crate) fn packed_at(bytes: &[u8], rows: usize, row: usize) -> Option<i64> {
@@ -485,6 +492,7 @@ mod tests {
             assert_eq!(integers.get(row), value, "row {row}");
             let packed = packed_at(&bytes, values.len(), row);
             assert!(packed.is_none() || packed == Some(value));
+            assert_eq!(integer_at(&bytes, values.len(), row), Some(value));
             assert!(packed.is_some() || integers.form() != Form::Packed || bytes[9] == 64);
         }
         let mut ranges = vec![(i64::MIN, i64::MAX)];

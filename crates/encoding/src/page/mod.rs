@@ -345,6 +345,23 @@ impl<'a> Page<'a> {
         Self::parse(bytes, rows, kind, dictionary)?.cell(row)
     }
 
+    /// The slot of a row as packed rows have it, and anything behind it, of a page of values of at most eight bytes that are all
+    /// there; `None` of other pages, and where it is malformed.
+    #[inline]
+    pub fn slot_at(bytes: &[u8], (rows, row): (usize, usize), kind: &ColumnType) -> Option<u64> {
+        let [INTEGERS, 0, body @ ..] = bytes else { return None };
+        if row >= rows {
+            return None;
+        }
+        let integer = integers::integer_at(body, rows, row)?;
+        match kind {
+            ColumnType::Bool | ColumnType::Utf8 | ColumnType::Binary | ColumnType::Decimal128(..) => None,
+            ColumnType::UInt64 | ColumnType::Float64 => Some(slot64(kind, integer)),
+            ColumnType::Float32 => Some(u64::from(slot32(kind, integer))),
+            _ => Some(integer as u64),
+        }
+    }
+
     #[inline]
     fn value(&self, row: usize) -> Result<DatumRef<'a>> {
         Ok(match &self.body {

@@ -101,17 +101,32 @@ impl BlockHeader {
         self.page(bytes, number).len()
     }
 
-    /// Asks the processor for what a cell of each of these columns is read from: the head of its page and, about, its place.
-    pub(crate) fn prefetch(&self, bytes: &[u8], row: usize, columns: impl Iterator<Item = usize>) {
-        for column in columns {
-            let page = self.page(bytes, 2 + column);
-            let place = page.start + page.len() * row / self.rows();
-            for at in [page.start, place] {
-                if let Some(byte) = bytes.get(at) {
-                    prefetch(byte);
-                }
+    /// Asks the processor for the heads of the pages of keys, trailers and these columns, which a cell is read from.
+    #[inline]
+    pub(crate) fn prefetch_heads(&self, bytes: &[u8], columns: impl Iterator<Item = usize>) {
+        for number in [0, 1].into_iter().chain(columns.map(|column| 2 + column)) {
+            if let Some(byte) = bytes.get(self.page(bytes, number).start) {
+                prefetch(byte);
             }
         }
+    }
+
+    /// Asks the processor for the places, about, of a row's cells of these columns.
+    #[inline]
+    pub(crate) fn prefetch_cells(&self, bytes: &[u8], row: usize, columns: impl Iterator<Item = usize>) {
+        let share = row as f32 / self.rows() as f32;
+        for column in columns {
+            let page = self.page(bytes, 2 + column);
+            if let Some(byte) = bytes.get(page.start + (page.len() as f32 * share) as usize) {
+                prefetch(byte);
+            }
+        }
+    }
+
+    /// The slot of a row of the group's column at this position, as [`Page::slot_at`] gives it.
+    #[inline]
+    pub(crate) fn slot(&self, bytes: &[u8], (position, row): (usize, usize), kind: &ColumnType) -> Option<u64> {
+        Page::slot_at(bytes.get(self.page(bytes, 2 + position))?, (self.rows(), row), kind)
     }
 
     /// The cell of a row of the group's column at this position.

@@ -23,6 +23,8 @@ pub(crate) struct FileColumns {
     directory: Directory,
     /// Of the fragments of all its columns.
     layout: Arc<PackedLayout>,
+    /// By schema column, where it lies among the file's.
+    positions: Vec<Option<usize>>,
     /// By column; `None` where they are not resident.
     dictionaries: Option<Arc<[Option<Dictionary>]>>,
 }
@@ -31,7 +33,11 @@ impl FileColumns {
     pub(crate) fn new(directory: Directory) -> Self {
         let columns = directory.parts.iter().map(|part| part.column).collect();
         let layout = Arc::new(PackedLayout::of(directory.schema.clone(), &columns));
-        Self { directory, layout, dictionaries: None }
+        let mut positions = vec![None; directory.schema.columns().len()];
+        for (position, part) in directory.parts.iter().enumerate() {
+            positions[part.column] = Some(position);
+        }
+        Self { directory, layout, positions, dictionaries: None }
     }
 
     pub(crate) fn parts(&self) -> &[ColumnPart] {
@@ -47,9 +53,10 @@ impl FileColumns {
         self.parts().iter().map(|part| part.dictionary.len).sum()
     }
 
-    /// Where a schema column lies among the file's.
+    /// Where a schema column lies among the file's. O(1).
+    #[inline]
     pub(crate) fn position(&self, column: usize) -> Option<usize> {
-        self.parts().binary_search_by_key(&column, |part| part.column).ok()
+        self.positions.get(column).copied().flatten()
     }
 }
 

@@ -61,6 +61,12 @@ fn integer(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |integer, &byte| integer << 8 | u64::from(byte))
 }
 
+/// As the page has it, in the same order.
+#[inline]
+fn ordinal(integer: u64) -> i64 {
+    (integer ^ 1 << 63) as i64
+}
+
 /// A parsed key page.
 #[derive(Debug)]
 pub(crate) struct KeyPage<'a> {
@@ -170,17 +176,25 @@ impl<'a> KeyPage<'a> {
         let is_longer = end.len() > len;
         let missing = len.saturating_sub(end.len());
         let wanted = integer(&end[..end.len().min(len)]).unbounded_shl(8 * missing as u32);
-        // Ordinals are in the order of the integers.
-        let wanted = (wanted ^ 1 << 63) as i64;
-        self.page.seek_integer(wanted, is_longer).ok_or_else(|| no_key(0))
+        self.page.seek_integer(ordinal(wanted), is_longer).ok_or_else(|| no_key(0))
+    }
+
+    /// As [`KeyPage::seek`], and whether the row has the key.
+    pub(crate) fn find(&self, key: &[u8]) -> Result<(usize, bool)> {
+        let row = self.seek(key)?;
+        let is_there = match (key.strip_prefix(self.prefix), self.end_len) {
+            (Some(end), Some(len)) => end.len() == len && self.page.integer(row) == Some(ordinal(integer(end))),
+            (Some(end), None) => row < self.rows && self.end(row)? == end,
+            (None, _) => false,
+        };
+        Ok((row, is_there))
     }
 
     /// The first row from `row` on whose key is at or after `key`, and whether it has the key.
     pub(crate) fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {
         let end = key.strip_prefix(self.prefix);
         if let Some(end) = end.filter(|end| self.end_len == Some(end.len())) {
-            let wanted = (integer(end) ^ 1 << 63) as i64;
-            return self.page.gallop_integer(row, wanted).ok_or_else(|| no_key(row));
+            return self.page.gallop_integer(row, ordinal(integer(end))).ok_or_else(|| no_key(row));
         }
         let found = self.seek(key)?.max(row);
         let is_there = found < self.rows && self.end_len.is_none() && end == Some(self.end(found)?);
@@ -220,6 +234,8 @@ mod tests {
             let longer = keys.iter().map(|key| [key, &b"!"[..]].concat());
             let shorter = keys.iter().map(|key| key[..key.len() - 1].to_vec());
             for wanted in keys.iter().cloned().chain(longer).chain(shorter).chain([vec![], vec![0xff; 9]]) {
+                let place = keys.partition_point(|key| *key < wanted);
+                assert_eq!(page.find(&wanted).unwrap(), (place, keys.get(place) == Some(&wanted)), "{wanted:?}");
                 for row in (0..=keys.len()).step_by(7) {
                     let place = row.max(keys.partition_point(|key| *key < wanted));
                     let expected = (place, keys.get(place) == Some(&wanted));

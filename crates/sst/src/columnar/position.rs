@@ -345,7 +345,6 @@ impl BlockPosition for ColumnPosition {
 /// Memory of point reads, reused.
 #[derive(Default, Debug)]
 pub(crate) struct ColumnScratch {
-    key: Vec<u8>,
     value: Vec<u8>,
     packed: PackedScratch,
 }
@@ -376,10 +375,11 @@ impl<'a> CellLookup<'a> {
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
         let header = BlockHeader::parse(block, 0, payload_in_memory(block).len(), self.columns.parts().len())?;
+        header.prefetch_heads(block, self.positions());
         let (keys, trailers) = (header.keys(block)?, header.trailers(block)?);
-        for row in keys.seek(self.key)?..header.rows() {
-            keys.write(row, &mut scratch.key)?;
-            if scratch.key != self.key {
+        let (first, is_there) = keys.find(self.key)?;
+        for row in first..header.rows() {
+            if !is_there || row > first && !keys.repeats(row)? {
                 return Ok(ControlFlow::Break(()));
             }
             let trailer = trailers.get(row, self.file.options.sequence_override)?;
@@ -397,9 +397,20 @@ impl<'a> CellLookup<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
+    /// Where the wanted columns lie among the file's.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        self.layout.columns().filter_map(|column| self.columns.position(column))
+    }
+
     fn put_fragment(&self, block: &[u8], header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
-        let positions = self.layout.columns().filter_map(|column| self.columns.position(column));
-        header.prefetch(block, row, positions);
+        header.prefetch_cells(block, row, self.positions());
+        let slot = |column: usize| {
+            let position = self.columns.position(column)?;
+            header.slot(block, (position, row), &self.columns.parts()[position].kind)
+        };
+        if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
+            return Ok(());
+        }
         let dictionaries = self.file.dictionaries(self.columns, self.layout)?;
         let cell = |column: usize| {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;

@@ -30,6 +30,9 @@ pub trait Cursor {
     /// After a `next()`: whether this entry has the same key as the one the cursor stood on before. Exact; `false`
     /// after any other move.
     fn same_key_as_previous(&self) -> bool;
+    /// A hint that about so many entries, from the current one on, are about to be read: what lies scattered in memory is fetched into
+    /// the processor's caches, many cache misses at a time. Does not move the cursor.
+    fn fetch_ahead(&self, _entries: usize) {}
     /// Adds what this cursor read and skipped so far to `counters`.
     fn add_counters(&self, counters: &mut ReadCounters);
 }
@@ -67,6 +70,9 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
     }
     fn same_key_as_previous(&self) -> bool {
         (**self).same_key_as_previous()
+    }
+    fn fetch_ahead(&self, entries: usize) {
+        (**self).fetch_ahead(entries);
     }
     fn add_counters(&self, counters: &mut ReadCounters) {
         (**self).add_counters(counters)

@@ -74,6 +74,9 @@ macro_rules! forward {
             fn same_key_as_previous(&self) -> bool {
                 match self { $(Self::$variant(cursor) => cursor.same_key_as_previous(),)+ }
             }
+            fn fetch_ahead(&self, entries: usize) {
+                match self { $(Self::$variant(cursor) => cursor.fetch_ahead(entries),)+ }
+            }
             fn add_counters(&self, counters: &mut ReadCounters) {
                 match self { $(Self::$variant(cursor) => cursor.add_counters(counters),)+ }
             }

@@ -1,6 +1,7 @@
 //! A cursor over a memtable.
 //!
-//! Forwards it follows the lowest level and fetches the node after the next one ahead. Backwards there are no links:
+//! Forwards it follows the lowest level and fetches the node after the next one ahead; who is going to read many may have them
+//! fetched together before ([`Cursor::fetch_ahead`]). Backwards there are no links:
 //! one search finds a node a little way before, and the walk from there remembers the nodes passed, which serve the
 //! following steps back. (Entries inserted in between are missed by those: they are newer than any snapshot taken
 //! before the cursor moved.)
@@ -179,6 +180,12 @@ impl Cursor for MemtableCursor {
         match (unsafe { NodeRef::from_raw(self.passed) }, unsafe { NodeRef::from_raw(self.node) }) {
             (Some(passed), Some(node)) => passed.same_key(node),
             _ => false,
+        }
+    }
+
+    fn fetch_ahead(&self, entries: usize) {
+        if self.valid() {
+            self.memtable.list().fetch(self.key(), self.trailer(), entries);
         }
     }
 

@@ -21,6 +21,7 @@ use std::ptr::{self, NonNull};
 
 use mycelium_base::Trailer;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 
 use crate::arena::{Bump, Chunks};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -162,6 +163,14 @@ impl<'a> NodeRef<'a> {
     pub(crate) unsafe fn link(self, level: usize) -> &'a Link {
         // SAFETY: the tower lies before the node, in the same chunk, and has that many links.
         unsafe { &*self.0.as_ptr().cast::<Link>().sub(level + 1) }
+    }
+
+    /// Asks the processor for the lowest link, the fixed part, and as much behind it as a short key and the head of its value take.
+    #[inline(always)]
+    pub(crate) fn fetch(self) {
+        let node = self.0.as_ptr();
+        prefetch(node.wrapping_byte_sub(LINK));
+        prefetch(node.wrapping_byte_add(CACHE_LINE - LINK));
     }
 
     /// The next node in order.

@@ -8,6 +8,11 @@ use crate::arena::{Bump, Chunks};
 use crate::node::{MAX_HEIGHT, Node, NodeRef, key_prefix, write_node};
 use crate::sync::{AtomicUsize, Ordering};
 
+/// Places at which nodes are fetched at once.
+const LANES: usize = 8;
+/// The level that leads from one to the next: the 4^level nodes between are walked.
+const LANE_LEVEL: usize = 2;
+
 /// The shared half: what readers need.
 pub(crate) struct Skiplist {
     /// A node of full height before all others; its own entry is never looked at.
@@ -81,6 +86,34 @@ impl Skiplist {
     /// A node (maybe the head) about `4^level` nodes before (`key`, `trailer`), from which one can walk to it.
     pub(crate) fn some_way_before(&self, key: &[u8], trailer: Trailer, level: usize) -> NodeRef<'_> {
         self.descend(key, trailer, level).0
+    }
+
+    /// Fetches `count` nodes or so, from (`key`, `trailer`) on, into the processor's caches. A walk waits for memory at every node,
+    /// for it learns from each where the next one is; this walks in [`LANES`] places at once, each up to the next node of
+    /// [`LANE_LEVEL`], where another walk began. O(log n + count).
+    pub(crate) fn fetch(&self, key: &[u8], trailer: Trailer, count: usize) {
+        let mut left = count >> (2 * LANE_LEVEL);
+        let mut border = Some(self.descend(key, trailer, LANE_LEVEL).0);
+        let mut next_lane = || {
+            let start = border.filter(|_| left > 0)?;
+            left -= 1;
+            // SAFETY: `descend` and links of a level lead to nodes of that level.
+            border = unsafe { NodeRef::from_raw(start.link(LANE_LEVEL).next()) };
+            Some((start, border))
+        };
+        let mut lanes: [_; LANES] = std::array::from_fn(|_| next_lane());
+        while lanes.iter().any(Option::is_some) {
+            for lane in &mut lanes {
+                let Some((node, end)) = *lane else { continue };
+                *lane = match node.next().filter(|&next| Some(next) != end) {
+                    Some(next) => {
+                        next.fetch();
+                        Some((next, end))
+                    }
+                    None => next_lane(),
+                };
+            }
+        }
     }
 
     /// Finds the neighbours of (`key`, `trailer`) on a level: the last node before, and what follows it.

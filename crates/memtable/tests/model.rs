@@ -102,6 +102,8 @@ fn random_walk(rng: &mut SmallRng, cursor: &mut MemtableCursor, model: &Model, s
         };
         let target = (key, Reverse(trailer));
         let before = entry(cursor);
+        // A hint: the cursor stays where it is.
+        cursor.fetch_ahead(rng.random_range(0..300));
         let mut moved_next = false;
         let expected = match (rng.random_range(0..6), &before) {
             (0, _) => {

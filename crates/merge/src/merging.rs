@@ -303,6 +303,11 @@ impl<C: Cursor> Cursor for MergingCursor<C> {
         self.same_key
     }
 
+    /// Of each source, as if all of the entries were its.
+    fn fetch_ahead(&self, entries: usize) {
+        self.sources.iter().for_each(|source| source.fetch_ahead(entries));
+    }
+
     fn add_counters(&self, counters: &mut ReadCounters) {
         self.sources.iter().for_each(|source| source.add_counters(counters));
     }

@@ -69,7 +69,8 @@ fn bits_of(span: u64) -> u32 {
 /// Where the line is at `index`.
 #[inline]
 fn on_line(slope: i64, index: usize) -> i64 {
-    ((i128::from(slope) * index as i128) >> SLOPE_BITS) as i64
+    // Of signed integers of 64 bits it is one multiplication.
+    ((i128::from(slope) * i128::from(index as i64)) >> SLOPE_BITS) as i64
 }
 
 /// The line through the first and the last value: its slope, the least distance from it and the width of the others above that;

@@ -52,6 +52,9 @@ pub(crate) use row_filter::RowFilter;
 const LEAST_REACH: usize = 64;
 const MOST_REACH: usize = 1 << 20;
 
+/// Where so many keys of the rest are in a stretch, there are many more in its block.
+const MANY: usize = 2;
+
 /// What comes next.
 enum Next {
     End,
@@ -373,6 +376,9 @@ impl BlockScan {
         self.places.clear();
         let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
         for key in touched.keys_ahead() {
+            if self.places.len() == MANY {
+                block.prefetch_keys();
+            }
             let (found, is_there) = block.seek_from(row + rows.start, key)?;
             rows.start = found - row + 1;
             if rows.start > rows.end {

@@ -23,6 +23,8 @@ pub(super) struct PatchShape {
     kind: usize,
     /// Empty if it is not known.
     head: Vec<u8>,
+    /// Its first eight bytes, little-endian.
+    short_head: u64,
     /// The bytes that such a patch has at least.
     len: usize,
     /// Places in the projection, and where the patch has the values.
@@ -40,7 +42,16 @@ impl PatchShape {
     /// Whether it is that of this patch.
     #[inline]
     pub(super) fn is_of(&self, kind: usize, patch: &[u8]) -> bool {
-        !self.head.is_empty() && self.kind == kind && patch.len() >= self.len && patch.starts_with(&self.head)
+        !self.head.is_empty() && self.kind == kind && patch.len() >= self.len && self.is_head_of(patch)
+    }
+
+    /// Heads are short: most are compared as one integer.
+    #[inline]
+    fn is_head_of(&self, patch: &[u8]) -> bool {
+        match (patch.first_chunk::<8>(), self.head.len()) {
+            (Some(&patch), len @ 1..=8) => (u64::from_le_bytes(patch) ^ self.short_head) << (64 - 8 * len) == 0,
+            _ => patch.starts_with(&self.head),
+        }
     }
 
     /// Makes it that of this patch. `false` if the patch has something else than a value for one of the targets, or if the cells of
@@ -65,6 +76,7 @@ impl PatchShape {
         }
         self.len = self.values.iter().map(|(_, place)| place.end).max().unwrap_or(0);
         self.head.extend_from_slice(row.head());
+        self.short_head = self.head.iter().take(8).rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         Ok(true)
     }
 

@@ -14,6 +14,9 @@ use crate::sources::Source;
 const FIRST_AHEAD: usize = 4;
 const MOST_AHEAD: usize = 512;
 
+/// From so many on it is worth while to have them fetched from memory together.
+const LEAST_FETCHED: usize = 64;
+
 /// Keys of the rest, with their visible entries that say something of the wanted columns, newest first.
 #[derive(Default)]
 pub(super) struct Touched {
@@ -81,6 +84,9 @@ impl Touched {
         self.bytes.clear();
         self.at = 0;
         self.ahead = (2 * self.ahead).clamp(FIRST_AHEAD, MOST_AHEAD);
+        if self.ahead >= LEAST_FETCHED {
+            rest.merged.fetch_ahead(self.ahead);
+        }
         while self.found.len() < self.ahead && rest.is_on_key() {
             self.read_key(&mut rest)?;
         }
@@ -115,9 +121,19 @@ impl Touched {
     }
 }
 
+/// As `<`, where most keys differ in their first eight bytes.
+#[inline]
+fn is_before(key: &[u8], upper: &[u8]) -> bool {
+    match (key.first_chunk::<8>(), upper.first_chunk::<8>()) {
+        (Some(first), Some(bound)) if first != bound => u64::from_be_bytes(*first) < u64::from_be_bytes(*bound),
+        _ => key < upper,
+    }
+}
+
 impl Rest<'_> {
+    #[inline]
     fn is_on_key(&self) -> bool {
-        self.merged.valid() && self.upper.is_none_or(|upper| self.merged.key() < upper)
+        self.merged.valid() && self.upper.is_none_or(|upper| is_before(self.merged.key(), upper))
     }
 
     fn is_visible(&self) -> bool {

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::coding::Reader;
-use mycelium_base::prefetch::prefetch;
+use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::page::{Dictionary, Page};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
@@ -109,6 +109,12 @@ impl BlockHeader {
                 prefetch(byte);
             }
         }
+    }
+
+    /// Asks the processor for the whole page of keys.
+    pub(crate) fn prefetch_keys(&self, bytes: &[u8]) {
+        let page = bytes.get(self.page(bytes, 0)).unwrap_or_default();
+        page.iter().step_by(CACHE_LINE).for_each(|byte| prefetch(byte));
     }
 
     /// Asks the processor for the places, about, of a row's cells of these columns.
@@ -264,6 +270,12 @@ impl ColumnBlock {
     /// `ErrorKind::Corruption` where a key is malformed.
     pub fn seek(&self, key: &[u8]) -> Result<usize> {
         self.with_pages(|pages| pages.keys.seek(key))
+    }
+
+    /// Asks the processor for the keys, for who will look for many of them: their cache misses overlap then.
+    pub fn prefetch_keys(&self) {
+        let Held { bytes, header, .. } = self.0.borrow_owner();
+        header.prefetch_keys(bytes);
     }
 
     /// The first row from `row` on whose key is at or after `key`, and whether it has the key; the number of rows if there is none.

@@ -58,7 +58,10 @@ pub(crate) fn encode_keys<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone, out:
 /// At most eight bytes as a big-endian integer, zeros behind them left out.
 #[inline]
 fn integer(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |integer, &byte| integer << 8 | u64::from(byte))
+    match bytes.first_chunk::<8>() {
+        Some(&chunk) => u64::from_be_bytes(chunk),
+        None => bytes.iter().fold(0, |integer, &byte| integer << 8 | u64::from(byte)),
+    }
 }
 
 /// As the page has it, in the same order.
@@ -71,6 +74,8 @@ fn ordinal(integer: u64) -> i64 {
 #[derive(Debug)]
 pub(crate) struct KeyPage<'a> {
     prefix: &'a [u8],
+    /// The prefix as the first bytes of a big-endian integer, if it is no longer than one.
+    short_prefix: Option<u64>,
     /// Bytes behind the prefix; `None` if they vary.
     end_len: Option<usize>,
     page: Page<'a>,
@@ -95,7 +100,8 @@ impl<'a> KeyPage<'a> {
         }
         let rest = bytes.get(reader.position()..).unwrap_or_default();
         let kind = if end_len.is_some() { ColumnType::UInt64 } else { ColumnType::Binary };
-        Ok(Self { prefix, end_len, page: Page::parse(rest, rows, &kind, None)?, rows })
+        let short_prefix = (prefix.len() <= 8).then(|| integer(prefix).unbounded_shl(64 - 8 * prefix.len() as u32));
+        Ok(Self { prefix, short_prefix, end_len, page: Page::parse(rest, rows, &kind, None)?, rows })
     }
 
     /// Makes `key` the key of a row.
@@ -181,24 +187,43 @@ impl<'a> KeyPage<'a> {
 
     /// As [`KeyPage::seek`], and whether the row has the key.
     pub(crate) fn find(&self, key: &[u8]) -> Result<(usize, bool)> {
+        if let Some(wanted) = self.integer_of(key).map(ordinal) {
+            let row = self.page.seek_integer(wanted, false).ok_or_else(|| no_key(0))?;
+            return Ok((row, self.page.integer(row) == Some(wanted)));
+        }
         let row = self.seek(key)?;
-        let is_there = match (key.strip_prefix(self.prefix), self.end_len) {
-            (Some(end), Some(len)) => end.len() == len && self.page.integer(row) == Some(ordinal(integer(end))),
-            (Some(end), None) => row < self.rows && self.end(row)? == end,
-            (None, _) => false,
-        };
+        let is_there =
+            row < self.rows && self.end_len.is_none() && key.strip_prefix(self.prefix) == Some(self.end(row)?);
         Ok((row, is_there))
     }
 
     /// The first row from `row` on whose key is at or after `key`, and whether it has the key.
+    #[inline]
     pub(crate) fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {
-        let end = key.strip_prefix(self.prefix);
-        if let Some(end) = end.filter(|end| self.end_len == Some(end.len())) {
-            return self.page.gallop_integer(row, ordinal(integer(end))).ok_or_else(|| no_key(row));
+        if let Some(wanted) = self.integer_of(key) {
+            return self.page.gallop_integer(row, ordinal(wanted)).ok_or_else(|| no_key(row));
         }
+        let end = key.strip_prefix(self.prefix);
         let found = self.seek(key)?.max(row);
         let is_there = found < self.rows && self.end_len.is_none() && end == Some(self.end(found)?);
         Ok((found, is_there))
+    }
+
+    /// What is behind the prefix in a key that might be one of these, where they are integers.
+    #[inline]
+    fn integer_of(&self, key: &[u8]) -> Option<u64> {
+        let len = self.end_len?;
+        if key.len() != self.prefix.len() + len {
+            return None;
+        }
+        match (key.first_chunk::<8>(), self.short_prefix) {
+            // Prefix and integer together are one integer.
+            (Some(&key_bytes), Some(prefix)) if key.len() == 8 => {
+                let (key, end) = (u64::from_be_bytes(key_bytes), u64::MAX.unbounded_shr(64 - 8 * len as u32));
+                (key & !end == prefix).then_some(key & end)
+            }
+            _ => key.strip_prefix(self.prefix).map(integer),
+        }
     }
 
     /// The first row that is not `before`.

@@ -168,9 +168,9 @@ impl<'a> NodeRef<'a> {
     /// Asks the processor for the lowest link, the fixed part, and as much behind it as a short key and the head of its value take.
     #[inline(always)]
     pub(crate) fn fetch(self) {
-        let node = self.0.as_ptr();
-        prefetch(node.wrapping_byte_sub(LINK));
-        prefetch(node.wrapping_byte_add(CACHE_LINE - LINK));
+        let lowest_link = self.0.as_ptr().wrapping_byte_sub(LINK);
+        prefetch(lowest_link);
+        prefetch(lowest_link.wrapping_byte_add(CACHE_LINE));
     }
 
     /// The next node in order.

@@ -33,6 +33,8 @@ pub struct ReadCounters {
     pub rows_passed_through: u64,
     /// Rows that a scan of columnar blocks put together one by one, since something younger touches their keys.
     pub rows_merged: u64,
+    /// Rows that pass a scan's filter where they were found, and were then looked for in younger runs.
+    pub candidates_checked: u64,
     /// Blocks whose zones ruled out that any of their rows passes a scan's filter.
     pub blocks_skipped_by_zone: u64,
     /// Nanoseconds spent reading pieces of several blocks ahead; reads of single blocks are not timed.
@@ -58,6 +60,7 @@ impl std::ops::AddAssign for ReadCounters {
         self.bytes_read += other.bytes_read;
         self.rows_passed_through += other.rows_passed_through;
         self.rows_merged += other.rows_merged;
+        self.candidates_checked += other.candidates_checked;
         self.blocks_skipped_by_zone += other.blocks_skipped_by_zone;
         self.read_nanoseconds += other.read_nanoseconds;
         self.decode_nanoseconds += other.decode_nanoseconds;

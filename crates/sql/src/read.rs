@@ -53,6 +53,7 @@ pub(crate) struct ScanCounts {
     blocks_skipped: Count,
     rows_passed_through: Count,
     rows_merged: Count,
+    candidates_checked: Count,
     bytes_read: Count,
     files_searched: Count,
     files_skipped: Count,
@@ -68,6 +69,7 @@ impl ScanCounts {
             blocks_skipped: count("blocks_skipped"),
             rows_passed_through: count("rows_passed_through"),
             rows_merged: count("rows_merged"),
+            candidates_checked: count("candidates_checked"),
             bytes_read: count("bytes_read"),
             files_searched: count("files_searched"),
             files_skipped: count("files_skipped"),
@@ -84,6 +86,7 @@ impl ScanCounts {
         add(&self.blocks_skipped, |counters| counters.blocks_skipped_by_snapshot + counters.blocks_skipped_by_zone);
         add(&self.rows_passed_through, |counters| counters.rows_passed_through);
         add(&self.rows_merged, |counters| counters.rows_merged);
+        add(&self.candidates_checked, |counters| counters.candidates_checked);
         add(&self.bytes_read, |counters| counters.bytes_read);
         add(&self.files_searched, |counters| counters.files_searched);
         add(&self.files_skipped, |counters| {

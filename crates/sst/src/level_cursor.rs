@@ -67,9 +67,26 @@ impl LevelCursor<ColumnPosition> {
         cursor.go_to(row)?;
         if cursor.valid() { Ok(()) } else { self.next_file(self.current) }
     }
+
+    /// Another cursor over the same, for single keys here and there: it reads no more than their blocks.
+    pub fn for_single_keys(&self) -> Self {
+        let options = CursorOptions { read_ahead: 0, ..self.options };
+        Self::wanting(Arc::clone(&self.files), self.part.clone(), options, self.wanted.clone())
+    }
 }
 
 impl<B: BlockPosition> LevelCursor<B> {
+    /// Whether a file that the snapshot sees something of may hold entries of `key`, by its fence and its Bloom filter. `hash` is
+    /// [`mycelium_base::hash::hash_key`]'s. O(log files).
+    pub fn may_contain(&self, key: &[u8], hash: u64) -> bool {
+        let part = &self.files[self.part.clone()];
+        let first = part.partition_point(|file| file.largest() < key);
+        // Versions of a key may go on in the next file.
+        part[first..].iter().take_while(|file| file.smallest() <= key).any(|file| {
+            file.min_sequence() <= self.options.snapshot && file.block_count() > 0 && file.may_contain(hash)
+        })
+    }
+
     /// As [`LevelCursor::over_part`], over files of such blocks.
     pub(crate) fn wanting(
         files: Arc<[Arc<SstFile>]>,

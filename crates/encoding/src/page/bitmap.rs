@@ -112,6 +112,18 @@ impl Bitmap {
         }
     }
 
+    /// The first row from `row` on that is set.
+    #[inline]
+    pub fn next(&self, row: usize) -> Option<usize> {
+        let mut at = row / 64;
+        let mut word = self.words.get(at)? & (u64::MAX << (row % 64));
+        while word == 0 {
+            at += 1;
+            word = *self.words.get(at)?;
+        }
+        Some(at * 64 + word.trailing_zeros() as usize)
+    }
+
     /// The words.
     pub(crate) fn words_mut(&mut self) -> &mut [u64] {
         &mut self.words
@@ -157,6 +169,9 @@ mod tests {
             assert_eq!(other, bitmap);
             let expected: Vec<usize> = (0..len).filter(|row| row % 3 == 0).collect();
             assert_eq!(bitmap.rows().collect::<Vec<_>>(), expected);
+            for row in 0..len + 2 {
+                assert_eq!(bitmap.next(row), expected.iter().copied().find(|&next| next >= row), "from {row} of {len}");
+            }
             let within: Vec<usize> = bitmap.rows_within(len / 3..len / 2).collect();
             assert!(within.iter().all(|row| (len / 3..len / 2).contains(row) && row % 3 == 0));
             assert_eq!(within.len(), (len / 3..len / 2).filter(|row| row % 3 == 0).count());

@@ -1,6 +1,6 @@
 //! A run that a scan reads block by block, and which rows of the current block pass the tests of its columns.
 
-use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumber};
+use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
 use mycelium_merge::ColumnMerge;
@@ -23,6 +23,8 @@ pub(crate) struct LayerRun {
     compiled: Compiled,
     pub(super) selected: Selected,
     pub(super) rows: u64,
+    /// For look-ups of single keys.
+    lookup: Option<Box<LevelCursor<ColumnPosition>>>,
 }
 
 /// A run's tests, for the file of this number.
@@ -56,7 +58,7 @@ impl LayerRun {
         let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
         let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
         let (compiled, selected) = (Compiled::default(), Selected::default());
-        Self { cursor, level, kind, share, columns, tests, compiled, selected, rows: 0 }
+        Self { cursor, level, kind, share, columns, tests, compiled, selected, rows: 0, lookup: None }
     }
 
     /// The key that the run stands on.
@@ -91,19 +93,72 @@ impl LayerRun {
         Ok(())
     }
 
+    /// Goes on by so many rows of the current block.
+    pub(super) fn go_on(&mut self, count: usize) -> Result<()> {
+        let Some((_, row)) = self.block() else { return Ok(()) };
+        self.rows += count as u64;
+        self.cursor.go_to(row + count)
+    }
+
+    /// Goes on to a row that the filter has to be asked of: of blocks of whole rows that the snapshot sees, each key once, one that
+    /// passes the tests of values. Stops behind `upper`. How many rows it passed.
+    pub(super) fn to_candidate(
+        &mut self,
+        snapshot: SequenceNumber,
+        upper: Option<&[u8]>,
+        counters: &mut ReadCounters,
+    ) -> Result<u64> {
+        let before = self.rows;
+        while let Some((block, row)) = self.block().filter(|(block, _)| block.facts().is_plain(snapshot)) {
+            let rows = block.rows();
+            self.select(counters)?;
+            let found = self.selected.rows.next(row);
+            if found != Some(row) {
+                self.go_on(found.unwrap_or(rows) - row)?;
+            }
+            if found.is_some() || upper.is_some_and(|upper| self.key().is_some_and(|key| key >= upper)) {
+                break;
+            }
+        }
+        counters.rows_passed_through += self.rows - before;
+        Ok(self.rows - before)
+    }
+
     /// Gives a merge the entries of a key, if the run stands on it, and leaves them.
     pub(super) fn visit(&mut self, key: &[u8], snapshot: SequenceNumber, merge: &mut ColumnMerge) -> Result<()> {
+        self.rows += visit(&mut self.cursor, self.kind, (key, snapshot), merge)?;
+        Ok(())
+    }
+
+    /// Gives a merge the entries of a key, wherever in the run they are.
+    pub(super) fn look_up(&mut self, key: &[u8], snapshot: SequenceNumber, merge: &mut ColumnMerge) -> Result<()> {
+        if !merge.needs(self.kind) {
+            return Ok(());
+        }
+        // Of a block's first row newer versions may be in the block before.
+        if self.key() == Some(key) && self.block().is_some_and(|(_, row)| row > 0) {
+            return self.visit(key, snapshot, merge);
+        }
+        let Self { cursor, lookup, kind, .. } = self;
+        let lookup = lookup.get_or_insert_with(|| Box::new(cursor.for_single_keys()));
+        lookup.seek(key, Trailer::NEWEST)?;
+        visit(lookup, *kind, (key, snapshot), merge).map(drop)
+    }
+
+    /// Leaves the entries of a key, if the run stands on it.
+    pub(super) fn leave_key(&mut self, key: &[u8]) -> Result<()> {
         while self.key() == Some(key) {
-            let trailer = self.cursor.trailer();
-            if trailer.sequence() <= snapshot
-                && merge.needs(self.kind)
-                && let Some(position) = self.cursor.position()
-            {
-                merge.visit(self.kind, trailer, position.fragment()?).map(drop)?;
-            }
             self.step()?;
         }
         Ok(())
+    }
+
+    /// Adds what the run's cursors have read.
+    pub(super) fn add_counters(&self, counters: &mut ReadCounters) {
+        self.cursor.add_counters(counters);
+        if let Some(lookup) = &self.lookup {
+            lookup.add_counters(counters);
+        }
     }
 
     /// Says of rows of a stretch, counted from the one that the run stands on, that they are decided already. Those pass or fail
@@ -146,6 +201,28 @@ impl LayerRun {
             })
             .map_err(|error: Error| in_file(error, file))
     }
+}
+
+/// Gives a merge the entries of a key that the cursor stands on, and leaves them; how many they are.
+fn visit(
+    cursor: &mut LevelCursor<ColumnPosition>,
+    kind: usize,
+    (key, snapshot): (&[u8], SequenceNumber),
+    merge: &mut ColumnMerge,
+) -> Result<u64> {
+    let mut entries = 0;
+    while cursor.valid() && cursor.key() == key {
+        let trailer = cursor.trailer();
+        if trailer.sequence() <= snapshot
+            && merge.needs(kind)
+            && let Some(position) = cursor.position()
+        {
+            merge.visit(kind, trailer, position.fragment()?).map(drop)?;
+        }
+        entries += 1;
+        cursor.next()?;
+    }
+    Ok(entries)
 }
 
 fn in_file(error: Error, file: &SstFile) -> Error {

@@ -18,12 +18,17 @@
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
+//! 6. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to filter first and
+//!    to check what is found ([`check`]); which of the two it is, is judged again and again ([`plan`]).
+//!
 //! Cost: O(runs) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is
 //! touched. Memory: a block of each run, and one batch.
 
+mod check;
 mod layer;
 mod layer_run;
 mod patches;
+mod plan;
 mod row_filter;
 mod touched;
 
@@ -41,6 +46,7 @@ use mycelium_sst::ColumnBlock;
 
 use self::layer::{Layer, Target};
 use self::patches::{Overwrite, PatchShape};
+use self::plan::Plan;
 use self::touched::{Rest, Touched};
 use crate::sources::Source;
 use crate::traces::ScanTally;
@@ -100,6 +106,7 @@ pub(crate) struct BlockScan {
     all_range_deletes: RangeDeleteSet,
     merge: ColumnMerge,
     filter: Option<RowFilter>,
+    plan: Plan,
     upper: Option<Vec<u8>>,
     tally: Option<Arc<ScanTally>>,
     counters: ReadCounters,
@@ -150,7 +157,10 @@ impl BlockScan {
         for run in &mut runs {
             run.cursor.seek(start, Trailer::NEWEST)?;
         }
+        let tests_values = filter.as_ref().is_some_and(|filter| !filter.value_tests.is_empty());
+        let have_all_columns = runs.iter().all(|run| run.share == columns);
         let mut scan = Self {
+            plan: Plan::new(runs.len(), tests_values && have_all_columns),
             snapshot,
             columns,
             runs,
@@ -189,21 +199,50 @@ impl BlockScan {
         while *left > 0 && builder.room() > 0 {
             let most = builder.room().min(usize::try_from(*left).unwrap_or(usize::MAX));
             let before = builder.len();
-            match self.next(most, builder)? {
-                Next::End => return Ok(()),
-                Next::Stretch(count) => self.append_stretch(count, builder)?,
-                Next::Key => self.append_key(builder)?,
+            let goes_on = match self.plan.is_checking() {
+                true => self.append_candidates(most, builder)?,
+                false => self.append_merged(most, builder)?,
+            };
+            if !goes_on {
+                return Ok(());
             }
             *left -= (builder.len() - before) as u64;
+            if self.plan.changes() {
+                match self.plan.is_checking() {
+                    true => self.begin_checking()?,
+                    false => self.end_checking()?,
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Takes the next stretch or key; `false` if there is none.
+    fn append_merged(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<bool> {
+        let before = builder.len();
+        let rows = match self.next(most, builder)? {
+            Next::End => return Ok(false),
+            Next::Stretch(count) => {
+                self.append_stretch(count, builder)?;
+                self.plan.work.touched += self.overwritten as u64;
+                count
+            }
+            Next::Key => {
+                self.append_key(builder)?;
+                1
+            }
+        };
+        self.plan.work.steps += 1;
+        self.plan.work.rows += rows as u64;
+        self.plan.work.candidates += (builder.len() - before) as u64;
+        Ok(true)
     }
 
     /// What the scan has read and skipped so far.
     pub(crate) fn counters(&self) -> ReadCounters {
         let mut counters = self.counters;
         self.rest.add_counters(&mut counters);
-        self.runs.iter().for_each(|run| run.cursor.add_counters(&mut counters));
+        self.runs.iter().for_each(|run| run.add_counters(&mut counters));
         counters
     }
 
@@ -267,14 +306,17 @@ impl BlockScan {
             return Ok(false);
         }
         chosen.reverse();
-        self.at = match self.layers.iter().position(|layer| layer.runs == chosen) {
-            Some(at) => at,
-            None => {
-                self.layers.push(Layer::new(chosen, &self.runs, builder)?);
-                self.layers.len() - 1
-            }
-        };
+        self.at = self.layer_of(&chosen, builder)?;
         Ok(true)
+    }
+
+    /// The place of the layer of these runs.
+    fn layer_of(&mut self, runs: &[usize], builder: &RecordBatchBuilder) -> Result<usize> {
+        if let Some(at) = self.layers.iter().position(|layer| layer.runs == runs) {
+            return Ok(at);
+        }
+        self.layers.push(Layer::new(runs.to_vec(), &self.runs, builder)?);
+        Ok(self.layers.len() - 1)
     }
 
     /// Makes `bound` the run whose key ends the stretch.
@@ -300,6 +342,7 @@ impl BlockScan {
 
     /// To the next key of the rest that has something to say.
     fn pass_touched(&mut self) -> Result<()> {
+        self.plan.work.touched += 1;
         let mut touched = std::mem::take(&mut self.touched);
         touched.next(self.rest())?;
         self.touched = touched;
@@ -320,8 +363,7 @@ impl BlockScan {
         let mut first: Option<(&ColumnBlock, usize)> = None;
         for run in self.layer_runs() {
             let Some((block, row)) = run.block() else { return Ok(0) };
-            let facts = block.facts();
-            if !facts.all_puts || !facts.unique_keys || facts.max_sequence > self.snapshot {
+            if !block.facts().is_plain(self.snapshot) {
                 return Ok(0);
             }
             let row = row + offset;
@@ -496,10 +538,8 @@ impl BlockScan {
                     is_there = false;
                     break;
                 };
-                let facts = block.facts();
                 block.write_key(row + offset, &mut row_key)?;
-                let is_plain = facts.all_puts && facts.unique_keys && facts.max_sequence <= self.snapshot;
-                is_there &= is_plain && row_key == key;
+                is_there &= block.facts().is_plain(self.snapshot) && row_key == key;
             }
         }
         self.row = row_key;
@@ -569,6 +609,11 @@ impl BlockScan {
     /// Step 3 of the module.
     fn append_passing(&mut self, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         self.find_passing(count)?;
+        self.append_selected(builder)
+    }
+
+    /// Appends the rows in `passing` of the layer.
+    fn append_selected(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
         if self.passing.is_empty() {
             return Ok(());
         }
@@ -627,6 +672,15 @@ impl BlockScan {
 
     /// Step 5 of the module, for the key in `key`.
     fn append_key(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
+        self.begin_key()?;
+        for run in &mut self.runs {
+            run.visit(&self.key, self.snapshot, &mut self.merge)?;
+        }
+        self.end_key(builder)
+    }
+
+    /// Gives the merge what range deletes and the rest say of the key.
+    fn begin_key(&mut self) -> Result<()> {
         self.merge.reset();
         for (set, kind) in &self.range_deletes {
             if let Some(sequence) = set.covering(&self.key, self.snapshot) {
@@ -639,9 +693,11 @@ impl BlockScan {
             }
             self.pass_touched()?;
         }
-        for run in &mut self.runs {
-            run.visit(&self.key, self.snapshot, &mut self.merge)?;
-        }
+        Ok(())
+    }
+
+    /// Appends the row put together, if there is one and it passes.
+    fn end_key(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
         self.row.clear();
         self.counters.rows_merged += 1;
         if !self.merge.finish(&mut self.row)? {

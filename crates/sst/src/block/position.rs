@@ -23,6 +23,15 @@ pub struct BlockFacts {
     pub all_puts: bool,
 }
 
+impl BlockFacts {
+    /// Whether all entries are whole rows that the snapshot sees, each key once. Another version of the block's first or last key
+    /// may still be in the block beside it.
+    #[inline]
+    pub fn is_plain(&self, snapshot: SequenceNumber) -> bool {
+        self.all_puts && self.unique_keys && self.max_sequence <= snapshot
+    }
+}
+
 /// A position in one data block at a time; [`SstCursor`](crate::SstCursor) makes of it one over all blocks of a file.
 pub trait BlockPosition: Sized + fmt::Debug {
     /// What is wanted of every entry.

@@ -37,7 +37,7 @@ impl BlockScan {
 
     fn find_candidate(&mut self, run: usize) -> Result<()> {
         let Self { runs, snapshot, upper, counters, plan, .. } = self;
-        plan.work.rows += runs[run].to_candidate(*snapshot, upper.as_deref(), counters)?;
+        plan.work.rows += runs[run].go_to_candidate(*snapshot, upper.as_deref(), counters)?;
         Ok(())
     }
 

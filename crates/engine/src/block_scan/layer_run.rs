@@ -102,7 +102,7 @@ impl LayerRun {
 
     /// Goes on to a row that the filter has to be asked of: of blocks of whole rows that the snapshot sees, each key once, one that
     /// passes the tests of values. Stops behind `upper`. How many rows it passed.
-    pub(super) fn to_candidate(
+    pub(super) fn go_to_candidate(
         &mut self,
         snapshot: SequenceNumber,
         upper: Option<&[u8]>,

@@ -21,6 +21,9 @@ const TOUCHED_KEY: u64 = 1500;
 /// Where one plan costs less than so many percent of the other it is taken: changing costs something, too.
 const CLEARLY_LESS: u64 = 80;
 
+/// The longest wait, as a power of two.
+const LONGEST_WAIT: u32 = 6;
+
 /// What was done since the plan was judged last.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Work {
@@ -43,13 +46,16 @@ pub(super) struct Plan {
     pub(super) work: Work,
     /// Nanoseconds that merging took for the rows of the last period in which it was done.
     merging: (u64, u64),
+    /// Periods until filtering first is tried again, and how often in a row it was given up at once.
+    wait: u64,
+    given_up: u32,
 }
 
 impl Plan {
     /// That of a scan of so many runs, of which one can filter before it merges if `can_check`.
     pub(super) fn new(runs: usize, can_check: bool) -> Self {
         let runs = if can_check { runs as u64 } else { 0 };
-        Self { runs, is_checking: false, work: Work::default(), merging: (0, 1) }
+        Self { runs, is_checking: false, work: Work::default(), merging: (0, 1), wait: 0, given_up: 0 }
     }
 
     /// Whether rows are filtered first and then checked.
@@ -76,7 +82,12 @@ impl Plan {
                 (merging, checking)
             }
         };
-        let changes = other < now * CLEARLY_LESS / 100;
+        let changes = other < now * CLEARLY_LESS / 100 && self.wait == 0;
+        self.wait = self.wait.saturating_sub(1);
+        if self.is_checking {
+            self.given_up = if changes { self.given_up + 1 } else { 0 };
+            self.wait = if changes { 1 << self.given_up.min(LONGEST_WAIT) } else { 0 };
+        }
         self.is_checking ^= changes;
         changes
     }
@@ -115,5 +126,18 @@ mod tests {
         assert!(!plan.changes() && plan.is_checking());
         plan.work = Work { rows: 10_000, steps: 0, candidates: 9_000, touched: 0 };
         assert!(plan.changes() && !plan.is_checking());
+    }
+
+    /// A plan that looked better and was not, again and again, was taken every other time.
+    #[test]
+    fn what_does_not_pay_is_tried_ever_more_rarely() {
+        let mut plan = Plan::new(3, true);
+        let mut tries = 0;
+        for _ in 0..1000 {
+            let candidates = if plan.is_checking() { 9_000 } else { 100 };
+            plan.work = Work { rows: 10_000, steps: 5_000, candidates, touched: 0 };
+            tries += u32::from(plan.changes() && plan.is_checking());
+        }
+        assert!((10..25).contains(&tries), "{tries}");
     }
 }

@@ -110,6 +110,7 @@ pub const TRANSFORMATIONS: &str = "transformations";
 pub const HTAP: &str = "htap";
 
 /// The name of the experiment on TPC-H's queries among workloads.
+#[cfg(feature = "sql")]
 pub const TPCH: &str = "tpch";
 
 /// The name of the experiment on filter kernels among workloads.
@@ -118,7 +119,16 @@ pub const KERNELS: &str = "kernels";
 /// The name of the experiment on the compaction buffer among workloads.
 pub const BUFFER: &str = "buffer";
 
-const EXPERIMENTS: [&str; 7] = [ALIGNED_COMPACTION, SNAPSHOT_FILTERS, TRANSFORMATIONS, BUFFER, HTAP, TPCH, KERNELS];
+const EXPERIMENTS: &[&str] = &[
+    ALIGNED_COMPACTION,
+    SNAPSHOT_FILTERS,
+    TRANSFORMATIONS,
+    BUFFER,
+    HTAP,
+    #[cfg(feature = "sql")]
+    TPCH,
+    KERNELS,
+];
 
 /// The experiment of LASER with this name.
 fn laser_part(name: &str) -> Option<laser::Part> {
@@ -198,7 +208,9 @@ impl BenchArgs {
 
     /// Runs one of [`EXPERIMENTS`], of LASER's or of LSM-OPD's, and puts what it showed into the report.
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
-        use crate::experiments::{aligned, analytics, buffer, htap, kernels, snapshot_filters, transformations};
+        #[cfg(feature = "sql")]
+        use crate::experiments::analytics;
+        use crate::experiments::{aligned, buffer, htap, kernels, snapshot_filters, transformations};
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -244,6 +256,7 @@ impl BenchArgs {
                 let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };
                 report.htap = Some(htap::run(&settings)?);
             }
+            #[cfg(feature = "sql")]
             TPCH => {
                 let settings = analytics::AnalyticsSettings {
                     scale: self.scale,

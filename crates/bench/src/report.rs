@@ -15,6 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::aligned::AlignedReport;
+#[cfg(feature = "sql")]
 use crate::experiments::analytics::AnalyticsReport;
 use crate::experiments::buffer::BufferReport;
 use crate::experiments::dictionary::DictionaryReport;
@@ -60,6 +61,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub buffer: Option<BufferReport>,
     /// TPC-H's queries 1 and 6 in SQL, if those were run.
+    #[cfg(feature = "sql")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tpch: Option<AnalyticsReport>,
     /// Filter kernels, if that was run.
@@ -240,6 +242,7 @@ impl Report {
             snapshot_filters: None,
             htap: None,
             buffer: None,
+            #[cfg(feature = "sql")]
             tpch: None,
             transformations: None,
             kernels: None,
@@ -308,6 +311,7 @@ impl Report {
             self.transformations.as_ref().map(TransformationReport::table),
             self.htap.as_ref().map(HtapReport::table),
             self.buffer.as_ref().map(BufferReport::table),
+            #[cfg(feature = "sql")]
             self.tpch.as_ref().map(AnalyticsReport::table),
             self.kernels.as_ref().map(KernelReport::table),
             self.laser.as_ref().map(LaserReport::table),

@@ -17,6 +17,7 @@
 //! background threads and a disk as anybody has them.
 
 pub mod aligned;
+#[cfg(feature = "sql")]
 pub mod analytics;
 pub mod buffer;
 pub mod dictionary;

@@ -1,0 +1,115 @@
+//! Prints what patches cost a scan of columns on this machine, and which plan of a filtered scan is the cheaper one:
+//! `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans [rows] [directory]`.
+//!
+//! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread: compacted, and after a tenth of the
+//!   rows had one of these columns changed.
+
+use std::ops::Bound;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use mycelium_base::ColumnSet;
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{Database, Durability, Error, Layout, Options, Result, ScanOptions, Table, TableOptions};
+
+const COLUMNS: usize = 30;
+/// Times that a scan is measured.
+const SCANS: usize = 25;
+
+/// A bijection on 64-bit integers: random order without a table.
+fn scramble(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The median and the least of the nanoseconds that a scan takes, and what the last one gave.
+fn measure<T>(mut scan: impl FnMut() -> Result<T>) -> Result<(f64, f64, T)> {
+    let mut found = scan()?;
+    let mut times = Vec::new();
+    for _ in 0..SCANS {
+        let start = Instant::now();
+        found = scan()?;
+        times.push(start.elapsed().as_nanos() as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok((times[SCANS / 2], times[0], found))
+}
+
+fn narrow_table(database: &Database) -> Result<Table> {
+    let columns: String = (1..=COLUMNS).map(|column| format!("a{column} int32 not null, ")).collect();
+    let schema = Schema::parse(&format!("a0 uint64 not null, {columns}primary key (a0)"))?;
+    let layout = "L0 tiered: * packed\nL1 leveled: 1-3 columnar | 4-13 columnar | 14-30 columnar";
+    let layout = Some(Layout::parse(layout, &ColumnSet::from_iter(1..=COLUMNS))?);
+    database.create_typed_table("narrow", schema, TableOptions { layout, ..TableOptions::default() })
+}
+
+/// Rows and sums of ten columns of a twentieth of the keys.
+fn sums(table: &Table) -> Result<(u64, i64)> {
+    let from = u64::MAX / 4;
+    let scan = table.scan_batches(ScanOptions {
+        projection: Some((4..=13).collect()),
+        lower: Bound::Included(vec![Datum::UInt64(from)]),
+        upper: Bound::Excluded(vec![Datum::UInt64(from + u64::MAX / 20)]),
+        ..ScanOptions::default()
+    })?;
+    let (mut rows, mut sum) = (0, 0);
+    for batch in scan {
+        let batch = batch?;
+        rows += batch.num_rows() as u64;
+        for column in batch.columns() {
+            sum += column.as_primitive::<Int32Type>().values().iter().map(|&value| i64::from(value)).sum::<i64>();
+        }
+    }
+    Ok((rows, sum))
+}
+
+fn patches(database: &Database, rows: u64) -> Result<()> {
+    let table = narrow_table(database)?;
+    for index in 0..rows {
+        let mut row = [DatumRef::Int32(scramble(index) as i32); COLUMNS + 1];
+        row[0] = DatumRef::UInt64(scramble(index));
+        for (column, cell) in row.iter_mut().enumerate().skip(1) {
+            *cell = DatumRef::Int32(scramble(scramble(index) ^ column as u64) as i32);
+        }
+        table.insert_row(&row, Durability::Buffered)?;
+    }
+    database.compact(&table)?;
+    let (compacted, least_compacted, (found, _)) = measure(|| sums(&table))?;
+    for draw in 0..rows / 10 {
+        let index = scramble(draw + 1) % rows;
+        let change = [("a5", DatumRef::Int32(index as i32))];
+        table.patch_row(&[DatumRef::UInt64(scramble(index))], &change, Durability::Buffered)?;
+    }
+    let (patched, least_patched, _) = measure(|| sums(&table))?;
+    let of_a_patch = |more: f64| more * 10.0 / found as f64;
+    println!("compacted  {:>8.2} ms, least {:.2} ms: {found} rows", compacted / 1e6, least_compacted / 1e6);
+    println!("patched    {:>8.2} ms, least {:.2} ms", patched / 1e6, least_patched / 1e6);
+    println!(
+        "           {:.2} times, least {:.2}; {:.0} ns a patch, least {:.0}",
+        patched / compacted,
+        least_patched / least_compacted,
+        of_a_patch(patched - compacted),
+        of_a_patch(least_patched - least_compacted)
+    );
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let what = arguments.next().unwrap_or_default();
+    let rows = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(1_000_000);
+    let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("mycelium-scan-speed"), PathBuf::from);
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).map_err(|e| Error::io("remove", &directory, e))?;
+    }
+    let options = Options { memory_budget: 64 << 20, cache_bytes: 4 << 30, ..Options::default() };
+    let database = Database::open(&directory, options)?;
+    match what.as_str() {
+        "patches" => patches(&database, rows)?,
+        _ => return Err(Error::invalid("patches or plans?")),
+    }
+    database.close()
+}

@@ -13,6 +13,7 @@ mod dictionary;
 mod duckdb;
 mod fjall_store;
 mod gather;
+mod htap;
 mod lmdb;
 mod postgresql;
 mod redb_store;
@@ -28,6 +29,7 @@ use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
 use mycelium_bench::experiments::buffer::{BufferSettings, run as run_buffer};
 use mycelium_bench::experiments::dictionary::{DictionarySettings, Part as DictionaryPart, run as run_dictionary};
+use mycelium_bench::experiments::htap::{HtapSettings, run as run_htap};
 use mycelium_bench::experiments::laser::{self, HybridRival, LaserSettings};
 use mycelium_bench::experiments::transformations::{TransformationSettings, run as run_transformations};
 use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
@@ -43,7 +45,7 @@ struct Line {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
-    /// `transformations`, `buffer`, `laser-hw` and `dictionary-…`.
+    /// `transformations`, `buffer`, `htap`, `laser-hw` and `dictionary-…`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -90,6 +92,8 @@ enum Experiment {
     AlignedCompaction,
     /// Point reads of recent data while everything moves, and RocksDB with its HyperClock cache, on the disk as it is.
     Buffer,
+    /// Point reads, single writes and scans in one table, and RocksDB, DuckDB and PostgreSQL, which are needed as for `laser-hw`.
+    Htap,
     /// Split and convert inside compaction, and rows in RocksDB.
     Transformations,
     /// LASER's workload HW, and PostgreSQL, DuckDB and the ideal pair of them. Needs Debian's package `postgresql` and a Python
@@ -135,6 +139,11 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
                 ..BufferSettings::new(&line.directory)
             };
             report.buffer = Some(run_buffer(&settings, &buffer::RIVALS)?);
+        }
+        Experiment::Htap => {
+            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
+            let settings = HtapSettings { scale, ..HtapSettings::new(&line.directory) };
+            report.htap = Some(run_htap(&settings, &htap::RIVALS)?);
         }
         Experiment::LaserHw => {
             let scale = if line.quick { line.scale / 20.0 } else { line.scale };

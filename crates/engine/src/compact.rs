@@ -360,8 +360,7 @@ impl Inner {
                 samples.extend(keys.into_iter().map(|key| KeySample { key, bytes: share }));
             }
         }
-        let borders: Vec<&[u8]> = plan.grandparents.iter().map(|file| file.smallest.as_slice()).collect();
-        Ok(subcompaction_cuts(samples, self.options.subcompactions, plan.target_file_size, &borders))
+        Ok(subcompaction_cuts(samples, self.options.subcompactions, plan.target_file_size, &plan.borders()))
     }
 
     fn run_part(

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use mycelium_advisor::{Trace, Tree, advise, level_by_level};
+use mycelium_advisor::{Formats, Trace, Tree, advise_formats, level_by_level};
 use mycelium_base::{ColumnSet, Result};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
             level_by_level(&tree, &trace)?;
             let paper = start.elapsed();
             let start = Instant::now();
-            let advice = advise(&tree, &trace, &[4, 10])?;
+            let advice = advise_formats(&tree, &Formats::default(), &trace, &[4, 10])?;
             let all = start.elapsed();
             println!(
                 "{columns:>7} {:>6} {projections:>11}  {:>11.1} ms  {:>8.1} ms  {:>16}  {:>5}  {seed:>4}",

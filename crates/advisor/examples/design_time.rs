@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use mycelium_advisor::{Trace, Tree, advise, level_by_level};
+use mycelium_advisor::{Formats, Trace, Tree, advise_formats, level_by_level};
 use mycelium_base::{ColumnSet, Result};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
             level_by_level(&tree, &trace)?;
             let paper = start.elapsed();
             let start = Instant::now();
-            let advice = advise(&tree, &trace, &[4, 10])?;
+            let advice = advise_formats(&tree, &Formats::default(), &trace, &[4, 10])?;
             let all = start.elapsed();
             if columns == 100 {
                 slowest = slowest.max(all.as_secs_f64());

@@ -15,14 +15,14 @@ const TARGET_VARIABLE: &str = "MYCELIUM_PEERS_TARGET";
 /// Names the Python that bench-peers runs DuckDB in.
 const PYTHON_VARIABLE: &str = "MYCELIUM_PEERS_PYTHON";
 const DUCKDB: &str = "duckdb==2.0.0";
-/// The experiment that runs it.
-const WITH_DUCKDB: &str = "laser-hw";
+/// The experiments that run it.
+const WITH_DUCKDB: [&str; 2] = ["laser-hw", "htap"];
 
 /// Runs bench-peers with `arguments`; fails if it does.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let target = std::env::var_os(TARGET_VARIABLE).map_or_else(|| root.join("target-peers"), Into::into);
     let mut command = Command::new(env!("CARGO"));
-    if arguments.iter().any(|argument| argument.contains(WITH_DUCKDB)) {
+    if arguments.iter().any(|argument| WITH_DUCKDB.contains(&argument.as_str())) {
         command.env(PYTHON_VARIABLE, python_with_duckdb(&target)?);
     }
     let status = command

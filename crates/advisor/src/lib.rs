@@ -4,6 +4,7 @@
 //! | module | what it is | paper |
 //! |---|---|---|
 //! | [`cost::laser`] | levels, amplification, point, range and update costs of a layout | LASER §2.2, §5, eq. 1-9 |
+//! | [`cost::formats`] | the same for groups of rows and columnar groups, CPU time of scans included | (ours) |
 //! | [`cost::mycelium`] | throughput, point, range and space costs of transformations | Mycelium App. B, eq. 3-5 |
 //! | [`cost::lsm_opd`] | compactions and value filters with and without dictionaries | LSM-OPD §4.2 |
 //! | [`trace`] | what was read and written, by level and projection | LASER §6.1 |
@@ -37,8 +38,9 @@ pub mod proposal;
 pub mod redesign;
 pub mod trace;
 
+pub use cost::formats::Formats;
 pub use cost::laser::Tree;
-pub use design::{Advice, Candidate, Design, DesignCost, advise, level_by_level};
+pub use design::{Advice, Candidate, Design, DesignCost, advise, advise_formats, level_by_level};
 pub use numbering::Numbering;
 pub use proposal::{LayoutAdvice, TableFacts, advise_layout};
 pub use redesign::{Hysteresis, Proposal, Verdict, decide};

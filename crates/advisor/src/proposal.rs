@@ -2,19 +2,22 @@
 //!
 //! 1. The tree of the model is read off the files: as many levels as hold any (at least 2), the size ratio that the table's
 //!    policy aims at, and `B` from the width of its entries ([`entries_per_block`]).
-//! 2. The trace is folded to these levels; [`advise`] finds a design and compares it with the usual ones.
+//! 2. The trace is folded to these levels; [`advise_formats`] finds a design, groups of rows and columnar groups, and compares
+//!    it with the usual ones. What encoding saves is read off the files where they are of both formats.
 //! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting. What
 //!    is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are replaced
 //!    within one turn of the tree.
-//! 4. The design becomes a layout: every group has the format that the present layout gives its first column at that level,
-//!    every level merges as it did, and deeper levels are like the last.
+//! 4. The design becomes a layout: a group of rows has the row format that the present layout gives its first column at that
+//!    level, or where that is columnar the one of level 0; level 0 stays as it is, every level merges as it did, and deeper
+//!    levels are like the last.
 
 use mycelium_base::limits::MAX_LEVELS;
-use mycelium_base::{ColumnSet, Group, Result};
-use mycelium_manifest::{Layout, LevelLayout, Version};
+use mycelium_base::{ColumnSet, Group, GroupFormat, Result};
+use mycelium_manifest::{Layout, LevelLayout, Run, Version};
 
+use crate::cost::formats::Formats;
 use crate::cost::laser::Tree;
-use crate::design::{Advice, Candidate, Design, advise};
+use crate::design::{Advice, Candidate, Design, advise_formats};
 use crate::numbering::Numbering;
 use crate::redesign::{Hysteresis, Proposal, Verdict, decide, rewrite_cost};
 use crate::trace::Trace;
@@ -40,6 +43,8 @@ pub struct TableFacts<'a> {
 pub struct LayoutAdvice {
     /// What the model knows of the tree.
     pub tree: Tree,
+    /// What it knows of columnar groups.
+    pub formats: Formats,
     /// What the table was asked for, folded to the levels of the tree.
     pub trace: Trace,
     /// The present layout (`present`) and what it costs.
@@ -56,8 +61,9 @@ pub struct LayoutAdvice {
 impl LayoutAdvice {
     /// The advised design with columns by their positions in the schema.
     pub fn design(&self) -> Design {
+        let Design { levels, columnar } = &self.advice.design;
         let level = |groups: &Vec<ColumnSet>| groups.iter().map(|group| self.numbering.positions(group)).collect();
-        Design { levels: self.advice.design.levels.iter().map(level).collect() }
+        Design { levels: levels.iter().map(level).collect(), columnar: level(columnar) }
     }
 
     /// The advised design, the present one, and what else was compared, in this order.
@@ -87,7 +93,7 @@ impl LayoutAdvice {
 /// let advice = advise_layout(&facts, &trace, &[2], &Hysteresis::default())?;
 /// assert_eq!(
 ///     advice.layout.to_string(),
-///     "L0 tiered: * packed\nL1 leveled: * packed\nL2 leveled: 1-3 packed | 4 packed\n"
+///     "L0 tiered: * packed\nL1 leveled: * packed\nL2 leveled: 1-3 packed | 4 columnar\n"
 /// );
 /// assert!(advice.verdict.switch);
 /// # Ok::<(), mycelium_base::Error>(())
@@ -105,9 +111,10 @@ pub fn advise_layout(
     let trace = trace.with_levels((last + 1).clamp(2, MAX_LEVELS))?;
     let levels = trace.level_count();
     let tree = Tree { size_ratio, entries_per_block: entries_per_block(version, columns, block_bytes), columns };
-    let advice = advise(&tree, &trace, widths)?;
+    let formats = formats_of(version, columns);
+    let advice = advise_formats(&tree, &formats, &trace, widths)?;
     let design = design_of(layout, levels, &numbering);
-    let cost = design.cost(&tree, &trace)?;
+    let cost = design.cost_of_formats(&tree, &formats, &trace)?;
     let present = Candidate { name: "present".to_owned(), design, cost };
     let mut level_bytes = vec![0; levels - 1];
     level_bytes.push(version.level_bytes(levels - 1));
@@ -121,7 +128,7 @@ pub fn advise_layout(
     };
     let verdict = decide(&proposal, hysteresis);
     let layout = layout_of(&advice.design, layout, &numbering)?;
-    Ok(LayoutAdvice { tree, trace, present, advice, layout, verdict, numbering })
+    Ok(LayoutAdvice { tree, formats, trace, present, advice, layout, verdict, numbering })
 }
 
 /// How much a trace says: its operations, and the blocks that its scans went through. One long scan says as much as many
@@ -139,18 +146,54 @@ pub fn usual_widths(columns: usize) -> Vec<usize> {
 }
 
 /// `B`: entries of a whole row in a block, from the bytes and entries of the largest level. Where it has column groups,
-/// their entries are widened by equation 3; compressed blocks count as they are stored.
+/// their entries are widened by equation 3, and encoded bytes count as those of rows; compressed blocks count as they are
+/// stored.
 pub fn entries_per_block(version: &Version, columns: usize, block_bytes: u64) -> f64 {
+    let encoded = formats_of(version, columns).encoded;
     let largest = version.levels.iter().max_by_key(|level| level.bytes());
-    let (mut bytes, mut widths) = (0.0, 0.0);
+    let mut sizes = Sizes::default();
     for run in largest.iter().flat_map(|level| &level.runs) {
+        sizes.add(run, columns, if is_columnar(run) { encoded } else { 1.0 });
+    }
+    let value_bytes = sizes.value_bytes().unwrap_or(VALUE_BYTES);
+    (block_bytes as f64 / (value_bytes * (1 + columns) as f64)).max(f64::MIN_POSITIVE)
+}
+
+/// What is known of columnar groups: `e` from the bytes of a value, or key, in files of both formats, the rest as usual.
+fn formats_of(version: &Version, columns: usize) -> Formats {
+    let [mut rows, mut columnar] = [Sizes::default(), Sizes::default()];
+    for run in version.levels.iter().flat_map(|level| &level.runs) {
+        let sizes = if is_columnar(run) { &mut columnar } else { &mut rows };
+        sizes.add(run, columns, 1.0);
+    }
+    let usual = Formats::default();
+    let encoded = columnar.value_bytes().zip(rows.value_bytes()).map(|(columnar, rows)| columnar / rows);
+    Formats { encoded: encoded.unwrap_or(usual.encoded), ..usual }
+}
+
+fn is_columnar(run: &Run) -> bool {
+    run.group().is_some_and(|group| group.format == GroupFormat::Columnar)
+}
+
+/// Bytes of files, and the values and keys that they hold.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    bytes: f64,
+    values: f64,
+}
+
+impl Sizes {
+    /// Adds a run whose bytes are so much of what rows would take.
+    fn add(&mut self, run: &Run, columns: usize, encoded: f64) {
         let entries: u64 = run.files.iter().map(|file| file.entry_count).sum();
         let width = 1 + run.group().map_or(columns, |group| group.columns.len());
-        bytes += run.bytes() as f64;
-        widths += entries as f64 * width as f64;
+        self.bytes += run.bytes() as f64 / encoded;
+        self.values += entries as f64 * width as f64;
     }
-    let value_bytes = if bytes > 0.0 && widths > 0.0 { bytes / widths } else { VALUE_BYTES };
-    (block_bytes as f64 / (value_bytes * (1 + columns) as f64)).max(f64::MIN_POSITIVE)
+
+    fn value_bytes(self) -> Option<f64> {
+        (self.bytes > 0.0 && self.values > 0.0).then(|| self.bytes / self.values)
+    }
 }
 
 /// The last level that served anything.
@@ -161,27 +204,41 @@ fn deepest(trace: &Trace) -> usize {
 /// The groups of a layout, to so many levels.
 fn design_of(layout: &Layout, levels: usize, numbering: &Numbering) -> Design {
     let level = |level| layout.level(level).groups.iter().map(|group| numbering.numbers(&group.columns)).collect();
-    Design { levels: (0..levels).map(level).collect() }
+    let design = Design { levels: (0..levels).map(level).collect(), ..Design::default() };
+    let formats = |level| layout.level(level).groups.iter().filter(|group| group.format == GroupFormat::Columnar);
+    design.with_columnar(|level, group| {
+        level > 0 && formats(level).any(|columnar| numbering.numbers(&columnar.columns) == *group)
+    })
 }
 
 /// Step 4.
 fn layout_of(design: &Design, like: &Layout, numbering: &Numbering) -> Result<Layout> {
-    let mut levels: Vec<LevelLayout> = Vec::new();
-    for level in 0..design.levels.len().max(like.levels().len()) {
-        let old = like.level(level);
-        let Some(groups) = design.levels.get(level).or(design.levels.last()) else { break };
+    let mut levels: Vec<LevelLayout> = vec![like.level(0).clone()];
+    for level in 1..design.levels.len().max(like.levels().len()) {
+        let designed = level.min(design.levels.len().saturating_sub(1));
+        let Some(groups) = design.levels.get(designed) else { break };
         let group = |numbers: &ColumnSet| {
             let columns = numbering.positions(numbers);
-            let first = columns.iter().next();
-            let holder = old.groups.iter().find(|group| first.is_some_and(|first| group.columns.contains(first)));
-            Group { columns, format: holder.map_or_else(Default::default, |holder| holder.format) }
+            let format = match design.is_columnar(designed, numbers) {
+                true => GroupFormat::Columnar,
+                false => row_format(like, level, &columns),
+            };
+            Group { columns, format }
         };
-        levels.push(LevelLayout { groups: groups.iter().map(group).collect(), merge: old.merge });
+        levels.push(LevelLayout { groups: groups.iter().map(group).collect(), merge: like.level(level).merge });
     }
     while levels.len() > 2 && levels.last() == levels.get(levels.len() - 2) {
         levels.pop();
     }
     Layout::new(levels, numbering.columns())
+}
+
+/// The row format that a layout gives the first of these columns at a level, or else at level 0, or else packed.
+fn row_format(layout: &Layout, level: usize, columns: &ColumnSet) -> GroupFormat {
+    let first = columns.iter().next();
+    let holds = |group: &&Group| first.is_some_and(|first| group.columns.contains(first));
+    let formats = [level, 0].into_iter().filter_map(|level| layout.level(level).groups.iter().find(holds));
+    formats.map(|group| group.format).find(|format| *format != GroupFormat::Columnar).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -220,18 +277,39 @@ mod tests {
         assert_eq!(entries_per_block(&Version::new(), 4, 4_000), 100.0);
     }
 
+    /// Rows of 50 bytes above, the same columnar in 20 below: encoded values take 0.4 of their bytes, and a block is as many
+    /// rows as before.
+    #[test]
+    fn encoding_is_read_off_the_files() {
+        let group = Group { columns: "1-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let file = FileMeta { size: 20_000, entry_count: 1_000, group: Some(Arc::new(group)), ..FileMeta::default() };
+        let both = version(vec![vec![run(None, 5_000, 100)], vec![Run { files: vec![Arc::new(file)] }]]);
+        assert_eq!(formats_of(&both, 4).encoded, 0.4);
+        assert!((entries_per_block(&both, 4, 4_000) - 80.0).abs() < 1e-9);
+        assert_eq!(formats_of(&Version::new(), 4), Formats::default());
+    }
+
     #[test]
     fn formats_and_merging_stay_as_they_are() {
         let like = layout("L0 tiered: * packed\nL1 tiered: * json\nL2 leveled: 1-2 json | 3-4 packed");
         let numbering = Numbering::new(&"1-4".parse().unwrap());
-        let design =
-            Design { levels: vec![vec!["0-3".parse().unwrap()], vec!["0-1".parse().unwrap(), "2-3".parse().unwrap()]] };
+        let design = Design::fixed_width(4, 2, 2).unwrap();
         let text = "L0 tiered: * packed\nL1 tiered: 1-2 json | 3-4 json\nL2 leveled: 1-2 json | 3-4 packed\n";
         assert_eq!(layout_of(&design, &like, &numbering).unwrap().to_string(), text);
         let same = design_of(&like, 3, &numbering);
         assert_eq!(layout_of(&same, &like, &numbering).unwrap(), like);
         let deeper = design_of(&like, 7, &numbering);
         assert_eq!(layout_of(&deeper, &like, &numbering).unwrap(), like);
+
+        let like = layout(
+            "L0 tiered: * packed\nL1 leveled: 1-2 columnar | 3-4 packed\nL2 leveled: 1 columnar | 2 columnar | 3-4 json",
+        );
+        let same = design_of(&like, 3, &numbering);
+        assert_eq!(same.to_string(), "L0: 0-3\nL1: 0-1 columnar | 2-3\nL2: 0 columnar | 1 columnar | 2-3\n");
+        assert_eq!(layout_of(&same, &like, &numbering).unwrap(), like);
+        // Rows where there were columns have the format of level 0.
+        let rows = "L0 tiered: * packed\nL1 leveled: 1-2 packed | 3-4 packed\nL2 leveled: 1-2 packed | 3-4 json\n";
+        assert_eq!(layout_of(&design, &like, &numbering).unwrap().to_string(), rows);
     }
 
     /// Levels below the files fold into the last; only the last level's bytes stand against a change.
@@ -244,7 +322,7 @@ mod tests {
         let facts = TableFacts { layout: &rows, version: &small, size_ratio: 10.0, block_bytes: 4_000 };
         let advice = advise_layout(&facts, &trace, &usual_widths(4), &Hysteresis::default()).unwrap();
         assert_eq!(advice.trace.level_count(), 2);
-        assert_eq!(advice.layout.to_string(), "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4 packed\n");
+        assert_eq!(advice.layout.to_string(), "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4 columnar\n");
         assert_eq!(advice.design().levels[1].len(), 2);
         assert!(advice.verdict.switch, "{:?}", advice.verdict);
         assert_eq!(

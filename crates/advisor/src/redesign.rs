@@ -19,6 +19,8 @@
 //! Where a redesign takes effect run by run as compactions rewrite data anyway, `r` is what is written beyond that:
 //! 0 for levels that compaction rewrites soon, the whole for a last level that hardly changes.
 
+use mycelium_base::ColumnSet;
+
 use crate::design::Design;
 
 /// How much inertia a redesign meets.
@@ -120,7 +122,7 @@ pub fn decide(proposal: &Proposal<'_>, hysteresis: &Hysteresis) -> Verdict {
 ///
 /// `level_bytes[i]` are the bytes at level `i` (a level without a figure counts as empty), of which a group is taken to
 /// hold its share of the columns; `block_bytes` a block, which is 1 or more. A group of the proposed design that the
-/// current one has at the same level costs nothing.
+/// current one has at the same level, in the same format, costs nothing.
 ///
 /// ```
 /// use mycelium_advisor::{Design, redesign::rewrite_cost};
@@ -135,7 +137,10 @@ pub fn rewrite_cost(current: &Design, proposed: &Design, level_bytes: &[u64], bl
     for (level, groups) in proposed.levels.iter().enumerate() {
         let old = current.levels.get(level).map_or(&[][..], Vec::as_slice);
         let columns: usize = groups.iter().map(|group| group.len()).sum();
-        let changed: usize = groups.iter().filter(|group| !old.contains(group)).map(|group| group.len()).sum();
+        let is_kept = |group: &ColumnSet| {
+            old.contains(group) && current.is_columnar(level, group) == proposed.is_columnar(level, group)
+        };
+        let changed: usize = groups.iter().filter(|group| !is_kept(group)).map(|group| group.len()).sum();
         let bytes = level_bytes.get(level).copied().unwrap_or_default() as f64;
         blocks += 2.0 * bytes / block_bytes.max(1) as f64 * changed as f64 / columns.max(1) as f64;
     }

@@ -5,8 +5,9 @@
 
 mod workloads;
 
+use mycelium_advisor::cost::formats::group_cost;
 use mycelium_advisor::cost::laser::{level_cost, required_columns, required_groups};
-use mycelium_advisor::{Design, Trace, Tree, advise, level_by_level};
+use mycelium_advisor::{Design, Formats, Trace, Tree, advise, advise_formats, level_by_level};
 use mycelium_base::ColumnSet;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -193,6 +194,71 @@ fn wide_and_deep_tables_take_bounded_work() {
         let advice = advise(&tree, &trace, &[4, 10]).unwrap();
         advice.design.check(100).unwrap();
         println!("seed {seed}: {} looked at", advice.evaluated);
+        assert!(advice.evaluated <= 5 * 7 * 100u64.div_ceil(13) * (3u64.pow(12) + 2u64.pow(13)) / 2);
+    }
+}
+
+/// The same with a format for each group: at every level no partition of all columns that respects containment, whatever the
+/// formats of its groups, costs less.
+#[test]
+fn formats_level_by_level_equal_brute_force() {
+    let mut partitions: Vec<Vec<Vec<ColumnSet>>> = Vec::new();
+    for columns in 0..=6 {
+        let mut all: Vec<Vec<ColumnSet>> = Vec::new();
+        every_partition(columns, &mut |groups| all.push(groups.to_vec()));
+        partitions.push(all);
+    }
+    let (mut of_rows, mut of_columns) = (0, 0);
+    for (seed, mut rng) in seeds("formats by brute force", 200) {
+        let columns = rng.random_range(1..=6);
+        let tree = random_tree(&mut rng, columns);
+        let trace = random_trace(&mut rng, columns, 4, 6);
+        let formats = Formats {
+            encoded: rng.random_range(0.2..1.3),
+            point: rng.random_range(0.5..4.0),
+            row_entry: rng.random_range(0.0..0.2),
+            columnar_entry: rng.random_range(0.0..0.05),
+            cell: rng.random_range(0.0..0.05),
+        };
+        let advice = advise_formats(&tree, &formats, &trace, &[2]).unwrap();
+        assert!(advice.is_exact);
+        assert_eq!(advice.design.cost_of_formats(&tree, &formats, &trace).unwrap(), advice.cost);
+        for other in &advice.candidates {
+            other.design.check(columns).unwrap();
+            assert!(advice.cost.total <= other.cost.total, "seed {seed}: dearer than {}", other.name);
+        }
+        let paper = &advice.candidates[0];
+        for level in 1..4 {
+            let accesses = trace.accesses(level);
+            let cost = |group: &ColumnSet| {
+                let [rows, columnar] = [false, true]
+                    .map(|is_columnar| group_cost(&tree, &formats, trace.inserts(), &accesses, group, is_columnar));
+                rows.min(columnar)
+            };
+            let above = &paper.design.levels[level - 1];
+            let allowed = partitions[columns].iter().filter(|groups| lies_within(groups, above));
+            let best = allowed.map(|groups| groups.iter().map(cost).sum::<f64>()).min_by(f64::total_cmp).unwrap();
+            let found = paper.cost.levels[level];
+            let near = (found - best).abs() <= 1e-9 * best.max(1.0);
+            assert!(near, "seed {seed}, level {level}: {found} where {best} can be had\n{trace}{}", paper.design);
+            let groups = &paper.design.levels[level];
+            let columnar = groups.iter().filter(|group| paper.design.is_columnar(level, group)).count();
+            (of_rows, of_columns) = (of_rows + groups.len() - columnar, of_columns + columnar);
+        }
+    }
+    println!("{of_rows} groups of rows, {of_columns} columnar");
+    assert!(of_rows > 100 && of_columns > 100);
+}
+
+/// Wide tables, where groups are found greedily, are as bounded with formats.
+#[test]
+fn formats_of_wide_tables_take_bounded_work() {
+    for (seed, mut rng) in seeds("bounded work with formats", 2) {
+        let tree = random_tree(&mut rng, 100);
+        let trace = random_trace(&mut rng, 100, 8, 60);
+        let advice = advise_formats(&tree, &Formats::default(), &trace, &[4, 10]).unwrap();
+        advice.design.check(100).unwrap();
+        assert!(advice.candidates.iter().all(|other| advice.cost.total <= other.cost.total), "seed {seed}");
         assert!(advice.evaluated <= 5 * 7 * 100u64.div_ceil(13) * (3u64.pow(12) + 2u64.pow(13)) / 2);
     }
 }

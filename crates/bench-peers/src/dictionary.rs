@@ -70,6 +70,7 @@ fn open(options: Options, directory: &Path) -> Result<RivalStore> {
     let store = rocks::open(&options, directory)?;
     let compactions = move || Compactions {
         seconds: options.get_histogram_data(Histogram::CompactionTime).sum() as f64 / 1e6,
+        cpu_seconds: options.get_histogram_data(Histogram::CompactionCpuTime).sum() as f64 / 1e6,
         bytes_read: options.get_ticker_count(Ticker::CompactReadBytes),
         bytes_written: options.get_ticker_count(Ticker::CompactWriteBytes),
     };

@@ -1,9 +1,9 @@
-//! DuckDB under LASER's workload HW: the Python package, in a process that reads a line of JSON and answers with one
+//! DuckDB under LASER's workload HW, and in both halves of the workload of `htap`: the Python package, in a process that reads a line of JSON and answers with one
 //! (`duckdb.py`): its C++ sources would take longer to compile than everything else here.
 //!
 //! 1. The rows are loaded in the order of their keys, which is its best case: what bounds a key then bounds a place.
 //! 2. Writes are gathered in transactions that end before the next scan: each commit costs it several writes.
-//! 3. It has one thread, as ours has, and reads from files that the page cache holds.
+//! 3. It has one thread, as ours has, or as many as are asked for, and reads from files that the page cache holds.
 //!
 //! The way there and back is in its latencies: some tens of microseconds, of a point read's thousand.
 
@@ -33,8 +33,18 @@ struct DuckTable {
     writing: bool,
 }
 
-/// A loaded table.
+/// A loaded table, of one thread.
 pub(crate) fn load(directory: &Path, rows: Rows, count: u64, _: u64) -> Result<Box<dyn HybridTable>> {
+    load_with_threads(directory, rows, count, 1)
+}
+
+/// A loaded table of so many threads.
+pub(crate) fn load_with_threads(
+    directory: &Path,
+    rows: Rows,
+    count: u64,
+    threads: usize,
+) -> Result<Box<dyn HybridTable>> {
     let python = std::env::var(PYTHON_VARIABLE).unwrap_or_else(|_| "python3".to_owned());
     let mut command = Command::new(&python);
     command.args(["-c", PROGRAM]).arg(directory.join("duckdb")).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -46,6 +56,7 @@ pub(crate) fn load(directory: &Path, rows: Rows, count: u64, _: u64) -> Result<B
     let mut table = DuckTable { process, requests, answers, directory: directory.to_path_buf(), rows, writing: false };
     let csv = directory.join("rows.csv");
     write_csv(&csv, rows, count)?;
+    table.execute(&format!("SET threads = {threads}"), &[])?;
     table.execute(&sql::create_table(rows), &[])?;
     table.execute(
         &format!("INSERT INTO t SELECT * FROM read_csv('{}', header = false) ORDER BY 1", csv.display()),

@@ -8,10 +8,12 @@
 //! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
 
 mod aligned;
+mod buffer;
 mod dictionary;
 mod duckdb;
 mod fjall_store;
 mod gather;
+mod htap;
 mod lmdb;
 mod postgresql;
 mod redb_store;
@@ -25,7 +27,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
+use mycelium_bench::experiments::buffer::{BufferSettings, run as run_buffer};
 use mycelium_bench::experiments::dictionary::{DictionarySettings, Part as DictionaryPart, run as run_dictionary};
+use mycelium_bench::experiments::htap::{HtapSettings, run as run_htap};
 use mycelium_bench::experiments::laser::{self, HybridRival, LaserSettings};
 use mycelium_bench::experiments::transformations::{TransformationSettings, run as run_transformations};
 use mycelium_bench::{Report, Result, RunSettings, StoreFactory, isolation, run_scenarios};
@@ -41,7 +45,7 @@ struct Line {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
-    /// `transformations`, `laser-hw` and `dictionary-…`.
+    /// `transformations`, `buffer`, `htap`, `laser-hw` and `dictionary-…`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -65,10 +69,12 @@ struct Line {
     /// Where the experiment `laser-hw` writes its plots; nowhere if not given.
     #[arg(long, value_name = "DIRECTORY")]
     svg_dir: Option<PathBuf>,
-    /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...
+    /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...; of `buffer`: buffer,
+    /// leveled, rocksdb, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     contenders: Vec<String>,
-    /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
+    /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...; of
+    /// `buffer` only the cells: disk/range-hot, zipfian, ...
     #[arg(long, value_delimiter = ',', value_name = "TABLE")]
     cells: Vec<String>,
     /// Run an experiment of the papers with rivals beside it, instead of the comparison.
@@ -84,6 +90,10 @@ struct Line {
 enum Experiment {
     /// Aligned compaction off and on, and RocksDB's line.
     AlignedCompaction,
+    /// Point reads of recent data while everything moves, and RocksDB with its HyperClock cache, on the disk as it is.
+    Buffer,
+    /// Point reads, single writes and scans in one table, and RocksDB, DuckDB and PostgreSQL, which are needed as for `laser-hw`.
+    Htap,
     /// Split and convert inside compaction, and rows in RocksDB.
     Transformations,
     /// LASER's workload HW, and PostgreSQL, DuckDB and the ideal pair of them. Needs Debian's package `postgresql` and a Python
@@ -119,6 +129,21 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
                 settings.file_bytes /= 8;
             }
             report.aligned = Some(run_aligned(&settings, Some(&aligned::write_amplification))?);
+        }
+        Experiment::Buffer => {
+            let settings = BufferSettings {
+                scale: if line.quick { line.scale / 20.0 } else { line.scale },
+                contenders: line.contenders.clone(),
+                cells: line.cells.clone(),
+                svg_directory: line.svg_dir.clone(),
+                ..BufferSettings::new(&line.directory)
+            };
+            report.buffer = Some(run_buffer(&settings, &buffer::RIVALS)?);
+        }
+        Experiment::Htap => {
+            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
+            let settings = HtapSettings { scale, ..HtapSettings::new(&line.directory) };
+            report.htap = Some(run_htap(&settings, &htap::RIVALS)?);
         }
         Experiment::LaserHw => {
             let scale = if line.quick { line.scale / 20.0 } else { line.scale };

@@ -254,7 +254,7 @@ impl BenchArgs {
             }
             HTAP => {
                 let settings = htap::HtapSettings { scale: self.scale, ..htap::HtapSettings::new(&self.directory) };
-                report.htap = Some(htap::run(&settings)?);
+                report.htap = Some(htap::run(&settings, &[])?);
             }
             #[cfg(feature = "sql")]
             TPCH => {

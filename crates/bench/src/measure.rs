@@ -97,6 +97,11 @@ impl Latencies {
         self.0.add(&other.0)
     }
 
+    /// The latency that this share of them does not exceed, in microseconds; `None` if nothing was recorded.
+    pub fn micros(&self, share: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / 1000.0)
+    }
+
     /// The percentiles, or `None` if nothing was recorded.
     pub fn summary(&self) -> Option<LatencySummary> {
         if self.0.is_empty() {

@@ -11,6 +11,13 @@
 //! 3. Between two grandparents, and after the last, the file is closed at the target size.
 //! 4. Within a grandparent it goes on.
 //!
+//! Where the output level has several column groups, its *cut keys* ([`mycelium_manifest::Version::cut_keys`]) are the borders
+//! of the files of all of them, and come before those of the grandparents (decision 0039):
+//!
+//! 5. Where the key has passed a cut key, the file is closed if it has the target size divided by `variance`.
+//! 6. While cut keys lie ahead, another key would be a new one: a file is closed at the end of a grandparent only if it has
+//!    the target size, and between grandparents only by rule 1.
+//!
 //! Both keep every file but the last within `[target / 2, 2 target]` (give or take one entry at the upper end where an
 //! entry is larger than all before it in its job).
 
@@ -23,6 +30,14 @@ pub trait Partitioner {
     /// Whether the file being written, which is not empty and now has `current_size` bytes, should end before
     /// `next_key`. Keys must ascend; after `true` the file is taken to be a new one. Amortised O(1).
     fn should_cut(&mut self, next_key: &[u8], current_size: u64) -> bool;
+
+    /// The least size with which the file of another column group is closed where this one is.
+    fn smallest_size(&self) -> u64 {
+        0
+    }
+
+    /// Said after a cut at which files of other column groups were left open, the largest of `size` bytes.
+    fn left_open(&mut self, _size: u64) {}
 }
 
 /// The grandparents, and how far the keys have come in them.
@@ -57,6 +72,30 @@ impl Grandparents {
     }
 }
 
+/// The cut keys of the output level, and how far the keys have come.
+#[derive(Debug, Default)]
+struct CutKeys {
+    keys: Vec<Vec<u8>>,
+    next: usize,
+}
+
+impl CutKeys {
+    /// Passes those that are not above `key`; returns whether there were any.
+    #[inline]
+    fn pass(&mut self, key: &[u8]) -> bool {
+        let before = self.next;
+        while self.keys.get(self.next).is_some_and(|cut| cut.as_slice() <= key) {
+            self.next += 1;
+        }
+        self.next > before
+    }
+
+    #[inline]
+    fn lie_ahead(&self) -> bool {
+        self.next < self.keys.len()
+    }
+}
+
 /// The largest step by which a file grew between two questions, so that a limit is met from below.
 #[derive(Debug, Default)]
 struct Growth {
@@ -76,9 +115,9 @@ impl Growth {
         self.last_size.saturating_add(self.largest_step) > limit
     }
 
-    /// A new file: its first entry comes before the next question.
-    fn reset(&mut self) {
-        self.last_size = 0;
+    /// Another file of `size` bytes, 0 for a new one: it grows before the next question.
+    fn reset(&mut self, size: u64) {
+        self.last_size = size;
     }
 }
 
@@ -118,6 +157,10 @@ impl Partitioner for FixedPartitioner {
         }
         cut
     }
+
+    fn smallest_size(&self) -> u64 {
+        self.target / 2
+    }
 }
 
 /// Cuts at the borders of the level below. See the module for the algorithm.
@@ -127,6 +170,7 @@ pub struct AlignedPartitioner {
     smallest: u64,
     largest: u64,
     grandparents: Grandparents,
+    cut_keys: CutKeys,
     growth: Growth,
 }
 
@@ -145,8 +189,16 @@ impl AlignedPartitioner {
             smallest: (target as f64 / variance).ceil() as u64,
             largest: (target as f64 * variance) as u64,
             grandparents: Grandparents::new(grandparents),
+            cut_keys: CutKeys::default(),
             growth: Growth::default(),
         }
+    }
+
+    /// Cuts at these keys of the output level, ascending, before it cuts elsewhere.
+    #[must_use]
+    pub fn with_cut_keys(mut self, keys: Vec<Vec<u8>>) -> Self {
+        self.cut_keys = CutKeys { keys, next: 0 };
+        self
     }
 }
 
@@ -155,12 +207,23 @@ impl Partitioner for AlignedPartitioner {
     fn should_cut(&mut self, next_key: &[u8], current_size: u64) -> bool {
         self.growth.observe(current_size);
         let passed_border = self.grandparents.pass(next_key).is_some();
+        let passed_cut_key = self.cut_keys.pass(next_key);
+        let would_be_new = self.cut_keys.lie_ahead();
         let cut = self.growth.reaches(self.largest)
-            || (passed_border && current_size >= self.smallest)
-            || (self.grandparents.is_between(next_key) && current_size >= self.target);
+            || (passed_cut_key && current_size >= self.smallest)
+            || (passed_border && current_size >= if would_be_new { self.target } else { self.smallest })
+            || (!would_be_new && current_size >= self.target && self.grandparents.is_between(next_key));
         if cut {
-            self.growth.reset();
+            self.growth.reset(0);
         }
         cut
+    }
+
+    fn smallest_size(&self) -> u64 {
+        self.smallest
+    }
+
+    fn left_open(&mut self, size: u64) {
+        self.growth.reset(size);
     }
 }

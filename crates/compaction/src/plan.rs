@@ -81,6 +81,9 @@ pub struct CompactionPlan {
     /// The files of one run of the level below the output level that overlap `range`, in key order: what the outputs
     /// will be merged with next, and so where they are best cut.
     pub grandparents: Vec<Arc<FileMeta>>,
+    /// The keys at which the files of the output level's column groups are cut, within `range` and ascending, where it has
+    /// several groups there and is not tiered: the outputs are cut at them too.
+    pub cut_keys: Vec<Vec<u8>>,
     /// Files outside the inputs that overlap an input of a younger run, and so may hold older entries, run by run, each
     /// in key order. While one of them may hold a key, its delete must be kept; see [`OlderFiles`].
     pub older: Vec<Vec<Arc<FileMeta>>>,
@@ -121,6 +124,7 @@ impl CompactionPlan {
             outputs: vec![None],
             range,
             grandparents,
+            cut_keys: Vec::new(),
             older,
             is_deferring: false,
             is_trivial_move: false,
@@ -172,15 +176,26 @@ impl CompactionPlan {
         OlderFiles::new(&self.older)
     }
 
-    /// The cutter of the outputs: at the borders of the grandparents if `aligned`, else by size.
+    /// The cutter of the outputs: at the level's cut keys and the borders of the grandparents if `aligned`, else by size.
     pub fn partitioner(&self, aligned: bool) -> Box<dyn Partitioner + Send> {
         if aligned {
-            Box::new(AlignedPartitioner::new(self.target_file_size, self.grandparents.clone()))
+            let partitioner = AlignedPartitioner::new(self.target_file_size, self.grandparents.clone());
+            Box::new(partitioner.with_cut_keys(self.cut_keys.clone()))
         } else {
             Box::new(
                 FixedPartitioner::new(self.target_file_size)
                     .with_grandparents(self.grandparents.clone(), self.max_grandparent_bytes),
             )
+        }
+    }
+
+    /// Keys at which a part of the compaction costs no cut of its own, ascending: the cut keys, else the borders of the
+    /// grandparents.
+    pub fn borders(&self) -> Vec<&[u8]> {
+        if self.cut_keys.is_empty() {
+            self.grandparents.iter().map(|file| file.smallest.as_slice()).collect()
+        } else {
+            self.cut_keys.iter().map(Vec::as_slice).collect()
         }
     }
 
@@ -329,6 +344,10 @@ impl fmt::Display for CompactionPlan {
         }
         if !self.grandparents.is_empty() {
             write!(f, ", grandparents {}", numbers(&self.grandparents))?;
+        }
+        if !self.cut_keys.is_empty() {
+            let keys: Vec<_> = self.cut_keys.iter().map(|key| key.escape_ascii().to_string()).collect();
+            write!(f, ", cut keys {}", keys.join(","))?;
         }
         if !self.older.is_empty() {
             let older: Vec<String> = self.older.iter().map(|run| numbers(run)).collect();

@@ -26,6 +26,9 @@
 //! 8. A two-phase unit gives the files of its deletion part in key order, and takes what comes from above into its insertion
 //!    part (two_phase.rs). The last level is leveled whatever the layout says.
 //!
+//! 9. Outputs are cut at the cut keys of their level, so that groups which are compacted one by one stay aligned with their
+//!    siblings (partitioner.rs).
+//!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
 use std::collections::HashSet;
@@ -377,6 +380,7 @@ impl Picker<'_> {
         if level == 0 {
             // One output: several would be as many files of level 0.
             plan.grandparents.clear();
+            plan.cut_keys.clear();
             plan.target_file_size = u64::MAX;
         }
         Some(plan)
@@ -427,10 +431,25 @@ impl Picker<'_> {
             return None;
         }
         plan.grandparents = grandparents(self.version, &plan);
+        plan.cut_keys = self.cut_keys(&plan);
         plan.target_file_size = self.policy.options.target_file_size;
         plan.max_grandparent_bytes = self.policy.options.max_compaction_bytes;
         plan.is_trivial_move = self.can_move(&plan);
         Some(plan)
+    }
+
+    /// Where sibling groups have files in a level that is not tiered: its cut keys, those of the inputs' files included.
+    fn cut_keys(&self, plan: &CompactionPlan) -> Vec<Vec<u8>> {
+        let level = self.version.level(plan.output_level);
+        let holds = |run: &&Arc<Run>| !run.overlapping(&plan.range).is_empty();
+        let mut groups = level.runs.iter().filter(holds).map(|run| run.group());
+        let Some(first) = groups.next().filter(|_| !self.policy.is_tiered(plan.output_level)) else {
+            return Vec::new();
+        };
+        if groups.all(|group| group == first) {
+            return Vec::new();
+        }
+        self.version.cut_keys(plan.output_level, &plan.range)
     }
 
     /// Step 5 of the module.

@@ -9,7 +9,8 @@
 //! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies outside
 //!    the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for each state
 //!    that the present or a live snapshot sees.
-//! 4. All output groups are cut at the same keys: where the largest of their files is to end. So siblings stay aligned.
+//! 4. Where the largest of the groups' files is to end, all end that have the least size; those of narrow groups go on to a
+//!    later one of these keys. So siblings stay aligned, and each group has files of its own target size.
 //!
 //! The entries of one key in one group are held in memory, nothing else.
 
@@ -138,7 +139,7 @@ pub fn run<C: Cursor>(
     finish(siblings, upper, started, stages, &context)
 }
 
-/// Ends all siblings' files before `key` if the largest is to end there.
+/// Ends the siblings' files before `key` if the largest is to end there, but for those that are too small.
 fn cut(
     siblings: &mut [Sibling<'_, '_>],
     key: &[u8],
@@ -149,9 +150,15 @@ fn cut(
     if let Some(size) = largest
         && partitioner.should_cut(key, size)
     {
+        let smallest = partitioner.smallest_size().min(size);
+        let mut left_open = 0;
         for sibling in siblings {
-            sibling.outputs.finish_current(Some(key.to_vec()), *context.borrow_mut())?;
+            match sibling.outputs.size_before(key) {
+                Some(size) if size < smallest => left_open = left_open.max(size),
+                _ => sibling.outputs.finish_current(Some(key.to_vec()), *context.borrow_mut())?,
+            }
         }
+        partitioner.left_open(left_open);
     }
     Ok(())
 }

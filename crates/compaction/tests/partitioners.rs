@@ -88,6 +88,29 @@ fn aligned_outputs_end_at_borders_when_they_can() {
     }
 }
 
+/// With cut keys too; and where a group is cut alone, a key that is not one of them ends only files of the target size.
+#[test]
+fn outputs_end_at_cut_keys_where_they_can() {
+    for seed in 0..200 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (widest, spacing) = ([500, 5_000][rng.random_range(0..2)], [200, 1_000, 4_000][rng.random_range(0..3)]);
+        let files = grandparents(&mut rng, widest);
+        let mut cut_keys: Vec<u32> = (0..100_000 / spacing).map(|_| rng.random_range(0..100_000)).collect();
+        cut_keys.sort_unstable();
+        cut_keys.dedup();
+        let keys = cut_keys.iter().map(|cut| key(*cut)).collect();
+        let mut partitioner = AlignedPartitioner::new(TARGET, files).with_cut_keys(keys);
+        let outputs = partition(&mut rng, &mut partitioner, 200);
+        for pair in outputs.windows(2) {
+            let (before, after) = (pair[0].1, pair[1].0);
+            let is_cut_key = cut_keys.iter().any(|cut| before < *cut && *cut <= after);
+            let lie_ahead = cut_keys.last().is_some_and(|last| *last > after);
+            let least = if is_cut_key || !lie_ahead { TARGET / 2 } else { TARGET };
+            assert!((least..=2 * TARGET).contains(&pair[0].2), "seed {seed}: {pair:?}");
+        }
+    }
+}
+
 #[test]
 fn fixed_outputs_have_the_target_size() {
     for seed in 0..100 {

@@ -13,7 +13,8 @@
 //! range [a-k] force | level 1 [a-k]          manual compactions (range and force optional)
 //! finish 20:[a-c]#1-9 10MB ...               installs the last pick with these outputs, prints the version
 //! move                                       installs the last pick as a trivial move, prints the version
-//! cut aligned|fixed target=100 entry=10      cuts entries with the keys given as input, prints the outputs
+//! cut aligned|fixed target=100 entry=10      cuts entries with the keys given as input, prints the outputs; keys=d,k are the
+//!                                            cut keys of the output level
 //! split parts=3 min=10 borders=d,k           subcompaction cuts for samples given as `key size` lines
 //! ```
 
@@ -254,6 +255,7 @@ impl Session {
             outputs: vec![None],
             range,
             grandparents: Vec::new(),
+            cut_keys: Vec::new(),
             older: Vec::new(),
             is_deferring: false,
             is_trivial_move: false,
@@ -298,12 +300,13 @@ fn show(plan: Option<&CompactionPlan>) -> String {
 
 /// Cuts entries of equal size: input line 1 the keys, line 2 (optional) the grandparents.
 fn cut(words: &[&str], input: &str) -> String {
-    let (mut target, mut entry, mut max) = (0, 0, u64::MAX);
+    let (mut target, mut entry, mut max, mut cut_keys) = (0, 0, u64::MAX, Vec::new());
     for word in &words[1..] {
         match word.split_once('=').unwrap() {
             ("target", n) => target = parse_size(n).unwrap(),
             ("entry", n) => entry = parse_size(n).unwrap(),
             ("max", n) => max = parse_size(n).unwrap(),
+            ("keys", list) => cut_keys = list.split(',').map(|key| key.as_bytes().to_vec()).collect(),
             other => panic!("unknown option {other:?}"),
         }
     }
@@ -312,7 +315,7 @@ fn cut(words: &[&str], input: &str) -> String {
     let grandparents = lines.next().map(|l| Version::parse(&format!("L1: {l}")).unwrap()).unwrap_or_default();
     let grandparents: Vec<Arc<FileMeta>> = grandparents.level(1).files().cloned().collect();
     let mut partitioner: Box<dyn Partitioner> = match words[0] {
-        "aligned" => Box::new(AlignedPartitioner::new(target, grandparents)),
+        "aligned" => Box::new(AlignedPartitioner::new(target, grandparents).with_cut_keys(cut_keys)),
         _ => Box::new(FixedPartitioner::new(target).with_grandparents(grandparents, max)),
     };
     let mut outputs: Vec<Vec<&str>> = Vec::new();

@@ -38,6 +38,7 @@ use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared};
+use crate::thread_clock::thread_cpu_nanoseconds;
 use crate::tree::{OpenFile, Tree};
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
@@ -359,8 +360,7 @@ impl Inner {
                 samples.extend(keys.into_iter().map(|key| KeySample { key, bytes: share }));
             }
         }
-        let borders: Vec<&[u8]> = plan.grandparents.iter().map(|file| file.smallest.as_slice()).collect();
-        Ok(subcompaction_cuts(samples, self.options.subcompactions, plan.target_file_size, &borders))
+        Ok(subcompaction_cuts(samples, self.options.subcompactions, plan.target_file_size, &plan.borders()))
     }
 
     fn run_part(
@@ -371,7 +371,7 @@ impl Inner {
         lower: Option<Vec<u8>>,
         upper: Option<Vec<u8>>,
     ) -> Result<MadePart> {
-        let plan = &taken.plan;
+        let (plan, before) = (&taken.plan, thread_cpu_nanoseconds());
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
@@ -403,6 +403,8 @@ impl Inner {
             guessed.extend(watch.guessed());
             derived.extend(watch.into_files()?);
         }
+        let cpu = thread_cpu_nanoseconds().saturating_sub(before);
+        self.counters.compaction_cpu_nanoseconds.fetch_add(cpu, Ordering::Relaxed);
         Ok(MadePart { output, derived, guessed })
     }
 

@@ -371,6 +371,7 @@ fn reserving_plan(table: TableId, level: usize, range: KeyRange) -> CompactionPl
         outputs: vec![None],
         range,
         grandparents: Vec::new(),
+        cut_keys: Vec::new(),
         older: Vec::new(),
         is_deferring: false,
         is_trivial_move: false,

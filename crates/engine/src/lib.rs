@@ -36,6 +36,7 @@ mod sources;
 mod stall;
 mod sync;
 mod table;
+mod thread_clock;
 mod traces;
 mod transaction;
 mod transformers;

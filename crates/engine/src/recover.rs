@@ -5,7 +5,8 @@
 //! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says.
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is needed
 //!    any more; a crash before it replays the same segments again, a crash after it does not need them.
-//! 5. Begin a new log segment; remove every file that nothing names.
+//! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had not been
+//!    checked yet.
 //!
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
 //! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables.
@@ -199,7 +200,8 @@ impl Inner {
             next_log
         };
         self.flush_oldest()?;
-        self.remove_orphans(next_log)
+        self.remove_orphans(next_log)?;
+        self.drop_unchecked_indexes()
     }
 
     /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped. Manifests are the manifest's own.

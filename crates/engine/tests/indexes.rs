@@ -697,6 +697,48 @@ fn an_index_of_rows_with_equal_values_cannot_be_made_unique() {
     assert_eq!(table.insert_row(&row(500, "city 7", 0), Durability::Os).unwrap_err().kind(), ErrorKind::Duplicate);
 }
 
+/// Whatever the moment of the crash: there is no index, or a unique one.
+#[test]
+fn a_crash_while_an_index_is_made_unique_undoes_it() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    for id in 0..300 {
+        put(&table, id, &format!("city {id}"), 1);
+    }
+    database.flush().unwrap();
+    let images = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (kept, hooked) = (images.clone(), disk.clone());
+    disk.on_operation(move |index, _| kept.lock().unwrap().push(hooked.crash_image(&CrashDraw::from_seed(index))));
+    database.create_index(&table, &unique("by_city", &["city"])).unwrap();
+    disk.clear_hook();
+    images.lock().unwrap().push(disk.crash_image(&CrashDraw::from_seed(0)));
+    let (mut undone, mut made) = (0, 0);
+    for image in std::mem::take(&mut *images.lock().unwrap()) {
+        // Twice: what is undone stays so.
+        for _ in 0..2 {
+            let database = Database::open("db", small_options(&image)).unwrap();
+            let table = database.table("people").unwrap();
+            if let Ok(index) = table.index("by_city") {
+                assert!(index.is_unique() && index.is_built());
+                let refused = table.insert_row(&row(500, "city 7", 0), Durability::Os).unwrap_err();
+                assert_eq!((refused.kind(), ids(&index, "city 7")), (ErrorKind::Duplicate, vec![7]));
+                made += 1;
+            } else {
+                undone += 1;
+            }
+            assert_verified(&database);
+            database.close().unwrap();
+        }
+        let database = Database::open("db", small_options(&image)).unwrap();
+        let table = database.table("people").unwrap();
+        if table.index("by_city").is_err() {
+            assert!(database.create_index(&table, &unique("by_city", &["city"])).unwrap().is_unique());
+        }
+    }
+    assert!(undone > 4 && made > 0, "{undone} undone, {made} made");
+}
+
 /// Threads that all want the same few values: of each exactly one gets it.
 #[test]
 fn threads_that_want_the_same_unique_value_get_it_once() {

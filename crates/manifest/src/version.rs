@@ -135,6 +135,23 @@ impl Version {
             || self.rounds.iter().flat_map(Round::files).any(|file| file.group.is_some())
     }
 
+    /// The cut keys of a level within `range`, ascending: the fewest keys such that of any two files of a run that follow each
+    /// other one ends before such a key and the next begins at it or after it. O(files log files).
+    pub fn cut_keys(&self, level: usize, range: &KeyRange) -> Vec<Vec<u8>> {
+        let runs = self.level(level).runs.iter().map(|run| run.overlapping(range));
+        let mut borders: Vec<(&FileMeta, &[u8])> =
+            runs.flat_map(|files| files.windows(2).map(|pair| (&*pair[0], pair[1].smallest.as_slice()))).collect();
+        borders.sort_by_key(|(_, next)| *next);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for (before, next) in borders {
+            // Keys ascend: if the last one does not lie between the two files, none does.
+            if !keys.last().is_some_and(|key| before.ends_before(key)) {
+                keys.push(next.to_vec());
+            }
+        }
+        keys
+    }
+
     /// The round of a column group of a level, if there is something to say of it.
     pub fn round(&self, level: usize, group: Option<&Arc<Group>>) -> Option<&Round> {
         self.rounds.iter().find(|round| round.is_of(level, group))

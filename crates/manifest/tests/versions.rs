@@ -386,3 +386,69 @@ fn sizes_round_trip() {
         assert!(Version::parse(wrong).is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn cut_keys_are_the_borders_of_all_runs_of_a_level() {
+    let keys = |text: &str, range: &str| {
+        let keys = Version::parse(text).unwrap().cut_keys(1, &parse_range(range).unwrap());
+        keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect::<Vec<_>>()
+    };
+    let groups = "L1: 1:[a-c]#0 1MB group=0/packed 2:[d-k)#0 1MB group=0/packed 3:[k-l]#0 1MB group=0/packed\n\
+                  L1: 4:[b-j]#0 1MB group=1/packed 5:[m-z]#0 1MB group=1/packed";
+    // `k` lies between files 2 and 3 and between files 4 and 5.
+    assert_eq!(keys(groups, "[a-z]"), ["d", "k"]);
+    assert_eq!(keys(groups, "[a-d]"), ["d"]);
+    assert_eq!(keys(groups, "[a-c]"), Vec::<String>::new());
+    // The second run has a key in the border of the first: two keys.
+    let apart = "L1: 1:[a-c]#0 1MB group=0/packed 2:[h-k]#0 1MB group=0/packed\n\
+                 L1: 4:[b-h]#0 1MB group=1/packed 5:[i-z]#0 1MB group=1/packed";
+    assert_eq!(keys(apart, "[a-z]"), ["h", "i"]);
+}
+
+/// Each border of each run is one of the keys, and none could be left out.
+#[test]
+fn cut_keys_are_as_few_as_can_be() {
+    for seed in 0..200 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut version = Version::new();
+        let mut borders: Vec<(u8, u8)> = Vec::new();
+        let mut number = 0;
+        for group in 0..rng.random_range(1..4u8) {
+            let mut edit = VersionEdit::default();
+            let mut before = None;
+            let mut at = rng.random_range(0..20u8);
+            while at < 200 {
+                let largest = at + rng.random_range(0..20);
+                number += 1;
+                let group = Some(Arc::new(format!("{group}/packed").parse::<Group>().unwrap()));
+                let file = FileMeta {
+                    number,
+                    smallest: vec![at],
+                    largest: vec![largest],
+                    group,
+                    size: 1,
+                    ..FileMeta::default()
+                };
+                edit.add_file(TABLE, 1, RunPlace::Sorted, Arc::new(file));
+                borders.extend(before.map(|before| (before, at)));
+                before = Some(largest);
+                at = largest + rng.random_range(1..20);
+            }
+            version = version.apply(TABLE, &edit).unwrap();
+        }
+        let keys = version.cut_keys(1, &KeyRange::inclusive([0_u8], [255_u8]));
+        let lies_between = |key: &[u8], (before, next): (u8, u8)| before < key[0] && key[0] <= next;
+        for border in &borders {
+            assert!(keys.iter().any(|key| lies_between(key, *border)), "seed {seed}: {border:?} in {keys:?}");
+        }
+        // So many borders have no key in common, two by two.
+        let (mut apart, mut last) = (0, None);
+        borders.sort_by_key(|(_, next)| *next);
+        for (before, next) in borders {
+            if last.is_none_or(|last| before >= last) {
+                (apart, last) = (apart + 1, Some(next));
+            }
+        }
+        assert_eq!(keys.len(), apart, "seed {seed}");
+    }
+}

@@ -399,6 +399,13 @@ pub fn configurations() -> Vec<Configuration> {
             ..BASE
         },
         Configuration {
+            name: "split-converted".into(),
+            row_format: RowFormatKind::Json,
+            transformers: Some("convert json to packed\nsplit by 2 down to 2".into()),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
+        Configuration {
             name: "changing-formats".into(),
             row_format: RowFormatKind::Json,
             layouts: texts(&[JSON_ROWS, SPLIT_CONVERT, CONVERT]),

@@ -1,7 +1,7 @@
 //! Bytes that change on the disk: flipped bits, blocks in the wrong place, files and log segments that are not the ones
 //! written.
 //!
-//! A database with data in its log, in level 0 and below is damaged in one place and opened. The damage must be reported
+//! A database with data in its log, in level 0 and below, in files of rows and of columns, is damaged in one place and opened. The damage must be reported
 //! as corruption that names a damaged file and an offset in it, or do no harm: every row read is right, or its read fails.
 //! In an SST it is then found by verification.
 //! The one place where it may be neither is behind the last sync of the log, where a damaged record cannot be told from a
@@ -17,8 +17,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mycelium_base::ColumnSet;
 use mycelium_base::FileKind;
-use mycelium_engine::{Database, Durability, Error, ErrorKind, Options, RecoveryMode, Table, verify_directory};
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{
+    Database, Durability, Error, ErrorKind, Layout, Options, ReadOptions, RecoveryMode, ScanOptions, Table,
+    TableOptions, verify_directory,
+};
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -28,24 +33,58 @@ use reliability::{DIRECTORY, Journal, TABLES, scaled, seed, small_options};
 struct Image {
     disk: MemoryDisk,
     journal: Journal,
+    /// The rows of [`COLUMNS`].
+    columns: Columns,
+}
+
+/// A table beside those of the journal whose files are columnar, from level 1 on in two groups. None of it is in the log.
+const COLUMNS: &str = "columns";
+type Columns = BTreeMap<i64, (String, i32)>;
+
+fn create_columns(database: &Database) -> Table {
+    let schema = Schema::parse("id int64 not null, text utf8, number int32, primary key (id)").unwrap();
+    let layout = "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2 columnar";
+    let layout = Some(Layout::parse(layout, &ColumnSet::from_iter([1, 2])).unwrap());
+    database.create_typed_table(COLUMNS, schema, TableOptions { layout, ..reliability::small_table() }).unwrap()
+}
+
+/// Few texts, so that they become codes; patches, so that both groups have runs of their own.
+fn write_columns(table: &Table, columns: &mut Columns, rng: &mut SmallRng) {
+    for _ in 0..40 {
+        let (id, number) = (rng.random_range(0..400), rng.random_range(-50..50));
+        let key = [DatumRef::Int64(id)];
+        if let Some(row) = columns.get_mut(&id).filter(|_| rng.random()) {
+            table.patch_row(&key, &[("number", DatumRef::Int32(number))], Durability::Buffered).unwrap();
+            row.1 = number;
+        } else {
+            let text = format!("text {}", rng.random_range(0..20));
+            let row = [key[0], DatumRef::Utf8(&text), DatumRef::Int32(number)];
+            table.insert_row(&row, Durability::Buffered).unwrap();
+            columns.insert(id, (text, number));
+        }
+    }
 }
 
 fn build(seed: u64, batches: usize) -> Image {
     let disk = MemoryDisk::new();
     let mut journal = Journal::new(seed);
     let (database, tables) = reliability::open(small_options(Arc::new(disk.clone()))).unwrap();
-    extend(&database, &tables, &mut journal, batches);
+    drop(create_columns(&database));
+    let mut columns = Columns::new();
+    extend(&database, &tables, &mut journal, &mut columns, batches);
     drop(tables);
     database.close().unwrap();
-    Image { disk, journal }
+    Image { disk, journal, columns }
 }
 
-fn extend(database: &Database, tables: &[Table; 2], journal: &mut Journal, batches: usize) {
+fn extend(database: &Database, tables: &[Table; 2], journal: &mut Journal, columns: &mut Columns, batches: usize) {
+    let columnar = database.table(COLUMNS).unwrap();
     let mut rng = SmallRng::seed_from_u64(journal.seed);
     for i in 0..batches {
         let durability = [Durability::Buffered, Durability::Os, Durability::Sync][rng.random_range(0..3)];
         journal.write(database, tables, durability).unwrap();
         if i % 7 == 0 {
+            write_columns(&columnar, columns, &mut rng);
             database.step().unwrap();
         }
     }
@@ -119,16 +158,46 @@ impl Damage<'_> {
             [Ok(a), Ok(b)] => [a, b],
             _ => self.fail("a table is gone"),
         };
-        let outcome = self.check_rows(&tables);
+        let Ok(columnar) = database.table(COLUMNS) else { self.fail("a table is gone") };
+        let outcome = match self.columns(&columnar) {
+            Ok(columns) if columns == self.image.columns => self.check_rows(&tables),
+            Ok(_) => self.fail("wrong rows in columns"),
+            Err(error) => self.detected(&error),
+        };
         if compact && !self.read_only {
-            let merged = tables.iter().try_for_each(|table| database.compact(table));
+            let merged = tables.iter().chain([&columnar]).try_for_each(|table| database.compact(table));
             match merged {
                 Ok(()) if outcome == Outcome::Detected => {}
-                Ok(()) => assert_eq!(self.check_rows(&tables), outcome, "{}: after compaction", self.context),
+                Ok(()) => {
+                    assert_eq!(self.check_rows(&tables), outcome, "{}: after compaction", self.context);
+                    assert_eq!(self.columns(&columnar).ok().as_ref(), Some(&self.image.columns), "{}", self.context);
+                }
                 Err(error) => return self.detected(&error),
             }
         }
         outcome
+    }
+
+    /// Every row of the columnar table, by point reads; a scan must have as many.
+    fn columns(&self, table: &Table) -> Result<Columns, Error> {
+        let mut found = Columns::new();
+        for id in 0..400 {
+            match table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default())?.as_deref() {
+                None => {}
+                Some([_, Datum::Utf8(text), Datum::Int32(number)]) => {
+                    found.insert(id, (text.clone(), *number));
+                }
+                Some(other) => self.fail(&format!("a row of {other:?}")),
+            }
+        }
+        let mut scanned = 0;
+        for batch in table.scan_batches(ScanOptions::default())? {
+            scanned += batch?.num_rows();
+        }
+        if scanned != found.len() {
+            self.fail("gets and scans of columns differ");
+        }
+        Ok(found)
     }
 
     fn check_rows(&self, tables: &[Table; 2]) -> Outcome {
@@ -304,7 +373,7 @@ impl Generations {
         let mut image = build(seed, 60);
         let old = image.disk.kill_image();
         let (database, tables) = reliability::open(small_options(Arc::new(image.disk.clone()))).unwrap();
-        extend(&database, &tables, &mut image.journal, 60);
+        extend(&database, &tables, &mut image.journal, &mut image.columns, 60);
         drop(tables);
         database.close().unwrap();
         Self { old, new: image }
@@ -343,7 +412,7 @@ impl Generations {
                 if live == old || disk.exists_now(&old) {
                     return None;
                 }
-                let bytes = renumber(&self.old.read_bytes(&old).unwrap(), number(&old)?, number(&live)?);
+                let bytes = renumber(&self.old.read_bytes(&old).unwrap(), number(&old)?, number(&live)?)?;
                 replace(disk, &live, &bytes);
                 Some(("older SST under a reused number".into(), vec![live]))
             }
@@ -400,11 +469,14 @@ fn replace(disk: &MemoryDisk, path: &Path, bytes: &[u8]) {
     disk.overwrite(path, 0, bytes).unwrap();
 }
 
-/// An SST as it would look had it been written under another number: every checksum fits.
-fn renumber(bytes: &[u8], from: u64, to: u64) -> Vec<u8> {
+/// An SST of rows as it would look had it been written under another number: every checksum fits.
+fn renumber(bytes: &[u8], from: u64, to: u64) -> Option<Vec<u8>> {
     use mycelium_sst::{BLOCK_TRAILER_LEN, FOOTER_LEN, Footer, Index, open_block, seal_block};
     let footer_at = bytes.len() - FOOTER_LEN;
     let footer = Footer::parse(&bytes[footer_at..], from, footer_at as u64).unwrap();
+    if footer.is_columnar {
+        return None;
+    }
     let index_end = footer.index.offset + footer.index.len;
     let framed = &bytes[footer.index.offset as usize..index_end as usize];
     let index = Index::parse(&framed[..framed.len() - BLOCK_TRAILER_LEN], footer.data_end()).unwrap();
@@ -424,5 +496,5 @@ fn renumber(bytes: &[u8], from: u64, to: u64) -> Vec<u8> {
     }
     out.extend_from_slice(&Footer { file_number: to, ..footer }.encode(footer_at as u64));
     assert_eq!(out.len(), bytes.len());
-    out
+    Some(out)
 }

@@ -37,7 +37,7 @@
 //!     Registry::built_in().link(&set, &formats, GroupFormat::Row(RowFormatKind::Json), &LinkOptions::default())?;
 //! assert_eq!(
 //!     linked.layout().to_string(),
-//!     "L0 tiered: * json\nL1 tiered: 1-2 json | 3 json\nL2 tiered: 1-2 packed | 3 packed\nL3 leveled: 1-2 packed | 3 packed\n"
+//!     "L0 tiered: * json\nL1 tiered: 1-2 packed | 3 packed\nL2 leveled: 1-2 packed | 3 packed\n"
 //! );
 //! assert_eq!(linked.derived_tables(), ["by_city"]);
 //! assert!(linked.warnings().is_empty());

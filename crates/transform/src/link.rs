@@ -5,8 +5,10 @@
 //!    that the one before it gives, and no format is entered twice. Whoever stands beside the order is sorted by its
 //!    tables. A set with two possible orders is refused.
 //! 2. *Link.* Level 0 is one group of all columns. For every transformer in order, and every round of it: each group of
-//!    the lowest level so far becomes its destinations, and these are the next level. So a level has at most one
-//!    transformer (rule 1): the paper's internal column families of one local level 0 are our groups of one level.
+//!    the lowest level so far becomes its destinations, and these are the next level: the paper's internal column families
+//!    of one local level 0 are our groups of one level. So a level has at most one transformer (rule 1), but for the format
+//!    that follows a split: it is written by the last round of the split, as table 1 has it, whose convert leads from four
+//!    groups to eight (docs/decisions/0037). Both must be said by the groups that they lead to.
 //! 3. *Tierveling.* A level that a transformation leaves or enters is tiered: what crosses it is never merged with what it
 //!    meets there, so that every entry is transformed once. All others are leveled.
 //! 4. Warn where the cost model does not hold (Appendix B: `1 <= n < T/2` for n transforming compactions and size ratio T).
@@ -116,9 +118,8 @@ pub struct Step {
 ///     linked.layout().to_string(),
 ///     "L0 tiered: * json\n\
 ///      L1 tiered: 1-2 json | 3-4 json\n\
-///      L2 tiered: 1 json | 2 json | 3 json | 4 json\n\
-///      L3 tiered: 1 packed | 2 packed | 3 packed | 4 packed\n\
-///      L4 leveled: 1 packed | 2 packed | 3 packed | 4 packed\n"
+///      L2 tiered: 1 packed | 2 packed | 3 packed | 4 packed\n\
+///      L3 leveled: 1 packed | 2 packed | 3 packed | 4 packed\n"
 /// );
 /// # Ok::<(), mycelium_base::Error>(())
 /// ```
@@ -137,9 +138,14 @@ impl Linked {
         &self.layout
     }
 
-    /// The steps, one per level from level 0 down.
+    /// The steps from level 0 down: one per level, but for a convert in the last round of a split.
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// The lowest level that a step leads to; 0 without steps.
+    pub fn last_entered(&self) -> usize {
+        self.steps.last().map_or(0, |step| step.level + 1)
     }
 
     /// The transformers that feed derived tables from what leaves level 0, by the names of their tables.
@@ -247,20 +253,32 @@ fn link_levels(in_order: &[NamedTransformer], whole: Group) -> Result<(Vec<Vec<G
         let lowest = levels.last().map(Vec::as_slice).unwrap_or_default();
         let rounds = lowest.iter().map(|group| named.transformer.rounds(group)).max().unwrap_or(0);
         for round in 0..rounds {
-            if levels.len() >= MAX_LEVELS {
-                let message = format!("`{}` would need more than {MAX_LEVELS} levels", named.definition);
-                return Err(Error::invalid(message));
-            }
             let sources = levels.last().map(Vec::as_slice).unwrap_or_default();
             let mut entered = Vec::with_capacity(sources.len());
             for source in sources {
                 entered.extend(destinations(named, source, round)?);
+            }
+            if steps.last().is_some_and(|last| ends_split(last, named)) {
+                levels.pop();
+            }
+            if levels.len() >= MAX_LEVELS {
+                let message = format!("`{}` would need more than {MAX_LEVELS} levels", named.definition);
+                return Err(Error::invalid(message));
             }
             steps.push(Step { level: levels.len() - 1, round, named: named.clone() });
             levels.push(entered);
         }
     }
     Ok((levels, steps))
+}
+
+/// Whether `next` is the convert that is made in the last round of a split.
+fn ends_split(last: &Step, next: &NamedTransformer) -> bool {
+    let is_said = |named: &NamedTransformer| named.transformer.is_said_by_layout();
+    last.named.transformer.place() == Place::Gradual
+        && matches!(next.transformer.place(), Place::Chain { .. })
+        && is_said(&last.named)
+        && is_said(next)
 }
 
 /// The destinations of one group, checked against the transformer's place.

@@ -25,6 +25,12 @@
 //! holds all the same, and the level is never worse than one group for all columns or a group for each primary
 //! partition, within each group of the level above.
 //!
+//! **Formats.** [`advise_formats`] also says which groups are columnar, by [`crate::cost::formats`]. A group's format bears on
+//! no other group, so that its cost is the less of two sums, and all of the above holds of it: in either format, moving `x`
+//! columns of a primary partition to another group adds at most `x` times a constant of the two groups and their formats, and
+//! moving `y` the other way at most `-y` times the same. It needs the encoding to save the same share of every column.
+//! Level 0 is what flushes write: its format stays, and every design is charged for it as rows.
+//!
 //! Level by level is not jointly optimal: what is best for level 1 may force level 5 into small groups. [`advise`]
 //! therefore compares the paper's design with one made from the last level up and with the usual fixed designs, takes
 //! the cheapest in total and improves it level by level between its neighbours. Its total is never above any of
@@ -39,11 +45,12 @@ use std::fmt;
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, Error, Result};
 
+use crate::cost::formats::{self, Formats};
 use crate::cost::laser::{Tree, level_cost};
 use crate::trace::{MAX_COLUMNS, Trace};
 
 pub use partition::{EXACT_PARTITIONS, primary_partitions};
-pub use search::{Advice, Candidate, advise, level_by_level};
+pub use search::{Advice, Candidate, advise, advise_formats, level_by_level};
 
 /// The column groups of every level.
 ///
@@ -61,6 +68,8 @@ pub use search::{Advice, Candidate, advise, level_by_level};
 pub struct Design {
     /// For every level its groups, level 0 first.
     pub levels: Vec<Vec<ColumnSet>>,
+    /// For every level the columns of its columnar groups; levels at the end that have none may be left out.
+    pub columnar: Vec<ColumnSet>,
 }
 
 /// What a design costs by equation 9, in blocks, for the operations of a trace.
@@ -92,13 +101,33 @@ impl Design {
         }
         let starts = (0..columns).step_by(width);
         let groups: Vec<ColumnSet> = starts.map(|first| (first..columns.min(first + width)).collect()).collect();
-        let mut design = Self { levels: vec![groups; levels] };
+        let mut design = Self { levels: vec![groups; levels], ..Self::default() };
         design.levels[0] = vec![ColumnSet::first(columns)];
         Ok(design)
     }
 
+    /// Whether a group of a level is columnar.
+    pub fn is_columnar(&self, level: usize, group: &ColumnSet) -> bool {
+        self.columnar.get(level).is_some_and(|columnar| columnar.overlaps(group))
+    }
+
+    /// The same groups; those are columnar of which `is_columnar` says so.
+    #[must_use]
+    pub fn with_columnar(mut self, is_columnar: impl Fn(usize, &ColumnSet) -> bool) -> Self {
+        let columnar = |(level, groups): (usize, &Vec<ColumnSet>)| {
+            let groups = groups.iter().filter(|group| is_columnar(level, group));
+            groups.fold(ColumnSet::new(), |columns, group| columns.union(group))
+        };
+        self.columnar = self.levels.iter().enumerate().map(columnar).collect();
+        while self.columnar.last().is_some_and(ColumnSet::is_empty) {
+            self.columnar.pop();
+        }
+        self
+    }
+
     /// Fails unless level 0 is one group, every level holds each of the first `columns` columns in exactly one group,
-    /// and every group lies within one group of the level above (§3.2). The error names level and group.
+    /// every group lies within one group of the level above (§3.2), and what is columnar are whole groups. The error names
+    /// level and group.
     pub fn check(&self, columns: usize) -> Result<()> {
         if columns == 0 || columns > MAX_COLUMNS || self.levels.is_empty() || self.levels.len() > MAX_LEVELS {
             let what = format!("a design of {columns} columns and {} levels", self.levels.len());
@@ -120,6 +149,20 @@ impl Design {
                 )));
             }
         }
+        self.check_formats()
+    }
+
+    /// What is columnar are whole groups.
+    fn check_formats(&self) -> Result<()> {
+        for (level, columnar) in self.columnar.iter().enumerate() {
+            let groups = self.levels.get(level).map_or(&[][..], Vec::as_slice);
+            let whole = groups.iter().filter(|group| group.is_subset(columnar));
+            let whole = whole.fold(ColumnSet::new(), |columns, group| columns.union(group));
+            if whole != *columnar {
+                let part = columnar.difference(&whole);
+                return Err(Error::invalid(format!("level {level}: of columnar {part} there is no whole group")));
+            }
+        }
         Ok(())
     }
 
@@ -137,30 +180,47 @@ impl Design {
     /// # Ok::<(), mycelium_base::Error>(())
     /// ```
     pub fn cost(&self, tree: &Tree, trace: &Trace) -> Result<DesignCost> {
+        self.check_fits(tree, trace)?;
+        Ok(self.unchecked_cost(tree, None, trace))
+    }
+
+    /// The same by [`crate::cost::formats`], which knows columnar groups.
+    pub fn cost_of_formats(&self, tree: &Tree, formats: &Formats, trace: &Trace) -> Result<DesignCost> {
+        formats.check()?;
+        self.check_fits(tree, trace)?;
+        Ok(self.unchecked_cost(tree, Some(formats), trace))
+    }
+
+    /// Tree, trace and design belong together.
+    fn check_fits(&self, tree: &Tree, trace: &Trace) -> Result<()> {
         check_inputs(tree, trace)?;
         self.check(tree.columns)?;
         if self.levels.len() != trace.level_count() {
             return Err(Error::invalid("design and trace have different levels")
                 .expected(trace.level_count(), self.levels.len()));
         }
-        Ok(self.unchecked_cost(tree, trace))
+        Ok(())
     }
 
     /// The cost of a design that is known to fit.
-    fn unchecked_cost(&self, tree: &Tree, trace: &Trace) -> DesignCost {
+    fn unchecked_cost(&self, tree: &Tree, formats: Option<&Formats>, trace: &Trace) -> DesignCost {
         let at_level = |(level, groups): (usize, &Vec<ColumnSet>)| {
-            level_cost(tree, trace.inserts(), &trace.accesses(level), groups)
+            let (inserts, accesses) = (trace.inserts(), trace.accesses(level));
+            let Some(formats) = formats else { return level_cost(tree, inserts, &accesses, groups) };
+            let groups = groups.iter().map(|group| (group, level > 0 && self.is_columnar(level, group)));
+            formats::level_cost(tree, formats, inserts, &accesses, groups)
         };
         let levels: Vec<f64> = self.levels.iter().enumerate().map(at_level).collect();
         DesignCost { total: levels.iter().sum(), levels }
     }
 }
 
-/// One line per level: `L1: 0-14 | 15-29`.
+/// One line per level: `L1: 0-14 | 15-29 columnar`.
 impl fmt::Display for Design {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (level, groups) in self.levels.iter().enumerate() {
-            let groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+            let format = |group| if self.is_columnar(level, group) { " columnar" } else { "" };
+            let groups: Vec<String> = groups.iter().map(|group| format!("{group}{}", format(group))).collect();
             writeln!(f, "L{level}: {}", groups.join(" | "))?;
         }
         Ok(())
@@ -205,7 +265,7 @@ mod tests {
 
     fn design(text: &str) -> Design {
         let level = |line: &str| line.split(' ').map(|group| group.parse().unwrap()).collect();
-        Design { levels: text.split('\n').map(level).collect() }
+        Design { levels: text.split('\n').map(level).collect(), ..Design::default() }
     }
 
     #[test]
@@ -239,6 +299,11 @@ mod tests {
         }
         assert!(Design::default().check(4).is_err() && design("0-3").check(0).is_err());
         assert!(design("0-3").check(usize::MAX).is_err());
+        let mut halves = design("0-3\n0-1 2-3").with_columnar(|level, group| level == 1 && group.contains(2));
+        halves.check(4).unwrap();
+        assert_eq!(halves.to_string(), "L0: 0-3\nL1: 0-1 | 2-3 columnar\n");
+        halves.columnar[1].insert(0);
+        assert!(halves.check(4).unwrap_err().to_string().contains("level 1: of columnar 0 there is no whole group"));
     }
 
     #[test]

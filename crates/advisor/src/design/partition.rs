@@ -18,13 +18,15 @@
 //!    such classes, which are then merged exactly. The cheaper end is taken, or one group for all atoms, or a group for
 //!    each, should that be cheaper still.
 //!
-//! The cost of a group follows from its number of columns and the set of accesses that touch it, 64 bits, in a constant
-//! number of additions: eight tables hold the sums over each byte of that set.
+//! The cost of a group follows from its number of columns, the cells that scans would take from it, and the set of accesses
+//! that touch it, 64 bits, in a constant number of additions: eight tables hold the sums over each byte of that set. Where a
+//! group may be columnar, it costs what the cheaper format does.
 
 use std::collections::BTreeMap;
 
 use mycelium_base::ColumnSet;
 
+use crate::cost::formats::{Formats, cell_reads, group_reads};
 use crate::cost::laser::{Tree, cost_per_column, insert_share};
 use crate::trace::{Access, MAX_PROJECTIONS};
 
@@ -65,13 +67,33 @@ pub fn primary_partitions(columns: &ColumnSet, projections: &[ColumnSet]) -> Vec
     partitions
 }
 
-/// Equation 9 of one level, ready to be evaluated for many groups.
+/// Equation 9 of one level, or what [`crate::cost::formats`] makes of it, ready to be evaluated for many groups.
 pub(super) struct LevelCosts {
     projections: Vec<ColumnSet>,
-    /// What a group costs for being there.
-    group: f64,
-    /// For each byte of a set of accesses and each value of it: the points, and the cost per column, of its accesses.
-    tables: Vec<[(f64, f64); 256]>,
+    /// What inserts cost a group for its key, and for each of its columns.
+    key: f64,
+    column: f64,
+    /// The bytes of a columnar group over those of rows; `None` where all groups are of rows.
+    encoded: Option<f64>,
+    /// For each access what a cell that it takes from a columnar group costs.
+    cells: Vec<f64>,
+    /// For each byte of a set of accesses and each value of it: what its accesses cost.
+    tables: Vec<[Weights; 256]>,
+}
+
+/// What accesses cost for a group that they touch: as rows and as columns, apart from bytes, and for each column's bytes.
+#[derive(Clone, Copy, Default)]
+struct Weights {
+    rows: f64,
+    columns: f64,
+    bytes: f64,
+}
+
+impl Weights {
+    fn plus(self, other: Self) -> Self {
+        let Self { rows, columns, bytes } = other;
+        Self { rows: self.rows + rows, columns: self.columns + columns, bytes: self.bytes + bytes }
+    }
 }
 
 /// The chosen groups and how they were found.
@@ -91,27 +113,41 @@ struct Part {
     size: usize,
     /// Bit `k`: access `k` touches one of the columns.
     touched: u64,
+    /// What the cells cost that scans take from these columns where they are columnar.
+    cells: f64,
     /// `f` of equation 9 for these columns as a group; 0 for none.
     cost: f64,
 }
 
 impl LevelCosts {
-    /// The costs of a level that serves `accesses`, at most [`MAX_PROJECTIONS`] of them (as many as a trace has).
-    pub(super) fn new(tree: &Tree, inserts: u64, accesses: &[Access]) -> Self {
-        let weights: Vec<(f64, f64)> =
-            accesses.iter().map(|access| (access.points as f64, cost_per_column(tree, access))).collect();
-        let table = |weights: &[(f64, f64)]| {
-            let mut sums = [(0.0, 0.0); 256];
+    /// The costs of a level that serves `accesses`, at most [`MAX_PROJECTIONS`] of them (as many as a trace has); of groups of
+    /// rows by equation 9, or of either format.
+    pub(super) fn new(tree: &Tree, formats: Option<&Formats>, inserts: u64, accesses: &[Access]) -> Self {
+        let weights = |access: &Access| {
+            let reads = |is_columnar| formats.map(|formats| group_reads(formats, access, is_columnar));
+            Weights {
+                rows: reads(false).unwrap_or(access.points as f64),
+                columns: reads(true).unwrap_or_default(),
+                bytes: cost_per_column(tree, access),
+            }
+        };
+        let weights: Vec<Weights> = accesses.iter().map(weights).collect();
+        let table = |weights: &[Weights]| {
+            let mut sums = [Weights::default(); 256];
             for value in 1..256usize {
-                let (points, per_column) = sums[value & (value - 1)];
-                let (p, c) = weights.get(value.trailing_zeros() as usize).copied().unwrap_or_default();
-                sums[value] = (points + p, per_column + c);
+                let last = weights.get(value.trailing_zeros() as usize).copied().unwrap_or_default();
+                sums[value] = sums[value & (value - 1)].plus(last);
             }
             sums
         };
+        let key = insert_share(tree, inserts);
+        let cell = |access: &Access| formats.map_or(0.0, |formats| cell_reads(formats, access));
         Self {
             projections: accesses.iter().map(|access| access.columns.clone()).collect(),
-            group: insert_share(tree, inserts),
+            key,
+            column: if formats.is_some() { key } else { 0.0 },
+            encoded: formats.map(|formats| formats.encoded),
+            cells: accesses.iter().map(cell).collect(),
             tables: weights.chunks(8).map(table).collect(),
         }
     }
@@ -136,42 +172,78 @@ impl LevelCosts {
         BestGroups { groups, is_exact, evaluated }
     }
 
+    /// Whether the group of these columns is cheaper columnar than as rows.
+    pub(super) fn is_columnar(&self, columns: &ColumnSet) -> bool {
+        let part = self.part(0, columns);
+        self.columnar_cost(&part).is_some_and(|cost| cost < self.row_cost(&part))
+    }
+
+    /// What groups cost, each in its cheaper format.
+    pub(super) fn cost_of_groups(&self, groups: &[ColumnSet]) -> f64 {
+        groups.iter().map(|group| self.part(0, group).cost).sum()
+    }
+
     fn part(&self, index: usize, columns: &ColumnSet) -> Part {
-        let touching = self.projections.iter().enumerate().filter(|(_, projection)| projection.overlaps(columns));
-        let touched = touching.fold(0, |touched, (access, _)| touched | 1 << access);
-        Part { atoms: vec![index], size: columns.len(), touched, cost: self.cost(touched, columns.len()) }
+        let mut part = Part { atoms: vec![index], size: columns.len(), touched: 0, cells: 0.0, cost: 0.0 };
+        for (access, projection) in self.projections.iter().enumerate() {
+            if projection.overlaps(columns) {
+                part.touched |= 1 << access;
+                part.cells += self.cells[access] * projection.intersection(columns).len() as f64;
+            }
+        }
+        part.cost = self.cost(&part);
+        part
     }
 
     fn join(&self, part: &mut Part, other: &Part) {
         part.atoms.extend_from_slice(&other.atoms);
-        part.size += other.size;
-        part.touched |= other.touched;
-        part.cost = self.cost(part.touched, part.size);
+        part.add(other);
+        part.cost = self.cost(part);
     }
 
     fn joined<'a>(&self, parts: impl Iterator<Item = &'a Part>) -> Part {
-        let mut sum = Part { atoms: Vec::new(), size: 0, touched: 0, cost: 0.0 };
+        let mut sum = Part::empty();
         for part in parts {
             sum.atoms.extend_from_slice(&part.atoms);
-            sum.size += part.size;
-            sum.touched |= part.touched;
+            sum.add(part);
         }
         if !sum.atoms.is_empty() {
-            sum.cost = self.cost(sum.touched, sum.size);
+            sum.cost = self.cost(&sum);
         }
         sum
     }
 
-    /// `f(G)` of equation 9 ([`crate::cost::laser::group_cost`]).
+    /// `f(G)` of equation 9 ([`crate::cost::laser::group_cost`]), or the less of that of both formats
+    /// ([`crate::cost::formats::group_cost`]).
     #[inline]
-    fn cost(&self, touched: u64, size: usize) -> f64 {
-        let (mut points, mut per_column) = (0.0, 0.0);
-        for (table, byte) in self.tables.iter().zip(touched.to_le_bytes()) {
-            let (p, c) = table[byte as usize];
-            points += p;
-            per_column += c;
-        }
-        self.group + points + (1 + size) as f64 * per_column
+    fn cost(&self, part: &Part) -> f64 {
+        let rows = self.row_cost(part);
+        self.columnar_cost(part).map_or(rows, |columns| rows.min(columns))
+    }
+
+    #[inline]
+    fn row_cost(&self, part: &Part) -> f64 {
+        let weights = self.weights(part.touched);
+        weights.rows + self.bytes_cost(part.size, weights)
+    }
+
+    #[inline]
+    fn columnar_cost(&self, part: &Part) -> Option<f64> {
+        let encoded = self.encoded?;
+        let weights = self.weights(part.touched);
+        Some(weights.columns + part.cells + encoded * self.bytes_cost(part.size, weights))
+    }
+
+    /// What is read and written of a group, in bytes of rows.
+    #[inline]
+    fn bytes_cost(&self, size: usize, weights: Weights) -> f64 {
+        self.key + self.column * size as f64 + (1 + size) as f64 * weights.bytes
+    }
+
+    #[inline]
+    fn weights(&self, touched: u64) -> Weights {
+        let bytes = self.tables.iter().zip(touched.to_le_bytes());
+        bytes.fold(Weights::default(), |sum, (table, byte)| sum.plus(table[byte as usize]))
     }
 
     fn merge_exactly(&self, parts: &[Part], evaluated: &mut u64) -> Vec<Part> {
@@ -179,14 +251,14 @@ impl LevelCosts {
             return Vec::new();
         }
         let all = (1usize << parts.len()) - 1;
-        let mut merged = vec![(0u64, 0usize); all + 1];
-        let mut group_cost = vec![0.0; all + 1];
+        let mut merged = vec![Part::empty(); all + 1];
         for set in 1..=all {
-            let (touched, size) = merged[set & (set - 1)];
-            let first = &parts[set.trailing_zeros() as usize];
-            merged[set] = (touched | first.touched, size + first.size);
-            group_cost[set] = self.cost(merged[set].0, merged[set].1);
+            let mut part = merged[set & (set - 1)].clone();
+            part.add(&parts[set.trailing_zeros() as usize]);
+            part.cost = self.cost(&part);
+            merged[set] = part;
         }
+        let group_cost: Vec<f64> = merged.iter().map(|part| part.cost).collect();
         // The cheapest partition of each set: its cost, and the group with the set's first atom.
         let mut best = vec![(0.0, 0usize); all + 1];
         for set in (2..all).step_by(2).chain([all]) {
@@ -245,7 +317,11 @@ impl LevelCosts {
     /// At most [`EXACT_PARTITIONS`] classes of parts that the heaviest accesses do not tell apart.
     fn classes(&self, parts: &[Part]) -> Vec<Part> {
         let mut heaviest: Vec<usize> = (0..self.projections.len()).collect();
-        let weight = |access: usize| self.cost(1 << access, self.projections[access].len());
+        let weight = |access: usize| {
+            let size = self.projections[access].len();
+            let cells = self.cells[access] * size as f64;
+            self.cost(&Part { size, touched: 1 << access, cells, ..Part::empty() })
+        };
         heaviest.sort_by(|a, b| weight(*b).total_cmp(&weight(*a)));
         let mut classes = vec![self.joined(parts.iter())];
         let mut told_apart = 0u64;
@@ -285,7 +361,8 @@ impl LevelCosts {
 
     /// What a group costs more with a part than without.
     fn cost_of_joining(&self, group: &Part, part: &Part) -> f64 {
-        self.cost(group.touched | part.touched, group.size + part.size) - group.cost
+        let (size, touched) = (group.size + part.size, group.touched | part.touched);
+        self.cost(&Part { size, touched, cells: group.cells + part.cells, ..Part::empty() }) - group.cost
     }
 
     /// Merges the pair that saves most until one group is left; the cheapest state on the way.
@@ -359,8 +436,22 @@ impl LevelCosts {
         let gone =
             bits(part.touched).filter(|&access| touching[access] == 1).fold(0, |gone, access| gone | 1 << access);
         let (touched, size) = (group.touched & !gone, group.size - part.size);
-        let cost = if size == 0 { 0.0 } else { self.cost(touched, size) };
-        Part { atoms: Vec::new(), size, touched, cost }
+        let mut rest = Part { size, touched, cells: (group.cells - part.cells).max(0.0), ..Part::empty() };
+        rest.cost = if size == 0 { 0.0 } else { self.cost(&rest) };
+        rest
+    }
+}
+
+impl Part {
+    fn empty() -> Self {
+        Self { atoms: Vec::new(), size: 0, touched: 0, cells: 0.0, cost: 0.0 }
+    }
+
+    /// Adds another's columns, but for its atoms; its own cost is then to be found.
+    fn add(&mut self, other: &Part) {
+        self.size += other.size;
+        self.touched |= other.touched;
+        self.cells += other.cells;
     }
 }
 
@@ -492,12 +583,12 @@ mod tests {
         let mut rng = SmallRng::seed_from_u64(1);
         for count in [0, 1, 8, 9, 40, 64] {
             let accesses = random_accesses(&mut rng, 60, count);
-            let costs = LevelCosts::new(&TREE, 77, &accesses);
+            let costs = LevelCosts::new(&TREE, None, 77, &accesses);
             for _ in 0..20 {
                 let group: ColumnSet = (0..60).filter(|_| rng.random_bool(0.1)).collect();
                 let part = costs.part(0, &group);
                 let expected = group_cost(&TREE, 77, &accesses, &group);
-                assert!((costs.cost(part.touched, part.size) - expected).abs() <= 1e-9 * expected.max(1.0));
+                assert!((part.cost - expected).abs() <= 1e-9 * expected.max(1.0));
             }
         }
     }
@@ -528,7 +619,7 @@ mod tests {
             let mut rng = SmallRng::seed_from_u64(seed);
             let columns = rng.random_range(14..=15);
             let accesses = random_accesses(&mut rng, columns, 4 + seed as usize % 20);
-            let costs = LevelCosts::new(&TREE, rng.random_range(0..20_000), &accesses);
+            let costs = LevelCosts::new(&TREE, None, rng.random_range(0..20_000), &accesses);
             let parts: Vec<Part> =
                 (0..columns).map(|column| costs.part(column, &ColumnSet::from_iter([column]))).collect();
             let exact = cost_of(&costs.merge_exactly(&parts, &mut 0));
@@ -548,7 +639,7 @@ mod tests {
         for (seed, columns) in [(1, 5), (2, 13), (3, 30), (4, 60)] {
             let mut rng = SmallRng::seed_from_u64(seed);
             let accesses = random_accesses(&mut rng, columns, 20);
-            let costs = LevelCosts::new(&TREE, 100, &accesses);
+            let costs = LevelCosts::new(&TREE, None, 100, &accesses);
             let atoms = costs.primary_partitions(&ColumnSet::first(columns));
             let best = costs.best_groups(&atoms);
             assert_eq!(best.is_exact, atoms.len() <= EXACT_PARTITIONS);
@@ -565,7 +656,7 @@ mod tests {
         let tree = Tree { columns: 4_096, ..TREE };
         let mut rng = SmallRng::seed_from_u64(5);
         let accesses = random_accesses(&mut rng, 4_096, 20);
-        let costs = LevelCosts::new(&tree, 100, &accesses);
+        let costs = LevelCosts::new(&tree, None, 100, &accesses);
         let atoms = costs.primary_partitions(&ColumnSet::first(4_096));
         assert!(atoms.len() > 1_000, "{}", atoms.len());
         let best = costs.best_groups(&atoms);
@@ -581,7 +672,7 @@ mod tests {
     fn exact_merging_looks_at_no_more_than_it_says() {
         let mut rng = SmallRng::seed_from_u64(6);
         let accesses = random_accesses(&mut rng, EXACT_PARTITIONS, 30);
-        let costs = LevelCosts::new(&TREE, 100, &accesses);
+        let costs = LevelCosts::new(&TREE, None, 100, &accesses);
         let atoms: Vec<ColumnSet> = (0..EXACT_PARTITIONS).map(|column| ColumnSet::from_iter([column])).collect();
         let best = costs.best_groups(&atoms);
         assert!(best.is_exact);

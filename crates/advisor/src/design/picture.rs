@@ -72,7 +72,7 @@ mod tests {
 
     fn design(text: &str) -> Design {
         let level = |line: &str| line.split(' ').map(|group| group.parse().unwrap()).collect();
-        Design { levels: text.split('\n').map(level).collect() }
+        Design { levels: text.split('\n').map(level).collect(), ..Design::default() }
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //!    groups of the level above and with those of the level below as atoms, and replaced if that is cheaper; at most
 //!    [`MAX_SWEEPS`] times and until nothing changes.
 //!
+//! [`advise_formats`] does the same with groups of either format: every group has the cheaper one, but for rows, columns and
+//! the fixed widths of step 3, which are of rows and stand beside columnar groups of all columns.
+//!
 //! Every step keeps containment and lowers the total, so that the result is never above any design of steps 1 to 3.
 
 use std::fmt;
@@ -17,7 +20,8 @@ use mycelium_base::{ColumnSet, Result};
 
 use super::partition::LevelCosts;
 use super::{Design, DesignCost, check_inputs};
-use crate::cost::laser::{Tree, level_cost};
+use crate::cost::formats::Formats;
+use crate::cost::laser::Tree;
 use crate::trace::Trace;
 
 /// The most times that the improvement goes through all levels.
@@ -26,11 +30,11 @@ const MAX_SWEEPS: usize = 3;
 /// A design, its cost and its name, for comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Candidate {
-    /// `level by level`, `from the last level up`, `rows`, `columns`, `width 3`.
+    /// `level by level`, `from the last level up`, `rows`, `columns`, `width 3`, `columnar`.
     pub name: String,
     /// The design.
     pub design: Design,
-    /// What it costs by equation 9, in blocks.
+    /// What it costs by equation 9, or by [`crate::cost::formats`], in blocks.
     pub cost: DesignCost,
 }
 
@@ -41,7 +45,7 @@ pub struct Candidate {
 pub struct Advice {
     /// The cheapest design that was found.
     pub design: Design,
-    /// What it costs by equation 9, in blocks, for the operations of the trace.
+    /// What it costs by equation 9, or by [`crate::cost::formats`], in blocks, for the operations of the trace.
     pub cost: DesignCost,
     /// What it was compared with, the paper's design (`level by level`) first.
     pub candidates: Vec<Candidate>,
@@ -70,7 +74,7 @@ pub struct Advice {
 /// ```
 pub fn level_by_level(tree: &Tree, trace: &Trace) -> Result<Advice> {
     check_inputs(tree, trace)?;
-    let mut search = Search::new(tree, trace);
+    let mut search = Search::new(tree, None, trace);
     let design = search.downwards();
     let paper = search.candidate("level by level", design);
     let (design, cost) = (paper.design.clone(), paper.cost.clone());
@@ -95,33 +99,33 @@ pub fn level_by_level(tree: &Tree, trace: &Trace) -> Result<Advice> {
 /// ```
 pub fn advise(tree: &Tree, trace: &Trace, widths: &[usize]) -> Result<Advice> {
     check_inputs(tree, trace)?;
-    let (columns, levels) = (trace.columns(), trace.level_count());
-    let mut search = Search::new(tree, trace);
-    let (downwards, upwards) = (search.downwards(), search.upwards());
-    let mut candidates = vec![
-        search.candidate("level by level", downwards),
-        search.candidate("from the last level up", upwards),
-        search.candidate("rows", Design::rows(columns, levels)?),
-        search.candidate("columns", Design::columns(columns, levels)?),
-    ];
-    for width in widths {
-        let design = Design::fixed_width(columns, levels, *width)?;
-        candidates.push(search.candidate(&format!("width {width}"), design));
-    }
-    let cheapest = candidates.iter().min_by(|a, b| a.cost.total.total_cmp(&b.cost.total));
-    let start = cheapest.map(|candidate| candidate.design.clone()).unwrap_or_default();
-    let improved = search.improved(start.clone());
-    let mut best = search.candidate("advised", improved);
-    // Level costs fell one by one; their sum may still differ in the last bits.
-    if let Some(cheapest) = cheapest.filter(|cheapest| cheapest.cost.total < best.cost.total) {
-        best = Candidate { name: best.name, design: start, cost: cheapest.cost.clone() };
-    }
-    let Candidate { design, cost, .. } = best;
-    Ok(Advice { design, cost, candidates, is_exact: search.is_exact, evaluated: search.evaluated })
+    Search::new(tree, None, trace).advise(widths)
+}
+
+/// The same with groups of rows or columnar groups, whichever cost less by [`crate::cost::formats`]. Never dearer than any
+/// candidate, of which `columnar` is one columnar group at every level below 0. Fails as [`advise`] does, and for formats
+/// outside the model.
+///
+/// ```
+/// use mycelium_advisor::{Formats, Trace, Tree, advise_formats};
+///
+/// let mut trace = Trace::new(4, 3)?;
+/// trace.add_points(1, &"0-3".parse()?, 1_000)?;
+/// trace.add_scans(2, &"3".parse()?, 1, 10_000)?;
+/// let tree = Tree { size_ratio: 10.0, entries_per_block: 10.0, columns: 4 };
+/// let advice = advise_formats(&tree, &Formats::default(), &trace, &[2])?;
+/// assert_eq!(advice.design.to_string(), "L0: 0-3\nL1: 0-3\nL2: 0-2 | 3 columnar\n");
+/// # Ok::<(), mycelium_base::Error>(())
+/// ```
+pub fn advise_formats(tree: &Tree, formats: &Formats, trace: &Trace, widths: &[usize]) -> Result<Advice> {
+    check_inputs(tree, trace)?;
+    formats.check()?;
+    Search::new(tree, Some(formats), trace).advise(widths)
 }
 
 struct Search<'a> {
     tree: &'a Tree,
+    formats: Option<&'a Formats>,
     trace: &'a Trace,
     /// One for each level.
     costs: Vec<LevelCosts>,
@@ -130,15 +134,56 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(tree: &'a Tree, trace: &'a Trace) -> Self {
-        let at_level = |level| LevelCosts::new(tree, trace.inserts(), &trace.accesses(level));
+    fn new(tree: &'a Tree, formats: Option<&'a Formats>, trace: &'a Trace) -> Self {
+        let at_level = |level| LevelCosts::new(tree, formats, trace.inserts(), &trace.accesses(level));
         let costs = (0..trace.level_count()).map(at_level).collect();
-        Self { tree, trace, costs, is_exact: true, evaluated: 0 }
+        Self { tree, formats, trace, costs, is_exact: true, evaluated: 0 }
+    }
+
+    /// The algorithm of the module.
+    fn advise(mut self, widths: &[usize]) -> Result<Advice> {
+        let candidates = self.candidates(widths)?;
+        let cheapest = candidates.iter().min_by(|a, b| a.cost.total.total_cmp(&b.cost.total));
+        let start = cheapest.map(|candidate| candidate.design.clone()).unwrap_or_default();
+        let improved = self.improved(start);
+        let mut best = self.candidate("advised", self.in_cheaper_formats(improved));
+        // Level costs fell one by one; their sum may still differ in the last bits.
+        if let Some(cheapest) = cheapest.filter(|cheapest| cheapest.cost.total < best.cost.total) {
+            best = Candidate { name: best.name, ..cheapest.clone() };
+        }
+        let Candidate { design, cost, .. } = best;
+        Ok(Advice { design, cost, candidates, is_exact: self.is_exact, evaluated: self.evaluated })
+    }
+
+    /// Steps 1 to 3.
+    fn candidates(&mut self, widths: &[usize]) -> Result<Vec<Candidate>> {
+        let (columns, levels) = (self.trace.columns(), self.trace.level_count());
+        let (downwards, upwards) = (self.downwards(), self.upwards());
+        let rows = Design::rows(columns, levels)?;
+        let mut candidates = vec![
+            self.candidate("level by level", self.in_cheaper_formats(downwards)),
+            self.candidate("from the last level up", self.in_cheaper_formats(upwards)),
+            self.candidate("rows", rows.clone()),
+            self.candidate("columns", Design::columns(columns, levels)?),
+        ];
+        for width in widths {
+            let design = Design::fixed_width(columns, levels, *width)?;
+            candidates.push(self.candidate(&format!("width {width}"), design));
+        }
+        if self.formats.is_some() {
+            candidates.push(self.candidate("columnar", rows.with_columnar(|level, _| level > 0)));
+        }
+        Ok(candidates)
     }
 
     fn candidate(&self, name: &str, design: Design) -> Candidate {
-        let cost = design.unchecked_cost(self.tree, self.trace);
+        let cost = design.unchecked_cost(self.tree, self.formats, self.trace);
         Candidate { name: name.to_owned(), design, cost }
+    }
+
+    /// Every group in its cheaper format; level 0 as rows.
+    fn in_cheaper_formats(&self, design: Design) -> Design {
+        design.with_columnar(|level, group| level > 0 && self.costs[level].is_columnar(group))
     }
 
     /// Step 1.
@@ -148,7 +193,7 @@ impl<'a> Search<'a> {
             let groups = self.within(level, &levels[level - 1], None);
             levels.push(groups);
         }
-        Design { levels }
+        Design { levels, ..Design::default() }
     }
 
     /// Step 2.
@@ -161,7 +206,7 @@ impl<'a> Search<'a> {
         }
         levels.push(all);
         levels.reverse();
-        Design { levels }
+        Design { levels, ..Design::default() }
     }
 
     /// Step 4.
@@ -171,7 +216,8 @@ impl<'a> Search<'a> {
             for level in 1..design.levels.len() {
                 let below = design.levels.get(level + 1).cloned();
                 let groups = self.within(level, &design.levels[level - 1].clone(), below.as_deref());
-                if self.level_cost(level, &groups) < self.level_cost(level, &design.levels[level]) * (1.0 - 1e-12) {
+                let costs = &self.costs[level];
+                if costs.cost_of_groups(&groups) < costs.cost_of_groups(&design.levels[level]) * (1.0 - 1e-12) {
                     design.levels[level] = groups;
                     changed = true;
                 }
@@ -185,10 +231,6 @@ impl<'a> Search<'a> {
 
     fn one_group(&self) -> Vec<ColumnSet> {
         vec![ColumnSet::first(self.trace.columns())]
-    }
-
-    fn level_cost(&self, level: usize, groups: &[ColumnSet]) -> f64 {
-        level_cost(self.tree, self.trace.inserts(), &self.trace.accesses(level), groups)
     }
 
     /// The best groups of a level within those `above`, made of those `below`, or of primary partitions without.

@@ -14,16 +14,9 @@ use super::dictionary::Dictionary;
 use super::encode::{PageCells, PageValues};
 use super::gather::Unpacked;
 use super::ordinal::ordinal;
-use super::symbols::Symbols;
+use super::symbols::{LARGEST_DICTIONARY, Symbols};
 use super::zone::Zone;
 use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
-
-/// A dictionary has at most one text for so many rows (LSM-OPD §5.3: up to an NDV ratio of 20 % it saves more input and output
-/// than it costs).
-const ROWS_PER_TEXT: usize = 5;
-
-/// Bytes of the largest dictionary: readers hold all of it. A file with more texts has them plain.
-const LARGEST_DICTIONARY: usize = 16 << 20;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -87,13 +80,16 @@ impl Cells {
         self.len() == 0
     }
 
-    /// About the bytes that pages and dictionary will have, those of forgotten cells included: what a row takes before bits are
-    /// packed, texts once each where they repeat.
+    /// About the bytes that pages will have, those of forgotten cells included: what a row takes before bits are packed. Of texts that
+    /// may get a dictionary it is their codes that count, as in LSM-OPD, whose files hold codes: the dictionary, of
+    /// [`LARGEST_DICTIONARY`] at most, comes on top, and the more rows share it the less each of them takes.
     pub fn estimated_bytes(&self) -> usize {
         match &self.values {
             Values::Ordinals(values) => (self.forgotten + values.len()) * self.kind.fixed_width().unwrap_or(8) / 2,
             Values::Wide(values) => (self.forgotten + values.len()) * 8,
-            Values::Texts(symbols) if symbols.interns() => symbols.distinct_bytes() + 2 * symbols.len(),
+            Values::Texts(symbols) if symbols.interns() => {
+                symbols.distinct_bytes().saturating_sub(LARGEST_DICTIONARY) + 2 * symbols.len()
+            }
             Values::Texts(symbols) => symbols.text_bytes() + symbols.len(),
         }
     }
@@ -250,20 +246,20 @@ impl Cells {
 
 /// The dictionary of a file's texts and their codes, if it is worth it. Texts that are surely too many are not ordered.
 fn dictionary_of(symbols: &Symbols) -> Option<(Dictionary, Arc<[u32]>)> {
-    if symbols.has_more_than(symbols.len() / ROWS_PER_TEXT) {
+    if symbols.has_more_than(symbols.len() * 3 / 4) {
         return None;
     }
     let (dictionary, codes) = symbols.ordered();
     pays(symbols.len(), symbols.text_bytes(), &dictionary).then_some((dictionary, codes))
 }
 
-/// Whether a dictionary is worth it for so many rows with so many bytes of text: it has few texts (the NDV ratio), and with the
-/// codes it takes clearly fewer bytes than the texts.
+/// Whether a dictionary is worth it for so many rows with so many bytes of text: with the codes it takes at most three quarters of
+/// the bytes that the texts take. What it costs to make it is less than reading, writing and filtering the rest
+/// ([decision 0044](../../../../docs/decisions/0044-dictionaries-by-bytes.md)).
 fn pays(rows: usize, text_bytes: usize, dictionary: &Dictionary) -> bool {
     let code_bits = usize::BITS - dictionary.len().leading_zeros();
     let encoded = dictionary.memory_usage() + rows * code_bits as usize / 8;
-    let is_small = dictionary.memory_usage() <= LARGEST_DICTIONARY;
-    is_small && dictionary.len() * ROWS_PER_TEXT <= rows && encoded * 4 < (text_bytes + rows) * 3
+    dictionary.memory_usage() <= LARGEST_DICTIONARY && encoded * 4 < (text_bytes + rows) * 3
 }
 
 #[derive(Debug)]

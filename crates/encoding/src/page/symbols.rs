@@ -1,7 +1,9 @@
 //! The texts of a file that is being gathered: a symbol for each row.
 //!
-//! 1. A text that is pushed is looked for among those already seen (*interned*), unless most of the first ones were new: then
-//!    looking does not pay, and each gets a symbol of its own.
+//! 1. A text that is pushed is looked for among those already seen (*interned*). After 2,048 texts, and at every doubling, it is
+//!    guessed from how many of them came again how many different ones there are: were these drawn alike, n texts of D different
+//!    ones have about n^2 / 2D that came before. Where a dictionary of so many would be too large, looking does not pay, and each
+//!    text gets a symbol of its own from then on.
 //! 2. A code of an input's dictionary is a symbol as it is, counted on from where the dictionary's symbols begin; the text is
 //!    not touched (LSM-OPD §4.2.1). A bit for each tells which of them some row has: the texts *alive*.
 //! 3. At the end the symbols alive are brought into the order of their texts: one merge of the inputs' dictionaries, which
@@ -33,8 +35,11 @@ impl Symbol {
     }
 }
 
-/// After so many texts it is seen whether they repeat.
+/// After so many texts it is first guessed how many different ones there are.
 const TRIAL: usize = 2048;
+
+/// Bytes of the largest dictionary: readers hold all of it. A file with more texts has them plain.
+pub(super) const LARGEST_DICTIONARY: usize = 16 << 20;
 
 /// Bytes of the inputs' dictionaries that one column of one file holds on to.
 const HELD_BYTES: usize = 64 << 20;
@@ -152,10 +157,18 @@ impl Symbols {
         self.rows.push(Symbol::pushed(place));
         self.bytes += text.len();
         self.push_count += 1;
-        if self.push_count == TRIAL && self.pushed.len() > TRIAL / 2 {
+        if self.interns && self.push_count >= TRIAL && self.push_count.is_power_of_two() && !self.fits() {
             self.interns = false;
             self.slots = Vec::new();
         }
+    }
+
+    /// Whether a dictionary of all different texts, as many as step 1 guesses, is one that readers can hold.
+    fn fits(&self) -> bool {
+        let (count, different) = (self.push_count as u64, self.pushed.len() as u64);
+        let guessed = count * count / (2 * count.saturating_sub(different).max(1));
+        let mean = self.pushed.bytes.len() as u64 / different.max(1);
+        guessed.max(different) * (mean + 4) <= LARGEST_DICTIONARY as u64
     }
 
     /// A row without a text; what it has does not matter.

@@ -19,7 +19,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// varint  id of the table that it is an index of
 /// bytes   that table's schema
 /// bytes   what feeds it, as text: an augment, `by_city on 3,1 cover 2`, or a flat-map, `words by example.words 2`
-/// varint  a sum: 1 unique, 2 built, 4 a flat-map
+/// varint  a sum: 1 unique, 2 built, 4 a flat-map, 8 to be unique (unique.rs)
 /// varint  the sequence number at which it was created: what is newer is derived when it is written
 /// varint  the sequence number from which on its entries need no look at their rows (read.rs)
 /// ```
@@ -42,6 +42,9 @@ pub struct IndexDefinition {
 pub struct IndexStatus {
     /// Whether no two rows may have the same values in the indexed columns.
     pub unique: bool,
+    /// Whether it is to be unique, but its rows have not been compared yet. Nobody has been told that it is there: it goes at
+    /// the next open.
+    pub is_unchecked: bool,
     /// Whether it holds what was in the table when it was created.
     pub is_built: bool,
     /// Entries with a lower sequence number say nothing without their row.
@@ -51,6 +54,7 @@ pub struct IndexStatus {
 const UNIQUE: u64 = 1;
 const BUILT: u64 = 2;
 const FLAT_MAP: u64 = 4;
+const UNCHECKED: u64 = 8;
 
 impl IndexDefinition {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -61,7 +65,8 @@ impl IndexDefinition {
         put_bytes(out, self.by.to_text().as_bytes());
         let flags = if self.status.unique { UNIQUE } else { 0 }
             | if self.status.is_built { BUILT } else { 0 }
-            | if matches!(self.by, IndexedBy::FlatMap(..)) { FLAT_MAP } else { 0 };
+            | if matches!(self.by, IndexedBy::FlatMap(..)) { FLAT_MAP } else { 0 }
+            | if self.status.is_unchecked { UNCHECKED } else { 0 };
         put_varint(out, flags);
         put_varint(out, self.created_at);
         put_varint(out, self.status.trusted_from);
@@ -74,7 +79,7 @@ impl IndexDefinition {
         let malformed = |what: &str| Error::corruption(format!("the definition of an index: {what}"));
         let text = std::str::from_utf8(reader.bytes()?).map_err(|e| malformed("not UTF-8").caused_by(e))?;
         let flags = reader.varint()?;
-        if flags & !(UNIQUE | BUILT | FLAT_MAP) != 0 {
+        if flags & !(UNIQUE | BUILT | FLAT_MAP | UNCHECKED) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "an index says more than this version knows"));
         }
         let by = IndexedBy::parse(text, flags & FLAT_MAP != 0, &schema);
@@ -84,7 +89,12 @@ impl IndexDefinition {
             return Err(malformed("a sequence number out of range"));
         }
         reader.finish()?;
-        let status = IndexStatus { unique: flags & UNIQUE != 0, is_built: flags & BUILT != 0, trusted_from };
+        let status = IndexStatus {
+            unique: flags & UNIQUE != 0,
+            is_unchecked: flags & UNCHECKED != 0,
+            is_built: flags & BUILT != 0,
+            trusted_from,
+        };
         Ok(Self { table, schema, by, status, created_at })
     }
 }
@@ -190,10 +200,13 @@ mod tests {
     const GOLDEN_FLAT_MAP: &[u8] =
         b"\x07\x12\x01\0\x03\x02id\x05\0\x01a\x0c\x01\x01b\x04\x01\x01\0\x1bwords by example.words of 1\x04\xac\x02\xad\x02";
 
+    const GOLDEN_UNCHECKED: &[u8] =
+        b"\x07\x12\x01\0\x03\x02id\x05\0\x01a\x0c\x01\x01b\x04\x01\x01\0\x13by_a on 1,0 cover 2\x08\xac\x02\xad\x02";
+
     fn definition() -> IndexDefinition {
         let schema = Schema::parse("id int64 not null, a utf8, b int32, primary key (id)").unwrap();
         let augment = Augment::parse("by_a on 1,0 cover 2", &schema).unwrap();
-        let status = IndexStatus { unique: true, is_built: false, trusted_from: 301 };
+        let status = IndexStatus { unique: true, is_unchecked: false, is_built: false, trusted_from: 301 };
         IndexDefinition { table: TableId(7), schema, by: IndexedBy::Columns(augment), status, created_at: 300 }
     }
 
@@ -203,7 +216,7 @@ mod tests {
         definition().encode(&mut bytes);
         assert_eq!(bytes, GOLDEN, "{bytes:?}");
         assert_eq!(IndexDefinition::decode(GOLDEN).unwrap(), definition());
-        let built = IndexStatus { unique: false, is_built: true, trusted_from: 0 };
+        let built = IndexStatus { unique: false, is_unchecked: false, is_built: true, trusted_from: 0 };
         let other = IndexDefinition { status: built, ..definition() };
         bytes.clear();
         other.encode(&mut bytes);
@@ -211,6 +224,12 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(IndexDefinition::decode(&bytes[..len]).is_err(), "{len} bytes");
         }
+        let status = IndexStatus { unique: false, is_unchecked: true, ..definition().status };
+        let unchecked = IndexDefinition { status, ..definition() };
+        bytes.clear();
+        unchecked.encode(&mut bytes);
+        assert_eq!(bytes, GOLDEN_UNCHECKED, "{bytes:?}");
+        assert_eq!(IndexDefinition::decode(&bytes).unwrap(), unchecked);
         let by = IndexedBy::FlatMap("words".into(), "example.words of 1".parse().unwrap());
         let flat = IndexDefinition { by, status: IndexStatus { unique: false, ..definition().status }, ..definition() };
         bytes.clear();

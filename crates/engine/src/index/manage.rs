@@ -313,7 +313,7 @@ impl Table {
 impl Database {
     /// Creates an index of a typed table. Durable when it returns. Rows that are there already are indexed in the
     /// background; until that is done reads through the index scan the table, and are exact from the first moment. A unique
-    /// index is built before the call returns (a crash meanwhile may leave one that is not unique).
+    /// index is built before the call returns; after a crash meanwhile there is none.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column twice.
@@ -406,6 +406,7 @@ impl Inner {
             status: IndexStatus {
                 // Where there are rows, that has to be found out.
                 unique: options.unique && is_built,
+                is_unchecked: options.unique && !is_built,
                 is_built,
                 trusted_from: 0,
             },
@@ -455,15 +456,18 @@ impl Inner {
 
     pub(super) fn drop_locked(&self, writer: &mut MutexGuard<'_, Writer>, table: &Table, name: &str) -> Result<()> {
         table.shared.check_alive()?;
-        let index = table.index(name)?;
+        self.drop_derived(writer, &table.index(name)?.derived)
+    }
+
+    pub(super) fn drop_derived(&self, writer: &mut MutexGuard<'_, Writer>, derived: &TableShared) -> Result<()> {
         let mut manifest = self.manifest()?;
         let mut edit = VersionEdit::default();
-        edit.dropped_tables.push(index.derived.id);
+        edit.dropped_tables.push(derived.id);
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
-            core.tables.remove(&index.derived.id);
+            core.tables.remove(&derived.id);
         })?;
         drop(manifest);
-        self.forget_table(writer, &index.derived);
+        self.forget_table(writer, derived);
         self.renew_derivers(writer)
     }
 

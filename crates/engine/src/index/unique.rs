@@ -1,11 +1,11 @@
 //! Making an index of a table that has rows a unique one.
 //!
-//! 1. Create it as one that is not unique, and have it built.
+//! 1. Create it as one that is not unique yet ([`IndexStatus::is_unchecked`]), and have it built.
 //! 2. At a snapshot, walk it: of neighbours with the same values and no null among them both are rows.
 //! 3. With the commit lock held, ask for the values of every entry that is newer than the snapshot. From here every write is
 //!    asked (prepare.rs), those too that were prepared before (indexed.rs): one edit says that the index is unique.
 //!
-//! A crash before step 3 leaves an index that is not unique.
+//! A crash before the edit of step 3 undoes the creation: the next open drops the index.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::manage::{Index, changed_index};
 use super::prepare::duplicate;
 use super::read::{entries_of, holders};
 use crate::database::Inner;
-use crate::table::{IndexState, TableState};
+use crate::table::{IndexState, TableShared, TableState};
 
 impl Inner {
     /// Makes an index unique that was just created; drops it again if two rows have the same values, or it cannot be built.
@@ -66,11 +66,22 @@ impl Inner {
         }
         let mut manifest = self.manifest()?;
         index.derived.check_alive()?;
-        let status = IndexStatus { unique: true, ..index.shared.status() };
+        let status = IndexStatus { unique: true, is_unchecked: false, ..index.shared.status() };
         let mut edit = VersionEdit::default();
         edit.changed_tables.extend(changed_index(&manifest, &index.derived, status));
         self.apply_edit(&mut manifest, edit, &[], &[], |_| index.shared.set_status(status))?;
         self.renew_derivers(&mut writer)
+    }
+}
+
+impl Inner {
+    /// Drops what a crash has left unchecked.
+    pub(crate) fn drop_unchecked_indexes(&self) -> Result<()> {
+        let is_unchecked =
+            |table: &&Arc<TableShared>| table.index.as_ref().is_some_and(|index| index.status().is_unchecked);
+        let found: Vec<_> = self.core.lock().tables.values().filter(is_unchecked).cloned().collect();
+        let mut writer = self.commits.writer.lock();
+        found.iter().try_for_each(|derived| self.drop_derived(&mut writer, derived))
     }
 }
 

@@ -47,7 +47,7 @@ fn however_many_compactions_it_takes_the_fragments_are_the_same() {
         let (text, kinds) = valid_set(rng, &table);
         let linked = table.link(&text, kinds[0], &ROOMY).unwrap();
         let (operation, _, value) = entry(rng, &table, table.format(kinds[0]));
-        let last = linked.steps().len();
+        let last = linked.last_entered();
         let source = table.whole(kinds[0]);
         let groups = &linked.layout().level(last).groups;
         let at_once = transformed(&linked, (0, last), &source, groups, (operation, &value));
@@ -69,7 +69,7 @@ fn fragments_join_to_the_row_they_came_from() {
         let (text, kinds) = valid_set(rng, &table);
         let linked = table.link(&text, kinds[0], &ROOMY).unwrap();
         let (operation, cells, value) = entry(rng, &table, table.format(kinds[0]));
-        let last = linked.steps().len();
+        let last = linked.last_entered();
         let groups = &linked.layout().level(last).groups;
         let fragments = transformed(&linked, (0, last), &table.whole(kinds[0]), groups, (operation, &value));
 
@@ -164,7 +164,7 @@ fn malformed_values_are_errors() {
                 value[at] = rng.random();
             }
         }
-        let last = linked.steps().len().max(1);
+        let last = linked.last_entered().max(1);
         let groups = &linked.layout().level(last).groups;
         let mut job = linked.job(0..last, &table.whole(kinds[0]), groups, 1 << 20).unwrap();
         let trailer = mycelium_base::Trailer::new(1, operation);

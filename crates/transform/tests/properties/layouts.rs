@@ -69,12 +69,15 @@ fn a_linked_set_is_the_linked_parts_one_after_the_other() {
         order.dedup();
         for cut in 0..=order.len() {
             let first = table.link(&order[..cut].join("\n"), kinds[0], &ROOMY).unwrap();
-            let entered = first.steps().len();
+            // A convert shares the level of the last split before it, if they are linked together.
+            let shared = usize::from(cut > 0 && cut < order.len() && order[cut - 1].starts_with("split"));
+            let entered = first.last_entered() - shared;
             assert_eq!(first.layout().levels()[..=entered], whole.layout().levels()[..=entered]);
             let converts = order[..cut].iter().filter(|line| line.starts_with("convert")).count();
             let rest = table.link(&order[cut..].join("\n"), kinds[converts], &ROOMY).unwrap();
-            assert_eq!(rest.steps().len() + entered, whole.steps().len());
-            for level in 0..16 {
+            assert_eq!(rest.steps().len() + first.steps().len(), whole.steps().len());
+            assert_eq!(rest.last_entered() + entered, whole.last_entered());
+            for level in shared..16 {
                 let below = whole.layout().level(level + entered);
                 assert_eq!(rest.layout().level(level).groups[0].format, below.groups[0].format);
                 let is_tiered = rest.layout().level(level).merge == Merge::Tiered;
@@ -95,10 +98,14 @@ fn rules_and_tierveling_hold_for_every_set() {
         let text = any_set(rng, &table).join("\n");
         let Ok(linked) = table.link(&text, source, &ROOMY) else { return };
         let steps = linked.steps();
-        assert!(steps.iter().enumerate().all(|(number, step)| step.level == number), "rule 1: {text}");
+        for (above, step) in steps.iter().zip(steps.iter().skip(1)) {
+            let ends_split = above.named.definition.name() == "split" && step.named.definition.name() == "convert";
+            assert_eq!(step.level, above.level + usize::from(!ends_split), "rule 1: {text}");
+        }
+        assert!(steps.first().is_none_or(|step| step.level == 0), "{text}");
         let gradual = steps.iter().filter(|step| step.named.definition.name() == "split").count();
         assert!(steps[..gradual].iter().all(|step| step.named.definition.name() == "split"), "rule 3: {text}");
-        let last_entered = steps.len().max(usize::from(!linked.beside().is_empty()));
+        let last_entered = linked.last_entered().max(usize::from(!linked.beside().is_empty()));
         for level in 0..16 {
             let is_tiered = linked.layout().level(level).merge == Merge::Tiered;
             assert_eq!(is_tiered, level <= last_entered, "level {level} of {text}");
@@ -120,22 +127,39 @@ fn no_transformers_are_plain_rows() {
     }
 }
 
-/// Table 1, whose level 3 is written with eight groups, though the convert that leads to it starts from four.
+/// Table 1 as printed: the convert leads from four groups to eight.
 #[test]
 fn table_1() {
     let table = columns(8);
     let options = LinkOptions { level_count: 6, ..LinkOptions::default() };
-    let linked = table.link("convert json to packed\nsplit by 2 rounds 2", RowFormatKind::Json, &options).unwrap();
+    let linked = table.link("convert json to packed\nsplit by 2 rounds 3", RowFormatKind::Json, &options).unwrap();
     assert_eq!(
         linked.layout().to_string(),
         "L0 tiered: * json\n\
          L1 tiered: 1-4 json | 5-8 json\n\
          L2 tiered: 1-2 json | 3-4 json | 5-6 json | 7-8 json\n\
-         L3 tiered: 1-2 packed | 3-4 packed | 5-6 packed | 7-8 packed\n\
-         L4 leveled: 1-2 packed | 3-4 packed | 5-6 packed | 7-8 packed\n"
+         L3 tiered: 1 packed | 2 packed | 3 packed | 4 packed | 5 packed | 6 packed | 7 packed | 8 packed\n\
+         L4 leveled: 1 packed | 2 packed | 3 packed | 4 packed | 5 packed | 6 packed | 7 packed | 8 packed\n"
     );
     let names: Vec<_> = linked.steps().iter().map(|step| (step.level, step.named.definition.name())).collect();
-    assert_eq!(names, [(0, "split"), (1, "split"), (2, "convert")]);
+    assert_eq!(names, [(0, "split"), (1, "split"), (2, "split"), (2, "convert")]);
+}
+
+/// Only the first convert is made with the split. The next has a level of its own.
+#[test]
+fn converts_after_the_first_take_levels_of_their_own() {
+    let table = columns(2);
+    let text = "convert packed to columnar\nsplit by 2\nconvert json to packed";
+    let linked = table.link(text, RowFormatKind::Json, &ROOMY).unwrap();
+    assert_eq!(
+        linked.layout().to_string(),
+        "L0 tiered: * json\n\
+         L1 tiered: 1 packed | 2 packed\n\
+         L2 tiered: 1 columnar | 2 columnar\n\
+         L3 leveled: 1 columnar | 2 columnar\n"
+    );
+    let unsplit = table.link("split by 2 down to 2\nconvert json to packed", RowFormatKind::Json, &ROOMY).unwrap();
+    assert_eq!(unsplit.layout().to_string(), "L0 tiered: * json\nL1 tiered: * packed\nL2 leveled: * packed\n");
 }
 
 /// Section 5.2.2: 32 columns, each time in two, down to 4.
@@ -232,10 +256,10 @@ fn sets_that_do_not_fit_the_table_are_refused() {
     assert!(message.contains("need 4 levels, of 3"), "{message}");
     let table = columns(40);
     let users = "split by 2 rounds 6\nconvert json to packed";
-    assert!(table.link(users, RowFormatKind::Json, &LinkOptions { level_count: 8, ..ROOMY }).is_err());
-    assert!(table.link(users, RowFormatKind::Json, &LinkOptions { level_count: 9, ..ROOMY }).is_ok());
+    assert!(table.link(users, RowFormatKind::Json, &LinkOptions { level_count: 7, ..ROOMY }).is_err());
+    assert!(table.link(users, RowFormatKind::Json, &LinkOptions { level_count: 8, ..ROOMY }).is_ok());
     let columnar = columns(4).link("convert json to columnar\nsplit by 4", RowFormatKind::Json, &ROOMY).unwrap();
-    assert!(columnar.layout().to_string().ends_with("L3 leveled: 1 columnar | 2 columnar | 3 columnar | 4 columnar\n"));
+    assert!(columnar.layout().to_string().ends_with("L2 leveled: 1 columnar | 2 columnar | 3 columnar | 4 columnar\n"));
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn taken_down(
     operation: Operation,
     value: &[u8],
 ) -> Vec<Option<Datum>> {
-    let last = linked.steps().len();
+    let last = linked.last_entered();
     let mut fragments = vec![(0, linked.layout().level(0).groups[0].clone(), value.to_vec())];
     let mut row = vec![None; table.schema().columns().len()];
     while let Some((level, group, value)) = fragments.pop() {

@@ -96,7 +96,7 @@ impl Bed {
             writes,
             sizes,
             workload,
-            subject: open(&directory, false)?,
+            subject: open(&directory, sizes, false)?,
             directory,
             values: Values::new(ValueKind::Random, ROW_BYTES as usize - KEY_LEN),
             recent: RwLock::new(Recent::new(sizes)),
@@ -104,7 +104,7 @@ impl Bed {
         };
         bed.load()?;
         bed.subject.close()?;
-        Ok(Self { subject: open(&bed.directory, true)?, ..bed })
+        Ok(Self { subject: open(&bed.directory, sizes, true)?, ..bed })
     }
 
     pub(super) fn remove(self) -> Result<()> {

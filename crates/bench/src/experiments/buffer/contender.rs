@@ -13,7 +13,6 @@ use mycelium_engine::{
 use mycelium_vfs::LocalDisk;
 
 use super::subject::{Blocks, Figures, Opener, Sizes, Subject};
-use super::{FANOUT, LEVELS};
 use crate::bench_disk::BenchDisk;
 use crate::slow_disk::SlowDisk;
 use crate::store::Result;
@@ -80,16 +79,16 @@ impl Contender {
     fn table_options(self, sizes: Sizes) -> Result<TableOptions> {
         let leveled = LeveledOptions {
             base_level_bytes: sizes.base_level_bytes(),
-            fanout: FANOUT as f64,
-            level_count: LEVELS,
+            fanout: Sizes::FANOUT as f64,
+            level_count: Sizes::LEVELS,
             target_file_size: sizes.file_bytes(),
             max_compaction_bytes: 25 * sizes.file_bytes(),
             dynamic_levels: false,
             ..LeveledOptions::default()
         };
         let tiered = TieredOptions {
-            runs_per_level: FANOUT as usize,
-            level_count: LEVELS,
+            runs_per_level: Sizes::FANOUT as usize,
+            level_count: Sizes::LEVELS,
             target_file_size: sizes.file_bytes(),
             max_space_amplification_percent: 100_000,
         };
@@ -106,10 +105,10 @@ impl Contender {
     }
 
     /// How it is opened, and the disk on which it lies then.
-    pub(super) fn opener(self, sizes: Sizes) -> (Box<Opener<'static>>, SlowDisk) {
+    pub(super) fn opener(self) -> (Box<Opener<'static>>, SlowDisk) {
         let disk = SlowDisk::new(Arc::new(BenchDisk::new(Arc::new(LocalDisk), true, false)));
         let shared = disk.clone();
-        let open = move |directory: &Path, is_loaded: bool| -> Result<Box<dyn Subject>> {
+        let open = move |directory: &Path, sizes: Sizes, is_loaded: bool| -> Result<Box<dyn Subject>> {
             let options = Options {
                 disk: Arc::new(shared.clone()),
                 memory_budget: usize::try_from(sizes.write_buffer_bytes())?,

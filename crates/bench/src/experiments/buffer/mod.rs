@@ -22,7 +22,7 @@ mod workload;
 use std::path::{Path, PathBuf};
 
 pub use report::{BufferReport, BufferRun, Comparison, Second};
-pub use subject::{Blocks, BufferRival, Figures, Sizes, Subject};
+pub use subject::{Blocks, BufferRival, Figures, Opener, Sizes, Subject};
 
 use crate::store::Result;
 use bed::Bed;
@@ -41,9 +41,6 @@ const HOT_PERCENT: u64 = 90;
 const UPDATES_PER_SECOND: u64 = 1_000;
 /// Bytes of the cache for which is measured a second.
 const CACHE_BYTES_PER_SECOND: u64 = 1_000_000 / 3;
-const FANOUT: u64 = 10;
-/// Level 0 and three below.
-const LEVELS: usize = 4;
 const SLOW_READS_PER_SECOND: u64 = 300;
 
 /// How fast the disk is.
@@ -136,7 +133,7 @@ pub fn run(settings: &BufferSettings, rivals: &[BufferRival<'_>]) -> Result<Buff
             continue;
         }
         for contender in Contender::ALL.into_iter().filter(|contender| settings.wants_contender(contender.name())) {
-            let (opener, disk) = contender.opener(sizes);
+            let (opener, disk) = contender.opener();
             let writes = contender != Contender::ReadOnly;
             let bed = Bed::create(settings, (contender.name(), writes), &*opener, workload)?;
             for &regime in &regimes {

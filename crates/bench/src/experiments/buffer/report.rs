@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::subject::Figures;
+use super::subject::{Figures, Sizes};
 use super::workload::Workload;
-use super::{FANOUT, ROW_BYTES, Regime, UPDATES_PER_SECOND, cell_name};
+use super::{ROW_BYTES, Regime, UPDATES_PER_SECOND, cell_name};
 use crate::plot::{Axis, LinePlot, Series, Stroke};
 use crate::store::Result;
 
@@ -109,9 +109,13 @@ impl BufferRun {
             segments_per_read: segments as f64 / (reads as f64).max(1.0),
             invalidated_per_second,
             rewritten_percent_per_second: (0..levels).map(|level| share(level, written(level))).collect(),
-            eq1_percent_per_second: (0..levels).map(|level| share(level, (1 + FANOUT) as f64 * updated)).collect(),
+            eq1_percent_per_second: (0..levels)
+                .map(|level| share(level, (1 + Sizes::FANOUT) as f64 * updated))
+                .collect(),
             eq3_percent_per_second: (0..levels)
-                .map(|level| share(level, if level + 1 < levels { updated } else { (1 + FANOUT) as f64 * updated }))
+                .map(|level| {
+                    share(level, if level + 1 < levels { updated } else { (1 + Sizes::FANOUT) as f64 * updated })
+                })
                 .collect(),
             write_amplification: (after.written_bytes - before.written_bytes) as f64 / (elapsed * updated),
             buffer_bytes: seconds.iter().map(|second| second.buffer_bytes).max().unwrap_or(0),

@@ -14,6 +14,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// How many times larger each level is than the one above.
+    pub const FANOUT: u64 = 10;
+    /// Level 0 and three below.
+    pub const LEVELS: usize = 4;
+
     /// Bytes of all rows.
     pub fn data_bytes(self) -> u64 {
         self.rows * super::ROW_BYTES
@@ -31,7 +36,7 @@ impl Sizes {
 
     /// Bytes of level 1; the last level takes about all data.
     pub fn base_level_bytes(self) -> u64 {
-        self.data_bytes() / (super::FANOUT * super::FANOUT)
+        self.data_bytes() / (Self::FANOUT * Self::FANOUT)
     }
 
     /// Bytes of a file: the paper's 8 MB of 100 GB, but not below what a file is worth.
@@ -92,8 +97,9 @@ pub trait Subject: Send + Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Opens a database in a directory; `false`: creates it, to be loaded; `true`: it is loaded, and what is measured begins.
-pub(super) type Opener<'a> = dyn Fn(&Path, bool) -> Result<Box<dyn Subject>> + 'a;
+/// Opens a database of these sizes in a directory; `false`: creates it, to be loaded; `true`: it is loaded, and what is measured
+/// begins.
+pub type Opener<'a> = dyn Fn(&Path, Sizes, bool) -> Result<Box<dyn Subject>> + 'a;
 
 /// Another database.
 pub struct BufferRival<'a> {

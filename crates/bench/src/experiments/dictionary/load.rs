@@ -41,6 +41,7 @@ pub(super) fn measure(store: &dyn Store, values: &Values, pairs: u64, seed: u64,
     figures.put("insert.read_mb", mega(usage.bytes_read));
     figures.put("insert.files_mb", mega(store.file_bytes()));
     figures.put("compaction.seconds", compactions.seconds);
+    figures.put("compaction.cpu_seconds", compactions.cpu_seconds);
     figures.put("compaction.read_mb", mega(compactions.bytes_read));
     figures.put("compaction.written_mb", mega(compactions.bytes_written));
     Ok(())

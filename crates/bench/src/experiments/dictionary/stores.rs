@@ -63,6 +63,8 @@ pub(super) trait Store: Sync {
 pub struct Compactions {
     /// Their seconds, added up over threads.
     pub seconds: f64,
+    /// Their seconds of CPU, likewise.
+    pub cpu_seconds: f64,
     /// Bytes they read.
     pub bytes_read: u64,
     /// Bytes they wrote.
@@ -233,6 +235,7 @@ impl Store for Ours {
         let metrics = self.database.metrics();
         Compactions {
             seconds: metrics.compaction_stages.total as f64 / 1e9,
+            cpu_seconds: metrics.compaction_cpu_seconds,
             bytes_read: metrics.compaction_read_by_level.iter().sum(),
             bytes_written: metrics.compaction_written_by_level.iter().sum(),
         }

@@ -339,7 +339,7 @@ fn load_design(
     let levels = (0..trace.level_count()).filter_map(|at| level(at).cloned()).collect();
     let figures = DesignFigures {
         groups: design.levels.iter().map(Vec::len).collect(),
-        predicted_blocks: Design { levels }.cost(tree, trace)?.total,
+        predicted_blocks: Design { levels, columnar: Vec::new() }.cost(tree, trace)?.total,
         load_write_amplification: written as f64 / inserted as f64,
         sst_bytes,
         run: RunFigures::default(),

@@ -45,7 +45,7 @@ pub struct TransformationSettings {
     pub buffer_bytes: u64,
     /// Write buffers that the records fill.
     pub buffers: u64,
-    /// Point queries of each kind in each store; ranges are fewer.
+    /// Point queries of each kind in each store, those that warm up left out; ranges are fewer.
     pub reads: u64,
     /// Rows of a range.
     pub range_rows: u64,
@@ -244,6 +244,9 @@ mod tests {
         assert!(report.convert_saves_percent.is_some_and(|saved| saved > 20.0), "{report:?}");
         let split = &report.reads["protobuf"]["q2-table"]["split"];
         assert!(split.over_rocksdb.is_some() && split.over_plain.is_some(), "{split:?}");
+        let median = split.over_rocksdb_median.expect("a ratio of medians");
+        assert_eq!(median.count, 3, "warming up does not count");
+        assert!(split.p25_us <= split.p50_us && split.p50_us <= split.p75_us, "{split:?}");
         assert_eq!(report.reads["json"]["q7"].len(), 3);
         assert_eq!(report.reads["protobuf"]["q5"].keys().collect::<Vec<_>>(), ["augment"]);
         assert!(report.index_point_over_primary.is_some_and(|ratio| ratio > 0.0));

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! /transformations/writes/protobuf/split/penalty_percent/median        by source format and contender
-//! /transformations/reads/protobuf/q2-table/split/over_rocksdb/median   by source format, query and contender
+//! /transformations/reads/protobuf/q2-table/split/over_rocksdb/median   by source format, query and contender: of whole times
+//! /transformations/reads/protobuf/q2-range/split/over_rocksdb_median/median    of median latencies
 //! ```
 
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ pub(super) enum Variant {
     Split,
     /// JSON to packed.
     Convert,
-    /// The same groups; when they are all made, Protobuf to packed.
+    /// The same groups; the last of them, which end the split, packed instead of Protobuf.
     SplitConvert,
     /// A secondary index on one number; rows as they came at every level.
     Augment,
@@ -135,6 +135,6 @@ mod tests {
         assert_eq!(layout(Variant::Identity, SourceFormat::Protobuf), Some(vec![1, 1, 1]));
         assert_eq!(layout(Variant::Split, SourceFormat::Protobuf), Some(vec![1, 2, 4, 8, 8]));
         assert_eq!(layout(Variant::Convert, SourceFormat::Json), Some(vec![1, 1, 1]));
-        assert_eq!(layout(Variant::SplitConvert, SourceFormat::Protobuf), Some(vec![1, 2, 4, 8, 8, 8]));
+        assert_eq!(layout(Variant::SplitConvert, SourceFormat::Protobuf), Some(vec![1, 2, 4, 8, 8]));
     }
 }

@@ -9,8 +9,11 @@
 //!    engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its rows were changed in one
 //!    column at random, and while 10,000 rows a second are inserted.
 //!
-//! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows.
+//! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after all that.
 
+mod rivals;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -30,6 +33,8 @@ use mycelium_engine::{
 use mycelium_vfs::LocalDisk;
 use serde::{Deserialize, Serialize};
 
+pub use self::rivals::{OverRival, RivalFigures};
+use crate::experiments::laser::HybridRival;
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -126,6 +131,12 @@ pub struct HtapReport {
     pub q5_updates: f64,
     /// Single inserts a second.
     pub q1_inserts: f64,
+    /// Other databases.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub rivals: BTreeMap<String, RivalFigures>,
+    /// How many times as fast as they ours is.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub over: BTreeMap<String, OverRival>,
 }
 
 struct Htap<'a> {
@@ -144,7 +155,7 @@ fn value(index: u64, column: usize) -> i32 {
     mix(mix(index) ^ column as u64) as i32
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Query {
     Q3,
     Q4,
@@ -222,12 +233,42 @@ fn read(table: &Table, index: u64) -> Result<()> {
     }
 }
 
-/// Runs the experiment.
-pub fn run(settings: &HtapSettings) -> Result<HtapReport> {
+/// Runs the experiment, with rivals beside it.
+pub fn run(settings: &HtapSettings, rivals: &[HybridRival<'_>]) -> Result<HtapReport> {
     let directory = settings.directory.join(format!("htap-{}", std::process::id()));
-    let report = Htap::create(settings, &directory)?.run()?;
+    let htap = Htap::create(settings, &directory.join("mycelium"))?;
+    let seconds = htap.seconds();
+    let (mut report, expected) = htap.run()?;
+    fs::remove_dir_all(directory.join("mycelium"))?;
+    let asked = rivals::Asked {
+        directory: &directory,
+        rows: report.rows,
+        cache_bytes: settings.cache_bytes,
+        seconds,
+        expected,
+    };
+    for rival in rivals {
+        let figures = asked.of(rival)?;
+        if settings.progress {
+            eprintln!("  {}", figures.line(rival.name));
+        }
+        report.over.insert(rival.name.to_owned(), report.over(&figures));
+        report.rivals.insert(rival.name.to_owned(), figures);
+    }
     fs::remove_dir_all(&directory)?;
     Ok(report)
+}
+
+/// Operations a second of one thread; each gets a number drawn.
+fn for_so_long(seconds: f64, mut operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
+    let (started, mut count) = (Instant::now(), 0);
+    while started.elapsed().as_secs_f64() < seconds {
+        for _ in 0..100 {
+            operation(mix(count ^ 0x5eed) >> 1)?;
+            count += 1;
+        }
+    }
+    Ok(count as f64 / started.elapsed().as_secs_f64())
 }
 
 impl<'a> Htap<'a> {
@@ -255,11 +296,13 @@ impl<'a> Htap<'a> {
         }
     }
 
-    fn run(self) -> Result<HtapReport> {
+    /// Also the answers to Q3 and Q4 on the compacted table.
+    fn run(self) -> Result<(HtapReport, [i64; 2])> {
         let load = self.load(&self.table)?;
         self.tell(format_args!("loaded {load:.0} rows/s, compacted to {:.0} MB", self.sst_bytes() as f64 / 1e6));
         let sst_bytes = self.sst_bytes();
         let compacted = self.scans("compacted")?;
+        let answers = [self.answer(Query::Q3)?, self.answer(Query::Q4)?];
         let (q2_points, q2_over_rows) = self.points()?;
         self.tell(format_args!("Q2 {q2_points:.0} rows/s, {:.2}x as long as of rows", q2_over_rows.median));
         for draw in 0..self.rows / 10 {
@@ -273,7 +316,7 @@ impl<'a> Htap<'a> {
         self.tell(format_args!("Q5 {q5_updates:.0} updates/s, Q1 {q1_inserts:.0} inserts/s"));
         let (rows, threads) = (self.rows, self.threads);
         self.database.close()?;
-        Ok(HtapReport {
+        let report = HtapReport {
             rows,
             layout: LAYOUT.to_owned(),
             threads,
@@ -286,7 +329,15 @@ impl<'a> Htap<'a> {
             while_writing,
             q5_updates,
             q1_inserts,
-        })
+            rivals: BTreeMap::new(),
+            over: BTreeMap::new(),
+        };
+        Ok((report, answers))
+    }
+
+    /// The answer as one number, as rivals give it.
+    fn answer(&self, query: Query) -> Result<i64> {
+        Ok(self.scan(query, &mut ReadCounters::default())?.into_iter().fold(0, i64::wrapping_add))
     }
 
     fn update(&self, index: u64) -> Result<()> {
@@ -313,7 +364,7 @@ impl<'a> Htap<'a> {
         self.load(&rows)?;
         self.fill_cache(&rows)?;
         let seconds = self.seconds() / TURNS as f64;
-        let turn = |table, number| self.for_so_long(seconds, |draw| read(table, mix(draw + number) % self.rows));
+        let turn = |table, number| for_so_long(seconds, |draw| read(table, mix(draw + number) % self.rows));
         let (mut rates, mut ratios) = (Vec::new(), Vec::new());
         for number in 0..TURNS {
             let rate = turn(&self.table, number)?;
@@ -343,22 +394,11 @@ impl<'a> Htap<'a> {
 
     /// Operations a second of one thread.
     fn for_a_while(&self, operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
-        self.for_so_long(self.seconds(), operation)
+        for_so_long(self.seconds(), operation)
     }
 
     fn seconds(&self) -> f64 {
         SECONDS.min(SECONDS * self.settings.scale * 10.0)
-    }
-
-    fn for_so_long(&self, seconds: f64, mut operation: impl FnMut(u64) -> Result<()>) -> Result<f64> {
-        let (started, mut count) = (Instant::now(), 0);
-        while started.elapsed().as_secs_f64() < seconds {
-            for _ in 0..100 {
-                operation(mix(count ^ 0x5eed) >> 1)?;
-                count += 1;
-            }
-        }
-        Ok(count as f64 / started.elapsed().as_secs_f64())
     }
 
     fn scans(&self, when: &str) -> Result<Scans> {
@@ -451,6 +491,16 @@ impl<'a> Htap<'a> {
 }
 
 impl HtapReport {
+    fn over(&self, rival: &RivalFigures) -> OverRival {
+        OverRival {
+            q2: self.q2_points / rival.q2_points,
+            q3: rival.q3_milliseconds.median / self.compacted.q3.milliseconds.median,
+            q4: rival.q4_milliseconds.median / self.compacted.q4.milliseconds.median,
+            q5: self.q5_updates / rival.q5_updates,
+            q1: self.q1_inserts / rival.q1_inserts,
+        }
+    }
+
     /// The report as a person reads it.
     pub fn table(&self) -> String {
         let mut out = format!(
@@ -484,6 +534,9 @@ impl HtapReport {
                 );
             }
         }
+        for (name, figures) in &self.rivals {
+            out += &format!("  {}\n", figures.line(name));
+        }
         out
     }
 }
@@ -491,12 +544,64 @@ impl HtapReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiments::laser::{Aggregate, HybridTable, Rows};
+
+    /// A table in memory, which answers as a rival must.
+    struct Twin {
+        rows: Rows,
+        values: BTreeMap<u64, Vec<i32>>,
+    }
+
+    fn twin(_: &Path, rows: Rows, count: u64, _: u64) -> Result<Box<dyn HybridTable>> {
+        let mut twin = Twin { rows, values: BTreeMap::new() };
+        (0..count).try_for_each(|index| twin.insert(index))?;
+        Ok(Box::new(twin))
+    }
+
+    impl HybridTable for Twin {
+        fn insert(&mut self, index: u64) -> Result<()> {
+            let values = (1..=self.rows.columns).map(|column| self.rows.value(index, column));
+            self.values.insert(self.rows.key(index), values.collect());
+            Ok(())
+        }
+
+        fn update(&mut self, index: u64, column: usize, value: i32) -> Result<()> {
+            self.values.get_mut(&self.rows.key(index)).ok_or("no such row")?[column - 1] = value;
+            Ok(())
+        }
+
+        fn point(&mut self, index: u64, projection: &[usize], _: &mut ReadCounters) -> Result<i64> {
+            let row = self.values.get(&self.rows.key(index)).ok_or("no such row")?;
+            Ok(projection.iter().map(|&column| i64::from(row[column - 1])).sum())
+        }
+
+        fn scan(
+            &mut self,
+            (from, to): (u64, u64),
+            projection: &[usize],
+            aggregate: Aggregate,
+            _: &mut ReadCounters,
+        ) -> Result<i64> {
+            let of = |column: usize| self.values.range(from..to).map(move |(_, row)| i64::from(row[column - 1]));
+            let answers = projection.iter().map(|&column| match aggregate {
+                Aggregate::Maxima => of(column).max().unwrap_or(i64::MIN),
+                Aggregate::Sums => of(column).sum(),
+            });
+            Ok(answers.sum())
+        }
+
+        fn remove(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
 
     #[test]
     fn a_small_table_answers_all_queries() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let settings = HtapSettings { scale: 0.002, progress: false, ..HtapSettings::new(directory.path()) };
-        let report = run(&settings).expect("experiment");
+        let rival = HybridRival { name: "twin", load: &twin };
+        let report = run(&settings, &[rival]).expect("experiment");
+        assert!(report.rivals["twin"].q1_inserts > 0.0 && report.over["twin"].q3 > 0.0, "{}", report.table());
         assert_eq!(report.rows, 20_000);
         assert_eq!(report.compacted.q3.passed_through_percent, 100.0, "{}", report.table());
         assert!(report.updated.q4.passed_through_percent < 95.0, "{}", report.table());

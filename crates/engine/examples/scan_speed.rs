@@ -3,20 +3,27 @@
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread: compacted, and after a tenth of the
 //!   rows had one of these columns changed.
+//! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each row in a tenth
+//!   of the keys of the younger runs replaces one of an older run (decision 0036).
 
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use mycelium_base::ColumnSet;
+use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
-use mycelium_engine::{Database, Durability, Error, Layout, Options, Result, ScanOptions, Table, TableOptions};
+use mycelium_engine::{
+    Background, Database, Durability, Error, FilterPlan, Layout, Options, Result, ScanOptions, Table, TableOptions,
+};
+use rustix::time::{ClockId, clock_gettime};
 
 const COLUMNS: usize = 30;
 /// Times that a scan is measured.
-const SCANS: usize = 25;
+const SCANS: usize = 11;
+/// Values of the column that is tested.
+const KINDS: i32 = 1000;
 
 /// A bijection on 64-bit integers: random order without a table.
 fn scramble(mut x: u64) -> u64 {
@@ -25,14 +32,20 @@ fn scramble(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Nanoseconds that the thread has had a processor.
+fn own_time() -> u64 {
+    let clock = clock_gettime(ClockId::ThreadCPUTime);
+    clock.tv_sec as u64 * 1_000_000_000 + clock.tv_nsec as u64
+}
+
 /// The median and the least of the nanoseconds that a scan takes, and what the last one gave.
 fn measure<T>(mut scan: impl FnMut() -> Result<T>) -> Result<(f64, f64, T)> {
     let mut found = scan()?;
     let mut times = Vec::new();
     for _ in 0..SCANS {
-        let start = Instant::now();
+        let start = own_time();
         found = scan()?;
-        times.push(start.elapsed().as_nanos() as f64);
+        times.push((own_time() - start) as f64);
     }
     times.sort_by(f64::total_cmp);
     Ok((times[SCANS / 2], times[0], found))
@@ -97,6 +110,62 @@ fn patches(database: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
+/// A table of so many flushed runs.
+fn interleaving_runs(database: &Database, rows: u64, runs: u64) -> Result<Table> {
+    let schema = "id uint64 not null, kind int32 not null, amount int32 not null, primary key (id)";
+    let layout = "L0 tiered: * columnar\nL1 leveled: * columnar";
+    let layout = Some(Layout::parse(layout, &ColumnSet::from_iter(1..=2))?);
+    let options = TableOptions { layout, ..TableOptions::default() };
+    let table = database.create_typed_table(&format!("runs{runs}"), Schema::parse(schema)?, options)?;
+    for run in 0..runs {
+        for at in 0..rows / runs {
+            let own = run * (rows / runs) + at;
+            let index = if at % 10 == 0 { scramble(own) % (own + 1) } else { own };
+            let (kind, amount) = (scramble(own + 1) % KINDS as u64, scramble(own) as i32);
+            let row = [DatumRef::UInt64(scramble(index)), DatumRef::Int32(kind as i32), DatumRef::Int32(amount)];
+            table.insert_row(&row, Durability::Buffered)?;
+        }
+        database.flush()?;
+    }
+    Ok(table)
+}
+
+/// Rows and sum of a column where another is less than a bound.
+fn sum_below(table: &Table, bound: i32, filter_plan: FilterPlan) -> Result<(u64, i64)> {
+    let upper = Bound::Excluded(Datum::Int32(bound));
+    let conjuncts = vec![ColumnTest { column: 1, test: Test::Range { lower: Bound::Unbounded, upper } }];
+    let filter = Some(Filter { conjuncts });
+    let scan =
+        table.scan_batches(ScanOptions { projection: Some(vec![2]), filter, filter_plan, ..ScanOptions::default() })?;
+    let (mut rows, mut sum) = (0, 0);
+    for batch in scan {
+        let batch = batch?;
+        rows += batch.num_rows() as u64;
+        let amounts = batch.column(0).as_primitive::<Int32Type>();
+        sum += amounts.values().iter().map(|&value| i64::from(value)).sum::<i64>();
+    }
+    Ok((rows, sum))
+}
+
+fn plans(database: &Database, rows: u64) -> Result<()> {
+    println!("runs  passing %  merge first ms  filter first ms  automatic ms");
+    for runs in [1, 3, 6] {
+        let table = interleaving_runs(database, rows, runs)?;
+        for bound in [1, 10, 100, 500] {
+            let (_, merging, expected) = measure(|| sum_below(&table, bound, FilterPlan::MergeFirst))?;
+            let (_, filtering, filtered) = measure(|| sum_below(&table, bound, FilterPlan::FilterFirst))?;
+            let (_, automatic, found) = measure(|| sum_below(&table, bound, FilterPlan::Automatic))?;
+            if filtered != expected || found != expected {
+                return Err(Error::invalid("the plans differ in what they give"));
+            }
+            let percent = f64::from(bound) * 100.0 / f64::from(KINDS);
+            let [merging, filtering, automatic] = [merging, filtering, automatic].map(|time| time / 1e6);
+            println!("{runs:>4}  {percent:>9.1}  {merging:>14.2}  {filtering:>15.2}  {automatic:>12.2}");
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
@@ -105,10 +174,13 @@ fn main() -> Result<()> {
     if directory.exists() {
         std::fs::remove_dir_all(&directory).map_err(|e| Error::io("remove", &directory, e))?;
     }
-    let options = Options { memory_budget: 64 << 20, cache_bytes: 4 << 30, ..Options::default() };
+    // Runs are to stay as they are flushed.
+    let background = if what == "plans" { Background::Manual } else { Background::Threads(2) };
+    let options = Options { memory_budget: 64 << 20, cache_bytes: 4 << 30, background, ..Options::default() };
     let database = Database::open(&directory, options)?;
     match what.as_str() {
         "patches" => patches(&database, rows)?,
+        "plans" => plans(&database, rows)?,
         _ => return Err(Error::invalid("patches or plans?")),
     }
     database.close()

@@ -14,7 +14,7 @@ use mycelium_encoding::{PackedLayout, marks_of};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
 use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, WantedColumns};
 
-use crate::block_scan::{BlockScan, BlockScanParts, LayerRun, RowFilter};
+use crate::block_scan::{BlockScan, BlockScanParts, FilterPlan, LayerRun, RowFilter};
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
 use crate::options::ReadOptions;
@@ -316,7 +316,7 @@ pub(crate) fn block_scan(
     (state, snapshot): (&TableState, SequenceNumber),
     options: &ReadOptions,
     wanted: &ColumnSet,
-    filter: Option<&Filter>,
+    (filter, filter_plan): (Option<&Filter>, FilterPlan),
 ) -> Result<Option<BlockScan>> {
     if !state.tree.has_groups {
         return Ok(None);
@@ -350,6 +350,7 @@ pub(crate) fn block_scan(
         counters: sources.counters,
         plan: plan.clone(),
         filter,
+        filter_plan,
     };
     BlockScan::new(parts).map(Some)
 }

@@ -48,6 +48,7 @@ mod warm;
 mod write;
 
 pub use batch::WriteBatch;
+pub use block_scan::FilterPlan;
 pub use checkpoint::CheckpointSummary;
 pub use database::Database;
 pub use extent::Extent;

@@ -13,7 +13,7 @@ use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, TextArrays, key};
 
 use crate::batch::WriteBatch;
-use crate::block_scan::{BlockScan, RowFilter};
+use crate::block_scan::{BlockScan, FilterPlan, RowFilter};
 use crate::iterator::{TableIterator, block_scan};
 use crate::options::{Durability, ReadOptions};
 use crate::snapshot::Snapshot;
@@ -36,6 +36,8 @@ pub struct ScanOptions {
     pub limit: Option<u64>,
     /// What rows must pass. Decided on the row that the snapshot sees; `None` is all.
     pub filter: Option<Filter>,
+    /// How the rows that pass a filter are found.
+    pub filter_plan: FilterPlan,
     /// What texts are in the batches.
     pub texts: TextArrays,
 }
@@ -50,6 +52,7 @@ impl Default for ScanOptions {
             batch_rows: 8192,
             limit: None,
             filter: None,
+            filter_plan: FilterPlan::Automatic,
             texts: TextArrays::Plain,
         }
     }
@@ -252,7 +255,8 @@ impl Table {
         let builder = RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)?;
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
-        if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filter.as_ref())? {
+        let filtering = (filter.as_ref(), options.filter_plan);
+        if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filtering)? {
             let snapshot = read.snapshot.clone();
             let source = ScanSource::Blocks { scan: Box::new(blocks), _state: moment.0, _snapshot: snapshot };
             return Ok(BatchScan { source, builder, left, done: false });

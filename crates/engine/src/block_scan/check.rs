@@ -105,6 +105,7 @@ impl BlockScan {
     /// Appends what [`BlockScan::find_standing`] found in the next `count` rows of the run.
     fn append_standing(&mut self, run: usize, count: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
         self.plan.work.candidates += self.passing.len() as u64;
+        self.plan.work.steps += u64::from(!self.passing.is_empty());
         self.counters.candidates_checked += self.passing.len() as u64;
         self.at = self.layer_of(&[run], builder)?;
         self.append_selected(builder)?;
@@ -117,6 +118,7 @@ impl BlockScan {
     /// Step 3 of the module, for the key in `key`.
     fn append_checked(&mut self, builder: &mut RecordBatchBuilder) -> Result<()> {
         self.plan.work.candidates += 1;
+        self.plan.work.steps += 1;
         self.counters.candidates_checked += 1;
         self.begin_key()?;
         let hash = hash_key(&self.key);

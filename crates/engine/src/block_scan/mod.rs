@@ -51,6 +51,8 @@ use self::touched::{Rest, Touched};
 use crate::sources::Source;
 use crate::traces::ScanTally;
 
+pub use plan::FilterPlan;
+
 pub(crate) use layer_run::LayerRun;
 pub(crate) use row_filter::RowFilter;
 
@@ -129,6 +131,7 @@ pub(crate) struct BlockScanParts {
     pub(crate) range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     pub(crate) plan: Arc<MergePlan>,
     pub(crate) filter: Option<RowFilter>,
+    pub(crate) filter_plan: FilterPlan,
     pub(crate) bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
     pub(crate) tally: Option<Arc<ScanTally>>,
     pub(crate) counters: ReadCounters,
@@ -137,9 +140,9 @@ pub(crate) struct BlockScanParts {
 impl BlockScan {
     /// At the first key within the bounds.
     pub(crate) fn new(parts: BlockScanParts) -> Result<Self> {
-        let BlockScanParts { snapshot, columns, mut runs, rest, range_deletes, plan, filter, bounds, tally, counters } =
+        let BlockScanParts { snapshot, columns, mut runs, rest, range_deletes, plan, filter, tally, counters, .. } =
             parts;
-        let (lower, upper) = bounds;
+        let (filter_plan, (lower, upper)) = (parts.filter_plan, parts.bounds);
         let mut deletes = Vec::new();
         for (set, _) in &range_deletes {
             for (start, end, sequences) in set.fragments() {
@@ -160,7 +163,7 @@ impl BlockScan {
         let tests_values = filter.as_ref().is_some_and(|filter| !filter.value_tests.is_empty());
         let have_all_columns = runs.iter().all(|run| run.share == columns);
         let mut scan = Self {
-            plan: Plan::new(runs.len(), tests_values && have_all_columns),
+            plan: Plan::new(filter_plan, runs.len(), tests_values && have_all_columns),
             snapshot,
             columns,
             runs,
@@ -191,6 +194,9 @@ impl BlockScan {
             shifted: Vec::new(),
         };
         scan.pass_touched()?;
+        if scan.plan.is_checking() {
+            scan.begin_checking()?;
+        }
         Ok(scan)
     }
 

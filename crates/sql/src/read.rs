@@ -165,6 +165,7 @@ impl Reader<'_> {
             limit: (self.left < usize::MAX).then_some(self.left as u64),
             filter: Some(Filter { conjuncts: self.work.tests.to_vec() }),
             texts: TEXTS,
+            ..ScanOptions::default()
         };
         let time = self.counts.baseline.elapsed_compute().clone();
         let mut timer = time.timer();

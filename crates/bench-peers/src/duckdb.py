@@ -7,6 +7,8 @@ import sys
 import duckdb
 
 connection = duckdb.connect(sys.argv[1], config={"threads": 1})
+# Else it draws on the pipe while a statement takes long.
+connection.execute("SET enable_progress_bar = false")
 for line in sys.stdin:
     request = json.loads(line)
     try:

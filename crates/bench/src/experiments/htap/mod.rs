@@ -34,7 +34,7 @@ use mycelium_vfs::LocalDisk;
 use serde::{Deserialize, Serialize};
 
 pub use self::rivals::{OverRival, RivalFigures};
-use crate::experiments::laser::HybridRival;
+use crate::experiments::laser::{HybridRival, Rows};
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -147,12 +147,15 @@ struct Htap<'a> {
     threads: usize,
 }
 
+/// The rows, which rivals have, too.
+const TABLE_ROWS: Rows = Rows { columns: COLUMNS };
+
 fn key(index: u64) -> u64 {
-    mix(index)
+    TABLE_ROWS.key(index)
 }
 
 fn value(index: u64, column: usize) -> i32 {
-    mix(mix(index) ^ column as u64) as i32
+    TABLE_ROWS.value(index, column)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -544,7 +547,7 @@ impl HtapReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments::laser::{Aggregate, HybridTable, Rows};
+    use crate::experiments::laser::{Aggregate, HybridTable};
 
     /// A table in memory, which answers as a rival must.
     struct Twin {

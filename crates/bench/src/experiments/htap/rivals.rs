@@ -12,8 +12,8 @@ use std::time::Instant;
 use mycelium_engine::ReadCounters;
 use serde::{Deserialize, Serialize};
 
-use super::{COLUMNS, Query, SCANS, for_so_long};
-use crate::experiments::laser::{Aggregate, HybridRival, HybridTable, Rows};
+use super::{COLUMNS, Query, SCANS, TABLE_ROWS, for_so_long};
+use crate::experiments::laser::{Aggregate, HybridRival, HybridTable};
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -65,7 +65,7 @@ impl Asked<'_> {
         let directory = self.directory.join(rival.name);
         fs::create_dir_all(&directory)?;
         let started = Instant::now();
-        let mut table = (rival.load)(&directory, Rows { columns: COLUMNS }, self.rows, self.cache_bytes)?;
+        let mut table = (rival.load)(&directory, TABLE_ROWS, self.rows, self.cache_bytes)?;
         let load = self.rows as f64 / started.elapsed().as_secs_f64();
         let q3_milliseconds = self.scan(&mut *table, Query::Q3, rival.name)?;
         let q4_milliseconds = self.scan(&mut *table, Query::Q4, rival.name)?;

@@ -240,12 +240,12 @@ impl OpenSegments {
 impl PointRead<'_> {
     /// Gives `visit` the files that stand for a part, of which `probe` is the tree's file: it alone, or segments.
     #[inline]
-    pub(crate) fn visit_part(
+    pub(crate) fn visit_part<'s>(
         &self,
-        probe: Probe<'_>,
+        probe: Probe<'s>,
         (key, hash): (&[u8], u64),
         counters: &mut ReadCounters,
-        visit: &mut impl FnMut(Probe<'_>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+        visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         match probe.buffer {
             Some(buffer) if buffer.segments.covers(key) => {
@@ -256,13 +256,13 @@ impl PointRead<'_> {
     }
 
     /// The steps of the module.
-    fn visit_segments(
+    fn visit_segments<'s>(
         &self,
-        buffer: &OpenSegments,
-        probe: Probe<'_>,
+        buffer: &'s OpenSegments,
+        probe: Probe<'s>,
         (key, hash): (&[u8], u64),
         counters: &mut ReadCounters,
-        visit: &mut impl FnMut(Probe<'_>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+        visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         let file = probe.file;
         let is_deleted =

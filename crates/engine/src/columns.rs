@@ -12,7 +12,7 @@ use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, Trailer};
 use mycelium_encoding::FragmentFormat;
 use mycelium_merge::{ColumnMerge, MergePlan};
-use mycelium_sst::GetScratch;
+use mycelium_sst::{CellLookup, GetScratch};
 
 use crate::read::{PointRead, Probe};
 use crate::table::{TableShared, TableState};
@@ -110,8 +110,8 @@ impl PointRead<'_> {
         if merge.is_settled() || merge.is_covered() {
             return Ok(());
         }
-        let mut scratch = GetScratch::new(self.table.definition.options.snapshot_filter);
         let plan = merge.plan().clone();
+        let mut groups = GroupLookups::new(self, (key, hash), &plan);
         self.visit_files(
             state,
             key,
@@ -119,49 +119,108 @@ impl PointRead<'_> {
             counters,
             |run| plan.concerns(run.format),
             |probe, counters| {
+                if !groups.is_apart(probe.format) {
+                    groups.finish(merge, counters)?;
+                }
                 if merge.needs(probe.format) {
-                    self.merge_file(probe, key, hash, merge, &mut scratch, counters)?;
+                    groups.start(probe, merge, counters)?;
                 }
                 let is_done = merge.is_settled() || merge.is_covered();
                 Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
             },
-        )
+        )?;
+        groups.finish(merge, counters)
+    }
+}
+
+/// Files whose lookups go on together.
+const TOGETHER: usize = 4;
+
+/// The lookups of one key in neighbouring files of column groups that have no column in common: each step is taken in all of
+/// them before the next, so that their cache misses overlap ([`CellLookup`]). They end in the order in which they began, and
+/// before any other file is looked at: entries are visited in the same order as one file after the other.
+struct GroupLookups<'a, 'r> {
+    read: &'a PointRead<'r>,
+    key: &'a [u8],
+    hash: u64,
+    plan: &'a MergePlan,
+    scratch: GetScratch,
+    started: [Option<(Probe<'a>, CellLookup<'a>)>; TOGETHER],
+    count: usize,
+}
+
+impl<'a, 'r> GroupLookups<'a, 'r> {
+    fn new(read: &'a PointRead<'r>, (key, hash): (&'a [u8], u64), plan: &'a MergePlan) -> Self {
+        let scratch = GetScratch::new(read.table.definition.options.snapshot_filter);
+        Self { read, key, hash, plan, scratch, started: [const { None }; TOGETHER], count: 0 }
     }
 
-    fn merge_file(
-        &self,
-        Probe { level, file, format, .. }: Probe<'_>,
-        key: &[u8],
-        hash: u64,
-        merge: &mut ColumnMerge,
-        scratch: &mut GetScratch,
-        counters: &mut ReadCounters,
-    ) -> Result<()> {
-        if file.meta.range_delete_count > 0
-            && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
-        {
+    /// Whether a file of this format may be looked at before the lookups that have begun end.
+    fn is_apart(&self, format: usize) -> bool {
+        let started = self.started[..self.count].iter().flatten();
+        self.count < TOGETHER && started.into_iter().all(|(probe, _)| self.plan.are_apart(probe.format, format))
+    }
+
+    /// Begins the lookup in a columnar file; one of rows is read at once.
+    fn start(&mut self, probe: Probe<'a>, merge: &mut ColumnMerge, counters: &mut ReadCounters) -> Result<()> {
+        let Probe { file, format, .. } = probe;
+        let snapshot = self.read.snapshot;
+        let (is_plain, has_range_deletes) = (!file.sst.is_columnar(), file.meta.range_delete_count > 0);
+        if is_plain || has_range_deletes {
+            self.finish(merge, counters)?;
+        }
+        if has_range_deletes && let Some(sequence) = file.sst.range_deletes().covering(self.key, snapshot) {
             merge.cover(format, sequence);
         }
-        if !file.sst.may_contain(hash) {
+        if !file.sst.may_contain(self.hash) {
             counters.files_skipped_by_bloom += 1;
             return Ok(());
         }
         counters.files_searched += 1;
+        if is_plain {
+            let key = self.key;
+            return self.visit(probe, merge, |scratch, visit| file.sst.get(key, snapshot, scratch, counters, visit));
+        }
+        let wanted = Some(&**self.plan.layout_of(format));
+        if let Some(lookup) = file.sst.start_cells((self.key, snapshot), wanted, &mut self.scratch, counters)? {
+            self.started[self.count] = Some((probe, lookup));
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes all lookups to their end.
+    fn finish(&mut self, merge: &mut ColumnMerge, counters: &mut ReadCounters) -> Result<()> {
+        let count = std::mem::take(&mut self.count);
+        for _ in 0..CellLookup::STEPS {
+            for (_, lookup) in self.started[..count].iter_mut().flatten() {
+                lookup.advance()?;
+            }
+        }
+        for at in 0..count {
+            let Some((probe, lookup)) = self.started[at].take() else { continue };
+            if merge.needs(probe.format) {
+                self.visit(probe, merge, |scratch, visit| lookup.visit(scratch, counters, visit))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets `read` give the row's versions in a file to the merge.
+    fn visit(
+        &mut self,
+        Probe { level, format, .. }: Probe<'_>,
+        merge: &mut ColumnMerge,
+        read: impl FnOnce(&mut GetScratch, &mut dyn FnMut(Trailer, &[u8]) -> ControlFlow<()>) -> Result<()>,
+    ) -> Result<()> {
         let mut failure = None;
-        let plan = merge.plan().clone();
-        let mut visit = |trailer: Trailer, value: &[u8]| {
-            self.note_served(level);
+        read(&mut self.scratch, &mut |trailer, value| {
+            self.read.note_served(level);
             merge.visit(format, trailer, value).unwrap_or_else(|error| {
                 failure = Some(error);
                 ControlFlow::Break(())
             })
-        };
-        if file.sst.is_columnar() {
-            let wanted = Some(&**plan.layout_of(format));
-            file.sst.get_cells((key, self.snapshot), wanted, scratch, counters, &mut visit)?;
-        } else {
-            file.sst.get(key, self.snapshot, scratch, counters, &mut visit)?;
-        }
+        })?;
         failure.map_or(Ok(()), Err)
     }
 }

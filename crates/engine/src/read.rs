@@ -238,16 +238,16 @@ impl PointRead<'_> {
     /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key, youngest first, until it breaks.
     /// The lines of their filters are on their way to the cache then.
     #[inline]
-    pub(crate) fn visit_files(
+    pub(crate) fn visit_files<'s>(
         &self,
-        state: &TableState,
+        state: &'s TableState,
         key: &[u8],
         hash: u64,
         counters: &mut ReadCounters,
         wants: impl Fn(&OpenRun) -> bool,
-        mut visit: impl FnMut(Probe<'_>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+        mut visit: impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let mut probes: [Option<Probe<'_>>; PROBES] = [None; PROBES];
+        let mut probes: [Option<Probe<'s>>; PROBES] = [None; PROBES];
         let mut runs = state.tree.runs().filter(|(_, run)| wants(run));
         loop {
             let mut count = 0;

@@ -137,6 +137,12 @@ impl MergePlan {
         layout.has_some(patch, &self.readings[kind].given_wanted)
     }
 
+    /// Whether two kinds of source have no column in common.
+    #[inline]
+    pub fn are_apart(&self, kind: usize, other: usize) -> bool {
+        !self.readings[kind].columns.overlaps(&self.readings[other].columns)
+    }
+
     /// Whether this kind of source has anything to say of such rows.
     #[inline]
     pub fn concerns(&self, kind: usize) -> bool {

@@ -1,12 +1,13 @@
 //! Point reads.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::PackedLayout;
 
 use crate::block::{BlockShape, bad_entry, payload_in_memory, prefetch_keys, search};
-use crate::columnar::{CellLookup, ColumnScratch};
+use crate::columnar::ColumnScratch;
 use crate::compression::Decompressor;
 use crate::reader::{SstFile, malformed_part};
 
@@ -14,7 +15,7 @@ use crate::reader::{SstFile, malformed_part};
 #[derive(Debug)]
 pub struct GetScratch {
     decompressor: Decompressor,
-    columns: ColumnScratch,
+    pub(crate) columns: ColumnScratch,
     snapshot_filter: bool,
 }
 
@@ -52,7 +53,16 @@ impl SstFile {
         if self.columns.is_some() {
             return self.get_cells((key, snapshot), None, scratch, counters, visit);
         }
-        self.visit_blocks((key, snapshot), scratch, counters, |block, _| self.visit_block(block, key, snapshot, visit))
+        let mut from = None;
+        while let Some((block, offset, next)) = self.block_of((key, snapshot), from, scratch, counters)? {
+            let done = self.visit_block(&block, key, snapshot, visit);
+            let done = done.map_err(|e| malformed_part(&self.path, "data block", offset, e))?;
+            from = next;
+            if done.is_break() || from.is_none() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values are
@@ -69,39 +79,37 @@ impl SstFile {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
-        let lookup = CellLookup::new(self, (key, snapshot), wanted)?;
-        self.visit_blocks((key, snapshot), scratch, counters, |block, scratch| lookup.visit(block, scratch, visit))
+        match self.start_cells((key, snapshot), wanted, scratch, counters)? {
+            Some(lookup) => lookup.visit(scratch, counters, visit),
+            None => Ok(()),
+        }
     }
 
-    /// Calls `visit` with the blocks that may hold visible versions of `key`, until it breaks.
+    /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may be visible,
+    /// its offset, and the next block if the versions may go on there, which is so only if the separator is the key itself.
     #[inline]
-    fn visit_blocks(
+    pub(crate) fn block_of(
         &self,
         (key, snapshot): (&[u8], SequenceNumber),
+        from: Option<usize>,
         scratch: &mut GetScratch,
         counters: &mut ReadCounters,
-        mut visit: impl FnMut(&[u8], &mut ColumnScratch) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    ) -> Result<Option<(Arc<[u8]>, u64, Option<usize>)>> {
         let mut held = None;
         let index = self.index(&mut held)?;
-        for i in index.seek(key)..index.block_count() {
-            if scratch.snapshot_filter && !self.is_visible(&index, i, snapshot) {
-                counters.blocks_skipped_by_snapshot += 1;
-            } else {
+        for i in from.unwrap_or_else(|| index.seek(key))..index.block_count() {
+            let next = index.separator_is(i, key).then_some(i + 1);
+            if !scratch.snapshot_filter || self.is_visible(&index, i, snapshot) {
                 let entry = index.entry(i);
                 let block = self.block(entry, &mut scratch.decompressor, counters)?;
-                let done = visit(&block, &mut scratch.columns)
-                    .map_err(|e| malformed_part(&self.path, "data block", entry.offset, e))?;
-                if done.is_break() {
-                    return Ok(());
-                }
+                return Ok(Some((block, entry.offset, next)));
             }
-            // Versions go on in the next block only if the separator is the key itself.
-            if !index.separator_is(i, key) {
-                return Ok(());
+            counters.blocks_skipped_by_snapshot += 1;
+            if next.is_none() {
+                break;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     #[inline]

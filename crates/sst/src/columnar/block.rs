@@ -49,6 +49,19 @@ fn malformed(what: &str) -> Error {
 }
 
 impl BlockHeader {
+    /// Bytes of the header of a block of so many columns.
+    pub(crate) fn len(columns: usize) -> usize {
+        HEADER_LEN + 4 * (columns + 3)
+    }
+
+    /// Of a block in memory, which may have a few bytes behind its end: how many its last byte tells, which lies far from the
+    /// header, so that it is not asked.
+    pub(crate) fn parse_in_memory(bytes: &[u8], columns: usize) -> Result<Self> {
+        let end = Self::len(columns) - 4;
+        let end = bytes.get(end..).and_then(|rest| rest.first_chunk::<4>()).copied().map_or(0, u32::from_le_bytes);
+        Self::parse(bytes, 0, end as usize, columns)
+    }
+
     /// Of the block `bytes[start..end]` of a file with so many columns.
     pub(crate) fn parse(bytes: &[u8], start: usize, end: usize, columns: usize) -> Result<Self> {
         let block = bytes.get(start..end).unwrap_or_default();
@@ -68,7 +81,7 @@ impl BlockHeader {
         }
         let (unique_keys, all_puts) = (flags & UNIQUE_KEYS != 0, flags & ALL_PUTS != 0);
         let facts = BlockFacts { rows, min_sequence, max_sequence, unique_keys, all_puts };
-        let mut before = HEADER_LEN + 4 * (columns + 3);
+        let mut before = Self::len(columns);
         for page in 0..=columns + 2 {
             let at = reader.u32()? as usize;
             if at < before || page == 0 && at != before {
@@ -149,6 +162,15 @@ impl BlockHeader {
 
     pub(crate) fn keys<'a>(&self, bytes: &'a [u8]) -> Result<KeyPage<'a>> {
         KeyPage::parse(&bytes[self.page(bytes, 0)], self.rows())
+    }
+
+    /// The trailer of a row that is looked at alone, as [`TrailerPage::get`] gives it.
+    pub(crate) fn trailer(&self, bytes: &[u8], row: usize, number: Option<SequenceNumber>) -> Result<Trailer> {
+        let BlockFacts { min_sequence, max_sequence, all_puts, .. } = self.facts;
+        if all_puts && min_sequence == max_sequence {
+            return Ok(Trailer::new(number.unwrap_or(min_sequence), Operation::Put));
+        }
+        self.trailers(bytes)?.get(row, number)
     }
 
     pub(crate) fn trailers<'a>(&self, bytes: &'a [u8]) -> Result<TrailerPage<'a>> {

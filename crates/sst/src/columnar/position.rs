@@ -1,19 +1,18 @@
-//! Positions in columnar blocks, and point reads of columnar files.
+//! Positions in columnar blocks.
 //!
 //! An entry's value is the packed fragment of the wanted columns that the file has, put together from their cells. The
 //! other columns' pages are not looked at.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::page::{Dictionary, Page};
 use mycelium_encoding::{PackedLayout, PackedScratch};
 
-use super::block::{BlockHeader, ColumnBlock};
+use super::block::ColumnBlock;
 use super::file::FileColumns;
 use super::picks::Pick;
-use crate::block::{BlockFacts, BlockPosition, KeyBuffer, Step, payload_in_memory};
+use crate::block::{BlockFacts, BlockPosition, KeyBuffer, Step};
 use crate::reader::SstFile;
 
 /// What is wanted of every entry of a columnar file.
@@ -73,7 +72,7 @@ impl Wanted {
     }
 }
 
-fn has_columns(trailer: Trailer) -> bool {
+pub(super) fn has_columns(trailer: Trailer) -> bool {
     matches!(trailer.operation(), Operation::Put | Operation::Patch)
 }
 
@@ -342,86 +341,7 @@ impl BlockPosition for ColumnPosition {
     }
 }
 
-/// Memory of point reads, reused.
-#[derive(Default, Debug)]
-pub(crate) struct ColumnScratch {
-    value: Vec<u8>,
-    packed: PackedScratch,
-}
-
-/// A lookup of one key in blocks of a columnar file.
-pub(crate) struct CellLookup<'a> {
-    file: &'a SstFile,
-    columns: &'a FileColumns,
-    layout: &'a PackedLayout,
-    key: &'a [u8],
-    snapshot: SequenceNumber,
-}
-
-impl<'a> CellLookup<'a> {
-    /// `wanted`: the columns of the fragments to be visited; all of the file's if `None`.
-    pub(crate) fn new(
-        file: &'a SstFile,
-        (key, snapshot): (&'a [u8], SequenceNumber),
-        wanted: Option<&'a PackedLayout>,
-    ) -> Result<Self> {
-        let columns = file.columns()?;
-        Ok(Self { file, columns, layout: wanted.unwrap_or_else(|| columns.layout()), key, snapshot })
-    }
-
-    /// The versions of the key that the snapshot sees and a block holds, newest first.
-    pub(crate) fn visit<F>(&self, block: &[u8], scratch: &mut ColumnScratch, visit: &mut F) -> Result<ControlFlow<()>>
-    where
-        F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
-    {
-        let header = BlockHeader::parse(block, 0, payload_in_memory(block).len(), self.columns.parts().len())?;
-        header.prefetch_heads(block, self.positions());
-        let (keys, trailers) = (header.keys(block)?, header.trailers(block)?);
-        let (first, is_there) = keys.find(self.key)?;
-        for row in first..header.rows() {
-            if !is_there || row > first && !keys.repeats(row)? {
-                return Ok(ControlFlow::Break(()));
-            }
-            let trailer = trailers.get(row, self.file.options.sequence_override)?;
-            if trailer.sequence() > self.snapshot {
-                continue;
-            }
-            scratch.value.clear();
-            if has_columns(trailer) {
-                self.put_fragment(block, &header, row, scratch)?;
-            }
-            if visit(trailer, &scratch.value).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-
-    /// Where the wanted columns lie among the file's.
-    fn positions(&self) -> impl Iterator<Item = usize> {
-        self.layout.columns().filter_map(|column| self.columns.position(column))
-    }
-
-    fn put_fragment(&self, block: &[u8], header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
-        header.prefetch_cells(block, row, self.positions());
-        let slot = |column: usize| {
-            let position = self.columns.position(column)?;
-            header.slot(block, (position, row), &self.columns.parts()[position].kind)
-        };
-        if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
-            return Ok(());
-        }
-        let dictionaries = self.file.dictionaries(self.columns, self.layout)?;
-        let cell = |column: usize| {
-            let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
-            let dictionary = dictionaries.get(position).and_then(Option::as_ref);
-            header.cell(block, (position, row), &self.columns.parts()[position].kind, dictionary)
-        };
-        self.layout.encode_cells(cell, &mut scratch.packed, &mut scratch.value)
-    }
-}
-
 #[cold]
-fn lacking(column: usize) -> Error {
+pub(super) fn lacking(column: usize) -> Error {
     Error::corruption(format!("a columnar file lacks column {column}"))
 }

@@ -20,6 +20,7 @@
 use std::ops::Range;
 
 use mycelium_base::coding::Reader;
+use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, Result};
 
 use super::bitmap::Bitmap;
@@ -323,6 +324,15 @@ impl<'a> Integers<'a> {
         let middle = line.base.saturating_add_unsigned(mask(line.width) / 2);
         let at = value.saturating_sub(middle) as f64 * (1_u64 << SLOPE_BITS) as f64 / *slope as f64;
         Some((at as usize).min(self.rows.saturating_sub(1)))
+    }
+
+    /// Asks the processor for the offsets about the row where a value is guessed.
+    #[inline]
+    pub(crate) fn prefetch_about(&self, value: i64) {
+        let (Some(row), Kind::Linear { line, .. }) = (self.guess(value), &self.kind) else { return };
+        let at = row * line.width as usize / 8;
+        let around = line.bits.get(at.saturating_sub(CACHE_LINE)..).unwrap_or_default();
+        around.iter().step_by(CACHE_LINE).take(3).for_each(|byte| prefetch(byte));
     }
 
     /// Appends what `of` makes of the integers of rows.

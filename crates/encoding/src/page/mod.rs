@@ -315,6 +315,14 @@ impl<'a> Page<'a> {
         Some(low)
     }
 
+    /// Asks the processor for what [`Page::seek_integer`] will look at first.
+    #[inline]
+    pub fn prefetch_about(&self, value: i64) {
+        if let Body::Ordinals(integers) = &self.body {
+            integers.prefetch_about(value);
+        }
+    }
+
     /// The first row from `row` on whose integer is not below `value`, of a page of ascending integers, and whether it is `value`.
     /// O(log of how far it is).
     pub fn gallop_integer(&self, row: usize, value: i64) -> Option<(usize, bool)> {

@@ -36,6 +36,9 @@ pub(crate) const UNIQUE_KEYS: u8 = 1;
 pub(crate) const ALL_PUTS: u8 = 2;
 pub(crate) const HEADER_LEN: usize = 24;
 
+/// What is before the first cell of a packed page (see `mycelium_encoding::page`); behind its last one there may be a word.
+const PACKED_HEAD_LEN: usize = 12;
+
 /// The header of a block, and where its pages lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockHeader {
@@ -136,7 +139,8 @@ impl BlockHeader {
         let share = row as f32 / self.rows() as f32;
         for column in columns {
             let page = self.page(bytes, 2 + column);
-            if let Some(byte) = bytes.get(page.start + (page.len() as f32 * share) as usize) {
+            let cells = page.len().saturating_sub(PACKED_HEAD_LEN + size_of::<u64>());
+            if let Some(byte) = bytes.get(page.start + PACKED_HEAD_LEN + (cells as f32 * share) as usize) {
                 prefetch(byte);
             }
         }

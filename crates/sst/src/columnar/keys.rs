@@ -197,6 +197,14 @@ impl<'a> KeyPage<'a> {
         Ok((row, is_there))
     }
 
+    /// Asks the processor for the keys about the row where `key` would be if keys were spread evenly.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: &[u8]) {
+        if let Some(wanted) = self.integer_of(key).map(ordinal) {
+            self.page.prefetch_about(wanted);
+        }
+    }
+
     /// The first row from `row` on whose key is at or after `key`, and whether it has the key.
     #[inline]
     pub(crate) fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {

@@ -6,8 +6,9 @@
 //!
 //! 1. [`SstFile::start_cells`] finds the block that may hold the key and asks for its header.
 //! 2. [`CellLookup::advance`] reads the header and asks for the heads of the pages of keys, trailers and wanted columns.
-//! 3. Again, it finds the row in the keys and asks for its cells.
-//! 4. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
+//! 3. Again, it guesses the row from the smallest and the largest key and asks for the keys about it.
+//! 4. Again, it finds the row in the keys and asks for its cells.
+//! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
 //!    blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
@@ -35,6 +36,7 @@ pub(crate) struct ColumnScratch {
 enum Step {
     Block,
     Header(BlockHeader),
+    Keys(BlockHeader),
     /// The row from which on versions of the key lie, if it is there.
     Row(BlockHeader, Option<usize>),
 }
@@ -86,7 +88,7 @@ fn prefetch_header(block: &[u8], columns: usize) {
 
 impl CellLookup<'_> {
     /// Steps before [`CellLookup::visit`], each of which looks at memory that the one before it asked for.
-    pub const STEPS: usize = 2;
+    pub const STEPS: usize = 3;
 
     /// Takes the next step, if there is one before [`CellLookup::visit`].
     ///
@@ -96,7 +98,8 @@ impl CellLookup<'_> {
     pub fn advance(&mut self) -> Result<()> {
         let next = match &self.step {
             Step::Block => self.read_header().map(Step::Header),
-            Step::Header(header) => self.find_row(header).map(|row| Step::Row(*header, row)),
+            Step::Header(header) => self.guess_row(header).map(|()| Step::Keys(*header)),
+            Step::Keys(header) => self.find_row(header).map(|row| Step::Row(*header, row)),
             Step::Row(..) => return Ok(()),
         };
         self.step = next.map_err(|e| malformed_part(self.file.path(), "data block", self.offset, e))?;
@@ -107,6 +110,11 @@ impl CellLookup<'_> {
         let header = BlockHeader::parse_in_memory(&self.block, self.columns.parts().len())?;
         header.prefetch_heads(&self.block, self.positions());
         Ok(header)
+    }
+
+    fn guess_row(&self, header: &BlockHeader) -> Result<()> {
+        header.keys(&self.block)?.prefetch(self.key);
+        Ok(())
     }
 
     fn find_row(&self, header: &BlockHeader) -> Result<Option<usize>> {

@@ -1,10 +1,12 @@
-//! Prints what patches cost a scan of columns on this machine, and which plan of a filtered scan is the cheaper one:
-//! `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans [rows] [directory]`.
+//! Prints what patches cost a scan of columns on this machine, which plan of a filtered scan is the cheaper one, and what columns
+//! below rows cost and gain: `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans|layouts [rows] [directory]`.
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread: compacted, and after a tenth of the
 //!   rows had one of these columns changed.
 //! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each row in a tenth
 //!   of the keys of the younger runs replaces one of an older run (decision 0036).
+//! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no compaction is
+//!   due, of reads of whole rows and of scans, and what is written and stored (decision 0041). Three turns each.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -15,7 +17,8 @@ use mycelium_base::ColumnSet;
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, Error, FilterPlan, Layout, Options, Result, ScanOptions, Table, TableOptions,
+    Background, Database, Durability, Error, FilterPlan, Layout, Options, ReadOptions, Result, ScanOptions, Table,
+    TableOptions,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -166,6 +169,88 @@ fn plans(database: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
+/// What a layout costs: microseconds of CPU a row loaded and a row read, milliseconds of CPU of a scan of one column and of all,
+/// bytes written by flushes and compactions and stored, of a row.
+type Costs = [f64; 6];
+
+/// Columns as those of a table of events: a random key, integers, a double and two texts of few values.
+fn events(database: &Database, name: &str, layout: Option<&str>, rows: u64) -> Result<Costs> {
+    let schema = Schema::parse(
+        "id uint64 not null, at timestamp(us) not null, carrier utf8 not null, origin utf8 not null, delay int32, distance int32 \
+         not null, fare float64 not null, seats int32 not null, primary key (id)",
+    )?;
+    let layout = layout.map(|text| Layout::parse(text, &ColumnSet::from_iter(1..=7))).transpose()?;
+    let table = database.create_typed_table(name, schema, TableOptions { layout, ..TableOptions::default() })?;
+    let written = || {
+        let metrics = database.metrics();
+        metrics.flush_bytes + metrics.compaction_written_by_level.iter().sum::<u64>()
+    };
+    let (before, start) = (written(), time_of_all());
+    let text = |draw: u64, count: u64| format!("{:03}", scramble(draw) % count);
+    for index in 0..rows {
+        let draw = scramble(index);
+        let (carrier, origin) = (text(draw, 20), text(draw ^ 1, 300));
+        table.insert_row(
+            &[
+                DatumRef::UInt64(draw),
+                DatumRef::Timestamp(1_700_000_000_000_000 + index as i64 * 1000),
+                DatumRef::Utf8(&carrier),
+                DatumRef::Utf8(&origin),
+                if draw % 50 == 0 { DatumRef::Null } else { DatumRef::Int32((draw % 500) as i32 - 60) },
+                DatumRef::Int32((draw >> 8) as i32 % 5000),
+                DatumRef::Float64((draw % 100_000) as f64 / 100.0),
+                DatumRef::Int32((draw >> 20) as i32 % 300),
+            ],
+            Durability::Buffered,
+        )?;
+    }
+    database.flush()?;
+    database.wait_idle()?;
+    let loaded = (time_of_all() - start) as f64 / 1e3 / rows as f64;
+    let scan = |projection: Option<Vec<usize>>| {
+        let batches = table.scan_batches(ScanOptions { projection, ..ScanOptions::default() })?;
+        batches.map(|batch| batch.map(|batch| batch.num_rows())).sum::<Result<usize>>()
+    };
+    let (one, _, found) = measure(|| scan(Some(vec![5])))?;
+    let (all, ..) = measure(|| scan(None))?;
+    assert_eq!(found as u64, rows, "rows found");
+    let (reads, start) = (200_000, own_time());
+    for draw in 0..reads {
+        let id = DatumRef::UInt64(scramble(scramble(draw) % rows));
+        assert!(table.get_row(&[id], None, &ReadOptions::default())?.is_some(), "a row is not there");
+    }
+    let read = (own_time() - start) as f64 / 1e3 / reads as f64;
+    let levels =
+        database.metrics().tables.into_iter().filter(|other| other.name == name).flat_map(|table| table.levels);
+    let stored: u64 = levels.map(|level| level.bytes).sum();
+    let of_a_row = |bytes: u64| bytes as f64 / rows as f64;
+    let costs = [loaded, read, one / 1e6, all / 1e6, of_a_row(written() - before), of_a_row(stored)];
+    database.drop_table(name)?;
+    Ok(costs)
+}
+
+/// Nanoseconds that all threads have had a processor.
+fn time_of_all() -> u64 {
+    let clock = clock_gettime(ClockId::ProcessCPUTime);
+    clock.tv_sec as u64 * 1_000_000_000 + clock.tv_nsec as u64
+}
+
+fn layouts(database: &Database, rows: u64) -> Result<()> {
+    let layouts = [
+        ("rows", Some("L0 tiered: * packed\nL1 leveled: * packed")),
+        ("default", None),
+        ("columns below", Some("L0 tiered: * packed\nL1 leveled: * columnar")),
+    ];
+    println!("               us a row: load  read   ms a scan: one   all   bytes a row: written  stored");
+    for turn in 0..3 {
+        for (name, layout) in layouts {
+            let [load, read, one, all, written, stored] = events(database, &format!("t{turn}"), layout, rows)?;
+            println!("{name:<22} {load:>8.2} {read:>5.2} {one:>15.2} {all:>5.1} {written:>22.0} {stored:>7.0}");
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
@@ -176,12 +261,15 @@ fn main() -> Result<()> {
     }
     // Runs are to stay as they are flushed.
     let background = if what == "plans" { Background::Manual } else { Background::Threads(2) };
-    let options = Options { memory_budget: 64 << 20, cache_bytes: 4 << 30, background, ..Options::default() };
+    // Small enough that rows go down to levels below.
+    let memory_budget = if what == "layouts" { 4 << 20 } else { 64 << 20 };
+    let options = Options { memory_budget, cache_bytes: 4 << 30, background, ..Options::default() };
     let database = Database::open(&directory, options)?;
     match what.as_str() {
         "patches" => patches(&database, rows)?,
         "plans" => plans(&database, rows)?,
-        _ => return Err(Error::invalid("patches or plans?")),
+        "layouts" => layouts(&database, rows)?,
+        _ => return Err(Error::invalid("patches, plans or layouts?")),
     }
     database.close()
 }

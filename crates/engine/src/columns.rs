@@ -186,7 +186,8 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
             self.started[self.count] = Some((probe, lookup));
             self.count += 1;
         }
-        Ok(())
+        // Whether the search may end at a range delete is known once the file's own entries are.
+        if has_range_deletes { self.finish(merge, counters) } else { Ok(()) }
     }
 
     /// Takes all lookups to their end.

@@ -14,10 +14,10 @@ use mycelium_merge::MergingCursor;
 use mycelium_sst::{CursorOptions, GetScratch};
 use mycelium_transform::Deriver;
 
-use super::derive::check_key;
 use super::prepare::duplicate;
 use super::read::holders;
 use super::staged::Staged;
+use super::unfit::{check_key, failed_on};
 use super::watch::{DerivedFile, write_derived};
 use crate::database::Inner;
 use crate::output_files::OutputFiles;
@@ -56,8 +56,10 @@ impl Derivation {
     /// Takes the next row.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], outputs: &Mutex<OutputFiles<'_>>) -> Result<()> {
         for (index, deriver, staged) in &mut self.indexes {
-            for (key, value) in deriver.derive(key, Operation::Put, value)?.entries() {
-                check_key(key)?;
+            let name = &index.table.name;
+            let derived = deriver.derive(key, Operation::Put, value).map_err(|error| failed_on(name, error))?;
+            for (key, value) in derived.entries() {
+                check_key(name, key)?;
                 staged.push(key, Trailer::new(0, Operation::Put), value);
             }
             if staged.bytes() > self.budget {

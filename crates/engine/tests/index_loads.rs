@@ -68,7 +68,7 @@ fn check(index: &Index, model: &Model, snapshot: Option<&Snapshot>) {
     expected.sort();
     let expected: Vec<Vec<Datum>> = expected
         .into_iter()
-        .map(|(city, id, year)| vec![Datum::Int64(id), Datum::Utf8(city.into()), Datum::Int32(year)])
+        .map(|(city, id, year)| vec![Datum::Int64(id), Datum::Utf8(city), Datum::Int32(year)])
         .collect();
     assert_eq!(found, expected);
 }

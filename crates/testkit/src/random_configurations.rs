@@ -155,3 +155,17 @@ fn part(rng: &mut SmallRng, columns: Vec<usize>) -> Vec<Vec<usize>> {
     }
     vec![left, right]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Among the first that the test of the model draws.
+    #[test]
+    fn some_tables_have_maps_and_most_have_not() {
+        let drawn: Vec<Configuration> = (40_000..40_024).map(Configuration::random).collect();
+        let mapped = drawn.iter().filter(|configuration| configuration.transformers.is_some()).count();
+        assert!((1..=8).contains(&mapped), "{mapped} of {}", drawn.len());
+        assert!(drawn.iter().all(|drawn| drawn.transformers.is_some() != (drawn.layouts.len() >= 2)));
+    }
+}

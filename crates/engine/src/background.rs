@@ -120,7 +120,9 @@ impl Inner {
 
     fn try_job(&self, role: Role) -> Result<bool> {
         let flushes = role != Role::Compactions && (self.flush_oldest()? || self.remove_obsolete_files());
-        Ok(flushes || (role != Role::Flushes && (self.redesign_one()? || self.compact_one()? || self.build_one()?)))
+        Ok(flushes
+            || (role != Role::Flushes
+                && (self.redesign_one()? || self.compact_one()? || self.build_one()? || self.drop_failed_index()?)))
     }
 
     /// The error that background work last met for want of space, until a job succeeds.
@@ -172,7 +174,7 @@ impl Inner {
                 return Ok(());
             }
             // Reads may have made it due, and they wake nobody.
-            if self.has_redesign_work() {
+            if self.has_redesign_work() || self.has_failed_index() {
                 self.wake_background();
             }
             self.wait_for_progress(Duration::from_millis(20));
@@ -188,7 +190,7 @@ impl Inner {
         }
         // In this order: a job lets its inputs go before it counts as done, and a removal begins before it takes them.
         let is_at_rest = self.graveyard.is_empty() && !self.is_removing() && !self.has_redesign_work();
-        is_at_rest && !self.has_compaction_work() && !self.has_building_work()
+        is_at_rest && !self.has_compaction_work() && !self.has_building_work() && !self.has_failed_index()
     }
 
     fn run_thread(inner: &Self, role: Role) {

@@ -282,6 +282,7 @@ impl Inner {
             return self.write_entries(table, memtable, memtable.cursor(), None, outputs);
         };
         let (entries, rows) = (memtable.cursor(), formats.rows());
+        tally.range_deletes = memtable.range_delete_list().len() as u64;
         let entries = TalliedEntries { entries, rows, tally, scratch: RowScratch::default() };
         let watch = (!watch.is_empty()).then_some(watch as &mut dyn Watch);
         self.write_entries(table, memtable, entries, watch, outputs)

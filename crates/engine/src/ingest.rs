@@ -10,7 +10,8 @@
 //!    the deepest level such that neither that level nor a younger one overlaps it, or to level 0 as the newest run. A
 //!    level that a running compaction writes to within the file's range is passed over, and compactions that would write
 //!    there are kept away until the files are in place.
-//!    What the rows derive for indexes was sorted and written beside them, and goes to level 0 of the derived tables.
+//!    What the rows derive for indexes was sorted and written beside them, and goes to level 0 of the derived tables. If
+//!    other indexes have come than it was derived for, the lock is given back to derive for them (index/load.rs).
 //! 5. One manifest edit adds all files; then the sequence number is published. A crash before the edit leaves orphans,
 //!    which the next open removes; a crash after it loses nothing: all rows or none.
 
@@ -58,12 +59,11 @@ impl Table {
     ///
     /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait only
     /// while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block and the
-    /// filter of one file.
+    /// filter of one file. Indexes may be created and dropped, and be built, meanwhile.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits;
-    /// [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index;
-    /// [`mycelium_base::ErrorKind::Conflict`] if an index was created or dropped meanwhile.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits, or
+    /// would in an index; [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Options, Result, TableOptions};
@@ -208,9 +208,14 @@ impl<'a> Ingestion<'a> {
         if self.files.is_empty() {
             return Ok(summary);
         }
-        let derived = self.derivation.finish(&self.outputs)?;
-        self.outputs.lock().sync()?;
-        summary.sequence = Some(self.inner.install_ingested(self.table, &self.files, &derived)?);
+        let mut derived = self.derivation.finish(&self.outputs)?;
+        while summary.sequence.is_none() {
+            self.outputs.lock().sync()?;
+            summary.sequence = self.inner.install_ingested(self.table, &self.files, &derived)?;
+            if summary.sequence.is_none() {
+                derived.catch_up(self.inner, self.table, &self.files, &self.outputs)?;
+            }
+        }
         self.outputs.lock().keep();
         if let Some(traces) = &self.table.traces {
             traces.add_inserts(self.rows);
@@ -237,16 +242,19 @@ impl Drop for Reservation<'_> {
 }
 
 impl Inner {
-    /// Steps 2 to 5: returns the rows' sequence number.
+    /// Steps 2 to 5: returns the rows' sequence number, or `None` if the table has other indexes than they were derived for.
     fn install_ingested(
         &self,
         table: &Arc<TableShared>,
         files: &[(FileNumber, SstSummary)],
         derived: &DerivedRows,
-    ) -> Result<SequenceNumber> {
+    ) -> Result<Option<SequenceNumber>> {
         let mut writer = self.commits.writer.lock();
         self.check_writable()?;
         table.check_alive()?;
+        if derived.is_outdated(table) {
+            return Ok(None);
+        }
         self.make_room(&mut writer, 0)?;
         self.clear_overlapping_memtables(table, files, &mut writer)?;
         self.sync_locked(&mut writer)?;
@@ -278,7 +286,7 @@ impl Inner {
         drop(reservation);
         writer.last_sequence = sequence;
         self.visible.store(sequence, Ordering::Release);
-        Ok(sequence)
+        Ok(Some(sequence))
     }
 
     fn clear_overlapping_memtables(

@@ -76,6 +76,15 @@ impl<'a> OutputFiles<'a> {
         Ok(StageTimes { write, total: write, ..StageTimes::default() })
     }
 
+    /// Removes a file that is not needed after all, and is synced or will not be.
+    pub(crate) fn remove(&mut self, number: FileNumber) {
+        if let Some(at) = self.created.iter().position(|(created, _)| *created == number) {
+            let (_, path) = self.created.swap_remove(at);
+            // What cannot be removed now is an orphan, and goes at the next open.
+            drop(self.inner.disk.remove(&path));
+        }
+    }
+
     /// The manifest names the files now.
     pub(crate) fn keep(&mut self) {
         debug_assert!(self.unsynced.is_empty(), "files are named that may not survive");

@@ -5,7 +5,8 @@
 //! 2. *Scans* count what they read of each level when they end. Every run counts for itself; runs of one column group add
 //!    up, and of the column groups of a level, which hold the same keys, the one read most counts.
 //! 3. *Writes* are counted at the flush, off the path of writers: a `Put` or `Delete` is what the model calls an insert
-//!    (an entry in every column group), a patch an update of its columns at every level that it has to pass.
+//!    (an entry in every column group), and so is a range delete, which is counted apart; a patch is an update of its columns
+//!    at every level that it has to pass.
 //! 4. The trace of a table is a text file `TRACE-` and the table's id, written when the database is closed and when a
 //!    redesign was decided on (redesign.rs), to a temporary name and renamed into place. It is advice and no data: it is
 //!    not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
@@ -101,6 +102,7 @@ impl TableTraces {
     /// Counts what a flush wrote into a tree whose last level is `last`.
     pub(crate) fn add_writes(&self, writes: &WriteTally, last: usize) {
         self.recorder.add_inserts(writes.entries);
+        self.recorder.add_range_deletes(writes.range_deletes);
         for (columns, count) in &writes.patches {
             let Ok(projection) = self.recorder.projection(columns) else { continue };
             (0..=last.clamp(1, self.levels - 1)).for_each(|level| projection.add_updates(level, *count));
@@ -135,6 +137,7 @@ impl TableTraces {
 pub(crate) struct WriteTally {
     /// Puts and deletes.
     entries: u64,
+    pub(crate) range_deletes: u64,
     patches: BTreeMap<ColumnSet, u64>,
 }
 

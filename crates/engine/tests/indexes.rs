@@ -615,29 +615,6 @@ fn create_copy(database: &Database) -> Table {
 }
 
 #[test]
-fn a_row_whose_key_in_the_index_would_be_too_long_is_refused() {
-    let database = open(&MemoryDisk::new());
-    let table = create(&database);
-    let long = "x".repeat(70_000);
-    put(&table, 1, &long, 0);
-    delete(&table, 1);
-    database.compact(&table).unwrap();
-    database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
-    let refused = table.insert_row(&row(1, &long, 0), Durability::Os).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
-    assert_eq!(table.get(&table.row_key(&[DatumRef::Int64(1)]).unwrap()).unwrap(), None);
-    // One that was there before keeps the index from being built, and is found all the same.
-    let other = create_copy(&database);
-    other.insert_row(&row(1, &long, 0), Durability::Os).unwrap();
-    let index = database.create_index(&other, &options("by_city", &["city"], &[])).unwrap();
-    database.wait_idle().unwrap();
-    assert!(!index.is_built());
-    let all = index.range((Bound::Unbounded, Bound::Unbounded), Some(&[0]), None).unwrap();
-    assert_eq!(all.count(), 1);
-    other.insert_row(&row(2, "Graz", 0), Durability::Os).unwrap();
-}
-
-#[test]
 fn two_rows_cannot_have_the_same_values_in_a_unique_index() {
     let database = open(&MemoryDisk::new());
     let table = create(&database);

@@ -156,6 +156,29 @@ fn scans_of_column_groups_count_keys() {
     assert_eq!(counted(&trace, last, "0-7"), (1, 0, 0, 0));
 }
 
+/// Each is an entry in every group, as a row is, and says nothing of columns.
+#[test]
+fn range_deletes_are_counted_and_outlive_the_database() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", roomy_options(&disk)).unwrap();
+    let table = database.create_typed_table("t", schema(), options(false)).unwrap();
+    insert(&table, 0..100);
+    let key = |id: i64| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+    for from in [10, 40, 40] {
+        table.delete_range(&key(from), &key(from + 5), Durability::Buffered).unwrap();
+    }
+    database.flush().unwrap();
+    table.delete_range(&key(70), &key(90), Durability::Buffered).unwrap();
+    assert_eq!(table.trace().unwrap().range_deletes(), 3, "writes are counted when they are flushed");
+    database.flush().unwrap();
+    let trace = table.trace().unwrap();
+    assert_eq!((trace.inserts(), trace.range_deletes(), trace.operations()), (100, 4, 104));
+    drop(table);
+    database.close().unwrap();
+    let database = Database::open("/db", roomy_options(&disk)).unwrap();
+    assert_eq!(database.table("t").unwrap().trace().unwrap(), trace);
+}
+
 #[test]
 fn traces_outlive_the_database_and_damage() {
     let disk = MemoryDisk::new();

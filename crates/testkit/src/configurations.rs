@@ -575,6 +575,11 @@ impl Configuration {
         self.transformers.is_none()
     }
 
+    /// Whether compactions change column groups or formats: not where a map is all that there is.
+    pub fn reshapes(&self) -> bool {
+        self.layouts.len() > 1 || self.transformers.as_ref().is_some_and(|set| set.contains("convert"))
+    }
+
     /// The configuration with this name.
     pub fn named(name: &str) -> Option<Self> {
         configurations().into_iter().find(|configuration| configuration.name == name)

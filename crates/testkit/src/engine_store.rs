@@ -682,7 +682,15 @@ impl Store for EngineStore {
 
     fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()> {
         let table = self.table(table)?;
-        table.ingest(rows.iter().map(|(key, value)| Ok((key, stored(table, value)?)))).map(drop)
+        // Indexes come and go in the midst of it, too.
+        let turns_at = self.configuration.changing_indexes.then_some(rows.len() / 2);
+        let rows = rows.iter().enumerate().map(|(i, (key, value))| {
+            if turns_at == Some(i) {
+                self.turn_index()?;
+            }
+            Ok((key, stored(table, value)?))
+        });
+        table.ingest(rows).map(drop)
     }
 
     fn drop_table(&mut self, table: usize) -> Result<()> {

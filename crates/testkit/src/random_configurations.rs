@@ -6,6 +6,9 @@
 //!    every group lies within one above.
 //! 2. Each group has the table's format, the packed one or is columnar, each level is tiered, leveled or two-phase.
 //!
+//! One table in eight has transformers instead, a user's map among them. Its layout follows from these and stays, and it has
+//! neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped.
+//!
 //! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether what
 //! was drawn came to pass, is for [`crate::Mechanisms`] to say.
 
@@ -21,8 +24,41 @@ use crate::tables::pick;
 const COLUMNS: std::ops::RangeInclusive<usize> = 1..=6;
 
 impl Configuration {
-    /// The configuration of a seed, with two layouts at least.
+    /// The configuration of a seed, with two layouts at least, or with a user's map.
     pub fn random(seed: u64) -> Self {
+        let drawn = Self::random_with_layouts(seed);
+        let rng = &mut SmallRng::seed_from_u64(!seed);
+        if rng.random_ratio(1, 8) { drawn.mapped(rng) } else { drawn }
+    }
+
+    /// As [`Configuration::random`], always with a user's map.
+    pub fn random_mapped(seed: u64) -> Self {
+        Self::random_with_layouts(seed).mapped(&mut SmallRng::seed_from_u64(!seed))
+    }
+
+    /// The same with a map, alone or before what converts the rows. A split would come before it, and it maps whole rows only;
+    /// how levels are merged follows from the transformers, and no other policy than the leveled one is taken. There are as
+    /// few levels as the set may have.
+    fn mapped(self, rng: &mut SmallRng) -> Self {
+        let own = self.row_format;
+        let mut set = vec![format!("test.count {own}")];
+        if own != RowFormatKind::Packed && rng.random() {
+            set.push(format!("convert {own} to packed"));
+        }
+        Self {
+            policy: leveled(rng, 2 + set.len()),
+            layouts: Vec::new(),
+            transformers: Some(set.join("\n")),
+            indexes: Vec::new(),
+            changing_indexes: false,
+            views: Vec::new(),
+            changing_views: false,
+            buffer: Buffering::Off,
+            ..self
+        }
+    }
+
+    fn random_with_layouts(seed: u64) -> Self {
         let rng = &mut SmallRng::seed_from_u64(seed);
         let levels = rng.random_range(3..=4);
         let row_format = *pick(rng, &[RowFormatKind::Packed, RowFormatKind::Packed, RowFormatKind::Json]);
@@ -68,6 +104,10 @@ fn policy(rng: &mut SmallRng, levels: usize) -> MergePolicy {
     if rng.random_ratio(1, 3) {
         return MergePolicy::TwoPhase { levels, fanout: 2.0, base_level_bytes: *pick(rng, &[4 << 10, 8 << 10]) };
     }
+    leveled(rng, levels)
+}
+
+fn leveled(rng: &mut SmallRng, levels: usize) -> MergePolicy {
     MergePolicy::Leveled {
         levels,
         fanout: 2.0,
@@ -114,4 +154,18 @@ fn part(rng: &mut SmallRng, columns: Vec<usize>) -> Vec<Vec<usize>> {
         right.extend(left.pop());
     }
     vec![left, right]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Among the first that the test of the model draws.
+    #[test]
+    fn some_tables_have_maps_and_most_have_not() {
+        let drawn: Vec<Configuration> = (40_000..40_024).map(Configuration::random).collect();
+        let mapped = drawn.iter().filter(|configuration| configuration.transformers.is_some()).count();
+        assert!((1..=8).contains(&mapped), "{mapped} of {}", drawn.len());
+        assert!(drawn.iter().all(|drawn| drawn.transformers.is_some() != (drawn.layouts.len() >= 2)));
+    }
 }

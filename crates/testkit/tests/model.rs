@@ -146,15 +146,28 @@ fn mapped_rows_are_read_as_if_they_had_been_mapped_when_written() {
     check_seeds(50_000..50_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
 }
 
+/// The same with everything else drawn: sizes, policies, what comes after the map.
+#[test]
+fn mapped_rows_of_random_configurations_are_read_as_if_they_had_been_mapped_when_written() {
+    let (seeds, actions) = Scale::from_environment().pick((6, 2_500), (200, 5_000));
+    let mapped = AtomicU64::new(0);
+    // The map is the first of the set: what is in level 1 was mapped on its way.
+    let count = |_: &Configuration, mechanisms: &Mechanisms| {
+        mapped.fetch_add(u64::from(mechanisms.levels_filled.get(1) == Some(&true)), Ordering::Relaxed);
+    };
+    check_seeds(60_000..60_000 + seeds, actions, |seed| vec![Configuration::random_mapped(seed)], count);
+    assert_eq!(mapped.into_inner(), seeds, "some whose rows never came to be mapped");
+}
+
 /// Random configurations, each with a history of its own. One counts only if all its mechanisms ran; as many are drawn as it
 /// takes.
 #[test]
 fn random_configurations_give_the_answers_of_the_model() {
     let (wanted, actions) = Scale::from_environment().pick((6, 2_500), (200, 5_000));
     let (counted, missing) = (AtomicU64::new(0), Mutex::new(BTreeMap::<String, u64>::new()));
-    let count = |_: &Configuration, mechanisms: &Mechanisms| {
-        counted.fetch_add(u64::from(mechanisms.all_ran()), Ordering::Relaxed);
-        for what in mechanisms.missing() {
+    let count = |configuration: &Configuration, mechanisms: &Mechanisms| {
+        counted.fetch_add(u64::from(mechanisms.all_ran(configuration)), Ordering::Relaxed);
+        for what in mechanisms.missing(configuration) {
             *missing.lock().unwrap().entry(what).or_default() += 1;
         }
     };

@@ -205,7 +205,7 @@ impl Design {
     /// The cost of a design that is known to fit.
     fn unchecked_cost(&self, tree: &Tree, formats: Option<&Formats>, trace: &Trace) -> DesignCost {
         let at_level = |(level, groups): (usize, &Vec<ColumnSet>)| {
-            let (inserts, accesses) = (trace.inserts(), trace.accesses(level));
+            let (inserts, accesses) = (trace.writes(), trace.accesses(level));
             let Some(formats) = formats else { return level_cost(tree, inserts, &accesses, groups) };
             let groups = groups.iter().map(|group| (group, level > 0 && self.is_columnar(level, group)));
             formats::level_cost(tree, formats, inserts, &accesses, groups)

@@ -135,7 +135,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(tree: &'a Tree, formats: Option<&'a Formats>, trace: &'a Trace) -> Self {
-        let at_level = |level| LevelCosts::new(tree, formats, trace.inserts(), &trace.accesses(level));
+        let at_level = |level| LevelCosts::new(tree, formats, trace.writes(), &trace.accesses(level));
         let costs = (0..trace.level_count()).map(at_level).collect();
         Self { tree, formats, trace, costs, is_exact: true, evaluated: 0 }
     }

@@ -2,7 +2,8 @@
 //! projections). The input of [`crate::design`].
 //!
 //! A [`Trace`] is plain data: counters keyed by (level, kind of operation, projection). Inserts write whole rows that
-//! pass through every level, so that they have one counter for all (the `w` of equation 9). A [`Recorder`] counts from
+//! pass through every level, so that they have one counter for all (the `w` of equation 9). So do range deletes, each of which
+//! is an entry in every column group as a row is: they have another, and `w` is the sum ([`Trace::writes`]). A [`Recorder`] counts from
 //! many threads and hands out traces. Both are bounded: at most [`MAX_PROJECTIONS`] projections, [`MAX_COLUMNS`]
 //! columns and [`MAX_LEVELS`] levels.
 //!
@@ -109,6 +110,7 @@ pub struct Trace {
     columns: usize,
     level_count: usize,
     inserts: u64,
+    range_deletes: u64,
     overflowed: u64,
     /// `level_count` counters each; all columns are always there.
     projections: BTreeMap<ColumnSet, Vec<Counts>>,
@@ -125,7 +127,7 @@ impl Trace {
             return Err(Error::invalid(format!("a trace of {levels} levels; 1 to {MAX_LEVELS} are possible")));
         }
         let projections = BTreeMap::from([(ColumnSet::first(columns), vec![Counts::default(); levels])]);
-        Ok(Self { columns, level_count: levels, inserts: 0, overflowed: 0, projections })
+        Ok(Self { columns, level_count: levels, inserts: 0, range_deletes: 0, overflowed: 0, projections })
     }
 
     /// The columns of the table.
@@ -138,9 +140,19 @@ impl Trace {
         self.level_count
     }
 
-    /// `w`: rows inserted.
+    /// Rows inserted or deleted by key.
     pub fn inserts(&self) -> u64 {
         self.inserts
+    }
+
+    /// Range deletes.
+    pub fn range_deletes(&self) -> u64 {
+        self.range_deletes
+    }
+
+    /// `w`: what is written to every column group of every level, rows and range deletes.
+    pub fn writes(&self) -> u64 {
+        self.inserts.saturating_add(self.range_deletes)
     }
 
     /// Operations that were counted under a wider projection than their own (see the module).
@@ -148,11 +160,11 @@ impl Trace {
         self.overflowed
     }
 
-    /// Operations counted: inserts, and at every level the point reads, range reads and updates. An operation that
+    /// Operations counted: inserts and range deletes, and at every level the point reads, range reads and updates. An operation that
     /// several levels served counts at each.
     pub fn operations(&self) -> u64 {
         let counts = self.projections.values().flatten();
-        counts.fold(self.inserts, |sum, counts| sum.saturating_add(counts.operations()))
+        counts.fold(self.writes(), |sum, counts| sum.saturating_add(counts.operations()))
     }
 
     /// Entries that range reads selected, at all levels together.
@@ -177,6 +189,11 @@ impl Trace {
     /// Counts inserted rows.
     pub fn add_inserts(&mut self, count: u64) {
         self.inserts = self.inserts.saturating_add(count);
+    }
+
+    /// Counts range deletes.
+    pub fn add_range_deletes(&mut self, count: u64) {
+        self.range_deletes = self.range_deletes.saturating_add(count);
     }
 
     /// Counts point reads of `columns` that `level` served. Fails if the level or a column is not there.
@@ -204,6 +221,7 @@ impl Trace {
             ));
         }
         self.inserts = self.inserts.saturating_add(other.inserts);
+        self.range_deletes = self.range_deletes.saturating_add(other.range_deletes);
         self.overflowed = self.overflowed.saturating_add(other.overflowed);
         for (columns, levels) in &other.projections {
             let own = self.projections.entry(columns.clone());
@@ -232,6 +250,7 @@ impl Trace {
     /// ```
     pub fn age(&mut self) {
         self.inserts /= 2;
+        self.range_deletes /= 2;
         self.overflowed /= 2;
         self.projections.values_mut().flatten().for_each(Counts::halve);
         self.forget_unused();
@@ -247,7 +266,7 @@ impl Trace {
     /// bounds of the module.
     pub fn with_levels(&self, levels: usize) -> Result<Self> {
         let mut trace = Self::new(self.columns, levels)?;
-        (trace.inserts, trace.overflowed) = (self.inserts, self.overflowed);
+        (trace.inserts, trace.range_deletes, trace.overflowed) = (self.inserts, self.range_deletes, self.overflowed);
         for (columns, old) in &self.projections {
             let mut new = vec![Counts::default(); levels];
             for (level, counts) in old.iter().enumerate() {

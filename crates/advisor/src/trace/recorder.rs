@@ -52,6 +52,7 @@ pub struct Recorder {
 #[derive(Debug)]
 struct Window {
     inserts: AtomicU64,
+    range_deletes: AtomicU64,
     overflowed: AtomicU64,
     /// Filled from the first on; that of all columns is the first.
     slots: [OnceLock<Slot>; MAX_PROJECTIONS],
@@ -138,6 +139,11 @@ impl Recorder {
         self.window.load().inserts.fetch_add(count, Relaxed);
     }
 
+    /// Counts range deletes.
+    pub fn add_range_deletes(&self, count: u64) {
+        self.window.load().range_deletes.fetch_add(count, Relaxed);
+    }
+
     /// What was counted since the last call. Begins a new window, in which all projections but that of all columns are
     /// to be met anew.
     pub fn take(&self) -> Trace {
@@ -155,7 +161,8 @@ impl Recorder {
     pub fn work(&self) -> (u64, u64) {
         let window = self.window.load();
         let counted = window.filled().flat_map(|slot| slot.levels.iter()).map(LevelCounters::counts);
-        counted.fold((window.inserts.load(Relaxed), 0), |(operations, entries), counts| {
+        let writes = window.inserts.load(Relaxed).saturating_add(window.range_deletes.load(Relaxed));
+        counted.fold((writes, 0), |(operations, entries), counts| {
             (operations.saturating_add(counts.operations()), u64::saturating_add(entries, counts.scanned_entries))
         })
     }
@@ -202,7 +209,8 @@ impl Window {
     fn new(columns: &ColumnSet, levels: usize) -> Self {
         let slots = [const { OnceLock::new() }; MAX_PROJECTIONS];
         slots[0].get_or_init(|| Slot::new(columns, levels));
-        Self { inserts: AtomicU64::new(0), overflowed: AtomicU64::new(0), slots, filling: Mutex::new(()) }
+        let [inserts, range_deletes, overflowed] = [const { AtomicU64::new(0) }; 3];
+        Self { inserts, range_deletes, overflowed, slots, filling: Mutex::new(()) }
     }
 
     fn filled(&self) -> impl Iterator<Item = &Slot> {
@@ -244,6 +252,7 @@ impl Window {
     fn trace(&self, empty: &Trace, numbering: &Numbering) -> Trace {
         let mut trace = empty.clone();
         trace.inserts = self.inserts.load(Relaxed);
+        trace.range_deletes = self.range_deletes.load(Relaxed);
         trace.overflowed = self.overflowed.load(Relaxed);
         for slot in self.filled() {
             let levels: Vec<Counts> = slot.levels.iter().map(LevelCounters::counts).collect();
@@ -289,6 +298,8 @@ mod tests {
         }
         recorder.add_inserts(4);
         trace.add_inserts(4);
+        recorder.add_range_deletes(3);
+        trace.add_range_deletes(3);
         assert_eq!(recorder.snapshot(), trace);
         assert_eq!(recorder.work(), (trace.operations(), trace.scanned_entries()));
         assert!(trace.overflowed() > 0);

@@ -1,10 +1,11 @@
 //! The text form of a trace, which is also its file.
 //!
 //! ```text
-//! mycelium-trace 1
+//! mycelium-trace 2
 //! columns 30
 //! levels 8
 //! inserts 20000000
+//! range-deletes 5
 //! overflowed 0
 //! projection 27-29
 //! L6: scans=12 entries=600000000
@@ -16,7 +17,8 @@
 //!
 //! Head and `end` are there in this order, `end` tells a whole file from a torn one. Under a `projection` (columns as
 //! [`ColumnSet`] writes them, ascending) stand its levels in order; counters that are 0, levels and projections without
-//! any are left out. The last 1 of the first line is the version: a newer one is refused as unsupported.
+//! any are left out. The number in the first line is the version: a newer one than 2 is refused as unsupported. Version 1 has no
+//! line `range-deletes`; a trace without range deletes is written as one of version 1, which older programs read, too.
 //!
 //! Reading is bounded: at most [`MAX_TEXT_BYTES`] are taken in, and work and memory are bounded by the limits of the
 //! trace, whatever the file says. Every complaint names the line.
@@ -34,7 +36,9 @@ use super::{Counts, MAX_PROJECTIONS, Trace};
 pub const MAX_TEXT_BYTES: u64 = 4 << 20;
 
 const NAME: &str = "mycelium-trace";
-const VERSION: u32 = 1;
+const VERSION: u64 = 2;
+/// The version without range deletes.
+const WITHOUT_RANGE_DELETES: u64 = 1;
 
 impl Trace {
     /// Reads the text form (see [`crate::trace`]). Fails with [`ErrorKind::InvalidArgument`], naming the line, on
@@ -114,9 +118,13 @@ impl Trace {
 
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{NAME} {VERSION}")?;
-        writeln!(f, "columns {}\nlevels {}", self.columns, self.level_count)?;
-        writeln!(f, "inserts {}\noverflowed {}", self.inserts, self.overflowed)?;
+        let version = if self.range_deletes == 0 { WITHOUT_RANGE_DELETES } else { VERSION };
+        writeln!(f, "{NAME} {version}")?;
+        writeln!(f, "columns {}\nlevels {}\ninserts {}", self.columns, self.level_count, self.inserts)?;
+        if version > WITHOUT_RANGE_DELETES {
+            writeln!(f, "range-deletes {}", self.range_deletes)?;
+        }
+        writeln!(f, "overflowed {}", self.overflowed)?;
         for (columns, levels) in &self.projections {
             if levels.iter().all(|counts| *counts == Counts::default()) {
                 continue;
@@ -179,11 +187,11 @@ impl<'a> Reader<'a> {
 
 fn read_head(lines: &mut Reader<'_>) -> Result<Trace> {
     let version = lines.number_after(NAME)?;
-    if version > u64::from(VERSION) {
-        let message = format!("a trace of version {version}; this program reads {VERSION}");
+    if version > VERSION {
+        let message = format!("a trace of version {version}; this program reads up to {VERSION}");
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    if version != u64::from(VERSION) {
+    if version < WITHOUT_RANGE_DELETES {
         return Err(lines.wrong(format!("there is no version {version}")));
     }
     let bounded = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -191,7 +199,9 @@ fn read_head(lines: &mut Reader<'_>) -> Result<Trace> {
     Trace::new(columns, 1).map_err(|problem| lines.wrong(problem.to_string()))?;
     let levels = bounded(lines.number_after("levels")?);
     let trace = Trace::new(columns, levels).map_err(|problem| lines.wrong(problem.to_string()))?;
-    Ok(Trace { inserts: lines.number_after("inserts")?, overflowed: lines.number_after("overflowed")?, ..trace })
+    let inserts = lines.number_after("inserts")?;
+    let range_deletes = if version > WITHOUT_RANGE_DELETES { lines.number_after("range-deletes")? } else { 0 };
+    Ok(Trace { inserts, range_deletes, overflowed: lines.number_after("overflowed")?, ..trace })
 }
 
 /// Columns in ascending order below `count`. Only then is the text handed to [`ColumnSet`], whose work is thereby
@@ -246,6 +256,34 @@ mod tests {
                         L6: scans=12 entries=60\nL7: scans=1 entries=4\n\
                         projection 0-29\nL1: points=49 updates=12\nend\n";
 
+    /// As version 2 writes it.
+    const WITH_RANGE_DELETES: &str = "mycelium-trace 2\ncolumns 3\nlevels 2\ninserts 20\nrange-deletes 7\noverflowed 0\n\
+                                      projection 0\nL1: points=4\nend\n";
+
+    #[test]
+    fn traces_of_both_versions_are_read() {
+        let with = Trace::parse(WITH_RANGE_DELETES).unwrap();
+        assert_eq!((with.inserts(), with.range_deletes(), with.writes(), with.operations()), (20, 7, 27, 31));
+        assert_eq!(with.to_string(), WITH_RANGE_DELETES);
+        let without = WITH_RANGE_DELETES.replace("trace 2", "trace 1").replace("range-deletes 7\n", "");
+        let read = Trace::parse(&without).unwrap();
+        assert_eq!((read.range_deletes(), read.to_string()), (0, without));
+        // Each has its own lines.
+        for (old, new, complaint) in [
+            ("trace 2", "trace 1", "line 5: expected `overflowed`"),
+            ("range-deletes 7\n", "", "line 5: expected `range-deletes`"),
+        ] {
+            let bad = WITH_RANGE_DELETES.replace(old, new);
+            assert!(Trace::parse(&bad).unwrap_err().to_string().contains(complaint), "{new}");
+        }
+        let mut both = with.clone();
+        both.merge(&with).unwrap();
+        assert_eq!(both.range_deletes(), 14);
+        both.age();
+        assert_eq!(both, Trace::parse(&both.to_string()).unwrap());
+        assert_eq!((both.range_deletes(), both.with_levels(1).unwrap().range_deletes()), (7, 7));
+    }
+
     #[test]
     fn text_is_read_back() {
         let trace = Trace::parse(TEXT).unwrap();
@@ -284,7 +322,7 @@ mod tests {
                 Err(error) => assert!(error.to_string().contains(complaint), "{new:?}: {error}"),
             }
         }
-        assert_eq!(Trace::parse("mycelium-trace 2\n").unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(Trace::parse("mycelium-trace 3\n").unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl Advised<'_> {
         let name = self.name.unwrap_or("trace");
         let counted = [
             ("writes", trace.inserts()),
+            ("range deletes", trace.range_deletes()),
             ("updates", count(trace, |access| access.updates)),
             ("point reads", count(trace, |access| access.points)),
             ("scans", count(trace, |access| access.scans)),
@@ -132,6 +133,7 @@ impl Advised<'_> {
         json!({
             "table": self.name,
             "writes": trace.inserts(),
+            "range_deletes": trace.range_deletes(),
             "updates": count(trace, |access| access.updates),
             "points": count(trace, |access| access.points),
             "scans": count(trace, |access| access.scans),

@@ -44,10 +44,10 @@ fn create(args: &IndexCreateArgs, out: &mut Output) -> Result<(), Failure> {
         ..IndexOptions::default()
     };
     let index = database.create_index(&table, &options)?;
+    // An index that cannot be built is dropped by then.
     database.wait_idle()?;
-    if !index.is_built() {
-        return Err(Failure::negative(format!("the index {} cannot be built; lookups scan the table", args.name))
-            .hint("a row's key in the index may be too long"));
+    if let Some(failure) = index.failure() {
+        return Err(Failure::negative(format!("the index {} was not made: {failure}", args.name)));
     }
     done(out, &format!("created index {} of table {}", args.name, args.at.table), &args.name)
 }

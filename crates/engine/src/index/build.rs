@@ -14,6 +14,9 @@
 //! While an index is built, compactions leave it alone, so that all it has stands in level 0 and step 4 has a place. What the
 //! table drops meanwhile is removed by removals that stand there, too, and are kept until they have met what they name.
 //!
+//! A row that the index cannot hold ends the building (unfit.rs), unless nobody sees it. So does one that a compaction has
+//! folded since the index was created, of a version that is not newer and a patch that is: newer rows are looked at for that.
+//!
 //! Where the columns of the index lie in several column groups, or a patch had to be completed, removals cannot name what
 //! was derived here: then no entry up to the index's creation, and to the newest such one, is trusted without its row. A crash
 //! loses the building, which begins again at the next open.
@@ -21,8 +24,8 @@
 use std::sync::Arc;
 
 use mycelium_base::{
-    ColumnSet, Cursor, Error, ErrorKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation,
-    RangeDeleteSet, Result, RowFormatKind, SequenceNumber, Trailer,
+    ColumnSet, Cursor, ErrorKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation, RangeDeleteSet,
+    Result, RowFormatKind, SequenceNumber, Trailer,
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
@@ -34,9 +37,9 @@ use mycelium_transform::{Derived, DerivedEntries, Deriver};
 use mycelium_vfs::WritableFile;
 
 use super::definition::{IndexShared, IndexStatus};
-use super::derive::check_key;
 use super::manage::changed_index;
 use super::staged::Staged;
+use super::unfit::{check_key, failed_on};
 use super::watch::write_derived;
 use crate::core::Core;
 use crate::database::Inner;
@@ -96,15 +99,8 @@ impl Inner {
         if task.derived.check_alive().is_err() {
             return Ok(true);
         }
-        match result {
-            // A row that the index cannot hold is no fault of the database: the index stays as it is, exact but slow.
-            Err(error) if error.kind() == ErrorKind::InvalidArgument => {
-                tracing::warn!(%error, index = task.derived.name, "an index cannot be built");
-                task.index.fail(error);
-                Ok(true)
-            }
-            result => result.map(|()| true),
-        }
+        // A row that the index cannot hold is no fault of the database.
+        if task.index.failure().is_some() { Ok(true) } else { result.map(|()| true) }
     }
 
     fn build(&self, task: &Task) -> Result<()> {
@@ -157,6 +153,10 @@ impl Inner {
         let opened = metas.iter().map(|meta| self.open_file(meta)).collect::<Result<Vec<_>>>()?;
         let mut manifest = self.manifest()?;
         derived.check_alive()?;
+        // A write may have found out meanwhile (prepare.rs), and others not derived since.
+        if let Some(failure) = index.failure() {
+            return Err(failure);
+        }
         let status = index.status();
         let trusted_from = guessed_upto.map_or(0, |upto| upto + 1);
         let status = IndexStatus { is_built: true, trusted_from: status.trusted_from.max(trusted_from), ..status };
@@ -320,35 +320,35 @@ impl<'f, 'a> Gathering<'f, 'a> {
     /// older patches. Where columns lie apart, from all newer ones too: one that touches no column of the index has no entry
     /// yet, and its number may be all that is left of a part.
     fn derive_key(&mut self) -> Result<()> {
-        let Self { history, derivers, completing, staged, .. } = self;
-        let mut completed = None;
+        let Self { inner, task, history, derivers, completing, are_apart, staged, guessed_upto, .. } = self;
+        let (Task { base, derived, index }, mut completed) = (task, None);
         for (format, trailer, value) in history.entries() {
-            let sequence = trailer.sequence();
-            let is_newer = sequence > self.task.index.created_at;
-            if is_newer && !self.are_apart && trailer.operation() != Operation::Patch {
-                continue;
-            }
-            if let Some(deriver) = derivers[format].as_mut().filter(|_| !self.are_apart) {
-                match deriver.derive(history.shared_key(), trailer.operation(), value)? {
-                    // Derived when it was written, or when it was made.
-                    Derived::Entries(_) if is_newer => continue,
-                    // Nothing says that a patch has a row.
-                    Derived::Entries(_) if trailer.operation() == Operation::Patch => {}
-                    Derived::Entries(entries) => {
-                        stage(entries, sequence, staged)?;
-                        continue;
-                    }
-                    Derived::Nothing => continue,
-                    Derived::Needs(_) => {
-                        self.guessed_upto = self.guessed_upto.max(Some(self.task.index.created_at));
+            let deriver = derivers[format].as_mut().filter(|_| !*are_apart);
+            let is_newer = trailer.sequence() > index.created_at;
+            let derivation =
+                derive_version(&derived.name, deriver, is_newer, (history.shared_key(), trailer, value), staged);
+            let result = derivation.and_then(|derivation| {
+                match derivation {
+                    Derivation::Done => return Ok(()),
+                    Derivation::Incomplete => *guessed_upto = (*guessed_upto).max(Some(index.created_at)),
+                    Derivation::Uncertain => {}
+                }
+                let sequence = trailer.sequence();
+                if is_newer {
+                    *guessed_upto = (*guessed_upto).max(Some(sequence));
+                }
+                if completed.replace(sequence) == Some(sequence) {
+                    return Ok(());
+                }
+                completing.derive(&derived.name, history, sequence, staged)
+            });
+            match result {
+                Err(error) if error.kind() == ErrorKind::InvalidArgument => {
+                    if inner.fails_on(base, derived, history.shared_key())? {
+                        return Err(error);
                     }
                 }
-            }
-            if is_newer {
-                self.guessed_upto = self.guessed_upto.max(Some(sequence));
-            }
-            if completed.replace(sequence) != Some(sequence) {
-                completing.derive(history, sequence, staged)?;
+                result => result?,
             }
         }
         if self.staged.bytes() > self.inner.building_budget() {
@@ -366,23 +366,65 @@ impl<'f, 'a> Gathering<'f, 'a> {
     }
 }
 
-impl Completing {
-    /// Derives from the row as it was at `sequence`, put together, if it still can be: then it cannot where nobody sees it.
-    fn derive(&mut self, history: &FragmentHistory, sequence: SequenceNumber, staged: &mut Staged) -> Result<()> {
-        self.row.clear();
-        let key = history.shared_key();
-        if history.join_unseen(sequence, &mut self.merge, &self.range_deletes, &mut self.row)?
-            && let Derived::Entries(entries) = self.deriver.derive(key, Operation::Put, &self.row)?
-        {
-            stage(entries, sequence, staged)?;
+/// Whether all that a version derives is known.
+enum Derivation {
+    /// It is staged, or there is nothing to be staged.
+    Done,
+    /// The row must be put together.
+    Uncertain,
+    /// So it must, since a patch lacks columns.
+    Incomplete,
+}
+
+/// Derives from one version by itself, if its run has the columns (`deriver`).
+fn derive_version(
+    name: &str,
+    deriver: Option<&mut Deriver>,
+    is_newer: bool,
+    (key, trailer, value): (&[u8], Trailer, &[u8]),
+    staged: &mut Staged,
+) -> Result<Derivation> {
+    let Some(deriver) = deriver else { return Ok(Derivation::Uncertain) };
+    let derived = deriver.derive(key, trailer.operation(), value);
+    match derived.map_err(|error| failed_on(name, error))? {
+        // Derived when it was written, or when it was made, if that could be.
+        Derived::Entries(entries) if is_newer => {
+            entries.iter().try_for_each(|(key, _)| check_key(name, key))?;
+            Ok(Derivation::Done)
         }
-        Ok(())
+        // Nothing says that a patch has a row.
+        Derived::Entries(_) if trailer.operation() == Operation::Patch => Ok(Derivation::Uncertain),
+        Derived::Entries(entries) => stage(name, entries, trailer.sequence(), staged).map(|()| Derivation::Done),
+        Derived::Nothing => Ok(Derivation::Done),
+        Derived::Needs(_) => Ok(Derivation::Incomplete),
     }
 }
 
-fn stage(entries: &DerivedEntries, sequence: SequenceNumber, staged: &mut Staged) -> Result<()> {
+impl Completing {
+    /// Derives from the row as it was at `sequence`, put together, if it still can be: then it cannot where nobody sees it.
+    fn derive(
+        &mut self,
+        name: &str,
+        history: &FragmentHistory,
+        sequence: SequenceNumber,
+        staged: &mut Staged,
+    ) -> Result<()> {
+        self.row.clear();
+        let key = history.shared_key();
+        if !history.join_unseen(sequence, &mut self.merge, &self.range_deletes, &mut self.row)? {
+            return Ok(());
+        }
+        let derived = self.deriver.derive(key, Operation::Put, &self.row);
+        match derived.map_err(|error| failed_on(name, error))? {
+            Derived::Entries(entries) => stage(name, entries, sequence, staged),
+            Derived::Needs(_) | Derived::Nothing => Ok(()),
+        }
+    }
+}
+
+fn stage(name: &str, entries: &DerivedEntries, sequence: SequenceNumber, staged: &mut Staged) -> Result<()> {
+    entries.iter().try_for_each(|(key, _)| check_key(name, key))?;
     for (key, value) in entries.iter() {
-        check_key(key)?;
         staged.push(key, Trailer::new(sequence, Operation::Put), value);
     }
     Ok(())
@@ -398,15 +440,4 @@ fn range_deletes_of(state: &TableState, columns: &ColumnSet) -> Vec<(Arc<RangeDe
         }
     }
     found
-}
-
-impl IndexShared {
-    /// Why the index cannot be built, if it cannot.
-    pub(crate) fn failure(&self) -> Option<Error> {
-        self.failure.lock().as_ref().map(Error::duplicate)
-    }
-
-    fn fail(&self, error: Error) {
-        *self.failure.lock() = Some(error);
-    }
 }

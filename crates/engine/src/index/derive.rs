@@ -12,12 +12,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{ColumnSet, EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_transform::{Derived, Deriver};
 
+use super::definition::IndexShared;
 use super::indexed::{IndexGeneration, IndexedTables};
+use super::unfit::{check_key, failed_on};
 use crate::batch::Operations;
 use crate::core::Core;
+use crate::table::TableShared;
 
 /// What derives the entries of all indexes, for the holder of the commit lock.
 #[derive(Default)]
@@ -29,9 +32,31 @@ pub(crate) struct WriteDerivers {
 
 struct IndexDeriver {
     /// The derived table.
-    table: TableId,
-    created_at: SequenceNumber,
+    table: Arc<TableShared>,
+    index: Arc<IndexShared>,
     deriver: Deriver,
+}
+
+impl IndexDeriver {
+    /// What an operation derives. What the index cannot hold is refused, unless the index has failed already: it will be
+    /// dropped, and nothing is refused for its sake.
+    fn derive(&mut self, entry: EntryRef<'_>, add: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
+        let Self { table, index, deriver } = self;
+        let mut derive = || {
+            let derived = deriver.derive(entry.key, entry.trailer.operation(), entry.value);
+            let derived = derived.map_err(|error| failed_on(&table.name, error))?;
+            if let Derived::Needs(missing) = &derived {
+                return Err(incomplete(missing));
+            }
+            derived.entries().try_for_each(|(key, _)| check_key(&table.name, key))?;
+            derived.entries().for_each(|(key, value)| add(key, value));
+            Ok(())
+        };
+        match derive() {
+            Err(error) if error.kind() == ErrorKind::InvalidArgument && index.failure().is_some() => Ok(()),
+            result => result,
+        }
+    }
 }
 
 /// What a batch derives.
@@ -77,7 +102,7 @@ impl WriteDerivers {
             for (table, index) in core.derived_tables(*id) {
                 let formats = base.typed_formats()?;
                 let deriver = index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
-                derivers.push(IndexDeriver { table: table.id, created_at: index.created_at, deriver });
+                derivers.push(IndexDeriver { table: table.clone(), index: index.clone(), deriver });
             }
             if !derivers.is_empty() {
                 tables.push((*id, derivers));
@@ -103,7 +128,7 @@ impl WriteDerivers {
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::Conflict`] for a batch that was prepared for other indexes, and is to be prepared again;
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a row whose derived key would be too long.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a row that an index cannot hold (unfit.rs).
     #[inline]
     pub(crate) fn derive(&mut self, body: &[u8], count: u32, prepared_for: IndexGeneration) -> Result<DerivedBatch> {
         self.indexed.check(prepared_for)?;
@@ -118,14 +143,8 @@ impl WriteDerivers {
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, entry)) = operations.next()? {
             for index in self.of(table) {
-                let derived = index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)?;
-                if let Derived::Needs(missing) = &derived {
-                    return Err(incomplete(missing));
-                }
-                for (key, value) in derived.entries() {
-                    check_key(key)?;
-                    batch.add(index.table, entry.trailer.sequence(), key, value);
-                }
+                let (table, operation) = (index.table.id, entry.trailer.sequence());
+                index.derive(entry, &mut |key, value| batch.add(table, operation, key, value))?;
             }
         }
         Ok(batch)
@@ -139,30 +158,26 @@ impl WriteDerivers {
         insert: &mut impl FnMut(TableId, EntryRef<'_>),
     ) -> Result<()> {
         for index in self.of(table) {
-            if entry.trailer.sequence() <= index.created_at {
+            if entry.trailer.sequence() <= index.index.created_at {
                 continue;
             }
-            let derived = index.deriver.derive(entry.key, entry.trailer.operation(), entry.value)?;
+            let operation = entry.trailer.operation();
+            let derived = match index.deriver.derive(entry.key, operation, entry.value) {
+                // It was accepted when the index had failed already; building the index fails again.
+                Err(error) if error.kind() == ErrorKind::InvalidArgument && !index.index.status().is_built => continue,
+                derived => derived?,
+            };
             if let Derived::Needs(missing) = &derived {
                 let message = format!("a patch in the log lacks the columns {missing}, which an index reads");
                 return Err(Error::corruption(message));
             }
-            for (key, value) in derived.entries() {
+            for (key, value) in derived.entries().filter(|(key, _)| key.len() <= MAX_KEY_LEN) {
                 let trailer = Trailer::new(entry.trailer.sequence(), Operation::Put);
-                insert(index.table, EntryRef { key, trailer, value });
+                insert(index.table.id, EntryRef { key, trailer, value });
             }
         }
         Ok(())
     }
-}
-
-/// Refuses a key that a derived table cannot hold.
-pub(super) fn check_key(key: &[u8]) -> Result<()> {
-    let len = key.len();
-    if len <= MAX_KEY_LEN {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("the row's key in an index would have {len} bytes; at most {MAX_KEY_LEN} are possible")))
 }
 
 #[cold]

@@ -2,24 +2,30 @@
 //!
 //! 1. Every row derives its entries, which are sorted within a budget and written as files beside the rows' (their order is
 //!    another one).
-//! 2. Under the commit lock, before the files are put in place: the table must have the indexes it had when the load began,
-//!    and in a unique index no two rows may have the same values, neither of the load nor one of it and one beside it.
+//! 2. The rows' files are finished. For an index that was created meanwhile their entries are derived from these; what an
+//!    index got that was dropped meanwhile is removed. Again, until under the commit lock the table has the indexes that the
+//!    rows were derived for.
+//! 3. Under that lock, before the files are put in place: in a unique index no two rows may have the same values, neither of
+//!    the load nor one of it and one beside it.
+//!
+//! An index that is being built is one like the others: what is loaded is newer than it, and derives by itself.
 
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
-use mycelium_base::{Cursor, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Result, TableId, Trailer};
+use mycelium_base::{Cursor, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Result, Trailer};
 use mycelium_encoding::Datum;
 use mycelium_merge::MergingCursor;
-use mycelium_sst::{CursorOptions, GetScratch};
+use mycelium_sst::{CursorOptions, GetScratch, RunCursor, SstSummary};
 use mycelium_transform::Deriver;
 
-use super::derive::check_key;
 use super::prepare::duplicate;
 use super::read::holders;
 use super::staged::Staged;
+use super::unfit::{check_key, failed_on};
 use super::watch::{DerivedFile, write_derived};
 use crate::database::Inner;
+use crate::flush::file_meta;
 use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
@@ -43,9 +49,13 @@ pub(crate) struct DerivedRows {
 impl Derivation {
     /// For the table's present indexes. `budget`: bytes staged per index.
     pub(crate) fn new(table: &TableShared, budget: usize) -> Result<Self> {
+        Self::for_indexes(table, budget, |_| true)
+    }
+
+    fn for_indexes(table: &TableShared, budget: usize, is_wanted: impl Fn(&IndexState) -> bool) -> Result<Self> {
         let state = table.state.load_full();
         let mut indexes = Vec::with_capacity(state.indexes.len());
-        for index in state.indexes.iter() {
+        for index in state.indexes.iter().filter(|index| is_wanted(index)) {
             let formats = table.typed_formats()?;
             let deriver = index.index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
             indexes.push((index.clone(), deriver, Staged::default()));
@@ -56,9 +66,10 @@ impl Derivation {
     /// Takes the next row.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8], outputs: &Mutex<OutputFiles<'_>>) -> Result<()> {
         for (index, deriver, staged) in &mut self.indexes {
-            for (key, value) in deriver.derive(key, Operation::Put, value)?.entries() {
-                check_key(key)?;
-                staged.push(key, Trailer::new(0, Operation::Put), value);
+            match stage_row(&index.table.name, deriver, (key, value), staged) {
+                // It will be dropped, and nothing is refused for its sake.
+                Err(error) if error.kind() == ErrorKind::InvalidArgument && index.index.failure().is_some() => {}
+                result => result?,
             }
             if staged.bytes() > self.budget {
                 self.files.push(write_derived(&index.table, staged.take_sorted(), outputs)?);
@@ -80,15 +91,62 @@ impl Derivation {
     }
 }
 
+fn stage_row(name: &str, deriver: &mut Deriver, (key, value): (&[u8], &[u8]), staged: &mut Staged) -> Result<()> {
+    let derived = deriver.derive(key, Operation::Put, value).map_err(|error| failed_on(name, error))?;
+    derived.entries().try_for_each(|(key, _)| check_key(name, key))?;
+    derived.entries().for_each(|(key, value)| staged.push(key, Trailer::new(0, Operation::Put), value));
+    Ok(())
+}
+
 impl DerivedRows {
-    /// Step 2 of the module. The commit lock is held; `opened` are the files of the load.
+    fn knows(&self, index: &IndexState) -> bool {
+        self.indexes.iter().any(|known| Arc::ptr_eq(&known.table, &index.table))
+    }
+
+    /// Whether the table has indexes now that the rows were not derived for, or none any more of those that they were.
+    pub(crate) fn is_outdated(&self, table: &TableShared) -> bool {
+        let state = table.state.load();
+        state.indexes.len() != self.indexes.len() || !state.indexes.iter().all(|index| self.knows(index))
+    }
+
+    /// Step 2 of the module: derives for the table's present indexes, from the finished files of the rows.
+    pub(crate) fn catch_up(
+        &mut self,
+        database: &Inner,
+        table: &TableShared,
+        rows: &[(FileNumber, SstSummary)],
+        outputs: &Mutex<OutputFiles<'_>>,
+    ) -> Result<()> {
+        let (gone, kept) = self.indexes.drain(..).partition(|index| index.table.check_alive().is_err());
+        self.indexes = kept;
+        let is_gone = |file: &DerivedFile| gone.iter().any(|index: &IndexState| index.table.id == file.table);
+        let (unused, kept): (Vec<_>, Vec<_>) = self.files.drain(..).partition(is_gone);
+        self.files = kept;
+        unused.iter().for_each(|file| outputs.lock().remove(file.number));
+        let mut derivation = Derivation::for_indexes(table, database.staging_budget(), |index| !self.knows(index))?;
+        if derivation.indexes.is_empty() {
+            return Ok(());
+        }
+        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 256 << 10 };
+        for (number, summary) in rows {
+            database.check_writable()?;
+            let file = database.open_file(&Arc::new(file_meta(*number, summary)))?;
+            let mut entries = RunCursor::new([file.sst.clone()], options);
+            entries.seek_to_first()?;
+            while entries.valid() {
+                derivation.add(entries.key(), entries.value(), outputs)?;
+                entries.next()?;
+            }
+        }
+        let derived = derivation.finish(outputs)?;
+        self.files.extend(derived.files);
+        self.indexes.extend(derived.indexes);
+        Ok(())
+    }
+
+    /// Step 3 of the module. The commit lock is held; `opened` are the files of the load.
     pub(crate) fn check(&self, database: &Inner, table: &Arc<TableShared>, opened: &[Arc<OpenFile>]) -> Result<()> {
         let state = table.state.load_full();
-        let ids = |indexes: &[IndexState]| -> Vec<TableId> { indexes.iter().map(|index| index.table.id).collect() };
-        if ids(&state.indexes) != ids(&self.indexes) {
-            let message = "an index was created or dropped while rows were being loaded: load them again";
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
         let is_derived = |file: &OpenFile| self.files.iter().any(|derived| derived.number == file.meta.number);
         let rows: Vec<&Arc<OpenFile>> = opened.iter().filter(|file| !is_derived(file)).collect();
         state.indexes.iter().filter(|index| index.status.unique).try_for_each(|index| {

@@ -210,6 +210,30 @@ impl Index {
         self.shared.fraction_built()
     }
 
+    /// Why it could not be made, if it could not: a row that was in the table when it was created would have too long a key in
+    /// it, or its flat-map fails on one. Such an index is dropped in the background, and its table goes on without it. The
+    /// reason is known as long as the database is open, to those who hold the index.
+    ///
+    /// [`ErrorKind::InvalidArgument`], with the row's primary key, the index, the length and the limit.
+    pub fn failure(&self) -> Option<Error> {
+        self.shared.failure()
+    }
+
+    /// Waits until it is built; with [`crate::Background::Manual`] does the work. Durable then.
+    ///
+    /// # Errors
+    /// [`Index::failure`] if it cannot be; [`ErrorKind::NotFound`] if it was dropped meanwhile; the error that made the database
+    /// read-only, if one did.
+    pub fn wait_built(&self) -> Result<()> {
+        let is_gone = || self.derived.check_alive().is_err();
+        let inner = &self.table.database;
+        inner.wait_until(|_| self.is_built() || self.failure().is_some() || is_gone())?;
+        match self.failure() {
+            Some(failure) => Err(failure),
+            None => self.derived.check_alive(),
+        }
+    }
+
     /// The rows with these values in the first indexed columns, in the order of the index: their columns of `projection`
     /// (all if `None`), by position. `snapshot`: the state to read; `None` is the newest. Of a flat-map, the rows from which it
     /// derives this key ([`DatumRef::Binary`]); in a range, a row comes once for every key within.
@@ -312,11 +336,16 @@ impl Table {
 
 impl Database {
     /// Creates an index of a typed table. Durable when it returns. Rows that are there already are indexed in the
-    /// background; until that is done reads through the index scan the table, and are exact from the first moment. A unique
-    /// index is built before the call returns; after a crash meanwhile there is none.
+    /// background ([`Index::wait_built`]); until that is done reads through the index scan the table, and are exact from the
+    /// first moment. An index that cannot hold one of the rows is dropped again ([`Index::failure`]). A unique index is built
+    /// before the call returns; after a crash meanwhile there is none.
+    ///
+    /// While there is the index, writes whose row would have too long a key in it are refused as
+    /// [`ErrorKind::InvalidArgument`] (transactions at their commit), with nothing written.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column twice.
+    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column twice; a
+    /// row that a unique index cannot hold.
     /// [`ErrorKind::Duplicate`]: two rows have the same values in a unique index; there is no such index then.
     pub fn create_index(&self, table: &Table, options: &IndexOptions) -> Result<Index> {
         self.inner.create_index(table, options)

@@ -24,6 +24,7 @@
 //! | `watch`, `staged` | what leaves a table leaves its indexes |
 //! | `purge` | what could not leave an index with its rows leaves it later |
 //! | `build` | what was there before the index |
+//! | `unfit` | rows that an index cannot hold |
 //! | `read` | lookups |
 //! | `check` | table and index compared |
 
@@ -39,6 +40,7 @@ mod purge;
 mod read;
 mod source;
 mod staged;
+mod unfit;
 mod unique;
 mod watch;
 

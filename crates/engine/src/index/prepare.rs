@@ -21,9 +21,9 @@ use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounte
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, Datum, key};
 
-use super::derive::check_key;
 use super::indexed::{IndexedTables, KeyCounts, Uses};
 use super::read::holders;
+use super::unfit::{check_key, refused_row};
 use crate::batch::{HEAD_LEN, Operations, encode_operation};
 use crate::database::Inner;
 use crate::options::Durability;
@@ -168,6 +168,8 @@ struct Preparing {
     /// The columns that each index reads.
     reads: Vec<ColumnSet>,
     unique: Vec<IndexState>,
+    /// Being built: a row may have been there before that they cannot hold.
+    building: Vec<IndexState>,
     operations: KeyCounts,
     /// Rows as they are after the operations so far, of keys that had one.
     rows: HashMap<Vec<u8>, Option<Vec<u8>>>,
@@ -204,9 +206,11 @@ impl Preparing {
     fn new(shared: Arc<TableShared>, operations: KeyCounts) -> Self {
         let state = shared.state.load_full();
         let reads = state.indexes.iter().map(|index| index.index.source.columns_read().clone()).collect();
-        let unique = state.indexes.iter().filter(|index| index.status.unique).cloned().collect();
+        let indexes = |is_asked: fn(&IndexState) -> bool| state.indexes.iter().filter(move |&i| is_asked(i)).cloned();
+        let unique = indexes(|index| index.status.unique).collect();
+        let building = indexes(|index| !index.status.is_built).collect();
         let (rows, ranges, read) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        Self { shared, state, reads, unique, operations, rows, ranges, read }
+        Self { shared, state, reads, unique, building, operations, rows, ranges, read }
     }
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
@@ -240,6 +244,18 @@ impl Preparing {
         let Some(row) = row.filter(|_| exists) else {
             return Ok(if touches { None } else { Some(entry.value.to_vec()) });
         };
+        for index in &self.building {
+            let on = index.index.source.on();
+            if on.iter().all(|&on| !present.contains(on)) && !on.is_empty() {
+                let group = formats.whole_group();
+                let mut deriver = index.index.source.deriver(formats.for_transformers(), &group)?;
+                let name = &index.table.name;
+                // Not the patch's fault: the index cannot hold the row as it was.
+                if let Some(refusal) = refused_row(name, &mut deriver, entry.key, Operation::Put, row)? {
+                    index.index.fail(entry.key, refusal);
+                }
+            }
+        }
         let combiner = formats.whole.combiner();
         let missing = needed.difference(&present);
         let mut patch = entry.value.to_vec();
@@ -298,7 +314,7 @@ impl Preparing {
                 let derived = deriver.derive(row_key, Operation::Put, row)?;
                 // A unique index is one of columns.
                 let Some((key, _)) = derived.entries().next() else { continue };
-                check_key(key)?;
+                check_key(&index.table.name, key)?;
                 let (values, _) = index.index.decode_key(key)?;
                 if values.contains(&Datum::Null) {
                     continue;

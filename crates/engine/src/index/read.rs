@@ -36,6 +36,7 @@ use mycelium_transform::Deriver;
 use super::definition::IndexShared;
 use super::manage::Index;
 use super::source::IndexSource;
+use super::unfit::refused_row;
 use crate::database::Inner;
 use crate::iterator::derived_entries;
 use crate::options::ReadOptions;
@@ -115,8 +116,7 @@ impl IndexRows {
         let sequence = table.database.read_sequence(snapshot)?;
         let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
         let Some(found) = found else {
-            let message = format!("the index {} of table {} was dropped", index.name(), table.name());
-            return Err(Error::new(ErrorKind::NotFound, message));
+            return Err(dropped(index));
         };
         let rows = if found.status.is_built {
             let lookup = Lookup::new(table.shared.clone(), state, found, sequence, snapshot, projection);
@@ -142,6 +142,15 @@ impl IndexRows {
             Rows::Indexed(rows) => rows.counters(),
             Rows::Scanned(_) => ReadCounters::default(),
         }
+    }
+}
+
+#[cold]
+fn dropped(index: &Index) -> Error {
+    let message = format!("the index {} of table {} was dropped", index.name(), index.table.name());
+    match index.failure() {
+        None => Error::new(ErrorKind::NotFound, message),
+        Some(failure) => Error::new(ErrorKind::NotFound, format!("{message}: {failure}")).caused_by(failure),
     }
 }
 
@@ -297,16 +306,19 @@ impl Comparison {
             let is_same = indexed_prefix(index, layout, row_key, row)? == key[..key.len() - row_key.len()];
             return Ok(is_same.then(Vec::new));
         }
-        let deriver = match &mut self.deriver {
+        let derived = self.deriver(lookup)?.derive(row_key, Operation::Put, row)?;
+        let found = derived.entries().find(|(derived, _)| *derived == key).map(|(_, value)| value.to_vec());
+        Ok(found)
+    }
+
+    fn deriver(&mut self, lookup: &Lookup) -> Result<&mut Deriver> {
+        Ok(match &mut self.deriver {
             Some(deriver) => deriver,
             none => {
                 let formats = lookup.table.typed_formats()?;
-                none.insert(index.source.deriver(formats.for_transformers(), &group_read(lookup)?)?)
+                none.insert(lookup.index.index.source.deriver(formats.for_transformers(), &group_read(lookup)?)?)
             }
-        };
-        let derived = deriver.derive(row_key, Operation::Put, row)?;
-        let found = derived.entries().find(|(derived, _)| *derived == key).map(|(_, value)| value.to_vec());
-        Ok(found)
+        })
     }
 }
 
@@ -495,8 +507,17 @@ impl RowCheck {
         index: &IndexState,
         sequence: SequenceNumber,
     ) -> Self {
-        let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, Vec::new());
+        let held = index.index.source.columns_read().iter().collect();
+        let lookup = Lookup::new(table.clone(), state.clone(), index.clone(), sequence, None, held);
         Self { lookup, comparison: Comparison::default(), counters: ReadCounters::default() }
+    }
+
+    /// Why the index cannot hold the row that this key has at this moment, if there is one that it cannot.
+    pub(super) fn refusal(&mut self, row_key: &[u8]) -> Result<Option<Error>> {
+        let Self { lookup, comparison, counters } = self;
+        let Some((_, row)) = read_row(lookup, row_key, counters)? else { return Ok(None) };
+        let deriver = comparison.deriver(lookup)?;
+        refused_row(&lookup.index.table.name, deriver, row_key, Operation::Put, &row)
     }
 
     pub(super) fn sequence(&self) -> SequenceNumber {

@@ -26,24 +26,17 @@ impl Inner {
     pub(super) fn make_unique(&self, index: &Index) -> Result<()> {
         let result = self.build_unique(index);
         if result.is_err() && !self.is_latched() {
-            // Whoever asked gets the reason; that the index is gone already is as good.
-            drop(self.drop_index(&index.table, index.name()));
+            let mut writer = self.commits.writer.lock();
+            // Whoever asked gets the reason; what cannot be dropped now is dropped at the next open.
+            if index.derived.check_alive().is_ok() {
+                drop(self.drop_derived(&mut writer, &index.derived));
+            }
         }
         result
     }
 
     fn build_unique(&self, index: &Index) -> Result<()> {
-        let is_settled = |inner: &Self| {
-            index.is_built()
-                || index.shared.failure().is_some()
-                || index.derived.check_alive().is_err()
-                || inner.check_writable().is_err()
-        };
-        self.wait_until(is_settled)?;
-        index.derived.check_alive()?;
-        if let Some(failure) = index.shared.failure() {
-            return Err(failure);
-        }
+        index.wait_built()?;
         let table = &index.table.shared;
         let snapshot = self.take_snapshot();
         let (state, found) = present(index)?;

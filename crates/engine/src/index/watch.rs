@@ -92,7 +92,7 @@ impl Watched {
 }
 
 /// What an entry derives. Of a row that is older than the index a flat-map may make nothing but an error, as it may have
-/// too long a key: then it has no entries, and the index is never built.
+/// too long a key: then it has no entries, and the index is dropped (unfit.rs), unless nobody sees the row.
 fn derive<'d>(deriver: &'d mut Deriver, key: &[u8], operation: Operation, value: &[u8]) -> Result<Derived<'d>> {
     match deriver.derive(key, operation, value) {
         Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(Derived::Nothing),

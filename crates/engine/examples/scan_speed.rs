@@ -196,7 +196,7 @@ fn events(database: &Database, name: &str, layout: Option<&str>, rows: u64) -> R
                 DatumRef::Timestamp(1_700_000_000_000_000 + index as i64 * 1000),
                 DatumRef::Utf8(&carrier),
                 DatumRef::Utf8(&origin),
-                if draw % 50 == 0 { DatumRef::Null } else { DatumRef::Int32((draw % 500) as i32 - 60) },
+                if draw.is_multiple_of(50) { DatumRef::Null } else { DatumRef::Int32((draw % 500) as i32 - 60) },
                 DatumRef::Int32((draw >> 8) as i32 % 5000),
                 DatumRef::Float64((draw % 100_000) as f64 / 100.0),
                 DatumRef::Int32((draw >> 20) as i32 % 300),

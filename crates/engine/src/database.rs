@@ -233,7 +233,8 @@ impl Inner {
                 if formats.maps().is_some() && definition.options.layout_auto {
                     return Err(refuse_with_maps("its layout cannot change", name));
                 }
-                let layout = definition.options.layout.clone().unwrap_or_else(|| formats.plain_layout());
+                let layout = definition.options.layout.clone();
+                let layout = layout.unwrap_or_else(|| formats.first_layout(&definition.options.policy));
                 formats.check(&layout)?;
                 layout.to_string()
             }

@@ -202,7 +202,8 @@ pub struct TableOptions {
     pub buffer: Buffering,
     /// The row format that a typed table takes its rows in: that of its memtables and of level 0. Default: packed.
     pub row_format: RowFormatDefinition,
-    /// Column groups, formats and merging by level, for a typed table. Default: rows as they came at every level. This is
+    /// Column groups, formats and merging by level, for a typed table. Default: where rows are packed and levels leveled, rows
+    /// at level 0 and one columnar group below; else rows as they came at every level. This is
     /// the layout that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells
     /// the present one.
     pub layout: Option<Layout>,

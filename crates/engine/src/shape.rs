@@ -259,7 +259,20 @@ impl TableFormats {
         Ok(())
     }
 
-    /// The layout of a table that was given none: that of its transformers, or whole rows at every level.
+    /// The layout that a table begins with that was given none (decision 0041): that of its transformers; columns below rows where
+    /// rows are packed and levels leveled; else whole rows at every level. It is recorded, so that another default one day leaves
+    /// the table as it is.
+    pub(crate) fn first_layout(&self, policy: &Policy) -> Layout {
+        let takes_columns = self.transformers.is_none() && self.is_packed() && !self.whole.columns().is_empty();
+        match policy {
+            Policy::Leveled(_) if takes_columns => {
+                Layout::rows_above_columns(self.whole.columns(), GroupFormat::Row(self.own.kind()))
+            }
+            _ => self.plain_layout(),
+        }
+    }
+
+    /// The layout of a table whose record names none: that of its transformers, or whole rows at every level.
     pub(crate) fn plain_layout(&self) -> Layout {
         if let Some(transformers) = &self.transformers {
             return transformers.layout().clone();

@@ -81,6 +81,14 @@ impl Layout {
         Self { levels: vec![level(Merge::Tiered), level(Merge::Leveled)] }
     }
 
+    /// Whole rows of this format at level 0, where they are written, and one columnar group below; merged as [`Layout::rows`].
+    pub fn rows_above_columns(columns: &ColumnSet, format: GroupFormat) -> Self {
+        let mut layout = Self::rows(columns, format);
+        let below = layout.levels.iter_mut().skip(1).flat_map(|level| &mut level.groups);
+        below.for_each(|group| group.format = GroupFormat::Columnar);
+        layout
+    }
+
     /// A layout of these levels, from level 0 down, checked against the table's columns.
     ///
     /// Fails with `ErrorKind::InvalidArgument` naming level and group where a guarantee of the module does not hold.

@@ -32,6 +32,15 @@ impl GetScratch {
     }
 }
 
+/// A block that may hold versions of a key.
+#[derive(Debug)]
+pub(crate) struct FoundBlock {
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) offset: u64,
+    /// The next block, if the versions may go on there: only if the separator is the key itself.
+    pub(crate) next: Option<usize>,
+}
+
 impl SstFile {
     /// Calls `visit` with the versions of exactly `key` whose sequence number is at most `snapshot`, newest first, until
     /// it breaks or there are no more.
@@ -54,8 +63,8 @@ impl SstFile {
             return self.get_cells((key, snapshot), None, scratch, counters, visit);
         }
         let mut from = None;
-        while let Some((block, offset, next)) = self.block_of((key, snapshot), from, scratch, counters)? {
-            let done = self.visit_block(&block, key, snapshot, visit);
+        while let Some(FoundBlock { bytes, offset, next }) = self.block_of((key, snapshot), from, scratch, counters)? {
+            let done = self.visit_block(&bytes, key, snapshot, visit);
             let done = done.map_err(|e| malformed_part(&self.path, "data block", offset, e))?;
             from = next;
             if done.is_break() || from.is_none() {
@@ -85,8 +94,7 @@ impl SstFile {
         }
     }
 
-    /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may be visible,
-    /// its offset, and the next block if the versions may go on there, which is so only if the separator is the key itself.
+    /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may be visible.
     #[inline]
     pub(crate) fn block_of(
         &self,
@@ -94,7 +102,7 @@ impl SstFile {
         from: Option<usize>,
         scratch: &mut GetScratch,
         counters: &mut ReadCounters,
-    ) -> Result<Option<(Arc<[u8]>, u64, Option<usize>)>> {
+    ) -> Result<Option<FoundBlock>> {
         let mut held = None;
         let index = self.index(&mut held)?;
         for i in from.unwrap_or_else(|| index.seek(key))..index.block_count() {
@@ -102,7 +110,7 @@ impl SstFile {
             if !scratch.snapshot_filter || self.is_visible(&index, i, snapshot) {
                 let entry = index.entry(i);
                 let block = self.block(entry, &mut scratch.decompressor, counters)?;
-                return Ok(Some((block, entry.offset, next)));
+                return Ok(Some(FoundBlock { bytes: block, offset: entry.offset, next }));
             }
             counters.blocks_skipped_by_snapshot += 1;
             if next.is_none() {

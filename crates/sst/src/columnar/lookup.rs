@@ -12,7 +12,6 @@
 //!    blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
@@ -21,7 +20,7 @@ use mycelium_encoding::{PackedLayout, PackedScratch};
 use super::block::BlockHeader;
 use super::file::FileColumns;
 use super::position::{has_columns, lacking};
-use crate::get::GetScratch;
+use crate::get::{FoundBlock, GetScratch};
 use crate::reader::{SstFile, malformed_part};
 
 /// Memory of point reads, reused.
@@ -49,10 +48,7 @@ pub struct CellLookup<'a> {
     layout: &'a PackedLayout,
     key: &'a [u8],
     snapshot: SequenceNumber,
-    block: Arc<[u8]>,
-    offset: u64,
-    /// The block where versions may go on.
-    next: Option<usize>,
+    block: FoundBlock,
     step: Step,
 }
 
@@ -71,11 +67,11 @@ impl SstFile {
     ) -> Result<Option<CellLookup<'a>>> {
         let columns = self.columns()?;
         let layout = wanted.unwrap_or_else(|| columns.layout());
-        let Some((block, offset, next)) = self.block_of((key, snapshot), None, scratch, counters)? else {
+        let Some(block) = self.block_of((key, snapshot), None, scratch, counters)? else {
             return Ok(None);
         };
-        prefetch_header(&block, columns.parts().len());
-        Ok(Some(CellLookup { file: self, columns, layout, key, snapshot, block, offset, next, step: Step::Block }))
+        prefetch_header(&block.bytes, columns.parts().len());
+        Ok(Some(CellLookup { file: self, columns, layout, key, snapshot, block, step: Step::Block }))
     }
 }
 
@@ -102,25 +98,25 @@ impl CellLookup<'_> {
             Step::Keys(header) => self.find_row(header).map(|row| Step::Row(*header, row)),
             Step::Row(..) => return Ok(()),
         };
-        self.step = next.map_err(|e| malformed_part(self.file.path(), "data block", self.offset, e))?;
+        self.step = next.map_err(|e| malformed_part(self.file.path(), "data block", self.block.offset, e))?;
         Ok(())
     }
 
     fn read_header(&self) -> Result<BlockHeader> {
-        let header = BlockHeader::parse_in_memory(&self.block, self.columns.parts().len())?;
-        header.prefetch_heads(&self.block, self.positions());
+        let header = BlockHeader::parse_in_memory(&self.block.bytes, self.columns.parts().len())?;
+        header.prefetch_heads(&self.block.bytes, self.positions());
         Ok(header)
     }
 
     fn guess_row(&self, header: &BlockHeader) -> Result<()> {
-        header.keys(&self.block)?.prefetch(self.key);
+        header.keys(&self.block.bytes)?.prefetch(self.key);
         Ok(())
     }
 
     fn find_row(&self, header: &BlockHeader) -> Result<Option<usize>> {
-        let (row, is_there) = header.keys(&self.block)?.find(self.key)?;
+        let (row, is_there) = header.keys(&self.block.bytes)?.find(self.key)?;
         if is_there {
-            header.prefetch_cells(&self.block, row, self.positions());
+            header.prefetch_cells(&self.block.bytes, row, self.positions());
         }
         Ok(is_there.then_some(row))
     }
@@ -139,11 +135,11 @@ impl CellLookup<'_> {
             let Step::Row(header, row) = &self.step else { continue };
             let Some(row) = row else { return Ok(()) };
             let is_done = self.visit_rows((header, *row), &mut scratch.columns, visit);
-            let is_done = is_done.map_err(|e| malformed_part(self.file.path(), "data block", self.offset, e))?;
-            let Some(next) = self.next.filter(|_| is_done.is_continue()) else { return Ok(()) };
+            let is_done = is_done.map_err(|e| malformed_part(self.file.path(), "data block", self.block.offset, e))?;
+            let Some(next) = self.block.next.filter(|_| is_done.is_continue()) else { return Ok(()) };
             let found = self.file.block_of((self.key, self.snapshot), Some(next), scratch, counters)?;
-            let Some((block, offset, next)) = found else { return Ok(()) };
-            (self.block, self.offset, self.next, self.step) = (block, offset, next, Step::Block);
+            let Some(block) = found else { return Ok(()) };
+            (self.block, self.step) = (block, Step::Block);
         }
     }
 
@@ -157,10 +153,10 @@ impl CellLookup<'_> {
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
         for row in first..header.rows() {
-            if row > first && (header.facts.unique_keys || !header.keys(&self.block)?.repeats(row)?) {
+            if row > first && (header.facts.unique_keys || !header.keys(&self.block.bytes)?.repeats(row)?) {
                 return Ok(ControlFlow::Break(()));
             }
-            let trailer = header.trailer(&self.block, row, self.file.options.sequence_override)?;
+            let trailer = header.trailer(&self.block.bytes, row, self.file.options.sequence_override)?;
             if trailer.sequence() > self.snapshot {
                 continue;
             }
@@ -183,7 +179,7 @@ impl CellLookup<'_> {
     fn put_fragment(&self, header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
         let slot = |column: usize| {
             let position = self.columns.position(column)?;
-            header.slot(&self.block, (position, row), &self.columns.parts()[position].kind)
+            header.slot(&self.block.bytes, (position, row), &self.columns.parts()[position].kind)
         };
         if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
             return Ok(());
@@ -192,7 +188,7 @@ impl CellLookup<'_> {
         let cell = |column: usize| {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
             let dictionary = dictionaries.get(position).and_then(Option::as_ref);
-            header.cell(&self.block, (position, row), &self.columns.parts()[position].kind, dictionary)
+            header.cell(&self.block.bytes, (position, row), &self.columns.parts()[position].kind, dictionary)
         };
         self.layout.encode_cells(cell, &mut scratch.packed, &mut scratch.value)
     }

@@ -218,7 +218,8 @@ pub(crate) struct TableOptionArgs {
     /// Protobuf and FlatBuffers: the full name of the message or table.
     #[arg(long, value_name = "NAME", requires = "definition")]
     pub(crate) message: Option<String>,
-    /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position.
+    /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position. Default: rows at
+    /// level 0 and one columnar group below, where rows are packed.
     #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "transform")]
     pub(crate) layout: Option<String>,
     /// Typed tables: the layout follows what the table is asked for, from the one given on.

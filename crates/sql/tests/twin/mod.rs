@@ -50,13 +50,11 @@ impl Twin {
         let leveled = LeveledOptions { target_file_size: 1 << 19, ..LeveledOptions::default() };
         let policy = Policy::Leveled(leveled);
         let columns = (0..schema.columns().len()).filter(|&at| !schema.is_primary_key(at)).collect();
-        let layout = match form {
-            Form::Rows => None,
-            Form::Columns => {
-                let text = "L0 tiered: * packed\nL1 leveled: * columnar\nL2 leveled: * columnar";
-                Some(Layout::parse(text, &columns).expect("a layout"))
-            }
+        let text = match form {
+            Form::Rows => "L0 tiered: * packed\nL1 leveled: * packed",
+            Form::Columns => "L0 tiered: * packed\nL1 leveled: * columnar\nL2 leveled: * columnar",
         };
+        let layout = Some(Layout::parse(text, &columns).expect("a layout"));
         let options = TableOptions { policy, layout, ..TableOptions::default() };
         self.database.create_typed_table(name, schema, options).expect("a new table")
     }

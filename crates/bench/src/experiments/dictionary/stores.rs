@@ -92,12 +92,13 @@ impl Format {
         }
     }
 
-    fn layout(self, schema: &Schema) -> Result<Option<Layout>> {
-        if self == Self::Rows {
-            return Ok(None);
-        }
+    fn layout(self, schema: &Schema) -> Result<Layout> {
         let formats = Formats::new(Arc::new(schema.clone()));
-        Ok(Some(Layout::parse("L0 tiered: * columnar\nL1 leveled: * columnar", formats.columns())?))
+        let text = match self {
+            Self::Rows => "L0 tiered: * packed\nL1 leveled: * packed",
+            Self::Columnar => "L0 tiered: * columnar\nL1 leveled: * columnar",
+        };
+        Ok(Layout::parse(text, formats.columns())?)
     }
 }
 
@@ -135,7 +136,7 @@ impl Ours {
             dynamic_levels: false,
             ..LeveledOptions::default()
         });
-        let layout = format.layout(&schema)?;
+        let layout = Some(format.layout(&schema)?);
         let database = Database::open(directory, options)?;
         let table =
             database.create_typed_table("pairs", schema, TableOptions { policy, layout, ..TableOptions::default() })?;

@@ -84,9 +84,10 @@ impl ShapedPolicy {
         Self { buffering, ..self }
     }
 
-    /// Tables that the segments of a part may form: twice as many as where no key is written again within a round (r).
+    /// Tables that the segments of a part may form: four times as many as where no key is written again within a round (r), of which those
+    /// that are in use above make up half.
     pub(crate) fn most_tables(&self) -> usize {
-        2 * (self.options.fanout.ceil() as usize).max(1)
+        4 * (self.options.fanout.ceil() as usize).max(1)
     }
 
     pub(crate) fn buffering(&self) -> Buffering {

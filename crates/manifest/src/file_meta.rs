@@ -162,6 +162,23 @@ impl KeyRange {
             && (&file.largest, !file.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
     }
 
+    /// Whether every key of the other range is in the range.
+    pub fn holds_range(&self, other: &KeyRange) -> bool {
+        self.smallest <= other.smallest
+            && (&other.largest, !other.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
+    }
+
+    /// The keys that are in both ranges, if there may be any.
+    pub fn common(&self, other: &KeyRange) -> Option<Self> {
+        if !self.overlaps(other) {
+            return None;
+        }
+        let end = |range: &Self| (range.largest.clone(), !range.largest_exclusive);
+        let (largest, is_inclusive) = end(self).min(end(other));
+        let smallest = self.smallest.clone().max(other.smallest.clone());
+        Some(Self { smallest, largest, largest_exclusive: !is_inclusive })
+    }
+
     /// Whether every key of the range is below `key`.
     #[inline]
     pub fn ends_before(&self, key: &[u8]) -> bool {

@@ -68,6 +68,8 @@ pub struct BufferRun {
     pub buffer_bytes: u64,
     /// Bytes of indexes and filters in memory.
     pub resident_bytes: u64,
+    /// Bytes of each level when the measurement began.
+    pub level_bytes_at_start: Vec<u64>,
     /// All seconds.
     pub seconds: Vec<Second>,
 }
@@ -120,6 +122,7 @@ impl BufferRun {
             write_amplification: (after.written_bytes - before.written_bytes) as f64 / (elapsed * updated),
             buffer_bytes: seconds.iter().map(|second| second.buffer_bytes).max().unwrap_or(0),
             resident_bytes: after.resident_bytes,
+            level_bytes_at_start: before.level_bytes.clone(),
             seconds,
             ..Self::default()
         }
@@ -148,7 +151,12 @@ impl BufferRun {
     fn rates(&self) -> String {
         let list = |rates: &[f64]| rates.iter().skip(1).map(|rate| format!("{rate:.2}")).collect::<Vec<_>>().join(" ");
         format!(
-            "rewritten of levels 1.. a second: {} %; eq. 1 {} %, of the buffer by eq. 3 and 4 {} %",
+            "levels at the start {} MB; rewritten of levels 1.. a second: {} %; eq. 1 {} %, of the buffer by eq. 3 and 4 {} %",
+            self.level_bytes_at_start
+                .iter()
+                .map(|bytes| format!("{:.1}", *bytes as f64 / 1e6))
+                .collect::<Vec<_>>()
+                .join(" "),
             list(&self.rewritten_percent_per_second),
             list(&self.eq1_percent_per_second),
             list(&self.eq3_percent_per_second)

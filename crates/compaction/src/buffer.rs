@@ -9,7 +9,8 @@
 //!    there may enter, within its range, where the plan says that reads use them ([`CompactionPlan::used_segments`]): so blocks whose rows
 //!    are read stay where they are for one level more, and these rows are not put beside those that the file has besides. Ranges reach up
 //!    to the next file, and so meet: where all segments of one meet those of the one before they are joined, so that this makes as many tables as
-//!    the level above has, and is done while a part has no more than half of what it may.
+//!    the level above has, and is done while a part has no more than half of what it may. Where the insertion part is uncovered there, as by segments
+//!    that nobody read, its own inputs, as they were, stand below them, and cover the range again.
 //! 2. The inputs of the insertion part itself are rewritten in it: its segments hold what they held, and they go.
 //! 3. What leaves a part any other way is uncovered in it. From the deletion part files leave in key order, so that this is all before
 //!    the marker; segments that lie there wholly are shed.
@@ -27,6 +28,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{FileNumber, Group, GroupFormat};
 use mycelium_manifest::{FileMeta, KeyRange, Round, Run, RunPlace, Segment, Segments, Version, VersionEdit};
 
@@ -54,8 +56,8 @@ pub(crate) fn cascade(
             round.appending = Some(Segments::default());
         }
         if let Some(appending) = &mut round.appending {
-            let above = Above { version, plan, gone: &gone, most_tables: most_tables / 2 };
-            append(buffering, &above, (round.level, group), insertion, appending);
+            let above = Above { buffering, version, plan, gone: &gone, insertion, most_tables: most_tables / 2 };
+            append(&above, (round.level, group), appending);
         }
     } else if let Some(appending) = &mut round.appending {
         leave(appending, insertion, &gone);
@@ -91,23 +93,19 @@ fn table_count(segments: &[Segment]) -> usize {
 
 /// What step 1 has to know of the levels above.
 struct Above<'a> {
+    buffering: Buffering,
     version: &'a Version,
     plan: &'a CompactionPlan,
     /// The files that the edit takes out.
     gone: &'a HashSet<FileNumber>,
+    /// The part that its files enter.
+    insertion: Option<&'a Arc<Run>>,
     /// Tables that a part may form after segments entered it in the place of a file.
     most_tables: usize,
 }
 
 /// Steps 1, 2 and 4 for the insertion part.
-fn append(
-    buffering: Buffering,
-    above: &Above<'_>,
-    (level, group): (usize, Option<&Arc<Group>>),
-    insertion: Option<&Arc<Run>>,
-    appending: &mut Segments,
-) {
-    let is_own = |file: &FileMeta| insertion.is_some_and(|run| run.files.iter().any(|own| own.number == file.number));
+fn append(above: &Above<'_>, (level, group): (usize, Option<&Arc<Group>>), appending: &mut Segments) {
     let mut entering = Vec::new();
     for input in &above.plan.inputs {
         let feeds = |file: &&Arc<FileMeta>| group.is_none_or(|group| file.overlaps_columns(&group.columns));
@@ -115,9 +113,9 @@ fn append(
             if input.level < level && above.inherits(input, file, group, appending) {
                 continue;
             }
-            if input.level < level && stays(buffering, file) {
+            if input.level < level && stays(above.buffering, file) {
                 entering.push(file.clone().into());
-            } else if input.level < level || !is_own(file) {
+            } else if input.level < level || !above.is_own(file) {
                 appending.uncover(file.range());
             }
         }
@@ -127,6 +125,11 @@ fn append(
 }
 
 impl Above<'_> {
+    /// Whether a file is in the insertion part.
+    fn is_own(&self, file: &FileMeta) -> bool {
+        self.insertion.is_some_and(|run| run.files.iter().any(|own| own.number == file.number))
+    }
+
     /// Puts the segments that stand for a file in the level above into `appending`, if they are to and can; whether they were.
     fn inherits(
         &self,
@@ -144,11 +147,35 @@ impl Above<'_> {
         }
         let Some((segments, range)) = self.segments_of(input.level, file) else { return false };
         let entering: Vec<Segment> = segments.files.iter().filter_map(|segment| segment.narrowed(&range)).collect();
-        let mut files = joined(&appending.files, &entering).unwrap_or_else(|| [&entering, &*appending.files].concat());
-        if entering.is_empty() || table_count(&files) > self.most_tables {
+        let mut after = appending.clone();
+        if entering.is_empty() || !self.is_covered_again(&mut after, file) {
             return false;
         }
-        std::mem::swap(&mut appending.files, &mut files);
+        after.files = joined(&after.files, &entering).unwrap_or_else(|| [&entering, &*after.files].concat());
+        if table_count(&after.files) > self.most_tables {
+            return false;
+        }
+        *appending = after;
+        true
+    }
+
+    /// Has `appending` say within the range of a file from above what the insertion part has there before the edit, if it can.
+    fn is_covered_again(&self, appending: &mut Segments, file: &FileMeta) -> bool {
+        let range = file.range();
+        if !appending.uncovered.iter().any(|uncovered| uncovered.overlaps(&range)) {
+            return true;
+        }
+        let own: Vec<&Arc<FileMeta>> =
+            self.insertion.iter().flat_map(|run| &run.files).filter(|own| own.overlaps_range(&range)).collect();
+        let stays = |own: &&Arc<FileMeta>| self.gone.contains(&own.number) && stays(self.buffering, own);
+        // Of the deletion part it would have what that has not yet lost.
+        let mut inputs = self.plan.inputs.iter().filter(|input| input.level == self.plan.output_level);
+        let is_plain = inputs.all(|input| input.files.iter().all(|input| self.is_own(input)));
+        if !is_plain || !own.iter().all(stays) || range.largest.len() >= MAX_KEY_LEN {
+            return false;
+        }
+        appending.begin_anew(&range);
+        appending.files.extend(own.into_iter().filter_map(|own| Segment::from(own.clone()).narrowed(&range)));
         true
     }
 

@@ -168,6 +168,26 @@ impl KeyRange {
             && (&other.largest, !other.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
     }
 
+    /// What is left of the range without `other`, in key order.
+    pub fn without(&self, other: &KeyRange) -> Vec<Self> {
+        if !self.overlaps(other) {
+            return vec![self.clone()];
+        }
+        let mut left = Vec::new();
+        if self.smallest < other.smallest {
+            left.push(Self::exclusive(self.smallest.clone(), other.smallest.clone()));
+        }
+        let mut above = Self { smallest: other.largest.clone(), ..self.clone() };
+        if !other.largest_exclusive {
+            // The next key there can be.
+            above.smallest.push(0);
+        }
+        if !above.ends_before(&above.smallest) {
+            left.push(above);
+        }
+        left
+    }
+
     /// The keys that are in both ranges, if there may be any.
     pub fn common(&self, other: &KeyRange) -> Option<Self> {
         if !self.overlaps(other) {

@@ -135,6 +135,19 @@ impl Segments {
         !gone.is_empty()
     }
 
+    /// Takes everything within `range` out: the segments say that the part has nothing there, until others are put in.
+    /// O(files + intervals).
+    pub fn begin_anew(&mut self, range: &KeyRange) {
+        self.uncovered = self.uncovered.iter().flat_map(|known| known.without(range)).collect();
+        let rest = |segment: &Segment| -> Vec<Segment> {
+            match segment.overlaps_range(range) {
+                true => segment.range().without(range).iter().filter_map(|rest| segment.narrowed(rest)).collect(),
+                false => vec![segment.clone()],
+            }
+        };
+        self.files = self.files.iter().flat_map(rest).collect();
+    }
+
     /// Takes out what lies wholly within uncovered intervals: it stands for nothing. O(files log intervals).
     pub fn shed(&mut self) {
         let uncovered = &self.uncovered;
@@ -275,5 +288,18 @@ mod tests {
         segments.files.extend(["[a-d)", "[m-p)"].map(|range| whole.narrowed(&parse_range(range).unwrap()).unwrap()));
         assert!(segments.drop_file(1) && segments.files.is_empty());
         assert_eq!(uncovered(&segments), "[a-d) [m-p)");
+    }
+
+    #[test]
+    fn a_range_begins_anew() {
+        let mut segments = segments(&[(1, "[a-p]"), (2, "[c-d]"), (3, "[m-z]")]);
+        segments.uncover(parse_range("[b-g]").unwrap());
+        segments.begin_anew(&parse_range("[c-k]").unwrap());
+        assert_eq!(uncovered(&segments), "[b-c)");
+        let left: Vec<_> = segments.files.iter().map(|left| format!("{}{}", left.file.number, left.range())).collect();
+        assert_eq!(left, ["1[a-c)", "1[k\\x00-p]", "3[m-z]"]);
+        segments.begin_anew(&parse_range("[a-n)").unwrap());
+        let left: Vec<_> = segments.files.iter().map(|left| format!("{}{}", left.file.number, left.range())).collect();
+        assert_eq!((left, uncovered(&segments)), (vec!["1[n-p]".to_owned(), "3[n-z]".to_owned()], String::new()));
     }
 }

@@ -7,7 +7,7 @@
 //!    segment is asked: so a lookup goes to segments of the parts that hold the key, and by false positives of one filter per part,
 //!    however many segments there are.
 //! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice (§V-B).
-//! 3. Else the segments are asked, newest first. They form *tables*, of files that do not overlap: at most one file per table is
+//! 3. Else the segments are asked, newest first, the lines of their filters all at once as those of files are (read.rs). They form *tables*, of files that do not overlap: at most one file per table is
 //!    asked, and the tables are as few as the order of the segments allows (§IV-B: up to r).
 //!
 //! What goes down: where the rows of a file leave a level, the segments that stand for it go down with them if reads use them, that is if
@@ -33,7 +33,7 @@ use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segmen
 
 use crate::database::{Database, Inner};
 use crate::options::TableOptions;
-use crate::read::{PointRead, Probe};
+use crate::read::{PROBES, PointRead, Probe};
 use crate::shape::sizes;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::TableShared;
@@ -303,18 +303,33 @@ impl PointRead<'_> {
             return visit(probe, counters);
         }
         counters.parts_read_from_buffer += 1;
-        for table in &buffer.tables {
-            let Some(segment) = table.file_for(key) else { continue };
-            counters.segments_considered += 1;
-            if self.skips(segment.sst.min_sequence()) {
-                counters.files_skipped_by_snapshot += 1;
-                continue;
+        let mut tables = buffer.tables.iter();
+        loop {
+            let mut asked: [Option<(&OpenFile, usize)>; PROBES] = [None; PROBES];
+            let mut count = 0;
+            while count < PROBES
+                && let Some(table) = tables.next()
+            {
+                let Some(segment) = table.file_for(key) else { continue };
+                segment.sst.prefetch_filter(hash);
+                asked[count] = Some((segment, table.format));
+                count += 1;
             }
-            if segment.sst.may_contain(hash) {
-                segment.segment_use.note_read();
+            for (segment, format) in asked[..count].iter().copied().flatten() {
+                counters.segments_considered += 1;
+                if self.skips(segment.sst.min_sequence()) {
+                    counters.files_skipped_by_snapshot += 1;
+                    continue;
+                }
+                if segment.sst.may_contain(hash) {
+                    segment.segment_use.note_read();
+                }
+                if visit(Probe { file: segment, format, ..probe }, counters)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
-            if visit(Probe { file: segment, format: table.format, ..probe }, counters)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+            if count < PROBES {
+                break;
             }
         }
         Ok(ControlFlow::Continue(()))

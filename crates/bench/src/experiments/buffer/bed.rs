@@ -19,7 +19,7 @@ use crate::store::Result;
 /// Reads of each hot row by which the cache is warmed.
 const WARMING_READS: u64 = 4;
 
-/// Bursts of updates after which level 0 is taken as it is.
+/// Bursts of updates after which levels are taken as they are.
 const BURSTS: usize = 4;
 
 pub(super) struct Bed {
@@ -130,12 +130,13 @@ impl Bed {
         Ok(())
     }
 
-    /// Compactions come to rest, with nothing in level 0: too few files there stay, until a burst of updates makes them enough.
+    /// Compactions come to rest, with nothing above level 2: what is too little to go down stays, until a burst of updates makes it
+    /// enough. A level 1 that is not two-phase stays as full as it is.
     fn rest(&self) -> Result<()> {
         let mut rng = SmallRng::seed_from_u64(self.seed ^ 0x55);
         self.subject.rest()?;
         for _ in 0..BURSTS {
-            if self.subject.figures().level_bytes.first().is_none_or(|&bytes| bytes == 0) {
+            if self.subject.figures().level_bytes.iter().take(2).sum::<u64>() == 0 {
                 break;
             }
             self.update_fast(4 * self.sizes.write_buffer_bytes() / ROW_BYTES, &mut rng)?;

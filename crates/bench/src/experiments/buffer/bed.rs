@@ -19,8 +19,8 @@ use crate::store::Result;
 /// Reads of each hot row by which the cache is warmed.
 const WARMING_READS: u64 = 4;
 
-/// Bursts of updates after which levels are taken as they are.
-const BURSTS: usize = 4;
+/// Bursts of updates that end the load, with rest after each: too little to go down stays above level 2 at rest, until more comes.
+const BURSTS: u64 = 2;
 
 pub(super) struct Bed {
     seed: u64,
@@ -121,26 +121,15 @@ impl Bed {
         self.subject.compact()?;
         let mut rng = SmallRng::seed_from_u64(self.seed);
         let settling = Recent::settling_updates(self.sizes);
-        self.update_fast(Recent::needed_updates(self.sizes).saturating_sub(settling), &mut rng)?;
-        self.rest()?;
+        self.update_fast(Recent::needed_updates(self.sizes).saturating_sub((1 + BURSTS) * settling), &mut rng)?;
+        self.subject.rest()?;
+        for _ in 0..BURSTS {
+            self.update_fast(settling, &mut rng)?;
+            self.subject.rest()?;
+        }
         if !self.writes {
             self.update_fast(settling, &mut rng)?;
             self.subject.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Compactions come to rest, with nothing above level 2: what is too little to go down stays, until a burst of updates makes it
-    /// enough. A level 1 that is not two-phase stays as full as it is.
-    fn rest(&self) -> Result<()> {
-        let mut rng = SmallRng::seed_from_u64(self.seed ^ 0x55);
-        self.subject.rest()?;
-        for _ in 0..BURSTS {
-            if self.subject.figures().level_bytes.iter().take(2).sum::<u64>() == 0 {
-                break;
-            }
-            self.update_fast(4 * self.sizes.write_buffer_bytes() / ROW_BYTES, &mut rng)?;
-            self.subject.rest()?;
         }
         Ok(())
     }
@@ -169,7 +158,7 @@ impl Bed {
     /// Steps 2 to 4; `begin` is called when the cache is warm.
     pub(super) fn measure(&self, begin: impl FnOnce()) -> Result<BufferRun> {
         if self.writes {
-            self.rest()?;
+            self.subject.rest()?;
         }
         let (done, progress) = (AtomicBool::new(false), Progress::default());
         progress.second.store(u64::MAX, Ordering::Relaxed);

@@ -131,7 +131,7 @@ impl BufferRun {
     fn line(&self, name: &str) -> String {
         format!(
             "{name:<15} hits {:>5.1} %  {:>9.1} reads/s, at any moment {:>9.1}, worst second {:>3.0} % ({:.0} % of hits)  p99 {:>7.0} us  {:.3} blocks, {:.2} segments a read  \
-             invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
+             begins with {} MB in its levels, invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
             self.hit_percent,
             self.reads_per_second,
             self.reads_at_any_moment,
@@ -140,6 +140,11 @@ impl BufferRun {
             self.p99_micros,
             self.blocks_read_per_read,
             self.segments_per_read,
+            self.level_bytes_at_start
+                .iter()
+                .map(|bytes| format!("{:.1}", *bytes as f64 / 1e6))
+                .collect::<Vec<_>>()
+                .join("/"),
             self.invalidated_per_second.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join("/"),
             self.write_amplification,
             self.buffer_bytes as f64 / 1e6,
@@ -151,12 +156,7 @@ impl BufferRun {
     fn rates(&self) -> String {
         let list = |rates: &[f64]| rates.iter().skip(1).map(|rate| format!("{rate:.2}")).collect::<Vec<_>>().join(" ");
         format!(
-            "levels at the start {} MB; rewritten of levels 1.. a second: {} %; eq. 1 {} %, of the buffer by eq. 3 and 4 {} %",
-            self.level_bytes_at_start
-                .iter()
-                .map(|bytes| format!("{:.1}", *bytes as f64 / 1e6))
-                .collect::<Vec<_>>()
-                .join(" "),
+            "rewritten of levels 1.. a second: {} %; eq. 1 {} %, of the buffer by eq. 3 and 4 {} %",
             list(&self.rewritten_percent_per_second),
             list(&self.eq1_percent_per_second),
             list(&self.eq3_percent_per_second)

@@ -5,7 +5,12 @@
 //!
 //! 1. The files that leave the levels above for the insertion part become its newest segments, as they are; of a layout's
 //!    wider groups the same file is a segment of every group that it feeds. An insertion part that begins is covered
-//!    wholly; one that has begun without segments stays without.
+//!    wholly; one that has begun without segments stays without. Instead of a file of the deletion part above, the segments that stand for it
+//!    there may enter, within its range, where the plan says that reads use them ([`CompactionPlan::used_segments`]): so blocks whose rows
+//!    are read stay where they are for one level more, and these rows are not put beside those that the file has besides. Ranges reach up
+//!    to the next file, and so meet: where all segments of one meet those of the one before they are joined, so that this makes as many tables as
+//!    the level above has, and is done while a part has no more than half of what it may. Where the insertion part is uncovered there, as by segments
+//!    that nobody read, its own inputs, as they were, stand below them, and cover the range again.
 //! 2. The inputs of the insertion part itself are rewritten in it: its segments hold what they held, and they go.
 //! 3. What leaves a part any other way is uncovered in it. From the deletion part files leave in key order, so that this is all before
 //!    the marker; segments that lie there wholly are shed.
@@ -23,15 +28,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{FileNumber, Group, GroupFormat};
-use mycelium_manifest::{FileMeta, KeyRange, Round, Run, RunPlace, Segments, Version, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Round, Run, RunPlace, Segment, Segments, Version, VersionEdit};
 
 use crate::options::Buffering;
-use crate::plan::CompactionPlan;
+use crate::plan::{CompactionPlan, PlanInput};
 
 /// What the edit that installs a plan in `version` does to the segments of a round. See the module.
 pub(crate) fn cascade(
-    buffering: Buffering,
+    (buffering, most_tables): (Buffering, usize),
     version: &Version,
     plan: &CompactionPlan,
     edit: &VersionEdit,
@@ -50,7 +56,8 @@ pub(crate) fn cascade(
             round.appending = Some(Segments::default());
         }
         if let Some(appending) = &mut round.appending {
-            append(buffering, plan, (round.level, group), insertion, appending);
+            let above = Above { buffering, version, plan, gone: &gone, insertion, most_tables: most_tables / 2 };
+            append(&above, (round.level, group), appending);
         }
     } else if let Some(appending) = &mut round.appending {
         leave(appending, insertion, &gone);
@@ -69,42 +76,143 @@ pub(crate) fn begin_again(most_tables: usize, after: &Version, round: &mut Round
         return;
     }
     let part = after.insertion_part(round.level, round.group.as_ref());
-    *appending = Segments { files: part.map(|part| part.files.clone()).unwrap_or_default(), uncovered: Vec::new() };
+    let files = part.iter().flat_map(|part| &part.files).map(|file| file.clone().into()).collect();
+    *appending = Segments { files, uncovered: Vec::new() };
 }
 
 /// How many tables of files that do not overlap the segments form, newest first.
-fn table_count(files: &[Arc<FileMeta>]) -> usize {
-    let mut tables: Vec<usize> = Vec::with_capacity(files.len());
-    for (at, file) in files.iter().enumerate() {
-        let newer = files[..at].iter().zip(&tables).filter(|(newer, _)| newer.overlaps(file));
+fn table_count(segments: &[Segment]) -> usize {
+    let mut tables: Vec<usize> = Vec::with_capacity(segments.len());
+    for (at, segment) in segments.iter().enumerate() {
+        let newer = segments[..at].iter().zip(&tables).filter(|(newer, _)| newer.overlaps(segment));
         let above = newer.map(|(_, table)| *table).max().unwrap_or(0);
         tables.push(above + 1);
     }
     tables.into_iter().max().unwrap_or(0)
 }
 
-/// Steps 1, 2 and 4 for the insertion part.
-fn append(
+/// What step 1 has to know of the levels above.
+struct Above<'a> {
     buffering: Buffering,
-    plan: &CompactionPlan,
-    (level, group): (usize, Option<&Arc<Group>>),
-    insertion: Option<&Arc<Run>>,
-    appending: &mut Segments,
-) {
-    let is_own = |file: &FileMeta| insertion.is_some_and(|run| run.files.iter().any(|own| own.number == file.number));
+    version: &'a Version,
+    plan: &'a CompactionPlan,
+    /// The files that the edit takes out.
+    gone: &'a HashSet<FileNumber>,
+    /// The part that its files enter.
+    insertion: Option<&'a Arc<Run>>,
+    /// Tables that a part may form after segments entered it in the place of a file.
+    most_tables: usize,
+}
+
+/// Steps 1, 2 and 4 for the insertion part.
+fn append(above: &Above<'_>, (level, group): (usize, Option<&Arc<Group>>), appending: &mut Segments) {
     let mut entering = Vec::new();
-    for input in &plan.inputs {
+    for input in &above.plan.inputs {
         let feeds = |file: &&Arc<FileMeta>| group.is_none_or(|group| file.overlaps_columns(&group.columns));
         for file in input.files.iter().filter(feeds) {
-            if input.level < level && stays(buffering, file) {
-                entering.push(file.clone());
-            } else if input.level < level || !is_own(file) {
+            if input.level < level && above.inherits(input, file, group, appending) {
+                continue;
+            }
+            if input.level < level && stays(above.buffering, file) {
+                entering.push(file.clone().into());
+            } else if input.level < level || !above.is_own(file) {
                 appending.uncover(file.range());
             }
         }
     }
     appending.files.splice(..0, entering);
     appending.shed();
+}
+
+impl Above<'_> {
+    /// Whether a file is in the insertion part.
+    fn is_own(&self, file: &FileMeta) -> bool {
+        self.insertion.is_some_and(|run| run.files.iter().any(|own| own.number == file.number))
+    }
+
+    /// Puts the segments that stand for a file in the level above into `appending`, if they are to and can; whether they were.
+    fn inherits(
+        &self,
+        input: &PlanInput,
+        file: &Arc<FileMeta>,
+        group: Option<&Arc<Group>>,
+        appending: &mut Segments,
+    ) -> bool {
+        // Of several files from above the newest would have to come first.
+        let is_alone =
+            input.files.len() == 1 && self.plan.inputs.iter().filter(|other| other.level == input.level).count() == 1;
+        let is_wanted = self.plan.used_segments.contains(&file.number);
+        if !is_wanted || !is_alone || file.group.as_ref() != group || input.level + 1 != self.plan.output_level {
+            return false;
+        }
+        let Some((segments, range)) = self.segments_of(input.level, file) else { return false };
+        let entering: Vec<Segment> = segments.files.iter().filter_map(|segment| segment.narrowed(&range)).collect();
+        let mut after = appending.clone();
+        if entering.is_empty() || !self.is_covered_again(&mut after, file) {
+            return false;
+        }
+        after.files = joined(&after.files, &entering).unwrap_or_else(|| [&entering, &*after.files].concat());
+        if table_count(&after.files) > self.most_tables {
+            return false;
+        }
+        *appending = after;
+        true
+    }
+
+    /// Has `appending` say within the range of a file from above what the insertion part has there before the edit, if it can.
+    fn is_covered_again(&self, appending: &mut Segments, file: &FileMeta) -> bool {
+        let range = file.range();
+        if !appending.uncovered.iter().any(|uncovered| uncovered.overlaps(&range)) {
+            return true;
+        }
+        let own: Vec<&Arc<FileMeta>> =
+            self.insertion.iter().flat_map(|run| &run.files).filter(|own| own.overlaps_range(&range)).collect();
+        let stays = |own: &&Arc<FileMeta>| self.gone.contains(&own.number) && stays(self.buffering, own);
+        // Of the deletion part it would have what that has not yet lost.
+        let mut inputs = self.plan.inputs.iter().filter(|input| input.level == self.plan.output_level);
+        let is_plain = inputs.all(|input| input.files.iter().all(|input| self.is_own(input)));
+        if !is_plain || !own.iter().all(stays) || range.largest.len() >= MAX_KEY_LEN {
+            return false;
+        }
+        appending.begin_anew(&range);
+        appending.files.extend(own.into_iter().filter_map(|own| Segment::from(own.clone()).narrowed(&range)));
+        true
+    }
+
+    /// The segments that say all that the deletion part has in a range which holds the keys of one of its files and of no other.
+    fn segments_of(&self, level: usize, file: &FileMeta) -> Option<(&Segments, KeyRange)> {
+        let group = file.group.as_ref();
+        let part = self.version.deletion_part(level, group)?;
+        let at = part.files.iter().position(|own| own.number == file.number)?;
+        let segments = self.version.round(level, group)?.deletion.as_ref()?;
+        let mut range = file.range();
+        // Up to the next file, or to what others have taken out already.
+        let after = part.files[at + 1..].iter().find(|next| !self.gone.contains(&next.number));
+        let left = segments.uncovered.iter().find(|left| !left.ends_before(&range.smallest));
+        if left.is_some_and(|left| left.overlaps(&range)) {
+            return None;
+        }
+        let ends = after.map(|next| &next.smallest).into_iter().chain(left.map(|left| &left.smallest));
+        if let Some(end) = ends.min() {
+            (range.largest, range.largest_exclusive) = (end.clone(), true);
+        }
+        Some((segments, range))
+    }
+}
+
+/// `segments` with each of `entering` joined to what there is of its file, if all can be: they stand behind none that is newer.
+fn joined(segments: &[Segment], entering: &[Segment]) -> Option<Vec<Segment>> {
+    let mut after = segments.to_vec();
+    let mut from = 0;
+    for entering in entering {
+        let (at, joined) =
+            segments.iter().enumerate().skip(from).find_map(|(at, known)| Some((at, known.joined(entering)?)))?;
+        (after[at], from) = (joined, at + 1);
+    }
+    let is_of_them = |known: &Segment| entering.iter().any(|entering| entering.file.number == known.file.number);
+    let newer = segments[..from].iter().filter(|known| !is_of_them(known));
+    let is_first = newer.into_iter().all(|known| entering.iter().all(|entering| !known.overlaps(entering)));
+    is_first.then_some(after)
 }
 
 /// Whether a file that leaves its level is kept.
@@ -125,8 +233,9 @@ fn leave(segments: &mut Segments, part: Option<&Arc<Run>>, gone: &HashSet<FileNu
 fn move_marker(segments: &mut Segments, part: Option<&Arc<Run>>, gone: &HashSet<FileNumber>) {
     let mut left = part.iter().flat_map(|part| &part.files).filter(|file| !gone.contains(&file.number));
     let Some(marker) = left.next().map(|file| file.smallest.clone()) else { return };
-    let starts = segments.files.iter().map(|file| &file.smallest);
-    let lowest = starts.chain(segments.uncovered.first().map(|range| &range.smallest)).min().cloned();
+    let starts = segments.files.iter().map(Segment::smallest);
+    let lowest =
+        starts.chain(segments.uncovered.first().map(|range| range.smallest.as_slice())).min().map(<[u8]>::to_vec);
     if let Some(smallest) = lowest.filter(|smallest| *smallest < marker) {
         segments.uncover(KeyRange { smallest, largest: marker, largest_exclusive: true });
         segments.shed();
@@ -161,15 +270,20 @@ pub fn trim(
 /// The files that are in the buffer alone, each with the highest worth of all segments that overlap it in a part. Parts from the
 /// youngest on. O(segments² of a part).
 fn shared_worth(version: &Version, worth: impl Fn(FileNumber) -> u64) -> Vec<(FileNumber, u64)> {
-    let parts: Vec<Vec<(&FileMeta, u64)>> = version
+    let parts: Vec<Vec<(&Segment, u64)>> = version
         .rounds
         .iter()
         .flat_map(Round::parts)
-        .map(|part| part.files.iter().map(|file| (&**file, worth(file.number))).collect())
+        .map(|part| part.files.iter().map(|segment| (segment, worth(segment.file.number))).collect())
         .collect();
     let shared = |file: &FileMeta| {
-        let beside = parts.iter().filter(|part| part.iter().any(|(known, _)| known.number == file.number)).flatten();
-        beside.filter(|(known, _)| known.overlaps(file)).map(|(_, worth)| *worth).max().unwrap_or_default()
+        let in_part = |part: &Vec<(&Segment, u64)>| {
+            let its: Vec<&Segment> =
+                part.iter().map(|(known, _)| *known).filter(|known| known.file.number == file.number).collect();
+            let beside = part.iter().filter(|(known, _)| its.iter().any(|its| its.overlaps(known)));
+            beside.map(|(_, worth)| *worth).max()
+        };
+        parts.iter().filter_map(in_part).max().unwrap_or_default()
     };
     version.buffered_files().map(|file| (file.number, shared(file))).collect()
 }

@@ -91,6 +91,9 @@ pub struct CompactionPlan {
     pub is_deferring: bool,
     /// Whether the inputs can go to the output level as they are, without being read ([`CompactionPlan::move_edit`]).
     pub is_trivial_move: bool,
+    /// Inputs whose segments in the compaction buffer reads use, so that these take their place in the buffer of the output level
+    /// (buffer.rs). Who runs the plan knows; none in a new plan.
+    pub used_segments: Vec<FileNumber>,
     /// Why.
     pub reason: Reason,
     /// How urgent: the score of the level that caused it, 1.0 being due.
@@ -128,6 +131,7 @@ impl CompactionPlan {
             older,
             is_deferring: false,
             is_trivial_move: false,
+            used_segments: Vec::new(),
             reason: why.0,
             score: why.1,
             target_file_size: u64::MAX,

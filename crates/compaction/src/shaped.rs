@@ -84,9 +84,10 @@ impl ShapedPolicy {
         Self { buffering, ..self }
     }
 
-    /// Tables that the segments of a part may form: twice as many as where no key is written again within a round (r).
+    /// Tables that the segments of a part may form: eight times as many as where no key is written again within a round and each flush fills the write
+    /// buffer (r). Those that go down with their rows make up half at most.
     pub(crate) fn most_tables(&self) -> usize {
-        2 * (self.options.fanout.ceil() as usize).max(1)
+        8 * (self.options.fanout.ceil() as usize).max(1)
     }
 
     pub(crate) fn buffering(&self) -> Buffering {

@@ -110,7 +110,7 @@ pub(crate) fn complete(
             let initial = || Round { level, group: unit.clone(), ..Round::default() };
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
-            cascade(policy.buffering(), version, plan, edit, &mut round);
+            cascade((policy.buffering(), policy.most_tables()), version, plan, edit, &mut round);
             begin_again(policy.most_tables(), &after, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
                 (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);

@@ -259,6 +259,7 @@ impl Session {
             older: Vec::new(),
             is_deferring: false,
             is_trivial_move: false,
+            used_segments: Vec::new(),
             reason: mycelium_compaction::Reason::Manual,
             score: 0.0,
             target_file_size: 0,

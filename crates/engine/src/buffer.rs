@@ -7,8 +7,12 @@
 //!    segment is asked: so a lookup goes to segments of the parts that hold the key, and by false positives of one filter per part,
 //!    however many segments there are.
 //! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice (§V-B).
-//! 3. Else the segments are asked, newest first. They form *tables*, of files that do not overlap: at most one file per table is
+//! 3. Else the segments are asked, newest first, the lines of their filters all at once as those of files are (read.rs). They form *tables*, of files that do not overlap: at most one file per table is
 //!    asked, and the tables are as few as the order of the segments allows (§IV-B: up to r).
+//!
+//! What goes down: where the rows of a file leave a level, the segments that stand for it go down with them if reads use them, that is if
+//! an eighth as many bytes of theirs are cached as the file has (compaction/src/buffer.rs). Else the file itself is the segment below, in which
+//! rows that are read lie beside all others of their level.
 //!
 //! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without the files that are in the
 //! tree as well, and only what is read. When a compaction is installed, segments leave that no read has asked during the last
@@ -25,15 +29,18 @@ use std::sync::Arc;
 
 use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
 use mycelium_compaction::{Buffering, CompactionPlan, trim};
-use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segments, Version, VersionEdit};
+use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segments, Version, VersionEdit};
 
 use crate::database::{Database, Inner};
 use crate::options::TableOptions;
-use crate::read::{PointRead, Probe};
+use crate::read::{PROBES, PointRead, Probe};
 use crate::shape::sizes;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::TableShared;
 use crate::tree::{OpenFile, Tree};
+
+/// A file's segments are in use if this part of its bytes is cached of them.
+const USED_SHARE: u64 = 8;
 
 /// A segment that no read has asked for so many flushes leaves the buffer.
 const PATIENCE: u64 = 8;
@@ -177,25 +184,32 @@ fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>)
 #[derive(Debug)]
 struct SegmentTable {
     /// In key order.
-    files: Vec<Arc<OpenFile>>,
+    segments: Vec<OpenSegment>,
     /// Which of the tree's formats they have.
     format: usize,
 }
 
+/// A segment, open.
+#[derive(Debug)]
+pub(crate) struct OpenSegment {
+    pub(crate) segment: Segment,
+    pub(crate) file: Arc<OpenFile>,
+}
+
 impl SegmentTable {
     fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
-        let at = self.files.partition_point(|file| file.meta.ends_before(key));
-        self.files.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
+        let at = self.segments.partition_point(|open| open.segment.ends_before(key));
+        self.segments.get(at).filter(|open| open.segment.smallest() <= key).map(|open| &open.file)
     }
 
-    fn overlaps(&self, meta: &FileMeta) -> bool {
-        let at = self.files.partition_point(|file| file.meta.is_before(meta));
-        self.files.get(at).is_some_and(|file| !meta.is_before(&file.meta))
+    fn overlaps(&self, segment: &Segment) -> bool {
+        let at = self.segments.partition_point(|open| open.segment.is_before(segment));
+        self.segments.get(at).is_some_and(|open| !segment.is_before(&open.segment))
     }
 
-    fn insert(&mut self, file: Arc<OpenFile>) {
-        let at = self.files.partition_point(|known| known.meta.is_before(&file.meta));
-        self.files.insert(at, file);
+    fn insert(&mut self, open: OpenSegment) {
+        let at = self.segments.partition_point(|known| known.segment.is_before(&open.segment));
+        self.segments.insert(at, open);
     }
 }
 
@@ -214,21 +228,35 @@ impl OpenSegments {
         mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
     ) -> Result<Self> {
         let mut tables: Vec<SegmentTable> = Vec::new();
-        for meta in &segments.files {
-            let (file, format) = (open(meta)?, format_of(meta)?);
+        for segment in &segments.files {
+            let (file, format) = (open(&segment.file)?, format_of(&segment.file)?);
             // Below the oldest table that has a newer file of the same keys.
-            let below = tables.iter().rposition(|table| table.overlaps(meta)).map_or(0, |at| at + 1);
+            let below = tables.iter().rposition(|table| table.overlaps(segment)).map_or(0, |at| at + 1);
+            let opened = OpenSegment { segment: segment.clone(), file };
             match tables[below..].iter_mut().find(|table| table.format == format) {
-                Some(table) => table.insert(file),
-                None => tables.push(SegmentTable { files: vec![file], format }),
+                Some(table) => table.insert(opened),
+                None => tables.push(SegmentTable { segments: vec![opened], format }),
             }
         }
         Ok(Self { segments: segments.clone(), tables })
     }
 
     /// All segments.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &OpenSegment> {
+        self.tables.iter().flat_map(|table| &table.segments)
+    }
+
+    /// Their files; one that stands for several ranges comes as often.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Arc<OpenFile>> {
-        self.tables.iter().flat_map(|table| &table.files)
+        self.segments().map(|open| &open.file)
+    }
+
+    /// Whether reads use what stands for a file of the part: "what goes down" of the module.
+    pub(crate) fn is_used_for(&self, meta: &FileMeta) -> bool {
+        let beside = self.segments().filter(|open| open.segment.overlaps_range(&meta.range()));
+        let cached =
+            |open: &OpenSegment| open.file.sst.cached_bytes_within(&meta.smallest, |key| meta.ends_before(key));
+        USED_SHARE * beside.map(cached).sum::<u64>() >= meta.size
     }
 
     /// Tables that a lookup may ask.
@@ -275,18 +303,33 @@ impl PointRead<'_> {
             return visit(probe, counters);
         }
         counters.parts_read_from_buffer += 1;
-        for table in &buffer.tables {
-            let Some(segment) = table.file_for(key) else { continue };
-            counters.segments_considered += 1;
-            if self.skips(segment.sst.min_sequence()) {
-                counters.files_skipped_by_snapshot += 1;
-                continue;
+        let mut tables = buffer.tables.iter();
+        loop {
+            let mut asked: [Option<(&OpenFile, usize)>; PROBES] = [None; PROBES];
+            let mut count = 0;
+            while count < PROBES
+                && let Some(table) = tables.next()
+            {
+                let Some(segment) = table.file_for(key) else { continue };
+                segment.sst.prefetch_filter(hash);
+                asked[count] = Some((segment, table.format));
+                count += 1;
             }
-            if segment.sst.may_contain(hash) {
-                segment.segment_use.note_read();
+            for (segment, format) in asked[..count].iter().copied().flatten() {
+                counters.segments_considered += 1;
+                if self.skips(segment.sst.min_sequence()) {
+                    counters.files_skipped_by_snapshot += 1;
+                    continue;
+                }
+                if segment.sst.may_contain(hash) {
+                    segment.segment_use.note_read();
+                }
+                if visit(Probe { file: segment, format, ..probe }, counters)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
             }
-            if visit(Probe { file: segment, format: table.format, ..probe }, counters)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+            if count < PROBES {
+                break;
             }
         }
         Ok(ControlFlow::Continue(()))

@@ -56,6 +56,18 @@ pub(crate) struct Taken {
     job: JobId,
 }
 
+impl Taken {
+    /// The inputs from levels above whose segments are in use.
+    fn used_segments(&self) -> Vec<FileNumber> {
+        let above = self.plan.inputs.iter().filter(|input| input.level < self.plan.output_level);
+        let used = above.filter_map(|input| {
+            let buffer = self.tree.levels.get(input.level)?.get(input.run)?.buffer.as_ref()?;
+            Some(input.files.iter().filter(|file| buffer.is_used_for(file)).map(|file| file.number))
+        });
+        used.flatten().collect()
+    }
+}
+
 /// What the parts of a compaction made.
 #[derive(Default)]
 struct Made {
@@ -184,7 +196,8 @@ impl Inner {
         Taken { plan, table, tree: state.tree.clone(), indexes: state.indexes.clone(), admits_inputs, job }
     }
 
-    fn run_taken(&self, taken: Taken) -> Result<()> {
+    fn run_taken(&self, mut taken: Taken) -> Result<()> {
+        taken.plan.used_segments = taken.used_segments();
         let result = self.run_plan(&taken);
         let (job, dropped) = (taken.job, taken.table.check_alive().is_err());
         // The inputs are let go before the job counts as done: who waits for it finds their space free or about to be.

@@ -383,6 +383,7 @@ fn reserving_plan(table: TableId, level: usize, range: KeyRange) -> CompactionPl
         older: Vec::new(),
         is_deferring: false,
         is_trivial_move: false,
+        used_segments: Vec::new(),
         reason: Reason::Manual,
         score: 0.0,
         target_file_size: u64::MAX,

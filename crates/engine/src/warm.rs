@@ -6,7 +6,8 @@
 //!    compaction buffer. The keys in their cached blocks are the wanted ones: not all keys of these blocks are hot, but no more
 //!    is known.
 //! 2. In the version as it will be: where an output part is read from segments, the inputs that enter it as such take the place of the
-//!    segments that are left (dLSM §IV-B moves every row once per level; the paper reads it again from the disk). Where it is
+//!    segments that are left (dLSM §IV-B moves every row once per level; the paper reads it again from the disk); segments that go down
+//!    with their rows (buffer.rs) are not left. Where it is
 //!    read from the tree, the outputs take the place of all that is left.
 //! 3. When the edit is installed, the blocks that reads have left go from the cache, or the new ones, which nobody has asked for yet,
 //!    would be the first to be evicted. Then the blocks with wanted keys are read, many at once.
@@ -89,10 +90,11 @@ fn segments_left(taken: &Taken) -> SegmentsOf {
     for input in taken.plan.inputs.iter().filter(|input| input.level < taken.plan.output_level) {
         let run: Option<&OpenRun> = taken.tree.levels.get(input.level).and_then(|runs| runs.get(input.run));
         let Some(segments) = run.and_then(|run| run.buffer.as_ref()) else { continue };
-        for segment in segments.files() {
-            let files: Vec<_> = input.files.iter().filter(|file| file.overlaps(&segment.meta)).cloned().collect();
+        for segment in segments.segments() {
+            let files = input.files.iter().filter(|file| segment.segment.overlaps_range(&file.range()));
+            let files: Vec<_> = files.cloned().collect();
             if !files.is_empty() {
-                left.push((segment.clone(), files));
+                left.push((segment.file.clone(), files));
             }
         }
     }
@@ -127,14 +129,24 @@ impl Inner {
             let is_covered = |key: &&Vec<u8>| covering.is_some_and(|segments: &Segments| segments.covers(key));
             let in_buffer = || keys.in_buffer.iter().filter(is_covered).cloned().collect::<Vec<_>>();
             let in_tree = || keys.all.iter().filter(|key| !is_covered(key)).cloned().collect::<Vec<_>>();
-            let entering = covering.iter().flat_map(|segments| &segments.files).filter_map(|meta| new_here(meta));
+            let standing = || covering.iter().flat_map(|segments| &segments.files);
+            // What goes down with its rows is not left.
+            for (segment, files) in &mut segments {
+                let stays = |file: &FileMeta| {
+                    standing()
+                        .any(|known| known.file.number == segment.meta.number && known.overlaps_range(&file.range()))
+                };
+                files.retain(|file| !stays(file));
+            }
+            let entering = standing().filter_map(|segment| new_here(&segment.file));
             successors.extend(entering.map(|file| (file.clone(), Some(in_buffer()))));
             let written = run.files.iter().filter_map(|meta| new_here(meta));
             successors.extend(written.map(|file| (file.clone(), Some(in_tree()))));
         }
         successors.retain(|(_, keys)| keys.as_ref().is_none_or(|keys| !keys.is_empty()));
         // A flushed row is a segment of several column groups, of which the others still read it.
-        segments.retain(|(segment, files)| files.iter().all(|file| file.group == segment.meta.group));
+        segments
+            .retain(|(segment, files)| !files.is_empty() && files.iter().all(|file| file.group == segment.meta.group));
         Ok(Succession { left: segments, successors })
     }
 }

@@ -44,7 +44,7 @@ use mycelium_base::limits::{MAX_KEY_LEN, MAX_LEVELS};
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 
 use crate::file_meta::{FileMeta, KeyRange};
-use crate::round::{Round, Segments};
+use crate::round::{Round, Segment, Segments};
 
 /// What the manifest keeps of a table besides its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,6 +173,8 @@ const ROUND_DRAINING: u8 = 1;
 const ROUND_GROUP: u8 = 2;
 const ROUND_APPENDING: u8 = 4;
 const ROUND_DELETION: u8 = 8;
+/// Some segments are files within a range; behind each part's intervals stand these.
+const ROUND_NARROWED: u8 = 16;
 
 impl VersionEdit {
     /// Adds a file to a level of a table.
@@ -442,25 +444,37 @@ fn encode_round(out: &mut Vec<u8>, round: &Round<FileNumber>) {
     put_varint(out, round.level as u64);
     put_varint(out, round.number);
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    let is_narrowed = round.parts().flat_map(|segments| &segments.files).any(|segment| segment.within.is_some());
     out.push(
         flag(round.is_draining, ROUND_DRAINING)
             | flag(round.group.is_some(), ROUND_GROUP)
             | flag(round.appending.is_some(), ROUND_APPENDING)
-            | flag(round.deletion.is_some(), ROUND_DELETION),
+            | flag(round.deletion.is_some(), ROUND_DELETION)
+            | flag(is_narrowed, ROUND_NARROWED),
     );
     if let Some(group) = &round.group {
         group.encode(out);
     }
     for segments in round.parts() {
         put_varint(out, segments.files.len() as u64);
-        segments.files.iter().for_each(|&number| put_varint(out, number));
+        segments.files.iter().for_each(|segment| put_varint(out, segment.file));
         put_varint(out, segments.uncovered.len() as u64);
-        for range in &segments.uncovered {
-            put_bytes(out, &range.smallest);
-            put_bytes(out, &range.largest);
-            out.push(range.largest_exclusive.into());
+        segments.uncovered.iter().for_each(|range| encode_range(out, range));
+        if is_narrowed {
+            let narrowed = segments.files.iter().zip(0u64..).filter_map(|(s, at)| Some((at, s.within.as_ref()?)));
+            put_varint(out, narrowed.clone().count() as u64);
+            for (at, within) in narrowed {
+                put_varint(out, at);
+                encode_range(out, within);
+            }
         }
     }
+}
+
+fn encode_range(out: &mut Vec<u8>, range: &KeyRange) {
+    put_bytes(out, &range.smallest);
+    put_bytes(out, &range.largest);
+    out.push(range.largest_exclusive.into());
 }
 
 fn decode_round(reader: &mut Reader<'_>) -> Result<Round<FileNumber>> {
@@ -468,8 +482,8 @@ fn decode_round(reader: &mut Reader<'_>) -> Result<Round<FileNumber>> {
     let number = reader.varint()?;
     let at = reader.position() as u64;
     let flags = reader.u8()?;
-    if flags & !(ROUND_DRAINING | ROUND_GROUP | ROUND_APPENDING | ROUND_DELETION) != 0 {
-        return Err(Error::corruption("unknown flags of a round").at(at).expected("bits 0 to 3", flags));
+    if flags & !(ROUND_DRAINING | ROUND_GROUP | ROUND_APPENDING | ROUND_DELETION | ROUND_NARROWED) != 0 {
+        return Err(Error::corruption("unknown flags of a round").at(at).expected("bits 0 to 4", flags));
     }
     let has = |flag: u8| flags & flag != 0;
     Ok(Round {
@@ -477,28 +491,46 @@ fn decode_round(reader: &mut Reader<'_>) -> Result<Round<FileNumber>> {
         number,
         is_draining: has(ROUND_DRAINING),
         group: if has(ROUND_GROUP) { Some(Arc::new(Group::decode(reader)?)) } else { None },
-        appending: if has(ROUND_APPENDING) { Some(decode_segments(reader)?) } else { None },
-        deletion: if has(ROUND_DELETION) { Some(decode_segments(reader)?) } else { None },
+        appending: if has(ROUND_APPENDING) { Some(decode_segments(reader, has(ROUND_NARROWED))?) } else { None },
+        deletion: if has(ROUND_DELETION) { Some(decode_segments(reader, has(ROUND_NARROWED))?) } else { None },
     })
 }
 
-fn decode_segments(reader: &mut Reader<'_>) -> Result<Segments<FileNumber>> {
+fn decode_segments(reader: &mut Reader<'_>, is_narrowed: bool) -> Result<Segments<FileNumber>> {
     let mut segments = Segments::default();
     for _ in 0..reader.varint()? {
-        segments.files.push(reader.varint()?);
+        segments.files.push(Segment::from(reader.varint()?));
     }
     for _ in 0..reader.varint()? {
-        let (smallest, largest) = (decode_key(reader)?, decode_key(reader)?);
         let at = reader.position() as u64;
-        let exclusive = reader.u8()?;
-        let range = KeyRange { smallest, largest, largest_exclusive: exclusive == 1 };
+        let range = decode_range(reader)?;
         let is_behind = segments.uncovered.last().is_none_or(|last: &KeyRange| last.ends_before(&range.smallest));
-        if exclusive > 1 || range.ends_before(&range.smallest) || !is_behind {
-            return Err(Error::corruption("an interval of a round is empty or not in order").at(at));
+        if !is_behind {
+            return Err(Error::corruption("the intervals of a round are not in order").at(at));
         }
         segments.uncovered.push(range);
     }
+    for _ in 0..if is_narrowed { reader.varint()? } else { 0 } {
+        let position = reader.position() as u64;
+        let at = reader.varint()?;
+        let segment = usize::try_from(at).ok().and_then(|at| segments.files.get_mut(at));
+        let Some(segment) = segment else {
+            return Err(Error::corruption("a range of a segment that a round does not have").at(position));
+        };
+        segment.within = Some(decode_range(reader)?);
+    }
     Ok(segments)
+}
+
+fn decode_range(reader: &mut Reader<'_>) -> Result<KeyRange> {
+    let (smallest, largest) = (decode_key(reader)?, decode_key(reader)?);
+    let at = reader.position() as u64;
+    let exclusive = reader.u8()?;
+    let range = KeyRange { smallest, largest, largest_exclusive: exclusive == 1 };
+    if exclusive > 1 || range.ends_before(&range.smallest) {
+        return Err(Error::corruption("an interval of a round is empty").at(at));
+    }
+    Ok(range)
 }
 
 fn decode_key(reader: &mut Reader<'_>) -> Result<Vec<u8>> {

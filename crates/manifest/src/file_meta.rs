@@ -162,6 +162,43 @@ impl KeyRange {
             && (&file.largest, !file.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
     }
 
+    /// Whether every key of the other range is in the range.
+    pub fn holds_range(&self, other: &KeyRange) -> bool {
+        self.smallest <= other.smallest
+            && (&other.largest, !other.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
+    }
+
+    /// What is left of the range without `other`, in key order.
+    pub fn without(&self, other: &KeyRange) -> Vec<Self> {
+        if !self.overlaps(other) {
+            return vec![self.clone()];
+        }
+        let mut left = Vec::new();
+        if self.smallest < other.smallest {
+            left.push(Self::exclusive(self.smallest.clone(), other.smallest.clone()));
+        }
+        let mut above = Self { smallest: other.largest.clone(), ..self.clone() };
+        if !other.largest_exclusive {
+            // The next key there can be.
+            above.smallest.push(0);
+        }
+        if !above.ends_before(&above.smallest) {
+            left.push(above);
+        }
+        left
+    }
+
+    /// The keys that are in both ranges, if there may be any.
+    pub fn common(&self, other: &KeyRange) -> Option<Self> {
+        if !self.overlaps(other) {
+            return None;
+        }
+        let end = |range: &Self| (range.largest.clone(), !range.largest_exclusive);
+        let (largest, is_inclusive) = end(self).min(end(other));
+        let smallest = self.smallest.clone().max(other.smallest.clone());
+        Some(Self { smallest, largest, largest_exclusive: !is_inclusive })
+    }
+
     /// Whether every key of the range is below `key`.
     #[inline]
     pub fn ends_before(&self, key: &[u8]) -> bool {

@@ -25,6 +25,6 @@ pub use edit::{AddedFile, ChangedRound, RemovedFile, RunPlace, TableRecord, Vers
 pub use file_meta::{FileMeta, KeyRange};
 pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, read_edits};
-pub use round::{Round, Segments};
+pub use round::{Round, Segment, Segments};
 pub use state::{ManifestState, TableState};
 pub use version::{Level, Run, Version, VersionError};

@@ -8,7 +8,9 @@
 //! Beside each part lie its *segments* (§IV-B): the files that compactions merged into the part, as they were, newest first. What
 //! they hold of a key is what the part holds of it, uncompacted, except within the intervals that are *uncovered*. So a point
 //! read may take a part or its segments, part by part and key by key, and any segment may be dropped if
-//! its interval is uncovered in the same edit. A segment may be in the tree as well: one that moved without being rewritten.
+//! its interval is uncovered in the same edit. A segment may be in the tree as well: one that moved without being rewritten. And it
+//! may be a file within a range: a file whose rows leave a level range by range is a segment of both levels meanwhile, of each within
+//! what the level has of it.
 
 use std::sync::Arc;
 
@@ -16,11 +18,81 @@ use mycelium_base::{FileNumber, Group};
 
 use crate::file_meta::{FileMeta, KeyRange};
 
+/// A file of the compaction buffer, or what it holds within a range. `F` is a file, or its number in a version edit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Segment<F = Arc<FileMeta>> {
+    /// The file.
+    pub file: F,
+    /// Where it stands for its part; wherever it has keys if `None`.
+    pub within: Option<KeyRange>,
+}
+
+impl<F> From<F> for Segment<F> {
+    /// The whole file.
+    fn from(file: F) -> Self {
+        Self { file, within: None }
+    }
+}
+
+impl Segment {
+    /// Where it stands for its part.
+    pub fn range(&self) -> KeyRange {
+        self.within.clone().unwrap_or_else(|| self.file.range())
+    }
+
+    /// The first key of its range.
+    pub fn smallest(&self) -> &[u8] {
+        self.within.as_ref().map_or(&self.file.smallest, |within| &within.smallest)
+    }
+
+    /// Whether every key of its range is below `key`.
+    #[inline]
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        match &self.within {
+            Some(within) => within.ends_before(key),
+            None => self.file.ends_before(key),
+        }
+    }
+
+    /// Whether every key of its range is below every key of `other`'s.
+    pub fn is_before(&self, other: &Segment) -> bool {
+        self.ends_before(other.smallest())
+    }
+
+    /// Whether the two ranges share a key.
+    pub fn overlaps(&self, other: &Segment) -> bool {
+        !self.is_before(other) && !other.is_before(self)
+    }
+
+    /// Whether its range shares a key with `range`.
+    pub fn overlaps_range(&self, range: &KeyRange) -> bool {
+        !self.ends_before(&range.smallest) && !range.ends_before(self.smallest())
+    }
+
+    /// What of it lies within `range`, if anything does.
+    pub fn narrowed(&self, range: &KeyRange) -> Option<Self> {
+        let within = self.range().common(range)?;
+        let is_whole = within == self.file.range();
+        Some(Self { file: self.file.clone(), within: (!is_whole).then_some(within) })
+    }
+
+    /// The same, and what follows it without a gap; `None` if there is one, or it is another file's.
+    pub fn joined(&self, other: &Segment) -> Option<Self> {
+        let (mut range, next) = (self.range(), other.range());
+        let meets = |a: &KeyRange, b: &KeyRange| a.largest_exclusive && a.largest == b.smallest;
+        if self.file.number != other.file.number || !(meets(&range, &next) || meets(&next, &range)) {
+            return None;
+        }
+        range.include_range(&next);
+        Self::from(self.file.clone()).narrowed(&range)
+    }
+}
+
 /// The files of the compaction buffer for one part of a level, and where they do not stand for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Segments<F = Arc<FileMeta>> {
     /// Newest first: of two files that hold a key the newer versions are in the earlier one.
-    pub files: Vec<F>,
+    pub files: Vec<Segment<F>>,
     /// In key order, without common keys.
     pub uncovered: Vec<KeyRange>,
 }
@@ -52,27 +124,36 @@ impl<F> Segments<F> {
 }
 
 impl Segments {
-    /// Bytes of all files, those in the tree too.
-    pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.size).sum()
-    }
-
-    /// Takes a file out and uncovers its interval; whether it was there. Sheds what stands for nothing then.
+    /// Takes a file out and uncovers where it stood for the part; whether it was there. Sheds what stands for nothing then.
     /// O(files log intervals).
     pub fn drop_file(&mut self, number: FileNumber) -> bool {
-        let Some(at) = self.files.iter().position(|file| file.number == number) else { return false };
-        let range = self.files.remove(at).range();
-        self.uncover(range);
+        let (gone, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.files).into_iter().partition(|segment| segment.file.number == number);
+        self.files = left;
+        gone.iter().for_each(|segment| self.uncover(segment.range()));
         self.shed();
-        true
+        !gone.is_empty()
     }
 
-    /// Takes out the files that lie wholly within uncovered intervals: they stand for nothing. O(files log intervals).
+    /// Takes everything within `range` out: the segments say that the part has nothing there, until others are put in.
+    /// O(files + intervals).
+    pub fn begin_anew(&mut self, range: &KeyRange) {
+        self.uncovered = self.uncovered.iter().flat_map(|known| known.without(range)).collect();
+        let rest = |segment: &Segment| -> Vec<Segment> {
+            match segment.overlaps_range(range) {
+                true => segment.range().without(range).iter().filter_map(|rest| segment.narrowed(rest)).collect(),
+                false => vec![segment.clone()],
+            }
+        };
+        self.files = self.files.iter().flat_map(rest).collect();
+    }
+
+    /// Takes out what lies wholly within uncovered intervals: it stands for nothing. O(files log intervals).
     pub fn shed(&mut self) {
         let uncovered = &self.uncovered;
-        self.files.retain(|file| {
-            let at = uncovered.partition_point(|range| range.ends_before(&file.smallest));
-            !uncovered.get(at).is_some_and(|range| range.holds(file))
+        self.files.retain(|segment| {
+            let at = uncovered.partition_point(|range| range.ends_before(segment.smallest()));
+            !uncovered.get(at).is_some_and(|range| range.holds_range(&segment.range()))
         });
     }
 }
@@ -114,7 +195,9 @@ impl<F> Round<F> {
     pub(crate) fn try_map<G, E>(&self, name: &mut impl FnMut(&F) -> Result<G, E>) -> Result<Round<G>, E> {
         let mut map = |segments: &Option<Segments<F>>| {
             segments.as_ref().map_or(Ok(None), |segments| {
-                let files = segments.files.iter().map(&mut *name).collect::<Result<_, E>>()?;
+                let mut named =
+                    |segment: &Segment<F>| Ok(Segment { file: name(&segment.file)?, within: segment.within.clone() });
+                let files = segments.files.iter().map(&mut named).collect::<Result<_, E>>()?;
                 Ok(Some(Segments { files, uncovered: segments.uncovered.clone() }))
             })
         };
@@ -125,9 +208,9 @@ impl<F> Round<F> {
 }
 
 impl Round {
-    /// The files of the compaction buffer, those in the tree too, newer parts first.
+    /// The files of the compaction buffer, those in the tree too, newer parts first; one comes as often as it is a segment.
     pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
-        self.parts().flat_map(|segments| &segments.files)
+        self.parts().flat_map(|segments| &segments.files).map(|segment| &segment.file)
     }
 
     /// The same as it stands in a version edit.
@@ -148,7 +231,7 @@ mod tests {
         let file = |&(number, range): &(u64, &str)| {
             let range = parse_range(range).unwrap();
             let (smallest, largest, largest_exclusive) = (range.smallest, range.largest, range.largest_exclusive);
-            Arc::new(FileMeta { number, smallest, largest, largest_exclusive, ..FileMeta::default() })
+            Segment::from(Arc::new(FileMeta { number, smallest, largest, largest_exclusive, ..FileMeta::default() }))
         };
         Segments { files: files.iter().map(file).collect(), uncovered: Vec::new() }
     }
@@ -177,8 +260,46 @@ mod tests {
     fn a_dropped_file_takes_along_what_stands_for_nothing_without_it() {
         let mut segments = segments(&[(1, "[a-f)"), (2, "[c-f]"), (3, "[b-e]"), (4, "[a-f)"), (5, "[x-z]")]);
         assert!(segments.drop_file(1) && !segments.drop_file(1));
-        let left: Vec<u64> = segments.files.iter().map(|file| file.number).collect();
+        let left: Vec<u64> = segments.files.iter().map(|segment| segment.file.number).collect();
         // File 2 still stands for the key f, which the range that was dropped ends before.
         assert_eq!((left, uncovered(&segments)), (vec![2, 5], "[a-f)".to_owned()));
+    }
+
+    #[test]
+    fn a_file_within_ranges_is_joined_where_they_meet() {
+        let whole = segments(&[(1, "[c-p]")]).files.remove(0);
+        let within = |range: &str| whole.narrowed(&parse_range(range).unwrap());
+        let text =
+            |segment: Option<Segment>| segment.map(|segment| (segment.range().to_string(), segment.within.is_some()));
+        let (left, right) = (within("[a-f)").unwrap(), within("[f-z]").unwrap());
+        assert_eq!(text(Some(left.clone())), Some(("[c-f)".to_owned(), true)));
+        assert_eq!(text(within("[a-z]")), Some(("[c-p]".to_owned(), false)));
+        assert_eq!(text(within("[q-z]")), None);
+        assert_eq!(text(left.joined(&right)), Some(("[c-p]".to_owned(), false)));
+        assert_eq!(text(right.joined(&within("[d-f)").unwrap())), Some(("[d-p]".to_owned(), true)));
+        assert_eq!(text(left.joined(&within("[g-h]").unwrap())), None);
+        assert!(!left.overlaps(&right) && left.is_before(&right) && left.overlaps(&whole));
+    }
+
+    #[test]
+    fn a_file_that_stands_in_two_places_is_dropped_from_both() {
+        let mut segments = segments(&[(1, "[a-z]"), (2, "[b-c]")]);
+        let whole = segments.files.remove(0);
+        segments.files.extend(["[a-d)", "[m-p)"].map(|range| whole.narrowed(&parse_range(range).unwrap()).unwrap()));
+        assert!(segments.drop_file(1) && segments.files.is_empty());
+        assert_eq!(uncovered(&segments), "[a-d) [m-p)");
+    }
+
+    #[test]
+    fn a_range_begins_anew() {
+        let mut segments = segments(&[(1, "[a-p]"), (2, "[c-d]"), (3, "[m-z]")]);
+        segments.uncover(parse_range("[b-g]").unwrap());
+        segments.begin_anew(&parse_range("[c-k]").unwrap());
+        assert_eq!(uncovered(&segments), "[b-c)");
+        let left: Vec<_> = segments.files.iter().map(|left| format!("{}{}", left.file.number, left.range())).collect();
+        assert_eq!(left, ["1[a-c)", "1[k\\x00-p]", "3[m-z]"]);
+        segments.begin_anew(&parse_range("[a-n)").unwrap());
+        let left: Vec<_> = segments.files.iter().map(|left| format!("{}{}", left.file.number, left.range())).collect();
+        assert_eq!((left, uncovered(&segments)), (vec!["1[n-p]".to_owned(), "3[n-z]".to_owned()], String::new()));
     }
 }

@@ -10,7 +10,7 @@ use crate::edit::{AddedFile, ChangedRound, RunPlace, TableRecord, VersionEdit};
 use crate::version::{Version, VersionError};
 
 /// The newest manifest format this code reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 
 /// A live table: its record and its files.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -17,6 +17,8 @@
 //! deletion: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB
 //! ```
 //!
+//! What only stands for its part within a range says so behind its file: `within=[c-k)`.
+//!
 //! A file is `number:[smallest-largest]#min-max size`; `)` in place of `]` says that the largest key is exclusive, `#7`
 //! is short for `#7-7`. Sizes are decimal (kB, MB, GB, TB) or plain bytes (`512B`). After the size may come `entries=`,
 //! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0. A file of one
@@ -32,7 +34,7 @@ use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Error, Result};
 
 use crate::file_meta::{FileMeta, KeyRange};
-use crate::round::Round;
+use crate::round::{Round, Segment};
 use crate::version::{Level, Run, Version};
 
 const UNITS: [(&str, u64); 5] =
@@ -82,7 +84,7 @@ impl Version {
         };
         match is_without {
             true => segments.uncovered = rest.split_ascii_whitespace().map(parse_range).collect::<Result<_>>()?,
-            false => segments.files = parse_files(rest)?,
+            false => segments.files = parse_segments(rest)?,
         }
         Ok(true)
     }
@@ -135,7 +137,10 @@ impl fmt::Display for Round {
         for (part, segments) in [("appending", &self.appending), ("deletion", &self.deletion)] {
             let Some(segments) = segments else { continue };
             write!(f, "{part}:")?;
-            segments.files.iter().try_for_each(|file| write!(f, " {file}"))?;
+            for segment in &segments.files {
+                write!(f, " {}", segment.file)?;
+                segment.within.iter().try_for_each(|within| write!(f, " within={within}"))?;
+            }
             if !segments.uncovered.is_empty() {
                 write!(f, "\n{part} without:")?;
                 segments.uncovered.iter().try_for_each(|range| write!(f, " {range}"))?;
@@ -260,13 +265,21 @@ fn parse_key(text: &str) -> Result<Vec<u8>> {
 }
 
 fn parse_files(text: &str) -> Result<Vec<Arc<FileMeta>>> {
-    let mut files: Vec<FileMeta> = Vec::new();
+    let segments = parse_segments(text)?;
+    match segments.iter().find_map(|segment| segment.within.as_ref()) {
+        Some(within) => Err(bad("a whole file", &within.to_string())),
+        None => Ok(segments.into_iter().map(|segment| segment.file).collect()),
+    }
+}
+
+fn parse_segments(text: &str) -> Result<Vec<Segment>> {
+    let mut files: Vec<Segment<FileMeta>> = Vec::new();
     for token in text.split_ascii_whitespace() {
         if let Some((file_number, rest)) = token.split_once(":[") {
-            files.push(parse_file(number(file_number)?, &token[token.len() - rest.len() - 1..])?);
+            files.push(parse_file(number(file_number)?, &token[token.len() - rest.len() - 1..])?.into());
             continue;
         }
-        let file = files.last_mut().ok_or_else(|| bad("a file such as 9:[a-k]#90-99", token))?;
+        let Segment { file, within } = files.last_mut().ok_or_else(|| bad("a file such as 9:[a-k]#90-99", token))?;
         match token.split_once('=') {
             None => file.size = parse_size(token)?,
             Some(("entries", value)) => file.entry_count = number(value)?,
@@ -277,11 +290,12 @@ fn parse_files(text: &str) -> Result<Vec<Arc<FileMeta>>> {
             Some(("checksum", value)) => {
                 file.checksum = u64::from_str_radix(value, 16).map_err(|_| bad("a hexadecimal checksum", value))?;
             }
+            Some(("within", value)) => *within = Some(parse_range(value)?),
             Some(("group", value)) => file.group = Some(Arc::new(value.parse()?)),
             Some(_) => return Err(bad("a known property of a file", token)),
         }
     }
-    Ok(files.into_iter().map(Arc::new).collect())
+    Ok(files.into_iter().map(|Segment { file, within }| Segment { file: Arc::new(file), within }).collect())
 }
 
 /// `[a-k]#90-99`

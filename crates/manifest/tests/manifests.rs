@@ -8,8 +8,8 @@ use std::sync::Arc;
 use mycelium_base::{ErrorKind, FileKind, Group, Result, TableId};
 use mycelium_manifest::state::FORMAT_VERSION;
 use mycelium_manifest::{
-    ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, Round, RunPlace, Segments, TableRecord,
-    VersionEdit,
+    ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, Round, RunPlace, Segment, Segments,
+    TableRecord, VersionEdit,
 };
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 use rand::rngs::SmallRng;
@@ -105,7 +105,8 @@ fn random_edit(rng: &mut SmallRng, state: &ManifestState, next_file: &mut u64) -
 
 /// A round whose segments are what the edit removes.
 fn round_of_inputs(rng: &mut SmallRng, edit: &VersionEdit, level: usize) -> Round<u64> {
-    let files: Vec<u64> = edit.removed_files.iter().map(|removed| removed.number).collect();
+    let mut files: Vec<Segment<u64>> = edit.removed_files.iter().map(|removed| removed.number.into()).collect();
+    files[0].within = rng.random_bool(0.5).then(|| KeyRange::inclusive([1], [2]));
     let mut deletion = Segments { files: files.clone(), uncovered: Vec::new() };
     deletion.uncover(KeyRange::exclusive([3], [4]));
     Round {
@@ -363,7 +364,10 @@ fn write_golden(folder: &Path) {
     edit.remove_file(table, 5, 1_001);
     let file = FileMeta { number: 1_003, size: 1, group: Some(group_of("4,6/columnar")), ..FileMeta::default() };
     edit.add_file(table, 5, RunPlace::Inserted, Arc::new(file));
-    let mut appending = Segments { files: vec![1_001], uncovered: Vec::new() };
+    let mut appending = Segments {
+        files: vec![Segment { file: 1_001, within: Some(KeyRange::exclusive(*b"a", *b"d")) }],
+        uncovered: Vec::new(),
+    };
     appending.uncover(KeyRange::exclusive(*b"b", *b"c"));
     let round = Round { level: 5, group: Some(group_of("4,6/columnar")), number: 1, ..Round::default() };
     let round = Round { is_draining: true, appending: Some(appending), deletion: Some(Segments::default()), ..round };

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use mycelium_base::{ErrorKind, Group, TableId};
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
 use mycelium_manifest::{
-    ChangedRound, FileMeta, KeyRange, Round, RunPlace, Segments, TableRecord, Version, VersionEdit, VersionError,
+    ChangedRound, FileMeta, KeyRange, Round, RunPlace, Segment, Segments, TableRecord, Version, VersionEdit,
+    VersionError,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -156,7 +157,9 @@ fn segments_stand_for_nothing_where_an_edit_does_not_say_so() {
     assert_eq!(changed_below.round(1, None), v.round(1, None));
     let round = changed_below.round(2, None).unwrap();
     assert!(round.is_draining && round.appending.is_none() && round.deletion.is_none());
-    let segments = |files: &[u64]| Some(Segments { files: files.to_vec(), uncovered: Vec::new() });
+    let segments = |files: &[u64]| {
+        Some(Segments { files: files.iter().map(|file| (*file).into()).collect(), uncovered: Vec::new() })
+    };
     let says = |files: &[u64]| changed(Round { level: 1, appending: segments(files), ..Round::default() });
     let v = apply(&v, |e| {
         e.remove_file(TABLE, 1, 1);
@@ -295,8 +298,12 @@ fn random_group(rng: &mut SmallRng) -> Group {
 
 fn random_round(rng: &mut SmallRng) -> Round<u64> {
     let mut segments = || {
-        let mut segments =
-            Segments { files: (0..rng.random_range(0..4)).map(|_| rng.random()).collect(), uncovered: Vec::new() };
+        let mut file = || {
+            let within = rng.random_bool(0.3).then(|| KeyRange::inclusive([rng.random_range(0..9)], [9]));
+            Segment { file: rng.random(), within }
+        };
+        let files = (0..3).map(|_| file()).collect();
+        let mut segments = Segments { files, uncovered: Vec::new() };
         for _ in 0..rng.random_range(0..4) {
             let key = rng.random_range(0..250);
             segments.uncover(KeyRange { smallest: vec![key], largest: vec![key + 1], largest_exclusive: rng.random() });

@@ -1,6 +1,7 @@
 //! Bringing blocks of a file into the block cache before anybody asks for them.
 //!
 //! 1. [`SstFile::cached_keys`] says which keys lie in cached blocks: of a file that reads are about to leave.
+//!    [`SstFile::cached_bytes_within`] says how much that is.
 //! 2. [`SstFile::forget`] lets go of those that reads have left, where the file itself stays.
 //! 3. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as fit a window,
 //!    and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
@@ -45,6 +46,24 @@ impl SstFile {
             true => self.keys_of_cached(ColumnPosition::over(self, &WantedColumns::All)),
             false => self.keys_of_cached(BlockCursor::over(self, &())),
         }
+    }
+
+    /// Bytes in the file of the cached data blocks that may hold keys of a range; 0 if the index is not in memory. Counts as no use of
+    /// them. O(blocks of the range).
+    pub fn cached_bytes_within(&self, smallest: &[u8], ends_before: impl Fn(&[u8]) -> bool) -> u64 {
+        let Some(framed) = &self.index else { return 0 };
+        let index = self.index_of(framed);
+        let mut bytes = 0;
+        for at in index.seek(smallest)..index.block_count() {
+            let entry = index.entry(at);
+            if self.cache.contains(self.cache_key(entry.offset)) {
+                bytes += entry.len;
+            }
+            if ends_before(&index.separator(at)) {
+                break;
+            }
+        }
+        bytes
     }
 
     fn keys_of_cached<B: BlockPosition>(&self, mut block: B) -> Result<Vec<Vec<u8>>> {

@@ -17,11 +17,10 @@ use crate::keys::{KEY_LEN, KeyOrder, ValueKind, Values, key};
 use crate::store::Result;
 
 /// Reads of each hot row by which the cache is warmed.
-const WARMING_READS: u64 = 8;
+const WARMING_READS: u64 = 4;
 
-/// Of the measured time, for how long rows are updated and read before it begins, so that compactions are not behind by what was
-/// loaded (dLSM §VII-B: 15 minutes and 1,500 seconds).
-const SETTLING_SHARE: f64 = 0.6;
+/// Bursts of updates that end the load, with rest after each: too little to go down stays above level 2 at rest, until more comes.
+const BURSTS: u64 = 2;
 
 pub(super) struct Bed {
     seed: u64,
@@ -121,16 +120,27 @@ impl Bed {
         self.subject.flush()?;
         self.subject.compact()?;
         let mut rng = SmallRng::seed_from_u64(self.seed);
-        let mut recent = write(&self.recent);
-        for _ in 0..Recent::needed_updates(self.sizes).saturating_sub(self.settling_seconds() * UPDATES_PER_SECOND) {
-            recent.note(self.update(&mut rng, &mut value)?);
+        let settling = Recent::settling_updates(self.sizes);
+        self.update_fast(Recent::needed_updates(self.sizes).saturating_sub((1 + BURSTS) * settling), &mut rng)?;
+        self.subject.rest()?;
+        for _ in 0..BURSTS {
+            self.update_fast(settling, &mut rng)?;
+            self.subject.rest()?;
         }
-        drop(recent);
-        self.subject.flush()
+        if !self.writes {
+            self.update_fast(settling, &mut rng)?;
+            self.subject.flush()?;
+        }
+        Ok(())
     }
 
-    fn settling_seconds(&self) -> u64 {
-        if self.writes { (self.seconds as f64 * SETTLING_SHARE) as u64 } else { 0 }
+    /// Updates that are noted, as fast as they go.
+    fn update_fast(&self, count: u64, rng: &mut SmallRng) -> Result<()> {
+        let (mut recent, mut value) = (write(&self.recent), Vec::new());
+        for _ in 0..count {
+            recent.note(self.update(rng, &mut value)?);
+        }
+        Ok(())
     }
 
     fn put(&self, row: u64, value: &mut Vec<u8>) -> Result<()> {
@@ -145,15 +155,19 @@ impl Bed {
         Ok(row)
     }
 
-    /// Steps 2 and 3; `begin` is called when the cache is warm.
+    /// Steps 2 to 4; `begin` is called when the cache is warm.
     pub(super) fn measure(&self, begin: impl FnOnce()) -> Result<BufferRun> {
+        if self.writes {
+            self.subject.rest()?;
+        }
         let (done, progress) = (AtomicBool::new(false), Progress::default());
         progress.second.store(u64::MAX, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| if self.writes { self.write(&done, &progress) } else { Ok(()) });
             let reader = scope.spawn(|| self.read(&done, &progress));
             let enough = if self.workload.range_bytes().is_some() { 1 } else { WARMING_READS * self.sizes.hot_rows() };
-            let settled = Instant::now() + Duration::from_secs(self.settling_seconds());
+            let settling = if self.writes { Recent::settling_updates(self.sizes) } else { 0 };
+            let settled = Instant::now() + Duration::from_secs_f64(settling as f64 / UPDATES_PER_SECOND as f64);
             let is_ready = || Instant::now() >= settled && progress.reads.load(Ordering::Relaxed) >= enough;
             while !is_ready() && !reader.is_finished() {
                 std::thread::park_timeout(Duration::from_millis(10));

@@ -1,6 +1,6 @@
 //! Our engine in the ways that are compared: leveled; two-phase, without and with the buffer, and with it where compactions cache
 //! the successors of cached blocks; stepped merge (Jagadish et al. 1997: r runs a level, never merged within it); leveled where
-//! compactions cache these successors, or all that they write, or what they read; and leveled without updates and compactions.
+//! compactions cache these successors, or all that they write, or what they read; and two-phase without updates and compactions.
 //! Two-phase without the buffer is the paper's plain LSM-tree (§VII-A).
 
 use std::path::Path;
@@ -94,7 +94,7 @@ impl Contender {
         };
         Ok(TableOptions {
             policy: match self {
-                Self::TwoPhase | Self::Buffer | Self::BufferSuccessors => Policy::TwoPhase(leveled),
+                Self::ReadOnly | Self::TwoPhase | Self::Buffer | Self::BufferSuccessors => Policy::TwoPhase(leveled),
                 Self::SteppedMerge => Policy::Tiered(tiered),
                 _ => Policy::Leveled(leveled),
             },
@@ -168,6 +168,11 @@ impl Subject for Ours {
 
     fn flush(&self) -> Result<()> {
         Ok(self.database.flush()?)
+    }
+
+    fn rest(&self) -> Result<()> {
+        self.database.flush()?;
+        Ok(self.database.wait_idle()?)
     }
 
     fn compact(&self) -> Result<()> {

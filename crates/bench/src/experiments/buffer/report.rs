@@ -68,6 +68,8 @@ pub struct BufferRun {
     pub buffer_bytes: u64,
     /// Bytes of indexes and filters in memory.
     pub resident_bytes: u64,
+    /// Bytes of each level when the measurement began.
+    pub level_bytes_at_start: Vec<u64>,
     /// All seconds.
     pub seconds: Vec<Second>,
 }
@@ -120,6 +122,7 @@ impl BufferRun {
             write_amplification: (after.written_bytes - before.written_bytes) as f64 / (elapsed * updated),
             buffer_bytes: seconds.iter().map(|second| second.buffer_bytes).max().unwrap_or(0),
             resident_bytes: after.resident_bytes,
+            level_bytes_at_start: before.level_bytes.clone(),
             seconds,
             ..Self::default()
         }
@@ -128,7 +131,7 @@ impl BufferRun {
     fn line(&self, name: &str) -> String {
         format!(
             "{name:<15} hits {:>5.1} %  {:>9.1} reads/s, at any moment {:>9.1}, worst second {:>3.0} % ({:.0} % of hits)  p99 {:>7.0} us  {:.3} blocks, {:.2} segments a read  \
-             invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
+             begins with {} MB in its levels, invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
             self.hit_percent,
             self.reads_per_second,
             self.reads_at_any_moment,
@@ -137,6 +140,11 @@ impl BufferRun {
             self.p99_micros,
             self.blocks_read_per_read,
             self.segments_per_read,
+            self.level_bytes_at_start
+                .iter()
+                .map(|bytes| format!("{:.1}", *bytes as f64 / 1e6))
+                .collect::<Vec<_>>()
+                .join("/"),
             self.invalidated_per_second.iter().map(|rate| format!("{rate:.0}")).collect::<Vec<_>>().join("/"),
             self.write_amplification,
             self.buffer_bytes as f64 / 1e6,

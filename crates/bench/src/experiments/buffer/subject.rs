@@ -87,6 +87,11 @@ pub trait Subject: Send + Sync {
     /// Writes what is in memory to files.
     fn flush(&self) -> Result<()>;
 
+    /// The same, and lets compactions come to rest where it can tell when they have.
+    fn rest(&self) -> Result<()> {
+        self.flush()
+    }
+
     /// Merges everything into one sorted run.
     fn compact(&self) -> Result<()>;
 

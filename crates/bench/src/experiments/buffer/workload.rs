@@ -5,8 +5,8 @@
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-use super::Regime;
 use super::subject::Sizes;
+use super::{ROW_BYTES, Regime};
 use crate::distribution::{Chooser, Skew, YCSB_THETA};
 
 /// Bytes of a range query (§VII-B2).
@@ -74,6 +74,12 @@ impl Recent {
     /// How many updates it takes until there is enough to draw from: of a tenth of the keys the hot bytes.
     pub(super) fn needed_updates(sizes: Sizes) -> u64 {
         10 * sizes.hot_rows()
+    }
+
+    /// Of these the last ones, half of level 1, are made as fast as in the measurement, on levels at rest. The hot rows of all keys
+    /// are among them.
+    pub(super) fn settling_updates(sizes: Sizes) -> u64 {
+        sizes.base_level_bytes() / 2 / ROW_BYTES
     }
 
     pub(super) fn note(&mut self, row: u64) {

@@ -6,7 +6,8 @@
 //! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each row in a tenth
 //!   of the keys of the younger runs replaces one of an older run (decision 0036).
 //! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no compaction is
-//!   due, of reads of whole rows and of scans, and what is written and stored (decision 0041). Three turns each.
+//!   due, of reads of whole rows and of scans, and what is written and stored (decision 0041). Medians of the ratios of
+//!   five turns at the end.
 
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ use rustix::time::{ClockId, clock_gettime};
 const COLUMNS: usize = 30;
 /// Times that a scan is measured.
 const SCANS: usize = 11;
+/// Times that layouts take turns.
+const TURNS: usize = 5;
 /// Values of the column that is tested.
 const KINDS: i32 = 1000;
 
@@ -236,17 +239,22 @@ fn time_of_all() -> u64 {
 }
 
 fn layouts(database: &Database, rows: u64) -> Result<()> {
-    let layouts = [
-        ("rows", Some("L0 tiered: * packed\nL1 leveled: * packed")),
-        ("default", None),
-        ("columns below", Some("L0 tiered: * packed\nL1 leveled: * columnar")),
-    ];
-    println!("               us a row: load  read   ms a scan: one   all   bytes a row: written  stored");
-    for turn in 0..3 {
-        for (name, layout) in layouts {
-            let [load, read, one, all, written, stored] = events(database, &format!("t{turn}"), layout, rows)?;
-            println!("{name:<22} {load:>8.2} {read:>5.2} {one:>15.2} {all:>5.1} {written:>22.0} {stored:>7.0}");
+    let layouts = [("rows", Some("L0 tiered: * packed\nL1 leveled: * packed")), ("default", None)];
+    let mut all: [Vec<Costs>; 2] = Default::default();
+    println!("          us a row: load  read   ms a scan: one   all   bytes a row: written  stored");
+    for turn in 0..TURNS {
+        for ((name, layout), all) in layouts.iter().zip(&mut all) {
+            let costs = events(database, &format!("{name}{turn}"), *layout, rows)?;
+            let [load, read, one, all_columns, written, stored] = costs;
+            println!("{name:<17} {load:>8.2} {read:>5.2} {one:>15.2} {all_columns:>5.1} {written:>22.0} {stored:>7.0}");
+            all.push(costs);
         }
+    }
+    let what = ["load", "read", "one-column scan", "scan", "written", "stored"];
+    for (at, what) in what.into_iter().enumerate() {
+        let mut ratios: Vec<f64> = all[0].iter().zip(&all[1]).map(|(rows, default)| default[at] / rows[at]).collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("{what} over rows: {:.3}", ratios[TURNS / 2]);
     }
     Ok(())
 }

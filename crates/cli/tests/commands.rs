@@ -380,10 +380,12 @@ fn a_checkpoint_is_made_while_another_process_writes() {
 
 /// A database whose table `t` was read whole by key, and by scans of its last column.
 fn asked_for(shell: &Shell) {
-    use mycelium::{Database, DatumRef, Durability, Options, ReadOptions, ScanOptions, Schema, TableOptions};
+    use mycelium::{Database, DatumRef, Durability, Layout, Options, ReadOptions, ScanOptions, Schema, TableOptions};
     let database = Database::open(shell.path("db"), Options::default()).unwrap();
     let schema = Schema::parse("a int64, id int64 not null, b int64, c int64, d int64, primary key (id)").unwrap();
-    let table = database.create_typed_table("t", schema, TableOptions::default()).unwrap();
+    let rows = "L0 tiered: * packed\nL1 leveled: * packed";
+    let layout = Some(Layout::parse(rows, &"0,2-4".parse().unwrap()).unwrap());
+    let table = database.create_typed_table("t", schema, TableOptions { layout, ..TableOptions::default() }).unwrap();
     database.create_table("bytes", TableOptions::default()).unwrap();
     for id in 0..2000 {
         let value = DatumRef::Int64(id);

@@ -8,7 +8,7 @@ mod common;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use common::{assert_verified, small_options, small_table};
+use common::{assert_verified, rows_at_every_level, small_options, small_table};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
@@ -244,7 +244,8 @@ impl Shifting {
         let changes = Arc::<Changes>::default();
         let options = Options { listener: Some(changes.clone()), background, ..small_options(disk) };
         let database = Database::open("/db", options).unwrap();
-        let table = database.create_typed_table("t", schema(), self::options(true)).unwrap();
+        let options = TableOptions { layout: rows_at_every_level("0-1,3-8"), ..self::options(true) };
+        let table = database.create_typed_table("t", schema(), options).unwrap();
         insert(&table, 0..ROWS);
         database.flush().unwrap();
         database.wait_idle().unwrap();
@@ -365,7 +366,8 @@ fn advice_is_given_for_what_was_asked() {
     let disk = MemoryDisk::new();
     let database = Database::open("/db", roomy_options(&disk)).unwrap();
     let schema = Schema::parse("a int64, id int64 not null, b int64, c int64, d int64, primary key (id)").unwrap();
-    let table = database.create_typed_table("t", schema, TableOptions::default()).unwrap();
+    let layout = rows_at_every_level("0,2-4");
+    let table = database.create_typed_table("t", schema, TableOptions { layout, ..TableOptions::default() }).unwrap();
     for id in 0..2000 {
         table.insert_row(&[DatumRef::Int64(id); 5], Durability::Buffered).unwrap();
     }

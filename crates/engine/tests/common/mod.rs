@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_engine::{
-    Background, Compression, Database, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
+    Background, Compression, Database, Layout, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -20,6 +20,11 @@ pub fn small_options(disk: &MemoryDisk) -> Options {
         background: Background::Manual,
         ..Options::default()
     }
+}
+
+/// Packed rows of these columns at every level, which is not the default.
+pub fn rows_at_every_level(columns: &str) -> Option<Layout> {
+    Some(Layout::parse("L0 tiered: * packed\nL1 leveled: * packed", &columns.parse().unwrap()).unwrap())
 }
 
 /// Levels and files so small that a few thousand rows fill several.

@@ -156,12 +156,6 @@ impl KeyRange {
         grew
     }
 
-    /// Whether every key of the file is in the range.
-    pub fn holds(&self, file: &FileMeta) -> bool {
-        self.smallest <= file.smallest
-            && (&file.largest, !file.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
-    }
-
     /// Whether every key of the other range is in the range.
     pub fn holds_range(&self, other: &KeyRange) -> bool {
         self.smallest <= other.smallest

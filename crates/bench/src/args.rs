@@ -66,7 +66,7 @@ pub struct BenchArgs {
     /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
-    /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, split, ...
+    /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, protobuf/split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
     /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, leveled, two-phase,

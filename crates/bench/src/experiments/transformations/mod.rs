@@ -163,7 +163,10 @@ impl Family<'_> {
     fn contenders(&self) -> Vec<Contender> {
         let writers = &self.settings.writers;
         let mut contenders = Contender::all(self.source, self.rival.is_some());
-        contenders.retain(|contender| writers.is_empty() || writers.iter().any(|name| name == contender.name()));
+        let is_named = |contender: &Contender, name: &String| {
+            name == contender.name() || *name == format!("{}/{}", self.source.name(), contender.name())
+        };
+        contenders.retain(|contender| writers.is_empty() || writers.iter().any(|name| is_named(contender, name)));
         contenders
     }
 

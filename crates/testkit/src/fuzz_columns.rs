@@ -185,7 +185,7 @@ fn check_page(page: &Page<'_>, kind: &ColumnType) {
     }
     let (mut gathered, mut pushed) = (Cells::new(kind), Cells::new(kind));
     let mut text = Vec::new();
-    let owned = |state| match state {
+    let owned = |state: ColumnState<'_>| match state {
         ColumnState::Absent => None,
         ColumnState::Null => Some(Datum::Null),
         ColumnState::Value(value) => Some(value.to_datum()),

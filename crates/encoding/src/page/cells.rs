@@ -260,8 +260,8 @@ fn dictionary_of(symbols: &Symbols) -> Option<(Dictionary, Arc<[u32]>)> {
 }
 
 /// The symbol table of a file's texts, if it is worth it.
-fn compressor_of(symbols: &Symbols) -> Option<TextCompressor> {
-    TextCompressor::train(symbols.len(), symbols.text_bytes(), |row| symbols.of_row(row))
+fn compressor_of(symbols: &Symbols) -> Option<Box<TextCompressor>> {
+    TextCompressor::train(symbols.len(), symbols.text_bytes(), |row| symbols.of_row(row)).map(Box::new)
 }
 
 /// Whether a dictionary is worth it for so many rows with so many bytes of text: with the codes it takes at most three quarters of
@@ -278,7 +278,7 @@ enum Finished {
     Ordinals(Vec<i64>),
     Wide(Vec<i128>),
     Codes(Dictionary, Arc<[u32]>),
-    Texts(Symbols, Option<TextCompressor>),
+    Texts(Symbols, Option<Box<TextCompressor>>),
 }
 
 /// The cells of a column of a file, to be encoded block by block.
@@ -309,7 +309,7 @@ impl FinishedCells {
             Finished::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
             Finished::Codes(dictionary, codes) => PageValues::Codes(dictionary, some_of(codes, &rows)?),
             Finished::Texts(symbols, compressor) if rows.end <= symbols.len() => {
-                PageValues::Texts(symbols, rows.start, compressor.as_ref())
+                PageValues::Texts(symbols, rows.start, compressor.as_deref())
             }
             Finished::Texts(..) => return Err(no_rows()),
         };

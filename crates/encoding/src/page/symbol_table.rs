@@ -165,8 +165,8 @@ impl std::fmt::Debug for TextCompressor {
 }
 
 impl TextCompressor {
-    /// Trains a table on some of these texts, spread over all of them; `None` if they would not take at most three quarters of
-    /// their bytes then, the table included. O([`SAMPLE_BYTES`]).
+    /// Trains a table on some of these texts, spread over all of them; `None` if they would not take at most two thirds of
+    /// their bytes then, the table and where they end included. O([`SAMPLE_BYTES`]).
     pub(super) fn train<'t>(count: usize, bytes: usize, text: impl Fn(usize) -> &'t [u8]) -> Option<Self> {
         if bytes < FEWEST_BYTES {
             return None;
@@ -182,7 +182,8 @@ impl TextCompressor {
         let plain: usize = sample.iter().map(|text| text.len()).sum();
         let compressed: usize = sample.iter().map(|text| compressor.compress(text).len()).sum();
         let table_share: usize = symbols.iter().map(|symbol| 1 + symbol.len()).sum::<usize>() / share;
-        ((compressed + table_share) * 4 <= plain * 3).then_some(compressor)
+        let ends = sample.len();
+        ((compressed + table_share + ends) * 3 <= (plain + ends) * 2).then_some(compressor)
     }
 
     pub(super) fn table(&self) -> &SymbolTable {

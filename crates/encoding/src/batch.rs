@@ -462,7 +462,8 @@ impl ColumnBuilder {
     fn push_cells(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<usize> {
         let may_be_null = self.nullable || !page.has_nulls();
         if page.has_absent() || !may_be_null || rows.end() > page.rows() || !self.push_values(page, rows, scratch)? {
-            rows.try_each(|row| self.push_cell(page.cell(row)?).map(drop))?;
+            let mut text = Vec::new();
+            rows.try_each(|row| self.push_cell(page.expanded_cell(row, &mut text)?).map(drop))?;
             return Ok(self.values.bytes());
         }
         match page.has_nulls() {

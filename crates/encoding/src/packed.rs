@@ -299,25 +299,27 @@ impl PackedLayout {
     }
 
     /// As [`PackedLayout::encode_patch`], of columns that are dear to ask for: `cell` is asked for each once, in physical
-    /// order. Their values must be of the columns' types.
+    /// order, and shows what it is; one that it does not show is absent. Their values must be of the columns' types.
     ///
     /// # Errors
     /// Those of `cell`; [`ErrorKind::InvalidArgument`] for a row over [`MAX_VALUE_LEN`].
-    pub fn encode_cells<'d>(
+    pub fn encode_cells(
         &self,
-        mut cell: impl FnMut(usize) -> Result<ColumnState<'d>>,
+        mut cell: impl FnMut(usize, &mut dyn FnMut(ColumnState<'_>)) -> Result<()>,
         scratch: &mut PackedScratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let put = |index: usize, out: &mut Vec<u8>| {
-            Ok(match cell(self.column(index))? {
-                ColumnState::Absent => Appended::Absent,
-                ColumnState::Null | ColumnState::Value(DatumRef::Null) => Appended::Null,
+            let mut appended = Appended::Absent;
+            cell(self.column(index), &mut |state| match state {
+                ColumnState::Absent => {}
+                ColumnState::Null | ColumnState::Value(DatumRef::Null) => appended = Appended::Null,
                 ColumnState::Value(datum) => {
                     put_datum(datum, out);
-                    Appended::Value
+                    appended = Appended::Value;
                 }
-            })
+            })?;
+            Ok(appended)
         };
         self.encode_once(put, scratch, out).map(drop)
     }

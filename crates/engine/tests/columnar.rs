@@ -10,7 +10,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use mycelium_base::{ColumnSet, ReadCounters};
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
-use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_encoding::{ColumnState, Datum, DatumRef, Schema};
 use mycelium_engine::{
     Background, Database, Durability, Layout, Options, ReadOptions, ScanOptions, Snapshot, Table, TableOptions,
     ViewOptions,
@@ -519,4 +519,49 @@ fn a_row_newer_than_the_range_delete_beside_it_lacked_its_other_groups() {
     let row = table.get_row(&id, None, &ReadOptions::default()).unwrap().expect("the row");
     assert_eq!(row[1..3], [Datum::Utf8("again".into()), Datum::Int64(1)]);
     assert!(table.get_row(&[DatumRef::Int64(4712)], None, &ReadOptions::default()).unwrap().is_none());
+}
+
+/// Notes are all different and much alike: they lie compressed, and are tested, patched and read as if they did not.
+#[test]
+fn compressed_texts_are_filtered_and_read_like_others() {
+    for layout in [COLUMNAR, ENCODED, GROUPS] {
+        let (database, table) = table(layout);
+        let mut model: BTreeMap<i64, String> = (0..ROWS).map(|id| (id, format!("note {id}"))).collect();
+        let check = |model: &BTreeMap<i64, String>, context: &str| {
+            let tests = [
+                Test::Equal(Datum::Utf8("note 777".into())),
+                Test::NotEqual(Datum::Utf8("note 777".into())),
+                Test::Prefix(b"note 19".to_vec()),
+                Test::Range { lower: Bound::Excluded(Datum::Utf8("note 5".into())), upper: Bound::Unbounded },
+                Test::In(vec![Datum::Utf8("no note".into()), Datum::Utf8("note 12".into())]),
+            ];
+            for test in tests {
+                let passes = |note: &&String| test.passes(ColumnState::Value(DatumRef::Utf8(note)));
+                let expected = model.values().filter(passes).count();
+                let (rows, ..) = scan(&table, vec![ColumnTest { column: 3, test: test.clone() }], None);
+                assert_eq!(rows, expected, "{layout}, {context}: {test:?}");
+            }
+            for id in [0, 12, 777, ROWS - 1] {
+                let row = table.get_row(&[DatumRef::Int64(id)], Some(&[3]), &ReadOptions::default()).unwrap();
+                assert_eq!(row.unwrap(), [Datum::Utf8(model[&id].clone())], "{layout}, {context}");
+            }
+            let all = table.scan_batches(ScanOptions { projection: Some(vec![3]), ..ScanOptions::default() }).unwrap();
+            let found = all.flat_map(|batch| {
+                let batch = batch.unwrap();
+                let notes = batch.column(0).as_string::<i32>().iter().map(|note| note.unwrap().to_owned());
+                notes.collect::<Vec<_>>()
+            });
+            assert!(found.eq(model.values().cloned()), "{layout}, {context}");
+        };
+        check(&model, "compacted");
+        for id in [12, 777, 1900] {
+            let note = "no note".to_owned();
+            table.patch_row(&[DatumRef::Int64(id)], &[("note", DatumRef::Utf8(&note))], Durability::Buffered).unwrap();
+            model.insert(id, note);
+        }
+        check(&model, "patched");
+        database.flush().unwrap();
+        database.compact(&table).unwrap();
+        check(&model, "compacted again");
+    }
 }

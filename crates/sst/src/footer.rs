@@ -6,7 +6,8 @@
 //! 32  u64, u64   range-delete block (length 0: none)
 //! 48  u64, u64   properties block
 //! 64  u64        file number
-//! 72  u32        format version: 3 for columnar files, else 2 if there are summaries, else 1
+//! 72  u32        format version: 4 for columnar files with symbol tables, 3 for other columnar ones, else 2 if there are summaries,
+//!               else 1
 //! 76  u32        framed length of the directory of the summaries, which ends where the properties begin; 0 if there is none
 //! 80  u64        XXH3-64 of bytes 0..80, seeded with (file number, offset of the footer)
 //! 88  8 bytes    "MYCLSST1"
@@ -25,7 +26,9 @@ use crate::checksum::block_seed;
 /// The footer's length in bytes.
 pub const FOOTER_LEN: usize = 96;
 /// The newest format this code writes and reads.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
+/// The format of columnar files without symbol tables.
+const COLUMNAR: u32 = 3;
 /// The format of files of rows with summaries.
 const WITH_SUMMARIES: u32 = 2;
 /// The format of files of rows without summaries.
@@ -59,6 +62,8 @@ pub struct Footer {
     pub file_number: u64,
     /// Whether its blocks are columnar.
     pub is_columnar: bool,
+    /// Whether some of its columns have symbol tables.
+    pub has_symbol_tables: bool,
 }
 
 impl Footer {
@@ -83,7 +88,8 @@ impl Footer {
         }
         out.extend_from_slice(&self.file_number.to_le_bytes());
         let version = match self.summaries.len {
-            _ if self.is_columnar => FORMAT_VERSION,
+            _ if self.is_columnar && self.has_symbol_tables => FORMAT_VERSION,
+            _ if self.is_columnar => COLUMNAR,
             0 => WITHOUT_SUMMARIES,
             _ => WITH_SUMMARIES,
         };
@@ -126,10 +132,10 @@ impl Footer {
         if number != file_number {
             return Err(wrong("the file has another number", 64).expected(file_number, number));
         }
-        let is_columnar = version == FORMAT_VERSION;
+        let (is_columnar, has_symbol_tables) = (version >= COLUMNAR, version == FORMAT_VERSION);
         if version == 0 || !is_columnar && (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
             return Err(wrong("malformed footer", 72).expected(
-                "version 1 and 0, version 2 and a length, or version 3",
+                "version 1 and 0, version 2 and a length, or version 3 or 4",
                 format_args!("{version} and {summaries_len}"),
             ));
         }
@@ -139,7 +145,8 @@ impl Footer {
             Some(offset) => BlockHandle { offset, len },
             None => return Err(wrong("the summaries exceed the file", 76).expected(properties.offset, len)),
         };
-        let footer = Self { filter, index, range_deletes, summaries, properties, file_number, is_columnar };
+        let footer =
+            Self { filter, index, range_deletes, summaries, properties, file_number, is_columnar, has_symbol_tables };
         footer.check_parts(offset)?;
         Ok(footer)
     }

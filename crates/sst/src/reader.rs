@@ -3,8 +3,8 @@
 //! Opening:
 //! 1. Read the last 32 KiB: the footer, and mostly the properties and range deletes with it.
 //! 2. Parse footer, properties, range deletes; read, check and parse index and filter.
-//! 3. Of a columnar file, the directory of its columns and their dictionaries, too.
-//! 4. If the cache grants a reservation for index, filter and dictionaries they stay resident; else they are cached like any
+//! 3. Of a columnar file, the directory of its columns and the codings of their texts, too.
+//! 4. If the cache grants a reservation for index, filter and codings they stay resident; else they are cached like any
 //!    block and read again when they were evicted.
 //!
 //! Nothing read is used before its checksum matched, and no position taken from it is used without a bounds check.
@@ -177,8 +177,8 @@ impl SstFile {
         }
         let filter = read_filter(&opening, footer.filter)?;
         let columns = read_columns(&opening, &footer, &properties)?.map(Box::new);
-        let dictionary_bytes = columns.as_ref().map_or(0, |columns| columns.dictionary_bytes());
-        let reservation = cache.reserve(footer.index.len + footer.filter.len + dictionary_bytes);
+        let coding_bytes = columns.as_ref().map_or(0, |columns| columns.coding_bytes());
+        let reservation = cache.reserve(footer.index.len + footer.filter.len + coding_bytes);
         let (filter_shape, filter) = filter.unzip();
         let Opening { file, path, number, .. } = opening;
         let is_compressed = properties.compression != Compression::None.name();
@@ -200,7 +200,7 @@ impl SstFile {
             columns,
         };
         if sst.reservation.is_some() {
-            sst.keep_dictionaries()?;
+            sst.keep_codings()?;
             (sst.index, sst.filter) = (Some(index), filter);
         } else {
             sst.cache.insert(sst.cache_key(footer.index.offset), index, BlockKind::Index);
@@ -568,7 +568,7 @@ fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> 
     let directory = Directory::parse(payload_of(&framed), &group.columns);
     let directory = opening.parsed("directory of columns", part, directory)?;
     for column in &directory.parts {
-        for part in [column.zones, column.dictionary] {
+        for part in [column.zones, column.coding] {
             if part.len > 0 && !is_inside(part) {
                 return misplaced("part of a column", part);
             }

@@ -474,23 +474,23 @@ impl SstWriter {
         Ok(Some(columns))
     }
 
-    /// Writes the dictionaries, zone maps and directory of a columnar file.
+    /// Writes the codings of texts, zone maps and directory of a columnar file.
     fn put_columns(&mut self, columns: Option<FinishedColumns>) -> Result<BlockHandle> {
         let (Some(columns), Some(schema), Some(group)) = (columns, self.schema.clone(), self.properties.group.clone())
         else {
             return Ok(BlockHandle::default());
         };
         let mut parts = Vec::with_capacity(group.columns.len());
-        for (column, (dictionary, zones)) in group.columns.iter().zip(columns.into_parts()?) {
+        for (column, (coding, zones)) in group.columns.iter().zip(columns.into_parts()?) {
             self.scratch.clear();
-            if let Some(dictionary) = dictionary {
-                dictionary.encode(&mut self.scratch);
+            if let Some(coding) = coding {
+                coding.encode(&mut self.scratch);
             }
             let payload = std::mem::take(&mut self.scratch);
-            let dictionary = self.put_part(&payload)?;
+            let coding = self.put_part(&payload)?;
             self.scratch = payload;
             let kind = schema.columns()[column].ty.clone();
-            parts.push(ColumnPart { column, kind, dictionary, zones: self.put_part(&zones)? });
+            parts.push(ColumnPart { column, kind, coding, zones: self.put_part(&zones)? });
         }
         self.put_part(&Directory { schema, parts }.encode())
     }
@@ -565,6 +565,7 @@ impl SstWriter {
         let index = self.put_part(&self.index.encode(data_bytes)?)?;
         let range_deletes = self.put_range_deletes()?;
         let is_columnar = columns.is_some();
+        let has_symbol_tables = columns.as_ref().is_some_and(FinishedColumns::has_symbol_tables);
         self.properties.columns = self.put_columns(columns)?;
         let pages_at = self.offset();
         let summaries = self.put_summaries()?;
@@ -572,7 +573,8 @@ impl SstWriter {
         self.complete_properties();
         let properties = self.put_part(&self.properties.encode())?;
         let file_number = self.options.file_number;
-        let footer = Footer { filter, index, range_deletes, summaries, properties, file_number, is_columnar };
+        let footer =
+            Footer { filter, index, range_deletes, summaries, properties, file_number, is_columnar, has_symbol_tables };
         self.buffer.extend_from_slice(&footer.encode(self.offset()));
         self.write_buffer()?;
         let started = Instant::now();

@@ -13,7 +13,8 @@ use mycelium_base::{
 use mycelium_cache::BlockCache;
 use mycelium_encoding::{ColumnState, DatumRef, PackedLayout, Schema, key};
 use mycelium_sst::{
-    Compression, CursorOptions, GetScratch, OpenOptions, RunCursor, SstFile, SstWriter, SstWriterOptions, WantedColumns,
+    Compression, CursorOptions, FOOTER_LEN, Footer, GetScratch, OpenOptions, RunCursor, SstFile, SstWriter,
+    SstWriterOptions, WantedColumns,
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use rand::rngs::SmallRng;
@@ -53,8 +54,11 @@ fn entries(rng: &mut SmallRng, count: usize, layout: &PackedLayout, columns: &Co
                 1 => Operation::Patch,
                 _ => Operation::Put,
             };
-            let name =
-                if has_few_names { names[rng.random_range(0..7)].clone() } else { format!("{}", rng.random::<u64>()) };
+            let name = if has_few_names {
+                names[rng.random_range(0..7)].clone()
+            } else {
+                format!("name number {}", rng.random::<u64>())
+            };
             let raw: Vec<u8> = (0..rng.random_range(0..9)).map(|_| rng.random()).collect();
             let values = [
                 DatumRef::Bool(rng.random()),
@@ -330,6 +334,71 @@ fn open(bytes: &[u8]) -> mycelium_base::Result<Arc<SstFile>> {
     file.sync()?;
     let cache = Arc::new(BlockCache::new(8 << 20));
     SstFile::open(disk.open(path, AccessPattern::Random)?, path, 8, cache, OpenOptions::default())
+}
+
+const GOLDEN_SYMBOLS: &str = "tests/golden/format-4-symbol-table.sst";
+
+/// A small file whose column of text has a symbol table.
+fn file_of_remarks() -> (Vec<u8>, Vec<Vec<u8>>) {
+    let schema = Arc::new(Schema::parse("id int64 not null, remark utf8, primary key (id)").unwrap());
+    let columns: ColumnSet = [1].into_iter().collect();
+    let layout = PackedLayout::of(schema.clone(), &columns);
+    let disk = MemoryDisk::new();
+    let path = Path::new("file.sst");
+    let options = SstWriterOptions { file_number: 8, ..SstWriterOptions::default() };
+    let group = Arc::new(Group { columns, format: GroupFormat::Columnar });
+    let mut writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap().with_columns(group, schema.clone());
+    let mut values = Vec::new();
+    for id in 0..900_i64 {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let remark = format!("flight number {} of {} is late", id * 7919 % 10_007, ["é", "\0", ""][id as usize % 3]);
+        key::encode_key(&schema, &[DatumRef::Int64(id)], &mut key).unwrap();
+        let states = [ColumnState::Value(DatumRef::Utf8(&remark)), ColumnState::Null];
+        layout.encode_with(|_| states[usize::from(id % 10 == 0)], &mut value).unwrap();
+        writer.add(&key, Trailer::new(0, Operation::Put), &value).unwrap();
+        values.push(value);
+    }
+    writer.finish().unwrap();
+    (disk.read_bytes(path).unwrap(), values)
+}
+
+/// What a crate makes of texts may change with its version without harm, so that the file is read and not compared bytewise.
+#[test]
+fn the_golden_file_with_a_symbol_table_is_read() {
+    let (bytes, values) = file_of_remarks();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() && !Path::new(GOLDEN_SYMBOLS).exists() {
+        std::fs::write(GOLDEN_SYMBOLS, &bytes).unwrap();
+    }
+    for bytes in [std::fs::read(GOLDEN_SYMBOLS).unwrap(), bytes] {
+        let footer_at = bytes.len() - FOOTER_LEN;
+        assert!(Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap().has_symbol_tables);
+        let file = open(&bytes).unwrap();
+        assert_eq!(
+            file.column_figures().unwrap().unwrap().columns[0].encodings.keys().collect::<Vec<_>>(),
+            [&"compressed"]
+        );
+        assert_eq!(file.verify(|_| {}).unwrap().entries, 900);
+        let found = scan(&mut RunCursor::new([file], CursorOptions::default()));
+        assert!(found.iter().map(|((_, _, value), _)| value).eq(&values));
+    }
+}
+
+#[test]
+fn a_symbol_table_takes_less_than_the_texts() {
+    let (bytes, values) = file_of_remarks();
+    let plain: usize = values.iter().map(Vec::len).sum();
+    assert!(bytes.len() * 2 < plain, "{} bytes of {plain}", bytes.len());
+}
+
+#[test]
+fn flipped_bits_of_a_file_with_a_symbol_table_are_detected() {
+    let (bytes, _) = file_of_remarks();
+    for at in (0..bytes.len()).step_by(3) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let error = open(&damaged).and_then(|file| file.verify(|_| {})).err();
+        assert!(error.unwrap_or_else(|| panic!("byte {at} flipped, and nothing said")).file().is_some());
+    }
 }
 
 /// As of the other formats: see `golden.rs`.

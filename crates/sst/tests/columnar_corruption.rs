@@ -62,7 +62,7 @@ impl Parts {
         let columns: ColumnSet = (2..10).collect();
         let directory = Directory::parse(payload(properties.columns), &columns).unwrap();
         all.extend([footer.index, footer.properties, footer.filter, properties.columns]);
-        all.extend(directory.parts.iter().flat_map(|part| [part.dictionary, part.zones]).filter(|part| part.len > 0));
+        all.extend(directory.parts.iter().flat_map(|part| [part.coding, part.zones]).filter(|part| part.len > 0));
         Self { footer, directory, all, data_blocks }
     }
 }

@@ -67,7 +67,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "row_raw", run: fuzz_rows::raw, seeds: fuzz_rows::raw_seeds },
     Target { name: "row_definition", run: fuzz_rows::definition, seeds: fuzz_rows::definition_seeds },
     Target { name: "column_page", run: fuzz_columns::page, seeds: fuzz_columns::page_seeds },
-    Target { name: "column_dictionary", run: fuzz_columns::dictionary, seeds: fuzz_columns::dictionary_seeds },
+    Target { name: "text_coding", run: fuzz_columns::text_coding, seeds: fuzz_columns::text_coding_seeds },
     Target { name: "sst_columnar_block", run: fuzz_columns::block, seeds: fuzz_columns::block_seeds },
     Target { name: "sst_columnar_file", run: fuzz_columns::file, seeds: fuzz_columns::file_seeds },
     Target { name: "sst_column_directory", run: fuzz_columns::directory, seeds: fuzz_columns::directory_seeds },

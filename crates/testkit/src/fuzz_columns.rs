@@ -1,4 +1,4 @@
-//! Fuzz targets of columnar files: pages, dictionaries, zone maps, directories, blocks, and whole files.
+//! Fuzz targets of columnar files: pages, codings of texts, zone maps, directories, blocks, and whole files.
 //!
 //! Whatever bytes a page decodes from, its cells, written again, must come back to the bit, be found by tests as
 //! [`Test::passes`] says, and lie in their zone: the written form is checked against the naive twin on data no generator draws.
@@ -12,7 +12,7 @@ use mycelium_base::{
     ColumnSet, Cursor, FileKind, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Result, Trailer,
 };
 use mycelium_cache::BlockCache;
-use mycelium_encoding::page::{Bitmap, Cells, Dictionary, Page, PageTest, Test, Zone, compare};
+use mycelium_encoding::page::{Bitmap, Cells, Page, PageTest, Test, TextCoding, Zone, compare};
 use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef, PackedLayout, Schema, key};
 use mycelium_sst::{
     BlockHandle, ColumnBlock, CursorOptions, Directory, FOOTER_LEN, Footer, GetScratch, Index, OpenOptions, Properties,
@@ -21,7 +21,7 @@ use mycelium_sst::{
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 
 const SCHEMA: &str = "id int64 not null, flag bool, small int8, amount int64, count uint64, share float64, single float32, \
-                      name utf8, raw binary, day date32, price decimal(38, 2), primary key (id)";
+                      name utf8, raw binary, day date32, price decimal(38, 2), note utf8, primary key (id)";
 /// The column `name`.
 const NAME: usize = 7;
 const SST: u64 = 11;
@@ -32,9 +32,9 @@ const MOST_ROWS: usize = 3000;
 struct Parts {
     file: Vec<u8>,
     directory: Directory,
-    dictionaries: Arc<[Option<Dictionary>]>,
+    codings: Arc<[Option<TextCoding>]>,
     blocks: Vec<Vec<u8>>,
-    dictionary_bytes: Vec<Vec<u8>>,
+    coding_bytes: Vec<Vec<u8>>,
     zone_maps: Vec<Vec<u8>>,
     directories: Vec<Vec<u8>>,
 }
@@ -52,6 +52,8 @@ fn texts(row: i64) -> (String, Vec<u8>) {
 /// The fragment of a row: constants, runs, lines, extremes, nulls.
 fn put_fragment(row: i64, operation: Operation, layout: &PackedLayout, out: &mut Vec<u8>) -> Result<()> {
     let (name, raw) = texts(row);
+    // Long enough, and different enough, for a symbol table.
+    let note = format!("flight {} is late; ", row * 7919 % 1009).repeat(11);
     let values = [
         DatumRef::Bool(row % 3 == 0),
         DatumRef::Int8((row / 40) as i8),
@@ -63,6 +65,7 @@ fn put_fragment(row: i64, operation: Operation, layout: &PackedLayout, out: &mut
         DatumRef::Binary(&raw),
         DatumRef::Date32(row as i32 * 3),
         DatumRef::Decimal128(if row == 33 { 1 << 65 } else { i128::from(row) }),
+        DatumRef::Utf8(&note),
     ];
     let state = |column: usize| match (operation, column) {
         (Operation::Patch, 2..5) => ColumnState::Absent,
@@ -93,21 +96,21 @@ impl Parts {
             .iter()
             .enumerate()
             .map(|(kind, part)| Ok([&[kind as u8, index.block_count() as u8], block(part.zones)?.0].concat()));
-        let mut dictionary_bytes = Vec::new();
-        let dictionaries = directory.parts.iter().map(|part| match part.dictionary {
+        let mut coding_bytes = Vec::new();
+        let codings = directory.parts.iter().map(|part| match part.coding {
             BlockHandle { len: 0, .. } => Ok(None),
             handle => {
                 let bytes = block(handle)?.0;
-                dictionary_bytes.push(bytes.to_vec());
-                Dictionary::parse(bytes.into(), 0..bytes.len()).map(Some)
+                coding_bytes.push(bytes.to_vec());
+                TextCoding::parse(bytes.into(), 0..bytes.len()).map(Some)
             }
         });
-        let dictionaries = dictionaries.collect::<Result<_>>()?;
+        let codings = codings.collect::<Result<_>>()?;
         Ok(Self {
             blocks: blocks.collect::<Result<_>>()?,
             zone_maps: zone_maps.collect::<Result<_>>()?,
-            dictionaries,
-            dictionary_bytes,
+            codings,
+            coding_bytes,
             directories: vec![directory_bytes],
             directory,
             file,
@@ -158,11 +161,13 @@ pub(crate) fn page(bytes: &[u8]) {
     let [kind, low, high, bytes @ ..] = bytes else { return };
     let (place, kind) = PARTS.kind(*kind);
     let rows = usize::from(u16::from_le_bytes([*low, *high])) % MOST_ROWS;
-    let dictionary = PARTS.dictionaries[place].as_ref();
-    let Ok(page) = Page::parse(bytes, rows, kind, dictionary) else { return };
+    let coding = PARTS.codings[place].as_ref();
+    let Ok(page) = Page::parse(bytes, rows, kind, coding) else { return };
     check_page(&page, kind);
+    let (mut text, mut text_alone) = (Vec::new(), Vec::new());
     for row in 0..=rows {
-        match (page.cell(row), Page::cell_at(bytes, (rows, row), kind, dictionary)) {
+        let alone = Page::cell_at(bytes, (rows, row), (kind, coding), &mut text_alone);
+        match (page.expanded_cell(row, &mut text), alone) {
             (Ok(cell), Ok(alone)) => assert!(same(cell, alone), "row {row}: {cell:?} and {alone:?}"),
             (cell, alone) => assert!(cell.is_err() && alone.is_err(), "row {row}: {cell:?} and {alone:?}"),
         }
@@ -179,7 +184,20 @@ fn check_page(page: &Page<'_>, kind: &ColumnType) {
         assert!(place.is_none_or(|(place, _)| place <= page.rows()), "a place behind the page");
     }
     let (mut gathered, mut pushed) = (Cells::new(kind), Cells::new(kind));
-    let cells: Vec<_> = (0..rows).map_while(|row| page.cell(row).ok()).collect();
+    let mut text = Vec::new();
+    let owned = |state: ColumnState<'_>| match state {
+        ColumnState::Absent => None,
+        ColumnState::Null => Some(Datum::Null),
+        ColumnState::Value(value) => Some(value.to_datum()),
+    };
+    let cells = (0..rows).map_while(|row| page.expanded_cell(row, &mut text).ok().map(owned));
+    let cells: Vec<Option<Datum>> = cells.collect();
+    let state = |cell| match cell {
+        &None => ColumnState::Absent,
+        Some(Datum::Null) => ColumnState::Null,
+        Some(value) => ColumnState::Value(value.borrowed()),
+    };
+    let cells: Vec<ColumnState<'_>> = cells.iter().map(state).collect();
     if cells.len() < rows || rows == 0 || gathered.append(page, 0..rows).is_err() {
         return;
     }
@@ -190,12 +208,13 @@ fn check_page(page: &Page<'_>, kind: &ColumnType) {
     // cells do. A checksum vouches that there are none.
     for (gathered, is_tested) in [(gathered, false), (pushed, true)] {
         let (finished, mut bytes) = (gathered.finish(), Vec::new());
+        let coding = finished.coding();
         let zone = finished.encode(0..rows, &mut bytes);
-        match (zone, Page::parse(&bytes, rows, kind, finished.dictionary())) {
+        match (zone, Page::parse(&bytes, rows, kind, coding.as_ref())) {
             (Ok(zone), Ok(page)) => {
                 check_cells(&page, &cells);
                 if is_tested {
-                    check_tests((&page, &zone), &cells, kind, finished.dictionary());
+                    check_tests((&page, &zone), &cells, kind, coding.as_ref());
                 }
             }
             (zone, page) => panic!("cells of a page are not written and read again: {zone:?}, {page:?}"),
@@ -205,8 +224,9 @@ fn check_page(page: &Page<'_>, kind: &ColumnType) {
 
 /// A page that was written, against what was put in.
 fn check_cells(page: &Page<'_>, cells: &[ColumnState<'_>]) {
+    let mut text = Vec::new();
     for (row, &cell) in cells.iter().enumerate() {
-        let found = page.cell(row);
+        let found = page.expanded_cell(row, &mut text);
         assert!(found.as_ref().is_ok_and(|&found| same(found, cell)), "row {row}: {found:?}, not {cell:?}");
     }
 }
@@ -216,7 +236,7 @@ fn check_tests(
     (page, zone): (&Page<'_>, &Zone),
     cells: &[ColumnState<'_>],
     kind: &ColumnType,
-    dictionary: Option<&Dictionary>,
+    coding: Option<&TextCoding>,
 ) {
     let values: Vec<Datum> = cells.iter().filter_map(|cell| value_of(*cell)).map(DatumRef::to_datum).collect();
     assert!(values.iter().all(|value| zone.contains(value.borrowed())), "{zone:?}");
@@ -229,7 +249,7 @@ fn check_tests(
     ];
     for test in tests.into_iter().flatten() {
         let mut selection = Bitmap::new(cells.len(), true);
-        let filtered = page.filter(&PageTest::new(&test, kind, dictionary), &mut selection);
+        let filtered = page.filter(&PageTest::new(&test, kind, coding), &mut selection);
         assert!(filtered.is_ok(), "{test:?}: {filtered:?}");
         for (row, &cell) in cells.iter().enumerate() {
             assert_eq!(selection.get(row), test.passes(cell), "row {row}, {cell:?}, {test:?}, {:?}", page.encoding());
@@ -256,11 +276,12 @@ pub(crate) fn page_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-pub(crate) fn dictionary(bytes: &[u8]) {
-    let Ok(dictionary) = Dictionary::parse(bytes.into(), 0..bytes.len()) else { return };
+pub(crate) fn text_coding(bytes: &[u8]) {
+    let Ok(coding) = TextCoding::parse(bytes.into(), 0..bytes.len()) else { return };
     let mut again = Vec::new();
-    dictionary.encode(&mut again);
-    assert_eq!(again, bytes, "two forms of one dictionary");
+    coding.encode(&mut again);
+    assert_eq!(again, bytes, "two forms of one coding");
+    let Some(dictionary) = coding.dictionary() else { return };
     for code in 0..dictionary.len() as u32 {
         let found = dictionary.value(code).map(|value| dictionary.code(value));
         assert_eq!(found, Some(Ok(code)), "a value that is not found");
@@ -269,8 +290,8 @@ pub(crate) fn dictionary(bytes: &[u8]) {
     assert_eq!(dictionary.codes_within(Bound::Unbounded, Bound::Unbounded), 0..dictionary.len() as u32);
 }
 
-pub(crate) fn dictionary_seeds() -> Vec<Vec<u8>> {
-    PARTS.dictionary_bytes.clone()
+pub(crate) fn text_coding_seeds() -> Vec<Vec<u8>> {
+    PARTS.coding_bytes.clone()
 }
 
 /// The input is a zone map and, before it, the place of its column and the number of blocks.
@@ -311,7 +332,7 @@ pub(crate) fn directory_seeds() -> Vec<Vec<u8>> {
 
 /// Keys, trailers and all columns of a block.
 pub(crate) fn block(bytes: &[u8]) {
-    let Ok(block) = ColumnBlock::of(&PARTS.directory, PARTS.dictionaries.clone(), bytes.into()) else { return };
+    let Ok(block) = ColumnBlock::of(&PARTS.directory, PARTS.codings.clone(), bytes.into()) else { return };
     let rows = block.rows().min(MOST_ROWS);
     let mut key = Vec::new();
     for row in (0..rows).chain([block.rows()]) {

@@ -1,7 +1,8 @@
 //! The cells of one column of a file that is being written: gathered row by row, encoded block by block. Cells of fixed width
 //! can be encoded and forgotten as soon as their block is complete.
 //!
-//! Whether a column of text gets a dictionary is decided for the file, when all of its texts are known ([`FinishedCells`]); how
+//! Whether a column of text gets a dictionary, or else a symbol table, is decided for the file, when all of its texts are known
+//! ([`FinishedCells`]); how
 //! the integers of a page are encoded, codes included, for each page by what takes the fewest bytes.
 
 use std::ops::Range;
@@ -10,10 +11,12 @@ use std::sync::Arc;
 use mycelium_base::{Error, Result};
 
 use super::Page;
+use super::coding::TextCoding;
 use super::dictionary::Dictionary;
 use super::encode::{PageCells, PageValues};
 use super::gather::Unpacked;
 use super::ordinal::ordinal;
+use super::symbol_table::TextCompressor;
 use super::symbols::{LARGEST_DICTIONARY, Symbols};
 use super::zone::Zone;
 use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
@@ -201,7 +204,7 @@ impl Cells {
             Values::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
             Values::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
             Values::Texts(symbols) if !self.takes_dictionary && rows.end <= symbols.len() => {
-                PageValues::Texts(symbols, rows.start)
+                PageValues::Texts(symbols, rows.start, None)
             }
             Values::Texts(_) => return Err(no_rows()),
         };
@@ -237,7 +240,10 @@ impl Cells {
             Values::Wide(values) => Finished::Wide(values),
             Values::Texts(symbols) => match Some(&symbols).filter(|_| takes_dictionary).and_then(dictionary_of) {
                 Some((dictionary, codes)) => Finished::Codes(dictionary, codes),
-                None => Finished::Texts(symbols),
+                None => {
+                    let compressor = Some(&symbols).filter(|_| takes_dictionary).and_then(compressor_of);
+                    Finished::Texts(symbols, compressor)
+                }
             },
         };
         FinishedCells { kind, values, states }
@@ -251,6 +257,11 @@ fn dictionary_of(symbols: &Symbols) -> Option<(Dictionary, Arc<[u32]>)> {
     }
     let (dictionary, codes) = symbols.ordered();
     pays(symbols.len(), symbols.text_bytes(), &dictionary).then_some((dictionary, codes))
+}
+
+/// The symbol table of a file's texts, if it is worth it.
+fn compressor_of(symbols: &Symbols) -> Option<Box<TextCompressor>> {
+    TextCompressor::train(symbols.len(), symbols.text_bytes(), |row| symbols.of_row(row)).map(Box::new)
 }
 
 /// Whether a dictionary is worth it for so many rows with so many bytes of text: with the codes it takes at most three quarters of
@@ -267,7 +278,7 @@ enum Finished {
     Ordinals(Vec<i64>),
     Wide(Vec<i128>),
     Codes(Dictionary, Arc<[u32]>),
-    Texts(Symbols),
+    Texts(Symbols, Option<Box<TextCompressor>>),
 }
 
 /// The cells of a column of a file, to be encoded block by block.
@@ -279,10 +290,11 @@ pub struct FinishedCells {
 }
 
 impl FinishedCells {
-    /// The dictionary of the file, if the column has one.
-    pub fn dictionary(&self) -> Option<&Dictionary> {
+    /// What the column's texts are coded with in the file, if they are.
+    pub fn coding(&self) -> Option<TextCoding> {
         match &self.values {
-            Finished::Codes(dictionary, _) => Some(dictionary),
+            Finished::Codes(dictionary, _) => Some(TextCoding::Dictionary(dictionary.clone())),
+            Finished::Texts(_, Some(compressor)) => Some(TextCoding::SymbolTable(compressor.table().clone())),
             _ => None,
         }
     }
@@ -296,8 +308,10 @@ impl FinishedCells {
             Finished::Ordinals(values) => PageValues::Ordinals(some_of(values, &rows)?),
             Finished::Wide(values) => PageValues::Wide(some_of(values, &rows)?),
             Finished::Codes(dictionary, codes) => PageValues::Codes(dictionary, some_of(codes, &rows)?),
-            Finished::Texts(symbols) if rows.end <= symbols.len() => PageValues::Texts(symbols, rows.start),
-            Finished::Texts(_) => return Err(no_rows()),
+            Finished::Texts(symbols, compressor) if rows.end <= symbols.len() => {
+                PageValues::Texts(symbols, rows.start, compressor.as_deref())
+            }
+            Finished::Texts(..) => return Err(no_rows()),
         };
         let states = self.states.as_ref().map(|states| some_of(states, &rows)).transpose()?;
         let cells = PageCells { kind: &self.kind, rows: rows.len(), values, states };
@@ -327,7 +341,10 @@ mod tests {
                 text[..4].copy_from_slice(&(row % 100).to_be_bytes());
                 cells.push(ColumnState::Value(DatumRef::Binary(&text))).unwrap();
             }
-            assert_eq!(cells.finish().dictionary().map(Dictionary::len), is_held.then_some(100));
+            assert_eq!(
+                cells.finish().coding().as_ref().and_then(TextCoding::dictionary).map(Dictionary::len),
+                is_held.then_some(100)
+            );
         }
     }
 }

@@ -3,9 +3,10 @@
 use super::cells::State;
 use super::dictionary::Dictionary;
 use super::ordinal::datum;
+use super::symbol_table::TextCompressor;
 use super::symbols::Symbols;
 use super::zone::Zone;
-use super::{CODES, DECIMALS, INTEGERS, PLAIN, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
+use super::{CODES, COMPRESSED, DECIMALS, INTEGERS, PLAIN, SOME_ABSENT, SOME_NULL, WIDE, decimal, integers};
 use crate::{ColumnType, DatumRef};
 
 /// The cells of a page.
@@ -23,8 +24,8 @@ pub(super) enum PageValues<'c> {
     Ordinals(&'c [i64]),
     Wide(&'c [i128]),
     Codes(&'c Dictionary, &'c [u32]),
-    /// From this row on.
-    Texts(&'c Symbols, usize),
+    /// From this row on; compressed, if there is what does it.
+    Texts(&'c Symbols, usize, Option<&'c TextCompressor>),
 }
 
 impl PageCells<'_> {
@@ -45,7 +46,19 @@ impl PageCells<'_> {
             PageValues::Ordinals(values) => self.put_ordinals(values, out),
             PageValues::Wide(values) => put_wide(values, out),
             PageValues::Codes(_, codes) => put_codes(codes, out),
-            PageValues::Texts(symbols, first) => self.put_texts(symbols, first, out),
+            PageValues::Texts(symbols, first, compressor) => {
+                let compressed = compressor.and_then(|compressor| self.compress_texts(symbols, first, compressor));
+                match compressed {
+                    Some(codes) => {
+                        put_texts(codes.iter().map(|codes| codes.as_deref()), out);
+                        COMPRESSED
+                    }
+                    None => {
+                        put_texts((0..self.rows).map(|at| self.text(symbols, first, at)), out);
+                        PLAIN
+                    }
+                }
+            }
         };
     }
 
@@ -64,7 +77,7 @@ impl PageCells<'_> {
                 let text = |code: u32| dictionary.value(code).and_then(|text| text_datum(self.kind, text));
                 self.bounds(|at| codes[at]).and_then(|(least, greatest)| text(least).zip(text(greatest)))
             }
-            PageValues::Texts(symbols, first) => {
+            PageValues::Texts(symbols, first, _) => {
                 let text = |text| text_datum(self.kind, text);
                 let bounds = self.bounds(|at| symbols.of_row(first + at));
                 bounds.and_then(|(least, greatest)| text(least).zip(text(greatest)))
@@ -102,19 +115,46 @@ impl PageCells<'_> {
         INTEGERS
     }
 
-    fn put_texts(&self, symbols: &Symbols, first: usize, out: &mut Vec<u8>) -> u8 {
-        let text = |at: usize| self.has_value(at).then(|| symbols.of_row(first + at));
-        let mut end = 0;
-        let ends: Vec<i64> = (0..self.rows)
-            .map(|at| {
-                end += text(at).map_or(0, <[u8]>::len) as i64;
-                end
-            })
-            .collect();
-        integers::encode(&ends, out);
-        (0..self.rows).filter_map(text).for_each(|text| out.extend_from_slice(text));
-        PLAIN
+    /// The text of a row, if it has one.
+    fn text<'s>(&self, symbols: &'s Symbols, first: usize, at: usize) -> Option<&'s [u8]> {
+        self.has_value(at).then(|| symbols.of_row(first + at))
     }
+
+    /// The codes of each text. Expanded again, they were compared with the text: `None` if one differs, and the page is to hold
+    /// texts as they are.
+    fn compress_texts(
+        &self,
+        symbols: &Symbols,
+        first: usize,
+        compressor: &TextCompressor,
+    ) -> Option<Vec<Option<Vec<u8>>>> {
+        let mut expanded = Vec::new();
+        let mut compress = |text: &[u8]| {
+            let codes = compressor.compress(text);
+            expanded.clear();
+            compressor.table().expand(&codes, &mut expanded).ok()?;
+            (expanded == text).then_some(codes)
+        };
+        let codes = (0..self.rows).map(|at| match self.text(symbols, first, at) {
+            Some(text) => compress(text).map(Some),
+            None => Some(None),
+        });
+        codes.collect()
+    }
+}
+
+/// Where each of them ends, and their bytes.
+fn put_texts<'t>(texts: impl Iterator<Item = Option<&'t [u8]>> + Clone, out: &mut Vec<u8>) {
+    let mut end = 0;
+    let ends: Vec<i64> = texts
+        .clone()
+        .map(|text| {
+            end += text.map_or(0, <[u8]>::len) as i64;
+            end
+        })
+        .collect();
+    integers::encode(&ends, out);
+    texts.flatten().for_each(|text| out.extend_from_slice(text));
 }
 
 fn put_wide(values: &[i128], out: &mut Vec<u8>) -> u8 {

@@ -10,6 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use super::coding::TextCoding;
 use super::dictionary::Dictionary;
 use super::ordinal::ordinal;
 use super::zone::Zone;
@@ -166,9 +167,9 @@ pub(crate) enum Compiled {
 type Ranges = Vec<(i64, i64)>;
 
 impl PageTest {
-    /// The test for a column of this type, in a file where it has this dictionary.
-    pub fn new(test: &Test, kind: &ColumnType, dictionary: Option<&Dictionary>) -> Self {
-        Self(match (test, dictionary) {
+    /// The test for a column of this type, in a file where its texts have this coding.
+    pub fn new(test: &Test, kind: &ColumnType, coding: Option<&TextCoding>) -> Self {
+        Self(match (test, coding.and_then(TextCoding::dictionary)) {
             (Test::IsNull, _) => Compiled::Null,
             (Test::IsNotNull, _) => Compiled::NotNull,
             (_, Some(dictionary)) => Compiled::Ranges(code_ranges(test, dictionary)),

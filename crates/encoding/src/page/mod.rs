@@ -7,6 +7,8 @@
 //!         2 wide         16 bytes each, little-endian: decimals of which one does not fit 64 bits
 //!         3 codes        codes of the file's dictionary (see `dictionary`), as integers
 //!         4 plain        where the bytes of each value end, as integers, then the bytes
+//!         5 compressed   where the codes of each value end, as integers, then the codes, of the file's symbol table
+//!                        (see `symbol_table`)
 //! u8      flags: bit 0 some cells are null, bit 1 some are absent
 //! bytes   a bit per row that is 1 where it is null, lowest first, if bit 0
 //! bytes   the same of absent cells, if bit 1
@@ -42,6 +44,7 @@
 
 mod bitmap;
 mod cells;
+mod coding;
 mod decimal;
 mod dictionary;
 mod encode;
@@ -50,6 +53,7 @@ mod gather;
 mod integers;
 mod kernels;
 mod ordinal;
+mod symbol_table;
 mod symbols;
 mod zone;
 
@@ -66,11 +70,13 @@ use crate::{ColumnState, ColumnType, DatumRef};
 
 pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
+pub use coding::TextCoding;
 pub use dictionary::Dictionary;
 pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
 pub use gather::Unpacked;
 pub use kernels::Kernel;
 pub(crate) use ordinal::{slot32, slot64};
+pub use symbol_table::SymbolTable;
 pub use zone::Zone;
 
 const INTEGERS: u8 = 0;
@@ -78,6 +84,7 @@ const DECIMALS: u8 = 1;
 const WIDE: u8 = 2;
 const CODES: u8 = 3;
 const PLAIN: u8 = 4;
+const COMPRESSED: u8 = 5;
 const SOME_NULL: u8 = 1;
 const SOME_ABSENT: u8 = 2;
 const WIDE_LEN: usize = 16;
@@ -101,6 +108,8 @@ pub enum Encoding {
     Dictionary,
     /// Bytes as they are.
     Plain,
+    /// Codes of the file's symbol table.
+    Compressed,
 }
 
 impl Encoding {
@@ -115,6 +124,7 @@ impl Encoding {
             Self::Wide => "wide",
             Self::Dictionary => "dictionary",
             Self::Plain => "plain",
+            Self::Compressed => "compressed",
         }
     }
 }
@@ -127,6 +137,7 @@ enum Body<'a> {
     Wide(&'a [u8]),
     Codes(Integers<'a>, &'a Dictionary),
     Plain(Integers<'a>, &'a [u8]),
+    Compressed(Integers<'a>, &'a [u8], &'a SymbolTable),
 }
 
 /// Rows of a page, ascending.
@@ -190,11 +201,11 @@ fn malformed(what: &str) -> Error {
 }
 
 impl<'a> Page<'a> {
-    /// Parses the page of a column of this type and so many rows, in a file where it has this dictionary.
+    /// Parses the page of a column of this type and so many rows, in a file where its texts have this coding.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed.
-    pub fn parse(bytes: &'a [u8], rows: usize, kind: &ColumnType, dictionary: Option<&'a Dictionary>) -> Result<Self> {
+    pub fn parse(bytes: &'a [u8], rows: usize, kind: &ColumnType, coding: Option<&'a TextCoding>) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         let (encoding, flags) = (reader.u8()?, reader.u8()?);
         if flags & !(SOME_NULL | SOME_ABSENT) != 0 {
@@ -203,7 +214,7 @@ impl<'a> Page<'a> {
         let mut bitmap = |flag| if flags & flag == 0 { Ok(&[][..]) } else { reader.take(rows.div_ceil(8)) };
         let (nulls, absent) = (bitmap(SOME_NULL)?, bitmap(SOME_ABSENT)?);
         let is_text = matches!(kind, ColumnType::Utf8 | ColumnType::Binary);
-        let body = match (encoding, kind, dictionary) {
+        let body = match (encoding, kind, coding) {
             (INTEGERS, _, _) if !is_text => Body::Ordinals(Integers::parse(reader.rest(), rows)?),
             (DECIMALS, ColumnType::Float32 | ColumnType::Float64, _) => {
                 let exponent = reader.u8()?;
@@ -215,7 +226,13 @@ impl<'a> Page<'a> {
             (WIDE, ColumnType::Decimal128(..), _) if reader.rest().len() == rows * WIDE_LEN => {
                 Body::Wide(reader.rest())
             }
-            (CODES, _, Some(dictionary)) if is_text => Body::Codes(Integers::parse(reader.rest(), rows)?, dictionary),
+            (CODES, _, Some(TextCoding::Dictionary(dictionary))) if is_text => {
+                Body::Codes(Integers::parse(reader.rest(), rows)?, dictionary)
+            }
+            (COMPRESSED, _, Some(TextCoding::SymbolTable(table))) if is_text => {
+                let ends = Integers::read(&mut reader, rows)?;
+                Body::Compressed(ends, reader.rest(), table)
+            }
             (PLAIN, _, _) if is_text => {
                 let ends = Integers::read(&mut reader, rows)?;
                 Body::Plain(ends, reader.rest())
@@ -243,6 +260,7 @@ impl<'a> Page<'a> {
             Body::Wide(_) => Encoding::Wide,
             Body::Codes(..) => Encoding::Dictionary,
             Body::Plain(..) => Encoding::Plain,
+            Body::Compressed(..) => Encoding::Compressed,
         }
     }
 
@@ -256,22 +274,44 @@ impl<'a> Page<'a> {
         self.nulls.is_empty() && self.absent.is_empty()
     }
 
-    /// The cell of a row.
+    /// The cell of a row, of a page that was parsed without a coding of texts; of others [`Page::expanded_cell`].
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where it is malformed, or if there is no such row; `ErrorKind::InvalidArgument` of a compressed text.
+    #[inline]
+    pub fn cell(&self, row: usize) -> Result<ColumnState<'a>> {
+        match self.checked_state(row)? {
+            State::Absent => Ok(ColumnState::Absent),
+            State::Null => Ok(ColumnState::Null),
+            State::Value => self.value(row).map(ColumnState::Value),
+        }
+    }
+
+    /// The cell of a row. A compressed text is expanded to `text`, which is overwritten then.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed, or if there is no such row.
     #[inline]
-    pub fn cell(&self, row: usize) -> Result<ColumnState<'a>> {
+    pub fn expanded_cell<'t>(&self, row: usize, text: &'t mut Vec<u8>) -> Result<ColumnState<'t>>
+    where
+        'a: 't,
+    {
+        match &self.body {
+            Body::Compressed(ends, codes, table) if self.checked_state(row)? == State::Value => {
+                text.clear();
+                table.expand(plain(ends, codes, row).ok_or_else(|| malformed("end of a value"))?, text)?;
+                self.text(text).map(ColumnState::Value)
+            }
+            _ => self.cell(row),
+        }
+    }
+
+    #[inline]
+    fn checked_state(&self, row: usize) -> Result<State> {
         if row >= self.rows {
             return Err(malformed("row").expected(format_args!("below {}", self.rows), row));
         }
-        if bit(self.absent, row) {
-            return Ok(ColumnState::Absent);
-        }
-        if bit(self.nulls, row) {
-            return Ok(ColumnState::Null);
-        }
-        self.value(row).map(ColumnState::Value)
+        Ok(self.state(row))
     }
 
     /// The integer of a page of integers that has only values: what keys and trailers are.
@@ -331,8 +371,8 @@ impl<'a> Page<'a> {
         Some((found, found < self.rows && integers.get(found) == value))
     }
 
-    /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::cell`] give together, in fewer
-    /// steps where it is packed.
+    /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::expanded_cell`] give together, in
+    /// fewer steps where it is packed.
     ///
     /// # Errors
     /// As those two.
@@ -340,8 +380,8 @@ impl<'a> Page<'a> {
     pub fn cell_at(
         bytes: &'a [u8],
         (rows, row): (usize, usize),
-        kind: &ColumnType,
-        dictionary: Option<&'a Dictionary>,
+        (kind, coding): (&ColumnType, Option<&'a TextCoding>),
+        text: &'a mut Vec<u8>,
     ) -> Result<ColumnState<'a>> {
         if let [INTEGERS, 0, body @ ..] = bytes
             && kind.fixed_width().is_some()
@@ -350,7 +390,7 @@ impl<'a> Page<'a> {
         {
             return Ok(ColumnState::Value(ordinal::datum(kind, integer)));
         }
-        Self::parse(bytes, rows, kind, dictionary)?.cell(row)
+        Self::parse(bytes, rows, kind, coding)?.expanded_cell(row, text)
     }
 
     /// The slot of a row as packed rows have it, and anything behind it, of a page of values of at most eight bytes that are all
@@ -386,10 +426,11 @@ impl<'a> Page<'a> {
             Body::Plain(ends, bytes) => {
                 return self.text(plain(ends, bytes, row).ok_or_else(|| malformed("end of a value"))?);
             }
+            Body::Compressed(..) => return Err(Error::invalid("a text that must be expanded")),
         })
     }
 
-    fn text(&self, bytes: &'a [u8]) -> Result<DatumRef<'a>> {
+    fn text<'t>(&self, bytes: &'t [u8]) -> Result<DatumRef<'t>> {
         if self.kind == ColumnType::Binary {
             return Ok(DatumRef::Binary(bytes));
         }
@@ -444,9 +485,17 @@ impl<'a> Page<'a> {
     pub(crate) fn each_text(
         &self,
         rows: &PageRows<'_>,
-        mut each: impl FnMut(&'a [u8]) -> Result<()>,
+        mut each: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<Option<()>> {
         match &self.body {
+            Body::Compressed(ends, codes, table) => {
+                let mut text = Vec::new();
+                rows.try_each(|row| {
+                    text.clear();
+                    table.expand(plain(ends, codes, row).ok_or_else(|| malformed("end of a value"))?, &mut text)?;
+                    each(&text)
+                })?
+            }
             Body::Plain(ends, values) => {
                 rows.try_each(|row| each(plain(ends, values, row).ok_or_else(|| malformed("end of a value"))?))?
             }
@@ -532,15 +581,18 @@ impl<'a> Page<'a> {
                     ranges.iter().filter_map(|&range| decimal::range(&self.kind, range, *exponent)).collect();
                 integers.filter(&ranges, selection, &mut scratch);
             }
-            Body::Wide(_) | Body::Plain(..) => return Err(Error::invalid("a test that was made for another page")),
+            Body::Wide(_) | Body::Plain(..) | Body::Compressed(..) => {
+                return Err(Error::invalid("a test that was made for another page"));
+            }
         }
         Ok(())
     }
 
     fn filter_each(&self, test: &Test, selection: &mut Bitmap) -> Result<()> {
         let rows: Vec<usize> = selection.rows().collect();
+        let mut text = Vec::new();
         for row in rows {
-            if !test.passes(self.cell(row)?) {
+            if !test.passes(self.expanded_cell(row, &mut text)?) {
                 selection.clear(row);
             }
         }

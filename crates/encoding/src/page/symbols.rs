@@ -268,9 +268,12 @@ impl Symbols {
         }
     }
 
-    /// The text of a row.
+    /// The text of a row; of one without a text any that another has, or an empty one.
     pub(super) fn of_row(&self, row: usize) -> &[u8] {
         let Symbol(symbol) = self.rows[row];
+        if symbol == Symbol::NONE.0 {
+            return &[];
+        }
         if symbol & PUSHED != 0 {
             return self.pushed.get((symbol & !PUSHED) as usize);
         }

@@ -250,7 +250,7 @@ fn tests(all: &[Cell]) -> Vec<Test> {
 /// Filters, zones and tests against the twin, page by page.
 fn check_tests(file: &File, column: &Column, all: &[Cell], context: &str) {
     for test in tests(all) {
-        let compiled = PageTest::new(&test, &column.kind, file.dictionary.as_ref());
+        let compiled = PageTest::new(&test, &column.kind, file.coding.as_ref());
         let mut first = 0;
         for page in file.pages(&column.kind) {
             let mut selection = Bitmap::new(page.rows(), true);
@@ -303,13 +303,14 @@ fn adversarial_columns_come_back_and_are_filtered() {
 fn a_page_of_no_rows_has_no_cell() {
     for kind in kinds() {
         let finished = Cells::new(&kind).finish();
+        let coding = finished.coding();
         let mut bytes = Vec::new();
         let zone = finished.encode(0..0, &mut bytes).unwrap();
         assert!(zone.least().is_none() && zone.null_count() == 0);
-        let page = Page::parse(&bytes, 0, &kind, finished.dictionary()).unwrap();
+        let page = Page::parse(&bytes, 0, &kind, coding.as_ref()).unwrap();
         assert!(page.rows() == 0 && page.cell(0).is_err(), "{kind:?}");
         let mut selection = Bitmap::new(0, true);
-        page.filter(&PageTest::new(&Test::IsNotNull, &kind, finished.dictionary()), &mut selection).unwrap();
+        page.filter(&PageTest::new(&Test::IsNotNull, &kind, coding.as_ref()), &mut selection).unwrap();
         assert!(selection.is_empty());
     }
 }
@@ -325,16 +326,17 @@ fn pages_of_a_million_rows_come_back_and_are_filtered() {
         found += 1;
         let cells: Vec<Cell> = (0..ROWS).map(&column.cell).collect();
         let finished = gather(&column.kind, &cells).finish();
+        let (coding, mut text) = (finished.coding(), Vec::new());
         let mut bytes = Vec::new();
         finished.encode(0..ROWS, &mut bytes).unwrap();
-        let page = Page::parse(&bytes, ROWS, &column.kind, finished.dictionary()).unwrap();
+        let page = Page::parse(&bytes, ROWS, &column.kind, coding.as_ref()).unwrap();
         for (row, cell) in cells.iter().enumerate() {
-            assert!(same(page.cell(row).unwrap(), state(cell)), "{}: row {row}", column.name);
+            assert!(same(page.expanded_cell(row, &mut text).unwrap(), state(cell)), "{}: row {row}", column.name);
         }
         let middle = cells[ROWS / 3].clone().unwrap();
         let test = Test::Range { lower: Bound::Included(middle), upper: Bound::Unbounded };
         let mut selection = Bitmap::new(ROWS, true);
-        page.filter(&PageTest::new(&test, &column.kind, finished.dictionary()), &mut selection).unwrap();
+        page.filter(&PageTest::new(&test, &column.kind, coding.as_ref()), &mut selection).unwrap();
         let expected = cells.iter().enumerate().filter(|(_, cell)| passes(&test, cell)).map(|(row, _)| row);
         assert!(selection.rows().eq(expected), "{}", column.name);
     }

@@ -37,7 +37,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use mycelium_base::{
-    ColumnSet, Cursor, Error, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+    ColumnSet, Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
 use mycelium_encoding::RecordBatchBuilder;
 use mycelium_encoding::page::ColumnTest;
@@ -517,12 +517,14 @@ impl BlockScan {
     fn passes_patched(&self, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
         let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
         let patch = layout.row(patch)?;
+        let mut text = Vec::new();
         for run in self.layer_runs() {
             let Some((block, row)) = run.block() else { return Ok(false) };
             for (place, ColumnTest { column, test }) in &run.tests {
                 let passes = match patch.columns().any(|patched| patched == *column) {
                     true => test.passes(patch.get(*column)?),
-                    false => block.read(|pages| Ok::<_, Error>(test.passes(pages[*place].cell(row + offset)?)))?,
+                    false => block
+                        .read(|pages| pages[*place].expanded_cell(row + offset, &mut text).map(|c| test.passes(c)))?,
                 };
                 if !passes {
                     return Ok(false);

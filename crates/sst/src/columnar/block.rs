@@ -21,7 +21,7 @@ use std::sync::Arc;
 use mycelium_base::coding::Reader;
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
-use mycelium_encoding::page::{Dictionary, Page};
+use mycelium_encoding::page::{Page, TextCoding};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 use self_cell::self_cell;
 
@@ -152,16 +152,16 @@ impl BlockHeader {
         Page::slot_at(bytes.get(self.page(bytes, 2 + position))?, (self.rows(), row), kind)
     }
 
-    /// The cell of a row of the group's column at this position.
+    /// The cell of a row of the group's column at this position, as [`Page::cell_at`] gives it.
     #[inline]
     pub(crate) fn cell<'a>(
         &self,
         bytes: &'a [u8],
         (position, row): (usize, usize),
-        kind: &ColumnType,
-        dictionary: Option<&'a Dictionary>,
+        (kind, coding): (&ColumnType, Option<&'a TextCoding>),
+        text: &'a mut Vec<u8>,
     ) -> Result<ColumnState<'a>> {
-        Page::cell_at(&bytes[self.page(bytes, 2 + position)], (self.rows(), row), kind, dictionary)
+        Page::cell_at(&bytes[self.page(bytes, 2 + position)], (self.rows(), row), (kind, coding), text)
     }
 
     pub(crate) fn keys<'a>(&self, bytes: &'a [u8]) -> Result<KeyPage<'a>> {
@@ -187,10 +187,10 @@ impl BlockHeader {
         bytes: &'a [u8],
         position: usize,
         kind: &ColumnType,
-        dictionary: Option<&'a Dictionary>,
+        coding: Option<&'a TextCoding>,
     ) -> Result<Page<'a>> {
         debug_assert!(position < self.columns);
-        Page::parse(&bytes[self.page(bytes, 2 + position)], self.rows(), kind, dictionary)
+        Page::parse(&bytes[self.page(bytes, 2 + position)], self.rows(), kind, coding)
     }
 }
 
@@ -212,12 +212,12 @@ impl TrailerPage<'_> {
     }
 }
 
-/// A block in memory and the dictionaries of its file.
+/// A block in memory and how the texts of its file are coded.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) header: BlockHeader,
-    dictionaries: Arc<[Option<Dictionary>]>,
+    codings: Arc<[Option<TextCoding>]>,
 }
 
 /// The parsed pages of a block.
@@ -246,17 +246,17 @@ impl ColumnBlock {
     /// The block `bytes[start..end]`; `wanted` are positions among the file's columns.
     pub(crate) fn load(
         columns: &FileColumns,
-        dictionaries: Arc<[Option<Dictionary>]>,
+        codings: Arc<[Option<TextCoding>]>,
         (bytes, start, end): (Arc<[u8]>, usize, usize),
         wanted: &[usize],
     ) -> Result<Self> {
         let header = BlockHeader::parse(&bytes, start, end, columns.parts().len())?;
-        let held = Held { bytes, header, dictionaries };
+        let held = Held { bytes, header, codings };
         let loaded = Loaded::try_new(held, |held| {
             let (bytes, header) = (&held.bytes, held.header);
             let page = |&position: &usize| {
-                let dictionary = held.dictionaries.get(position).and_then(Option::as_ref);
-                header.column(bytes, position, &columns.parts()[position].kind, dictionary)
+                let coding = held.codings.get(position).and_then(Option::as_ref);
+                header.column(bytes, position, &columns.parts()[position].kind, coding)
             };
             let pages = wanted.iter().map(page).collect::<Result<_>>()?;
             Ok(Pages { keys: header.keys(bytes)?, trailers: header.trailers(bytes)?, columns: pages })
@@ -264,16 +264,16 @@ impl ColumnBlock {
         Ok(Self(loaded))
     }
 
-    /// The payload of a block of a file with this directory and, by column, these dictionaries; all columns are wanted. For who
+    /// The payload of a block of a file with this directory and, by column, these codings of texts; all columns are wanted. For who
     /// has a block without its file.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed.
-    pub fn of(directory: &Directory, dictionaries: Arc<[Option<Dictionary>]>, payload: Arc<[u8]>) -> Result<Self> {
+    pub fn of(directory: &Directory, codings: Arc<[Option<TextCoding>]>, payload: Arc<[u8]>) -> Result<Self> {
         let columns = FileColumns::new(directory.clone());
         let all: Vec<usize> = (0..columns.parts().len()).collect();
         let end = payload.len();
-        Self::load(&columns, dictionaries, (payload, 0, end), &all)
+        Self::load(&columns, codings, (payload, 0, end), &all)
     }
 
     pub(crate) fn header(&self) -> &BlockHeader {

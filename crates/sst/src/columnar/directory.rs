@@ -1,9 +1,9 @@
-//! The directory of a columnar file: what its columns are, and where their dictionaries and zone maps lie.
+//! The directory of a columnar file: what its columns are, and where the codings of their texts and their zone maps lie.
 //!
 //! ```text
 //! varint, bytes    the table's schema when the file was written (see `Schema::encode`)
 //! per column of the file's group, ascending:
-//!   varint, varint   dictionary: offset and framed length (both 0: none)
+//!   varint, varint   coding of its texts: offset and framed length (both 0: none)
 //!   varint, varint   zone map: offset and framed length
 //! ```
 
@@ -22,8 +22,8 @@ pub struct ColumnPart {
     pub column: usize,
     /// Its type.
     pub kind: ColumnType,
-    /// Its dictionary, if it has one; else of length 0.
-    pub dictionary: BlockHandle,
+    /// The dictionary or symbol table of its texts, if there is one; else of length 0.
+    pub coding: BlockHandle,
     /// Its zone map.
     pub zones: BlockHandle,
 }
@@ -44,7 +44,7 @@ impl Directory {
         self.schema.encode(&mut schema);
         put_bytes(&mut out, &schema);
         for part in &self.parts {
-            for handle in [part.dictionary, part.zones] {
+            for handle in [part.coding, part.zones] {
                 put_varint(&mut out, handle.offset);
                 put_varint(&mut out, handle.len);
             }
@@ -62,12 +62,12 @@ impl Directory {
         let mut parts = Vec::with_capacity(columns.len());
         for column in columns.iter() {
             let mut handle = || Ok::<_, Error>(BlockHandle { offset: reader.varint()?, len: reader.varint()? });
-            let (dictionary, zones) = (handle()?, handle()?);
+            let (coding, zones) = (handle()?, handle()?);
             if column >= schema.columns().len() || schema.is_primary_key(column) {
                 return Err(Error::corruption(format!("a group with column {column}, which its schema lacks")));
             }
             let kind = schema.columns()[column].ty.clone();
-            parts.push(ColumnPart { column, kind, dictionary, zones });
+            parts.push(ColumnPart { column, kind, coding, zones });
         }
         reader.finish()?;
         Ok(Self { schema, parts })

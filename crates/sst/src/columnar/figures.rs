@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use mycelium_base::{ReadCounters, Result};
-use mycelium_encoding::page::compare;
+use mycelium_encoding::page::{TextCoding, compare};
 use mycelium_encoding::{ColumnType, Datum, DatumRef};
 
 use super::block::BlockHeader;
@@ -86,14 +86,14 @@ impl SstFile {
     /// `ErrorKind::Corruption` where it is damaged.
     pub fn column_figures(&self) -> Result<Option<FileFigures>> {
         let Ok(columns) = self.columns() else { return Ok(None) };
-        let dictionaries = self.dictionaries(columns, columns.layout())?;
+        let codings = self.codings(columns, columns.layout())?;
         let mut figures = FileFigures {
             keys: PageBytes::default(),
             trailers: PageBytes::default(),
             columns: columns.parts().iter().map(|part| self.zone_figures(part)).collect::<Result<_>>()?,
         };
-        for (column, dictionary) in figures.columns.iter_mut().zip(&*dictionaries) {
-            column.dictionary = dictionary.as_ref().map(|dictionary| DictionaryFigures {
+        for (column, coding) in figures.columns.iter_mut().zip(&*codings) {
+            column.dictionary = coding.as_ref().and_then(TextCoding::dictionary).map(|dictionary| DictionaryFigures {
                 values: dictionary.len() as u64,
                 bytes: dictionary.memory_usage() as u64,
             });
@@ -111,8 +111,8 @@ impl SstFile {
             figures.keys.add(header.page_len(&bytes, 0), rows);
             figures.trailers.add(header.page_len(&bytes, 1), rows);
             for (place, column) in figures.columns.iter_mut().enumerate() {
-                let dictionary = dictionaries.get(place).and_then(Option::as_ref);
-                let page = header.column(&bytes, place, &column.kind, dictionary).map_err(inside)?;
+                let coding = codings.get(place).and_then(Option::as_ref);
+                let page = header.column(&bytes, place, &column.kind, coding).map_err(inside)?;
                 *column.encodings.entry(page.encoding().name()).or_default() += 1;
                 column.pages.add(header.page_len(&bytes, 2 + place), rows);
             }

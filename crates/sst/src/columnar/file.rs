@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
-use mycelium_encoding::page::{Dictionary, Page, PageTest, Test, compare};
+use mycelium_encoding::page::{Page, PageTest, Test, TextCoding, compare};
 use mycelium_encoding::{ColumnState, DatumRef, PackedLayout};
 
 use super::block::ColumnBlock;
@@ -26,7 +26,7 @@ pub(crate) struct FileColumns {
     /// By schema column, where it lies among the file's.
     positions: Vec<Option<usize>>,
     /// By column; `None` where they are not resident.
-    dictionaries: Option<Arc<[Option<Dictionary>]>>,
+    codings: Option<Arc<[Option<TextCoding>]>>,
 }
 
 impl FileColumns {
@@ -37,7 +37,7 @@ impl FileColumns {
         for (position, part) in directory.parts.iter().enumerate() {
             positions[part.column] = Some(position);
         }
-        Self { directory, layout, positions, dictionaries: None }
+        Self { directory, layout, positions, codings: None }
     }
 
     pub(crate) fn parts(&self) -> &[ColumnPart] {
@@ -48,9 +48,9 @@ impl FileColumns {
         &self.layout
     }
 
-    /// Bytes of all dictionaries.
-    pub(crate) fn dictionary_bytes(&self) -> u64 {
-        self.parts().iter().map(|part| part.dictionary.len).sum()
+    /// Bytes of the codings of all columns' texts.
+    pub(crate) fn coding_bytes(&self) -> u64 {
+        self.parts().iter().map(|part| part.coding.len).sum()
     }
 
     /// Where a schema column lies among the file's. O(1).
@@ -62,9 +62,9 @@ impl FileColumns {
 
 /// Whether the values of a page lie between these bounds, and so many are null.
 fn is_within(page: &Page<'_>, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, nulls: u32) -> Result<bool> {
-    let mut found = 0;
+    let (mut found, mut text) = (0, Vec::new());
     for row in 0..page.rows() {
-        match (page.cell(row)?, bounds) {
+        match (page.expanded_cell(row, &mut text)?, bounds) {
             (ColumnState::Absent, _) => {}
             (ColumnState::Null, _) => found += 1,
             (ColumnState::Value(value), Some((least, greatest))) => {
@@ -92,14 +92,14 @@ impl SstFile {
     /// The test for the pages of a column of this columnar file.
     ///
     /// # Errors
-    /// `ErrorKind::Corruption` if its dictionary is read again and is damaged, or the file has no such column.
+    /// `ErrorKind::Corruption` if its coding is read again and is damaged, or the file has no such column.
     pub fn page_test(&self, column: usize, test: &Test) -> Result<PageTest> {
         let part = self.part(column)?;
-        let dictionary = match part.dictionary.len {
+        let coding = match part.coding.len {
             0 => None,
-            _ => self.dictionaries(self.columns()?, self.columns()?.layout())?[self.place(column)?].clone(),
+            _ => self.codings(self.columns()?, self.columns()?.layout())?[self.place(column)?].clone(),
         };
-        Ok(PageTest::new(test, &part.kind, dictionary.as_ref()))
+        Ok(PageTest::new(test, &part.kind, coding.as_ref()))
     }
 
     /// The zones of a column.
@@ -121,16 +121,16 @@ impl SstFile {
         Ok(&self.columns()?.parts()[self.place(column)?])
     }
 
-    /// Reads the dictionaries of a columnar file, which stay in memory from now on.
-    pub(crate) fn keep_dictionaries(&mut self) -> Result<()> {
+    /// Reads the codings of a columnar file, which stay in memory from now on.
+    pub(crate) fn keep_codings(&mut self) -> Result<()> {
         let Some(columns) = &self.columns else { return Ok(()) };
-        let read = |part: &ColumnPart| match part.dictionary {
+        let read = |part: &ColumnPart| match part.coding {
             BlockHandle { len: 0, .. } => Ok(None),
-            part => self.read_dictionary(part).map(Some),
+            part => self.read_coding(part).map(Some),
         };
-        let dictionaries = columns.parts().iter().map(read).collect::<Result<_>>()?;
+        let codings = columns.parts().iter().map(read).collect::<Result<_>>()?;
         if let Some(columns) = &mut self.columns {
-            columns.dictionaries = Some(dictionaries);
+            columns.codings = Some(codings);
         }
         Ok(())
     }
@@ -144,8 +144,8 @@ impl SstFile {
     pub(crate) fn verify_zones(&self, number: usize, bytes: Arc<[u8]>, end: usize) -> Result<()> {
         let Some(columns) = &self.columns else { return Ok(()) };
         let all: Vec<usize> = (0..columns.parts().len()).collect();
-        let dictionaries = self.dictionaries(columns, columns.layout())?;
-        let block = ColumnBlock::load(columns, dictionaries, (bytes, 0, end), &all)?;
+        let codings = self.codings(columns, columns.layout())?;
+        let block = ColumnBlock::load(columns, codings, (bytes, 0, end), &all)?;
         for (place, part) in columns.parts().iter().enumerate() {
             let framed = self.zone_map(part)?;
             let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind)
@@ -159,30 +159,26 @@ impl SstFile {
         Ok(())
     }
 
-    /// The dictionaries of the wanted columns, by their place among the file's; of others they may be missing.
-    pub(crate) fn dictionaries(
-        &self,
-        columns: &FileColumns,
-        wanted: &PackedLayout,
-    ) -> Result<Arc<[Option<Dictionary>]>> {
-        if let Some(dictionaries) = &columns.dictionaries {
-            return Ok(dictionaries.clone());
+    /// The codings of the wanted columns, by their place among the file's; of others they may be missing.
+    pub(crate) fn codings(&self, columns: &FileColumns, wanted: &PackedLayout) -> Result<Arc<[Option<TextCoding>]>> {
+        if let Some(codings) = &columns.codings {
+            return Ok(codings.clone());
         }
-        let mut dictionaries = vec![None; columns.parts().len()];
+        let mut codings = vec![None; columns.parts().len()];
         for position in wanted.columns().filter_map(|column| columns.position(column)) {
-            let part = columns.parts()[position].dictionary;
+            let part = columns.parts()[position].coding;
             if part.len > 0 {
-                dictionaries[position] = Some(self.read_dictionary(part)?);
+                codings[position] = Some(self.read_coding(part)?);
             }
         }
-        Ok(dictionaries.into())
+        Ok(codings.into())
     }
 
-    /// A dictionary, from the cache or the file.
-    pub(crate) fn read_dictionary(&self, part: BlockHandle) -> Result<Dictionary> {
+    /// A coding, from the cache or the file.
+    pub(crate) fn read_coding(&self, part: BlockHandle) -> Result<TextCoding> {
         let framed = self.cached_part(part, BlockKind::Dictionary)?;
         let payload = 0..payload_of(&framed).len();
-        Dictionary::parse(framed, payload).map_err(|e| malformed_part(self.path(), "dictionary", part.offset, e))
+        TextCoding::parse(framed, payload).map_err(|e| malformed_part(self.path(), "coding of texts", part.offset, e))
     }
 
     /// The file's columns; an error for a file of rows.

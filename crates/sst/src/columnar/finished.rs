@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use mycelium_base::Result;
-use mycelium_encoding::page::{Dictionary, FinishedCells};
+use mycelium_encoding::page::{FinishedCells, TextCoding};
 
 use super::block::{ALL_PUTS, HEADER_LEN, MARK, UNIQUE_KEYS};
 use super::zones::ZoneMapBuilder;
@@ -102,11 +102,17 @@ impl FinishedColumns {
         Ok(block.facts)
     }
 
-    /// The dictionary of each column, and its zone map encoded.
-    pub(crate) fn into_parts(self) -> Result<Vec<(Option<Dictionary>, Vec<u8>)>> {
+    /// Whether the texts of some columns have a symbol table.
+    pub(crate) fn has_symbol_tables(&self) -> bool {
+        let mut codings = self.waiting.iter().flatten().filter_map(FinishedCells::coding);
+        codings.any(|coding| matches!(coding, TextCoding::SymbolTable(_)))
+    }
+
+    /// The coding of each column's texts, and its zone map encoded.
+    pub(crate) fn into_parts(self) -> Result<Vec<(Option<TextCoding>, Vec<u8>)>> {
         let columns = self.waiting.into_iter().zip(self.zones);
-        let dictionary_of = |cells: Option<FinishedCells>| cells.and_then(|cells| cells.dictionary().cloned());
-        columns.map(|(cells, zones)| Ok((dictionary_of(cells), zones.encode()?))).collect()
+        let coding_of = |cells: Option<FinishedCells>| cells.and_then(|cells| cells.coding());
+        columns.map(|(cells, zones)| Ok((coding_of(cells), zones.encode()?))).collect()
     }
 }
 

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_encoding::{PackedLayout, PackedScratch};
+use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
 
 use super::block::BlockHeader;
 use super::file::FileColumns;
@@ -28,6 +28,8 @@ use crate::reader::{SstFile, malformed_part};
 pub(crate) struct ColumnScratch {
     value: Vec<u8>,
     packed: PackedScratch,
+    /// A text that was expanded.
+    text: Vec<u8>,
 }
 
 /// How far a lookup is.
@@ -184,12 +186,14 @@ impl CellLookup<'_> {
         if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
             return Ok(());
         }
-        let dictionaries = self.file.dictionaries(self.columns, self.layout)?;
-        let cell = |column: usize| {
+        let codings = self.file.codings(self.columns, self.layout)?;
+        let ColumnScratch { value, packed, text } = scratch;
+        let show = |column: usize, put: &mut dyn FnMut(ColumnState<'_>)| {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
-            let dictionary = dictionaries.get(position).and_then(Option::as_ref);
-            header.cell(&self.block.bytes, (position, row), &self.columns.parts()[position].kind, dictionary)
+            let coding = codings.get(position).and_then(Option::as_ref);
+            let kind = &self.columns.parts()[position].kind;
+            header.cell(&self.block.bytes, (position, row), (kind, coding), text).map(put)
         };
-        self.layout.encode_cells(cell, &mut scratch.packed, &mut scratch.value)
+        self.layout.encode_cells(show, packed, value)
     }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //! data blocks     keys, trailers and columns (see `block`)
 //! ...             filter, index, range deletes as in files of rows
-//! dictionaries    one per column of text or bytes that has one (see `mycelium_encoding::page::Dictionary`)
+//! codings         one per column of text or bytes that has one: a dictionary or a symbol table (see
+//!                 `mycelium_encoding::page::TextCoding`)
 //! zone maps       one per column: smallest and largest value and nulls of every block (see `zones`)
-//! directory       the table's schema, and where dictionaries and zone maps lie (see `directory`)
+//! directory       the table's schema, and where codings and zone maps lie (see `directory`)
 //! ...             summaries, properties, footer
 //! ```
 //!

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
-use mycelium_encoding::page::{Dictionary, Page};
-use mycelium_encoding::{PackedLayout, PackedScratch};
+use mycelium_encoding::page::{Page, TextCoding};
+use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
 
 use super::block::ColumnBlock;
 use super::file::FileColumns;
@@ -33,6 +33,14 @@ impl WantedColumns {
             Self::Of(layout) | Self::Blocks(layout) => Some(layout),
         }
     }
+}
+
+/// Memory of making fragments.
+#[derive(Default, Debug)]
+struct FragmentScratch {
+    packed: PackedScratch,
+    /// A text that was expanded.
+    text: Vec<u8>,
 }
 
 /// The wanted columns of one file.
@@ -63,12 +71,17 @@ impl Wanted {
     }
 
     /// Appends the fragment of a row.
-    fn fragment(&self, pages: &[Page<'_>], row: usize, scratch: &mut PackedScratch, out: &mut Vec<u8>) -> Result<()> {
-        let cell = |column: usize| match self.places.get(column).and_then(|&place| pages.get(place)) {
-            Some(page) => page.cell(row),
+    fn fragment(&self, pages: &[Page<'_>], row: usize, scratch: &mut FragmentScratch, out: &mut Vec<u8>) -> Result<()> {
+        let FragmentScratch { packed, text } = scratch;
+        let show = |column: usize, put: &mut dyn FnMut(ColumnState<'_>)| match self
+            .places
+            .get(column)
+            .and_then(|&place| pages.get(place))
+        {
+            Some(page) => page.expanded_cell(row, text).map(put),
             None => Err(lacking(column)),
         };
-        self.layout.encode_cells(cell, scratch, out)
+        self.layout.encode_cells(show, packed, out)
     }
 }
 
@@ -82,7 +95,7 @@ pub struct ColumnPosition {
     /// `None` over a file of rows, whose blocks are refused.
     wanted: Option<Wanted>,
     block: Option<Arc<ColumnBlock>>,
-    dictionaries: Option<Arc<[Option<Dictionary>]>>,
+    codings: Option<Arc<[Option<TextCoding>]>>,
     /// Takes the place of all sequence numbers.
     number: Option<SequenceNumber>,
     row: usize,
@@ -92,7 +105,7 @@ pub struct ColumnPosition {
     written: Vec<u8>,
     trailer: Trailer,
     value: Vec<u8>,
-    scratch: PackedScratch,
+    scratch: FragmentScratch,
     /// Whether every entry's fragment is made at once.
     makes_fragments: bool,
     valid: bool,
@@ -142,7 +155,7 @@ impl ColumnPosition {
     pub(crate) fn write_fragment(&self, out: &mut Vec<u8>) -> Result<()> {
         match (&self.block, &self.wanted) {
             (Some(block), Some(wanted)) if self.valid && has_columns(self.trailer) => {
-                let mut scratch = PackedScratch::default();
+                let mut scratch = FragmentScratch::default();
                 block.with_pages(|pages| wanted.fragment(&pages.columns, self.row, &mut scratch, out))
             }
             _ => Ok(()),
@@ -192,7 +205,7 @@ impl BlockPosition for ColumnPosition {
         Self {
             wanted: file.columns.as_ref().map(|columns| Wanted::of(columns, wanted.layout())),
             block: None,
-            dictionaries: None,
+            codings: None,
             number: file.options.sequence_override,
             row: 0,
             rows: 0,
@@ -200,7 +213,7 @@ impl BlockPosition for ColumnPosition {
             written: Vec::new(),
             trailer: Trailer::OLDEST,
             value: Vec::new(),
-            scratch: PackedScratch::default(),
+            scratch: FragmentScratch::default(),
             makes_fragments: !matches!(wanted, WantedColumns::Blocks(_)),
             valid: false,
             same_key: false,
@@ -212,11 +225,11 @@ impl BlockPosition for ColumnPosition {
         drop(self.release());
         let columns = file.columns()?;
         let Some(wanted) = &self.wanted else { return Err(Error::corruption("a file without columns")) };
-        let dictionaries = match &self.dictionaries {
-            Some(dictionaries) => dictionaries.clone(),
-            None => self.dictionaries.insert(file.dictionaries(columns, &wanted.layout)?).clone(),
+        let codings = match &self.codings {
+            Some(codings) => codings.clone(),
+            None => self.codings.insert(file.codings(columns, &wanted.layout)?).clone(),
         };
-        let block = ColumnBlock::load(columns, dictionaries, (bytes, start, end), &wanted.positions)?;
+        let block = ColumnBlock::load(columns, codings, (bytes, start, end), &wanted.positions)?;
         self.rows = block.rows();
         self.block = Some(Arc::new(block));
         Ok(())

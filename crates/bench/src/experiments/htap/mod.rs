@@ -137,6 +137,9 @@ pub struct HtapReport {
     /// How many times as fast as they ours is.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub over: BTreeMap<String, OverRival>,
+    /// Why others have no figures.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub failed: BTreeMap<String, String>,
 }
 
 struct Htap<'a> {
@@ -251,12 +254,7 @@ pub fn run(settings: &HtapSettings, rivals: &[HybridRival<'_>]) -> Result<HtapRe
         expected,
     };
     for rival in rivals {
-        let figures = asked.of(rival)?;
-        if settings.progress {
-            eprintln!("  {}", figures.line(rival.name));
-        }
-        report.over.insert(rival.name.to_owned(), report.over(&figures));
-        report.rivals.insert(rival.name.to_owned(), figures);
+        report.add(rival.name, asked.of(rival), settings.progress);
     }
     fs::remove_dir_all(&directory)?;
     Ok(report)
@@ -334,6 +332,7 @@ impl<'a> Htap<'a> {
             q1_inserts,
             rivals: BTreeMap::new(),
             over: BTreeMap::new(),
+            failed: BTreeMap::new(),
         };
         Ok((report, answers))
     }
@@ -494,6 +493,25 @@ impl<'a> Htap<'a> {
 }
 
 impl HtapReport {
+    /// One that failed leaves the figures of ours and of the others standing.
+    fn add(&mut self, name: &str, figures: Result<RivalFigures>, tells: bool) {
+        let line = match figures {
+            Ok(figures) => {
+                let line = figures.line(name);
+                self.over.insert(name.to_owned(), self.over(&figures));
+                self.rivals.insert(name.to_owned(), figures);
+                line
+            }
+            Err(error) => {
+                self.failed.insert(name.to_owned(), error.to_string());
+                format!("{name} failed: {error}")
+            }
+        };
+        if tells {
+            eprintln!("  {line}");
+        }
+    }
+
     fn over(&self, rival: &RivalFigures) -> OverRival {
         OverRival {
             q2: self.q2_points / rival.q2_points,
@@ -539,6 +557,9 @@ impl HtapReport {
         }
         for (name, figures) in &self.rivals {
             out += &format!("  {}\n", figures.line(name));
+        }
+        for (name, why) in &self.failed {
+            out += &format!("  {name}: no figures, since it failed: {why}\n");
         }
         out
     }
@@ -603,7 +624,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("temporary directory");
         let settings = HtapSettings { scale: 0.002, progress: false, ..HtapSettings::new(directory.path()) };
         let rival = HybridRival { name: "twin", load: &twin };
-        let report = run(&settings, &[rival]).expect("experiment");
+        let broken = HybridRival { name: "broken", load: &|_, _, _, _| Err("it does not start".into()) };
+        let report = run(&settings, &[broken, rival]).expect("experiment");
+        assert!(!report.rivals.contains_key("broken") && report.table().contains("broken: no figures"));
         assert!(report.rivals["twin"].q1_inserts > 0.0 && report.over["twin"].q3 > 0.0, "{}", report.table());
         assert_eq!(report.rows, 20_000);
         assert_eq!(report.compacted.q3.passed_through_percent, 100.0, "{}", report.table());

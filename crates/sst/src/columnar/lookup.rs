@@ -4,17 +4,19 @@
 //! longer than it computes. Each step asks the processor for what the next one looks at; who reads several files takes each
 //! step in all of them before the next, and their cache misses overlap.
 //!
-//! 1. [`SstFile::start_cells`] finds the block that may hold the key and asks for its header.
-//! 2. [`CellLookup::advance`] reads the header and asks for the heads of the pages of keys, trailers and wanted columns.
-//! 3. Again, it guesses the row from the smallest and the largest key and asks for the keys about it.
-//! 4. Again, it finds the row in the keys and asks for its cells.
-//! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
+//! 1. [`SstFile::start_cells`] finds the block that may hold the key and asks for its slot.
+//! 2. [`CellLookup::advance`] asks for the block that is in the slot.
+//! 3. Again, it takes the block out of the cache, reads its header and asks for the heads of the pages of keys, trailers and
+//!    wanted columns.
+//! 4. Again, it guesses the row from the smallest and the largest key and asks for the keys about it.
+//! 5. Again, it finds the row in the keys and asks for its cells.
+//! 6. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
 //!    blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use mycelium_base::prefetch::{CACHE_LINE, prefetch};
-use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{Error, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::{PackedLayout, PackedScratch};
 
 use super::block::BlockHeader;
@@ -33,11 +35,19 @@ pub(crate) struct ColumnScratch {
 /// How far a lookup is.
 #[derive(Debug)]
 enum Step {
+    Slot,
     Block,
-    Header(BlockHeader),
-    Keys(BlockHeader),
+    Header(HeldBlock),
+    Keys(HeldBlock),
     /// The row from which on versions of the key lie, if it is there.
-    Row(BlockHeader, Option<usize>),
+    Row(HeldBlock, Option<usize>),
+}
+
+/// A block in memory.
+#[derive(Debug)]
+struct HeldBlock {
+    bytes: Arc<[u8]>,
+    header: BlockHeader,
 }
 
 /// A lookup of one key in a columnar file.
@@ -48,7 +58,7 @@ pub struct CellLookup<'a> {
     layout: &'a PackedLayout,
     key: &'a [u8],
     snapshot: SequenceNumber,
-    block: FoundBlock,
+    found: FoundBlock,
     step: Step,
 }
 
@@ -62,61 +72,70 @@ impl SstFile {
         &'a self,
         (key, snapshot): (&'a [u8], SequenceNumber),
         wanted: Option<&'a PackedLayout>,
-        scratch: &mut GetScratch,
+        scratch: &GetScratch,
         counters: &mut ReadCounters,
     ) -> Result<Option<CellLookup<'a>>> {
         let columns = self.columns()?;
         let layout = wanted.unwrap_or_else(|| columns.layout());
-        let Some(block) = self.block_of((key, snapshot), None, scratch, counters)? else {
+        let Some(found) = self.block_of((key, snapshot), None, scratch, counters)? else {
             return Ok(None);
         };
-        prefetch_header(&block.bytes, columns.parts().len());
-        Ok(Some(CellLookup { file: self, columns, layout, key, snapshot, block, step: Step::Block }))
+        if let Some(slots) = &self.slots {
+            slots.prefetch(found.number);
+        }
+        Ok(Some(CellLookup { file: self, columns, layout, key, snapshot, found, step: Step::Slot }))
     }
-}
-
-/// Asks for the lines of a header behind the first, which came with the block's reference count.
-#[inline]
-fn prefetch_header(block: &[u8], columns: usize) {
-    let header = block.get(..BlockHeader::len(columns)).unwrap_or_default();
-    header.iter().step_by(CACHE_LINE).skip(1).for_each(|byte| prefetch(byte));
 }
 
 impl CellLookup<'_> {
     /// Steps before [`CellLookup::visit`], each of which looks at memory that the one before it asked for.
-    pub const STEPS: usize = 3;
+    pub const STEPS: usize = 4;
 
     /// Takes the next step, if there is one before [`CellLookup::visit`].
     ///
     /// # Errors
-    /// `ErrorKind::Corruption` where the block is malformed.
+    /// `ErrorKind::Corruption` where the block is malformed; failures to read.
     #[inline]
-    pub fn advance(&mut self) -> Result<()> {
-        let next = match &self.step {
-            Step::Block => self.read_header().map(Step::Header),
-            Step::Header(header) => self.guess_row(header).map(|()| Step::Keys(*header)),
-            Step::Keys(header) => self.find_row(header).map(|row| Step::Row(*header, row)),
-            Step::Row(..) => return Ok(()),
+    pub fn advance(&mut self, scratch: &mut GetScratch, counters: &mut ReadCounters) -> Result<()> {
+        let next = match std::mem::replace(&mut self.step, Step::Slot) {
+            Step::Slot => {
+                if let Some(slots) = &self.file.slots {
+                    slots.prefetch_block(self.found.number);
+                }
+                Ok(Step::Block)
+            }
+            Step::Block => {
+                let bytes = self.file.found_block(self.found, scratch, counters)?;
+                self.read_header(bytes).map(Step::Header)
+            }
+            Step::Header(block) => self.guess_row(&block).map(|()| Step::Keys(block)),
+            Step::Keys(block) => self.find_row(&block).map(|row| Step::Row(block, row)),
+            last @ Step::Row(..) => Ok(last),
         };
-        self.step = next.map_err(|e| malformed_part(self.file.path(), "data block", self.block.offset, e))?;
+        self.step = next.map_err(|e| self.malformed(e))?;
         Ok(())
     }
 
-    fn read_header(&self) -> Result<BlockHeader> {
-        let header = BlockHeader::parse_in_memory(&self.block.bytes, self.columns.parts().len())?;
-        header.prefetch_heads(&self.block.bytes, self.positions());
-        Ok(header)
+    #[cold]
+    fn malformed(&self, cause: Error) -> Error {
+        malformed_part(self.file.path(), "data block", self.found.entry.offset, cause)
     }
 
-    fn guess_row(&self, header: &BlockHeader) -> Result<()> {
-        header.keys(&self.block.bytes)?.prefetch(self.key);
+    fn read_header(&self, bytes: Arc<[u8]>) -> Result<HeldBlock> {
+        let header = BlockHeader::parse_in_memory(&bytes, self.columns.parts().len())?;
+        header.prefetch_heads(&bytes, self.positions());
+        Ok(HeldBlock { bytes, header })
+    }
+
+    fn guess_row(&self, HeldBlock { bytes, header }: &HeldBlock) -> Result<()> {
+        header.keys(bytes)?.prefetch(self.key);
         Ok(())
     }
 
-    fn find_row(&self, header: &BlockHeader) -> Result<Option<usize>> {
-        let (row, is_there) = header.keys(&self.block.bytes)?.find(self.key)?;
+    fn find_row(&self, HeldBlock { bytes, header }: &HeldBlock) -> Result<Option<usize>> {
+        let (row, is_there) = header.keys(bytes)?.find(self.key)?;
         if is_there {
-            header.prefetch_cells(&self.block.bytes, row, self.positions());
+            header.prefetch_cells(bytes, row, self.positions());
         }
         Ok(is_there.then_some(row))
     }
@@ -131,38 +150,39 @@ impl CellLookup<'_> {
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
         loop {
-            self.advance()?;
-            let Step::Row(header, row) = &self.step else { continue };
+            self.advance(scratch, counters)?;
+            let Step::Row(block, row) = &self.step else { continue };
             let Some(row) = row else { return Ok(()) };
-            let is_done = self.visit_rows((header, *row), &mut scratch.columns, visit);
-            let is_done = is_done.map_err(|e| malformed_part(self.file.path(), "data block", self.block.offset, e))?;
-            let Some(next) = self.block.next.filter(|_| is_done.is_continue()) else { return Ok(()) };
+            let is_done = self.visit_rows((block, *row), &mut scratch.columns, visit);
+            let is_done = is_done.map_err(|e| self.malformed(e))?;
+            let Some(next) = self.found.next.filter(|_| is_done.is_continue()) else { return Ok(()) };
             let found = self.file.block_of((self.key, self.snapshot), Some(next), scratch, counters)?;
-            let Some(block) = found else { return Ok(()) };
-            (self.block, self.step) = (block, Step::Block);
+            let Some(found) = found else { return Ok(()) };
+            (self.found, self.step) = (found, Step::Slot);
         }
     }
 
     fn visit_rows<F>(
         &self,
-        (header, first): (&BlockHeader, usize),
+        (block, first): (&HeldBlock, usize),
         scratch: &mut ColumnScratch,
         visit: &mut F,
     ) -> Result<ControlFlow<()>>
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
+        let HeldBlock { bytes, header } = block;
         for row in first..header.rows() {
-            if row > first && (header.facts.unique_keys || !header.keys(&self.block.bytes)?.repeats(row)?) {
+            if row > first && (header.facts.unique_keys || !header.keys(bytes)?.repeats(row)?) {
                 return Ok(ControlFlow::Break(()));
             }
-            let trailer = header.trailer(&self.block.bytes, row, self.file.options.sequence_override)?;
+            let trailer = header.trailer(bytes, row, self.file.options.sequence_override)?;
             if trailer.sequence() > self.snapshot {
                 continue;
             }
             scratch.value.clear();
             if has_columns(trailer) {
-                self.put_fragment(header, row, scratch)?;
+                self.put_fragment(block, row, scratch)?;
             }
             if visit(trailer, &scratch.value).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -176,10 +196,11 @@ impl CellLookup<'_> {
         self.layout.columns().filter_map(|column| self.columns.position(column))
     }
 
-    fn put_fragment(&self, header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
+    fn put_fragment(&self, block: &HeldBlock, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
+        let HeldBlock { bytes, header } = block;
         let slot = |column: usize| {
             let position = self.columns.position(column)?;
-            header.slot(&self.block.bytes, (position, row), &self.columns.parts()[position].kind)
+            header.slot(bytes, (position, row), &self.columns.parts()[position].kind)
         };
         if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
             return Ok(());
@@ -188,7 +209,7 @@ impl CellLookup<'_> {
         let cell = |column: usize| {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
             let dictionary = dictionaries.get(position).and_then(Option::as_ref);
-            header.cell(&self.block.bytes, (position, row), &self.columns.parts()[position].kind, dictionary)
+            header.cell(bytes, (position, row), &self.columns.parts()[position].kind, dictionary)
         };
         self.layout.encode_cells(cell, &mut scratch.packed, &mut scratch.value)
     }

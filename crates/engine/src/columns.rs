@@ -182,10 +182,8 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
             return self.visit(probe, merge, |scratch, visit| file.sst.get(key, snapshot, scratch, counters, visit));
         }
         let wanted = Some(&**self.plan.layout_of(format));
-        if let Some(lookup) = file.sst.start_cells((self.key, snapshot), wanted, &self.scratch, counters)? {
-            self.started[self.count] = Some((probe, lookup));
-            self.count += 1;
-        }
+        self.started[self.count] = Some((probe, file.sst.start_cells((self.key, snapshot), wanted)?));
+        self.count += 1;
         // Whether the search may end at a range delete is known once the file's own entries are.
         if has_range_deletes { self.finish(merge, counters) } else { Ok(()) }
     }

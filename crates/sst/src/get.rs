@@ -38,8 +38,6 @@ impl GetScratch {
 pub(crate) struct FoundBlock {
     pub(crate) number: usize,
     pub(crate) entry: IndexEntry,
-    /// The next block, if the versions may go on there: only if the separator is the key itself.
-    pub(crate) next: Option<usize>,
 }
 
 impl SstFile {
@@ -68,8 +66,8 @@ impl SstFile {
             let bytes = self.found_block(found, scratch, counters)?;
             let done = self.visit_block(&bytes, key, snapshot, visit);
             let done = done.map_err(|e| malformed_part(&self.path, "data block", found.entry.offset, e))?;
-            from = found.next;
-            if done.is_break() || from.is_none() {
+            from = if done.is_continue() { self.block_after(found.number, key)? } else { None };
+            if from.is_none() {
                 break;
             }
         }
@@ -90,10 +88,7 @@ impl SstFile {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
-        match self.start_cells((key, snapshot), wanted, scratch, counters)? {
-            Some(lookup) => lookup.visit(scratch, counters, visit),
-            None => Ok(()),
-        }
+        self.start_cells((key, snapshot), wanted)?.visit(scratch, counters, visit)
     }
 
     /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may be visible.
@@ -108,16 +103,22 @@ impl SstFile {
         let mut held = None;
         let index = self.index(&mut held)?;
         for number in from.unwrap_or_else(|| index.seek(key))..index.block_count() {
-            let next = index.separator_is(number, key).then_some(number + 1);
             if !scratch.snapshot_filter || self.is_visible(&index, number, snapshot) {
-                return Ok(Some(FoundBlock { number, entry: index.entry(number), next }));
+                return Ok(Some(FoundBlock { number, entry: index.entry(number) }));
             }
             counters.blocks_skipped_by_snapshot += 1;
-            if next.is_none() {
+            if !index.separator_is(number, key) {
                 break;
             }
         }
         Ok(None)
+    }
+
+    /// The block after block `number`, if versions of `key` may go on there: only if the separator is the key itself.
+    pub(crate) fn block_after(&self, number: usize, key: &[u8]) -> Result<Option<usize>> {
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        Ok(index.separator_is(number, key).then_some(number + 1))
     }
 
     /// A block that [`SstFile::block_of`] found.

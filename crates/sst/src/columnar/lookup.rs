@@ -4,8 +4,8 @@
 //! longer than it computes. Each step asks the processor for what the next one looks at; who reads several files takes each
 //! step in all of them before the next, and their cache misses overlap.
 //!
-//! 1. [`SstFile::start_cells`] finds the block that may hold the key and asks for its slot.
-//! 2. [`CellLookup::advance`] asks for the block that is in the slot.
+//! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index and its slot.
+//! 2. [`CellLookup::advance`] reads the entry and asks for the block that is in the slot.
 //! 3. Again, it takes the block out of the cache, reads its header and asks for the heads of the pages of keys, trailers and
 //!    wanted columns.
 //! 4. Again, it guesses the row from the smallest and the largest key and asks for the keys about it.
@@ -35,17 +35,22 @@ pub(crate) struct ColumnScratch {
 /// How far a lookup is.
 #[derive(Debug)]
 enum Step {
-    Slot,
-    Block,
+    /// The first block that may hold versions of the key.
+    Entry(usize),
+    Block(FoundBlock),
     Header(HeldBlock),
     Keys(HeldBlock),
     /// The row from which on versions of the key lie, if it is there.
     Row(HeldBlock, Option<usize>),
+    /// There are no more versions.
+    Done,
 }
 
 /// A block in memory.
 #[derive(Debug)]
 struct HeldBlock {
+    number: usize,
+    offset: u64,
     bytes: Arc<[u8]>,
     header: BlockHeader,
 }
@@ -58,13 +63,12 @@ pub struct CellLookup<'a> {
     layout: &'a PackedLayout,
     key: &'a [u8],
     snapshot: SequenceNumber,
-    found: FoundBlock,
     step: Step,
 }
 
 impl SstFile {
-    /// Finds the block of a columnar file that may hold versions of `key` whose sequence number is at most `snapshot`; `None` if
-    /// there is none. `wanted` are columns of the file (`None`: all).
+    /// Begins to look for the versions of `key` in a columnar file whose sequence number is at most `snapshot`. `wanted` are columns
+    /// of the file (`None`: all).
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where the file is damaged or not columnar; failures to read.
@@ -72,18 +76,17 @@ impl SstFile {
         &'a self,
         (key, snapshot): (&'a [u8], SequenceNumber),
         wanted: Option<&'a PackedLayout>,
-        scratch: &GetScratch,
-        counters: &mut ReadCounters,
-    ) -> Result<Option<CellLookup<'a>>> {
+    ) -> Result<CellLookup<'a>> {
         let columns = self.columns()?;
         let layout = wanted.unwrap_or_else(|| columns.layout());
-        let Some(found) = self.block_of((key, snapshot), None, scratch, counters)? else {
-            return Ok(None);
-        };
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        let number = index.seek(key);
+        index.prefetch_entry(number);
         if let Some(slots) = &self.slots {
-            slots.prefetch(found.number);
+            slots.prefetch(number);
         }
-        Ok(Some(CellLookup { file: self, columns, layout, key, snapshot, found, step: Step::Slot }))
+        Ok(CellLookup { file: self, columns, layout, key, snapshot, step: Step::Entry(number) })
     }
 }
 
@@ -97,42 +100,57 @@ impl CellLookup<'_> {
     /// `ErrorKind::Corruption` where the block is malformed; failures to read.
     #[inline]
     pub fn advance(&mut self, scratch: &mut GetScratch, counters: &mut ReadCounters) -> Result<()> {
-        let next = match std::mem::replace(&mut self.step, Step::Slot) {
-            Step::Slot => {
-                if let Some(slots) = &self.file.slots {
-                    slots.prefetch_block(self.found.number);
-                }
-                Ok(Step::Block)
+        self.step = match std::mem::replace(&mut self.step, Step::Done) {
+            Step::Entry(number) => self.find_block(number, scratch, counters)?,
+            Step::Block(found) => Step::Header(self.read_header(found, scratch, counters)?),
+            Step::Header(block) => {
+                self.guess_row(&block).map_err(|e| self.malformed(&block, e))?;
+                Step::Keys(block)
             }
-            Step::Block => {
-                let bytes = self.file.found_block(self.found, scratch, counters)?;
-                self.read_header(bytes).map(Step::Header)
+            Step::Keys(block) => {
+                let row = self.find_row(&block).map_err(|e| self.malformed(&block, e))?;
+                Step::Row(block, row)
             }
-            Step::Header(block) => self.guess_row(&block).map(|()| Step::Keys(block)),
-            Step::Keys(block) => self.find_row(&block).map(|row| Step::Row(block, row)),
-            last @ Step::Row(..) => Ok(last),
+            last @ (Step::Row(..) | Step::Done) => last,
         };
-        self.step = next.map_err(|e| self.malformed(e))?;
         Ok(())
     }
 
     #[cold]
-    fn malformed(&self, cause: Error) -> Error {
-        malformed_part(self.file.path(), "data block", self.found.entry.offset, cause)
+    fn malformed(&self, block: &HeldBlock, cause: Error) -> Error {
+        malformed_part(self.file.path(), "data block", block.offset, cause)
     }
 
-    fn read_header(&self, bytes: Arc<[u8]>) -> Result<HeldBlock> {
-        let header = BlockHeader::parse_in_memory(&bytes, self.columns.parts().len())?;
+    fn find_block(&self, from: usize, scratch: &GetScratch, counters: &mut ReadCounters) -> Result<Step> {
+        let Some(found) = self.file.block_of((self.key, self.snapshot), Some(from), scratch, counters)? else {
+            return Ok(Step::Done);
+        };
+        if let Some(slots) = &self.file.slots {
+            slots.prefetch_block(found.number);
+        }
+        Ok(Step::Block(found))
+    }
+
+    fn read_header(
+        &self,
+        found: FoundBlock,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+    ) -> Result<HeldBlock> {
+        let (number, offset) = (found.number, found.entry.offset);
+        let bytes = self.file.found_block(found, scratch, counters)?;
+        let header = BlockHeader::parse_in_memory(&bytes, self.columns.parts().len());
+        let header = header.map_err(|e| malformed_part(self.file.path(), "data block", offset, e))?;
         header.prefetch_heads(&bytes, self.positions());
-        Ok(HeldBlock { bytes, header })
+        Ok(HeldBlock { number, offset, bytes, header })
     }
 
-    fn guess_row(&self, HeldBlock { bytes, header }: &HeldBlock) -> Result<()> {
+    fn guess_row(&self, HeldBlock { bytes, header, .. }: &HeldBlock) -> Result<()> {
         header.keys(bytes)?.prefetch(self.key);
         Ok(())
     }
 
-    fn find_row(&self, HeldBlock { bytes, header }: &HeldBlock) -> Result<Option<usize>> {
+    fn find_row(&self, HeldBlock { bytes, header, .. }: &HeldBlock) -> Result<Option<usize>> {
         let (row, is_there) = header.keys(bytes)?.find(self.key)?;
         if is_there {
             header.prefetch_cells(bytes, row, self.positions());
@@ -151,14 +169,16 @@ impl CellLookup<'_> {
     {
         loop {
             self.advance(scratch, counters)?;
-            let Step::Row(block, row) = &self.step else { continue };
-            let Some(row) = row else { return Ok(()) };
-            let is_done = self.visit_rows((block, *row), &mut scratch.columns, visit);
-            let is_done = is_done.map_err(|e| self.malformed(e))?;
-            let Some(next) = self.found.next.filter(|_| is_done.is_continue()) else { return Ok(()) };
-            let found = self.file.block_of((self.key, self.snapshot), Some(next), scratch, counters)?;
-            let Some(found) = found else { return Ok(()) };
-            (self.found, self.step) = (found, Step::Slot);
+            let (block, row) = match &self.step {
+                Step::Row(block, Some(row)) => (block, *row),
+                Step::Row(_, None) | Step::Done => return Ok(()),
+                _ => continue,
+            };
+            let is_done = self.visit_rows((block, row), &mut scratch.columns, visit);
+            let is_done = is_done.map_err(|e| self.malformed(block, e))?;
+            let next = if is_done.is_continue() { self.file.block_after(block.number, self.key)? } else { None };
+            let Some(next) = next else { return Ok(()) };
+            self.step = Step::Entry(next);
         }
     }
 
@@ -171,7 +191,7 @@ impl CellLookup<'_> {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
-        let HeldBlock { bytes, header } = block;
+        let HeldBlock { bytes, header, .. } = block;
         for row in first..header.rows() {
             if row > first && (header.facts.unique_keys || !header.keys(bytes)?.repeats(row)?) {
                 return Ok(ControlFlow::Break(()));
@@ -197,7 +217,7 @@ impl CellLookup<'_> {
     }
 
     fn put_fragment(&self, block: &HeldBlock, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
-        let HeldBlock { bytes, header } = block;
+        let HeldBlock { bytes, header, .. } = block;
         let slot = |column: usize| {
             let position = self.columns.position(column)?;
             header.slot(bytes, (position, row), &self.columns.parts()[position].kind)

@@ -18,9 +18,6 @@ use parking_lot::RwLock;
 
 use crate::chain::COUNTS_LEN;
 
-/// Lines of a block asked for ahead, its reference count among them: the header of most.
-const LINES_AHEAD: usize = 3;
-
 /// The slots of the blocks of one file. Shared by all threads.
 #[derive(Debug)]
 pub struct BlockSlots(Box<[Slot]>);
@@ -64,13 +61,13 @@ impl BlockSlots {
         }
     }
 
-    /// Asks the processor for the beginning of a block, if its slot holds it.
+    /// Asks the processor for the first `len` bytes of a block and its reference count, if its slot holds it.
     #[inline]
-    pub fn prefetch_block(&self, number: usize) {
+    pub fn prefetch_block(&self, number: usize, len: usize) {
         let Some(held) = self.0.get(number).and_then(|slot| slot.0.try_read()) else { return };
         if let Some(block) = &held.block {
             let start = block.as_ptr().wrapping_sub(COUNTS_LEN);
-            (0..LINES_AHEAD).for_each(|line| prefetch(start.wrapping_add(line * CACHE_LINE)));
+            (0..COUNTS_LEN + len).step_by(CACHE_LINE).for_each(|at| prefetch(start.wrapping_add(at)));
         }
     }
 

@@ -6,11 +6,10 @@
 //!
 //! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index and its slot.
 //! 2. [`CellLookup::advance`] reads the entry and asks for the block that is in the slot.
-//! 3. Again, it takes the block out of the cache, reads its header and asks for the heads of the pages of keys, trailers and
-//!    wanted columns.
-//! 4. Again, it guesses the row from the smallest and the largest key and asks for the keys about it.
-//! 5. Again, it finds the row in the keys and asks for its cells.
-//! 6. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
+//! 3. Again, it takes the block out of the cache, reads its header and the head of its keys, and asks for the keys about the row
+//!    where the key would be if they were spread evenly, and for the heads of the pages of trailers and wanted columns.
+//! 4. Again, it finds the row in the keys and asks for its cells.
+//! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
 //!    blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
@@ -32,13 +31,16 @@ pub(crate) struct ColumnScratch {
     packed: PackedScratch,
 }
 
+/// Bytes of the keys that are asked for with the header before them: what is before the keys themselves, if they share no
+/// long prefix.
+const KEYS_HEAD: usize = 40;
+
 /// How far a lookup is.
 #[derive(Debug)]
 enum Step {
     /// The first block that may hold versions of the key.
     Entry(usize),
     Block(FoundBlock),
-    Header(HeldBlock),
     Keys(HeldBlock),
     /// The row from which on versions of the key lie, if it is there.
     Row(HeldBlock, Option<usize>),
@@ -92,7 +94,7 @@ impl SstFile {
 
 impl CellLookup<'_> {
     /// Steps before [`CellLookup::visit`], each of which looks at memory that the one before it asked for.
-    pub const STEPS: usize = 4;
+    pub const STEPS: usize = 3;
 
     /// Takes the next step, if there is one before [`CellLookup::visit`].
     ///
@@ -102,11 +104,7 @@ impl CellLookup<'_> {
     pub fn advance(&mut self, scratch: &mut GetScratch, counters: &mut ReadCounters) -> Result<()> {
         self.step = match std::mem::replace(&mut self.step, Step::Done) {
             Step::Entry(number) => self.find_block(number, scratch, counters)?,
-            Step::Block(found) => Step::Header(self.read_header(found, scratch, counters)?),
-            Step::Header(block) => {
-                self.guess_row(&block).map_err(|e| self.malformed(&block, e))?;
-                Step::Keys(block)
-            }
+            Step::Block(found) => Step::Keys(self.take_block(found, scratch, counters)?),
             Step::Keys(block) => {
                 let row = self.find_row(&block).map_err(|e| self.malformed(&block, e))?;
                 Step::Row(block, row)
@@ -126,12 +124,12 @@ impl CellLookup<'_> {
             return Ok(Step::Done);
         };
         if let Some(slots) = &self.file.slots {
-            slots.prefetch_block(found.number);
+            slots.prefetch_block(found.number, BlockHeader::len(self.columns.parts().len()) + KEYS_HEAD);
         }
         Ok(Step::Block(found))
     }
 
-    fn read_header(
+    fn take_block(
         &self,
         found: FoundBlock,
         scratch: &mut GetScratch,
@@ -139,15 +137,15 @@ impl CellLookup<'_> {
     ) -> Result<HeldBlock> {
         let (number, offset) = (found.number, found.entry.offset);
         let bytes = self.file.found_block(found, scratch, counters)?;
-        let header = BlockHeader::parse_in_memory(&bytes, self.columns.parts().len());
-        let header = header.map_err(|e| malformed_part(self.file.path(), "data block", offset, e))?;
-        header.prefetch_heads(&bytes, self.positions());
+        let header = self.read_heads(&bytes).map_err(|e| malformed_part(self.file.path(), "data block", offset, e))?;
         Ok(HeldBlock { number, offset, bytes, header })
     }
 
-    fn guess_row(&self, HeldBlock { bytes, header, .. }: &HeldBlock) -> Result<()> {
+    fn read_heads(&self, bytes: &[u8]) -> Result<BlockHeader> {
+        let header = BlockHeader::parse_in_memory(bytes, self.columns.parts().len())?;
         header.keys(bytes)?.prefetch(self.key);
-        Ok(())
+        header.prefetch_heads(bytes, self.positions());
+        Ok(header)
     }
 
     fn find_row(&self, HeldBlock { bytes, header, .. }: &HeldBlock) -> Result<Option<usize>> {

@@ -16,7 +16,7 @@ use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 const LINES_AHEAD: usize = 4;
 
 /// The reference counts of an `Arc` lie before its bytes.
-const COUNTS_LEN: usize = 2 * size_of::<usize>();
+pub(crate) const COUNTS_LEN: usize = 2 * size_of::<usize>();
 
 /// A cached block with a link to the one after it, held by a reader. Cloning shares it.
 ///

@@ -5,7 +5,8 @@
 //! until then it would take the place of another, so it is removed with the file.
 //!
 //! 1. [`BlockCache::get`] looks a block up; a hit is a shared lock on one of up to 64 shards and a reference count.
-//!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead.
+//!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead; those that look several blocks up at once
+//!    find them in their files' [`BlockSlots`] ([`BlockCache::get_by_slot`]).
 //! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are the
 //!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
 //! 3. Blocks evicted become [`SpareBlocks`], memory for the blocks that are read next.
@@ -17,6 +18,7 @@
 
 mod chain;
 mod reservation;
+mod slots;
 mod spare;
 mod stats;
 
@@ -29,19 +31,25 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 pub use chain::ChainedBlock;
 use reservation::Budget;
 pub use reservation::Reservation;
+pub use slots::BlockSlots;
+use slots::Place;
 pub use spare::SpareBlocks;
 pub use stats::CacheStats;
 use stats::Counters;
 
 /// What one cached block costs beyond its bytes: the key, the links and the reference counts.
-const ENTRY_OVERHEAD: u64 = 104;
+const ENTRY_OVERHEAD: u64 = 112;
 /// What a block's link costs, once it has one.
 const LINK_OVERHEAD: u64 = 48;
+/// What a block's place costs, once it has one.
+const PLACE_OVERHEAD: u64 = 32;
 /// Shards smaller than this could not hold the index or filter block of a large file.
 const MIN_SHARD_BYTES: u64 = 4 << 20;
 const MAX_SHARDS: u64 = 64;
 /// The block size for which the ghost queue (keys evicted lately) is dimensioned.
 const TYPICAL_BLOCK_BYTES: u64 = 4 << 10;
+/// A generation of slots is as many evictions as this share of the blocks that the cache has room for.
+const GENERATION_SHARE: u64 = 16;
 
 /// Names a block in one database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,12 +83,22 @@ pub enum BlockKind {
 }
 
 /// A block and its kind.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct CachedBlock {
     bytes: Arc<[u8]>,
     /// Made when a reader wants to go on from the block: most blocks are never scanned twice.
     chained: Option<ChainedBlock>,
+    /// Of the entry in the map alone: where its block lies in a slot, too.
+    place: Option<Box<Place>>,
     kind: BlockKind,
+}
+
+impl Clone for CachedBlock {
+    /// What readers get of the entry.
+    #[inline]
+    fn clone(&self) -> Self {
+        Self { bytes: self.bytes.clone(), chained: self.chained.clone(), place: None, kind: self.kind }
+    }
 }
 
 /// Caches the blocks of one database within a byte budget. Shared by all threads; every call is short and takes at most
@@ -108,6 +126,8 @@ pub struct BlockCache {
     counters: Arc<Counters>,
     spares: SpareBlocks,
     spare_windows: SpareBlocks,
+    /// Evictions that make a generation of slots.
+    generation_len: u64,
 }
 
 impl BlockCache {
@@ -134,7 +154,8 @@ impl BlockCache {
         };
         let budget = Arc::new(Budget::new(capacity_bytes, reserved_bytes));
         let (spares, spare_windows) = Default::default();
-        Self { blocks: Arc::new(blocks), budget, counters, spares, spare_windows }
+        let generation_len = (capacity_bytes / TYPICAL_BLOCK_BYTES / GENERATION_SHARE).max(1);
+        Self { blocks: Arc::new(blocks), budget, counters, spares, spare_windows, generation_len }
     }
 
     /// The block, if it is cached. O(1).
@@ -157,13 +178,47 @@ impl BlockCache {
     /// Gives a cached block a link.
     fn chain(&self, key: CacheKey, block: CachedBlock) -> ChainedBlock {
         let chained = ChainedBlock::new(Arc::clone(&block.bytes));
-        let block = CachedBlock { chained: Some(chained.clone()), ..block };
+        self.replace(key, CachedBlock { chained: Some(chained.clone()), ..block });
+        chained
+    }
+
+    /// Puts an entry in the place of the one of the same block, unless that was evicted.
+    fn replace(&self, key: CacheKey, block: CachedBlock) {
         self.counters.count_insert(&block);
         if let Err((_, block)) = self.blocks.replace(key, block, true) {
-            // It was evicted meanwhile.
             self.counters.count_eviction(&block);
         }
-        chained
+    }
+
+    /// As [`BlockCache::get`], of block `number` of the file with these slots, which it is put in: whoever asked the processor
+    /// for the slot and the block before ([`BlockSlots::prefetch`], [`BlockSlots::prefetch_block`]) does not wait for them.
+    #[inline]
+    pub fn get_by_slot(&self, slots: &Arc<BlockSlots>, number: usize, key: CacheKey) -> Option<Arc<[u8]>> {
+        let generation = (self.counters.evictions() / self.generation_len) as u32;
+        if let Some(bytes) = slots.get(number, generation) {
+            self.counters.count_lookup(key, true);
+            return Some(bytes);
+        }
+        self.get_into_slot(slots, number, key, generation)
+    }
+
+    #[cold]
+    fn get_into_slot(
+        &self,
+        slots: &Arc<BlockSlots>,
+        number: usize,
+        key: CacheKey,
+        generation: u32,
+    ) -> Option<Arc<[u8]>> {
+        let found = self.blocks.get(&key);
+        self.counters.count_lookup(key, found.is_some());
+        let block = found?;
+        let bytes = Arc::clone(&block.bytes);
+        if !slots.note_use(number, &bytes, generation) {
+            let place = Some(Box::new(slots.put(number, &bytes)));
+            self.replace(key, CachedBlock { place, ..block });
+        }
+        Some(bytes)
     }
 
     /// Counts a block that was found by a link.
@@ -175,12 +230,12 @@ impl BlockCache {
     /// Caches a block, evicting others as needed; takes the place of one that is there already. A block larger than a
     /// shard (capacity / 64, at least 4 MiB or the capacity) is not cached.
     pub fn insert(&self, key: CacheKey, bytes: Arc<[u8]>, kind: BlockKind) {
-        let block = CachedBlock { bytes, chained: None, kind };
+        let block = CachedBlock { bytes, chained: None, place: None, kind };
         self.counters.count_insert(&block);
         let mut evicted = Evicted::default();
         self.blocks.insert_with_lifecycle(key, block, &mut evicted);
-        for CachedBlock { bytes, chained, kind } in evicted.first.into_iter().chain(evicted.others) {
-            drop(chained);
+        for CachedBlock { bytes, chained, place, kind } in evicted.first.into_iter().chain(evicted.others) {
+            drop((chained, place));
             if kind == BlockKind::Data {
                 self.spares.give_back(bytes);
             }
@@ -246,7 +301,9 @@ struct ByBytes;
 impl Weighter<CacheKey, CachedBlock> for ByBytes {
     #[inline]
     fn weight(&self, _key: &CacheKey, block: &CachedBlock) -> u64 {
-        block.bytes.len() as u64 + ENTRY_OVERHEAD + if block.chained.is_some() { LINK_OVERHEAD } else { 0 }
+        let link = if block.chained.is_some() { LINK_OVERHEAD } else { 0 };
+        let place = if block.place.is_some() { PLACE_OVERHEAD } else { 0 };
+        block.bytes.len() as u64 + ENTRY_OVERHEAD + link + place
     }
 }
 

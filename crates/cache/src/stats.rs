@@ -71,6 +71,11 @@ impl Counters {
         self.bytes_of(block.kind).fetch_sub(block.bytes.len() as u64, Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn evictions(&self) -> u64 {
+        self.evictions.load(Relaxed)
+    }
+
     pub(crate) fn snapshot(&self, capacity: u64, used: u64, reserved: u64) -> CacheStats {
         let bytes = |kind| self.bytes_of(kind).load(Relaxed);
         CacheStats {

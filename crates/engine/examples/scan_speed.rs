@@ -1,5 +1,5 @@
 //! Prints what patches cost a scan of columns on this machine, which plan of a filtered scan is the cheaper one, and what columns
-//! below rows cost and gain: `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans|layouts [rows] [directory]`.
+//! below rows cost and gain: `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans|layouts|points [rows] [directory]`.
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread: compacted, and after a tenth of the
 //!   rows had one of these columns changed.
@@ -8,8 +8,10 @@
 //! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no compaction is
 //!   due, of reads of whole rows and of scans, and what is written and stored (decision 0041). Medians of the ratios of
 //!   five turns at the end.
+//! - `points`: CPU time of reads of whole rows by key, from levels of three columnar groups and from levels of rows, both
+//!   compacted and cached: turns, and the median of their ratios. A directory that is there is read as it is.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::path::PathBuf;
 
 use arrow_array::cast::AsArray;
@@ -18,8 +20,8 @@ use mycelium_base::ColumnSet;
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, Error, FilterPlan, Layout, Options, ReadOptions, Result, ScanOptions, Table,
-    TableOptions,
+    Background, Database, Durability, Error, FilterPlan, Layout, Options, ReadCounters, ReadOptions, Result,
+    ScanOptions, Table, TableOptions,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,6 +30,9 @@ const COLUMNS: usize = 30;
 const SCANS: usize = 11;
 /// Times that layouts take turns.
 const TURNS: usize = 5;
+/// Times that reads by key are measured, and how many at a time.
+const POINT_TURNS: u64 = 9;
+const POINTS: u64 = 300_000;
 /// Values of the column that is tested.
 const KINDS: i32 = 1000;
 
@@ -57,12 +62,31 @@ fn measure<T>(mut scan: impl FnMut() -> Result<T>) -> Result<(f64, f64, T)> {
     Ok((times[SCANS / 2], times[0], found))
 }
 
-fn narrow_table(database: &Database) -> Result<Table> {
+/// The columns of LASER's narrow table in three groups.
+const GROUPS: &str = "1-3 columnar | 4-13 columnar | 14-30 columnar";
+
+/// LASER's narrow table, with these groups below level 0.
+fn narrow_table(database: &Database, name: &str, groups: &str) -> Result<Table> {
     let columns: String = (1..=COLUMNS).map(|column| format!("a{column} int32 not null, ")).collect();
     let schema = Schema::parse(&format!("a0 uint64 not null, {columns}primary key (a0)"))?;
-    let layout = "L0 tiered: * packed\nL1 leveled: 1-3 columnar | 4-13 columnar | 14-30 columnar";
-    let layout = Some(Layout::parse(layout, &ColumnSet::from_iter(1..=COLUMNS))?);
-    database.create_typed_table("narrow", schema, TableOptions { layout, ..TableOptions::default() })
+    let layout = format!("L0 tiered: * packed\nL1 leveled: {groups}");
+    let layout = Some(Layout::parse(&layout, &ColumnSet::from_iter(1..=COLUMNS))?);
+    database.create_typed_table(name, schema, TableOptions { layout, ..TableOptions::default() })
+}
+
+fn fill_narrow(database: &Database, table: &Table, rows: u64) -> Result<()> {
+    for index in 0..rows {
+        let mut row = [DatumRef::UInt64(scramble(index)); COLUMNS + 1];
+        for (column, cell) in row.iter_mut().enumerate().skip(1) {
+            *cell = DatumRef::Int32(narrow_value(index, column));
+        }
+        table.insert_row(&row, Durability::Buffered)?;
+    }
+    database.compact(table)
+}
+
+fn narrow_value(index: u64, column: usize) -> i32 {
+    scramble(scramble(index) ^ column as u64) as i32
 }
 
 /// Rows and sums of ten columns of a twentieth of the keys.
@@ -86,16 +110,8 @@ fn sums(table: &Table) -> Result<(u64, i64)> {
 }
 
 fn patches(database: &Database, rows: u64) -> Result<()> {
-    let table = narrow_table(database)?;
-    for index in 0..rows {
-        let mut row = [DatumRef::Int32(scramble(index) as i32); COLUMNS + 1];
-        row[0] = DatumRef::UInt64(scramble(index));
-        for (column, cell) in row.iter_mut().enumerate().skip(1) {
-            *cell = DatumRef::Int32(scramble(scramble(index) ^ column as u64) as i32);
-        }
-        table.insert_row(&row, Durability::Buffered)?;
-    }
-    database.compact(&table)?;
+    let table = narrow_table(database, "narrow", GROUPS)?;
+    fill_narrow(database, &table, rows)?;
     let (compacted, least_compacted, (found, _)) = measure(|| sums(&table))?;
     for draw in 0..rows / 10 {
         let index = scramble(draw + 1) % rows;
@@ -259,12 +275,52 @@ fn layouts(database: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
+/// Nanoseconds of CPU of a read of a whole row at random.
+fn point_time(table: &Table, rows: u64, reads: Range<u64>) -> Result<f64> {
+    let (count, start) = (reads.end - reads.start, own_time());
+    for draw in reads {
+        let index = scramble(draw) % rows;
+        let key = table.row_key(&[DatumRef::UInt64(scramble(index))])?;
+        let row = table.get_packed(&key, None, &ReadOptions::default(), &mut ReadCounters::default())?;
+        let (layout, row) = row.ok_or_else(|| Error::invalid("a row is not there"))?;
+        let found = layout.row(&row)?.datum(COLUMNS)?;
+        assert_eq!(found, Some(DatumRef::Int32(narrow_value(index, COLUMNS))), "of row {index}");
+    }
+    Ok((own_time() - start) as f64 / count as f64)
+}
+
+fn points(database: &Database, rows: u64) -> Result<()> {
+    let tables = [("rows", "* packed"), ("groups", GROUPS)].map(|(name, groups)| {
+        if let Ok(table) = database.table(name) {
+            return Ok(table);
+        }
+        let table = narrow_table(database, name, groups)?;
+        fill_narrow(database, &table, rows).map(|()| table)
+    });
+    let [of_rows, of_groups] = tables;
+    let tables = [of_rows?, of_groups?];
+    for table in &tables {
+        point_time(table, rows, 0..rows)?;
+    }
+    let mut ratios = Vec::new();
+    for turn in 1..=POINT_TURNS {
+        let reads = rows * turn..rows * turn + POINTS;
+        let (from_rows, from_groups) =
+            (point_time(&tables[0], rows, reads.clone())?, point_time(&tables[1], rows, reads)?);
+        println!("rows {from_rows:>6.0} ns  groups {from_groups:>6.0} ns  {:.3}", from_groups / from_rows);
+        ratios.push(from_groups / from_rows);
+    }
+    ratios.sort_by(f64::total_cmp);
+    println!("groups over rows: {:.3}", ratios[ratios.len() / 2]);
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
     let rows = arguments.next().and_then(|rows| rows.parse().ok()).unwrap_or(1_000_000);
     let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("mycelium-scan-speed"), PathBuf::from);
-    if directory.exists() {
+    if directory.exists() && what != "points" {
         std::fs::remove_dir_all(&directory).map_err(|e| Error::io("remove", &directory, e))?;
     }
     // Runs are to stay as they are flushed.
@@ -277,7 +333,8 @@ fn main() -> Result<()> {
         "patches" => patches(&database, rows)?,
         "plans" => plans(&database, rows)?,
         "layouts" => layouts(&database, rows)?,
-        _ => return Err(Error::invalid("patches, plans or layouts?")),
+        "points" => points(&database, rows)?,
+        _ => return Err(Error::invalid("patches, plans, layouts or points?")),
     }
     database.close()
 }

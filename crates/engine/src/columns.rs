@@ -182,10 +182,8 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
             return self.visit(probe, merge, |scratch, visit| file.sst.get(key, snapshot, scratch, counters, visit));
         }
         let wanted = Some(&**self.plan.layout_of(format));
-        if let Some(lookup) = file.sst.start_cells((self.key, snapshot), wanted, &mut self.scratch, counters)? {
-            self.started[self.count] = Some((probe, lookup));
-            self.count += 1;
-        }
+        self.started[self.count] = Some((probe, file.sst.start_cells((self.key, snapshot), wanted)?));
+        self.count += 1;
         // Whether the search may end at a range delete is known once the file's own entries are.
         if has_range_deletes { self.finish(merge, counters) } else { Ok(()) }
     }
@@ -195,7 +193,7 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
         let count = std::mem::take(&mut self.count);
         for _ in 0..CellLookup::STEPS {
             for (_, lookup) in self.started[..count].iter_mut().flatten() {
-                lookup.advance()?;
+                lookup.advance(&mut self.scratch, counters)?;
             }
         }
         for at in 0..count {

@@ -9,6 +9,7 @@ use mycelium_encoding::PackedLayout;
 use crate::block::{BlockShape, bad_entry, payload_in_memory, prefetch_keys, search};
 use crate::columnar::ColumnScratch;
 use crate::compression::Decompressor;
+use crate::index::IndexEntry;
 use crate::reader::{SstFile, malformed_part};
 
 /// What point reads reuse; one per thread or per reader.
@@ -32,13 +33,11 @@ impl GetScratch {
     }
 }
 
-/// A block that may hold versions of a key.
-#[derive(Debug)]
+/// Where a block lies that may hold versions of a key.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundBlock {
-    pub(crate) bytes: Arc<[u8]>,
-    pub(crate) offset: u64,
-    /// The next block, if the versions may go on there: only if the separator is the key itself.
-    pub(crate) next: Option<usize>,
+    pub(crate) number: usize,
+    pub(crate) entry: IndexEntry,
 }
 
 impl SstFile {
@@ -63,11 +62,12 @@ impl SstFile {
             return self.get_cells((key, snapshot), None, scratch, counters, visit);
         }
         let mut from = None;
-        while let Some(FoundBlock { bytes, offset, next }) = self.block_of((key, snapshot), from, scratch, counters)? {
+        while let Some(found) = self.block_of((key, snapshot), from, scratch, counters)? {
+            let bytes = self.found_block(found, scratch, counters)?;
             let done = self.visit_block(&bytes, key, snapshot, visit);
-            let done = done.map_err(|e| malformed_part(&self.path, "data block", offset, e))?;
-            from = next;
-            if done.is_break() || from.is_none() {
+            let done = done.map_err(|e| malformed_part(&self.path, "data block", found.entry.offset, e))?;
+            from = if done.is_continue() { self.block_after(found.number, key)? } else { None };
+            if from.is_none() {
                 break;
             }
         }
@@ -88,10 +88,7 @@ impl SstFile {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
-        match self.start_cells((key, snapshot), wanted, scratch, counters)? {
-            Some(lookup) => lookup.visit(scratch, counters, visit),
-            None => Ok(()),
-        }
+        self.start_cells((key, snapshot), wanted)?.visit(scratch, counters, visit)
     }
 
     /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may be visible.
@@ -100,24 +97,39 @@ impl SstFile {
         &self,
         (key, snapshot): (&[u8], SequenceNumber),
         from: Option<usize>,
-        scratch: &mut GetScratch,
+        scratch: &GetScratch,
         counters: &mut ReadCounters,
     ) -> Result<Option<FoundBlock>> {
         let mut held = None;
         let index = self.index(&mut held)?;
-        for i in from.unwrap_or_else(|| index.seek(key))..index.block_count() {
-            let next = index.separator_is(i, key).then_some(i + 1);
-            if !scratch.snapshot_filter || self.is_visible(&index, i, snapshot) {
-                let entry = index.entry(i);
-                let block = self.block(entry, &mut scratch.decompressor, counters)?;
-                return Ok(Some(FoundBlock { bytes: block, offset: entry.offset, next }));
+        for number in from.unwrap_or_else(|| index.seek(key))..index.block_count() {
+            if !scratch.snapshot_filter || self.is_visible(&index, number, snapshot) {
+                return Ok(Some(FoundBlock { number, entry: index.entry(number) }));
             }
             counters.blocks_skipped_by_snapshot += 1;
-            if next.is_none() {
+            if !index.separator_is(number, key) {
                 break;
             }
         }
         Ok(None)
+    }
+
+    /// The block after block `number`, if versions of `key` may go on there: only if the separator is the key itself.
+    pub(crate) fn block_after(&self, number: usize, key: &[u8]) -> Result<Option<usize>> {
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        Ok(index.separator_is(number, key).then_some(number + 1))
+    }
+
+    /// A block that [`SstFile::block_of`] found.
+    #[inline]
+    pub(crate) fn found_block(
+        &self,
+        FoundBlock { number, entry, .. }: FoundBlock,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+    ) -> Result<Arc<[u8]>> {
+        self.block((number, entry), &mut scratch.decompressor, counters)
     }
 
     #[inline]

@@ -25,6 +25,7 @@
 //! 2. Take the key's head and search the heads, branch-free. Heads order as separators do, but may be equal.
 //! 3. Only among separators with this very head compare whole separators.
 
+use mycelium_base::prefetch::prefetch;
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
 
 const HEADER_LEN: usize = 16;
@@ -296,6 +297,17 @@ impl<'a> Index<'a> {
             min_sequence: self.min_sequence(i),
             max_sequence: u64_at(self.payload, self.row(i) + 16),
             entry_count: u32_at(self.payload, self.row(i) + 24),
+        }
+    }
+
+    /// Asks the processor for what is known of block `i`.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, i: usize) {
+        // Its length is told by the next one.
+        for at in [self.row(i), self.row(i + 1)] {
+            if let Some(byte) = self.payload.get(at) {
+                prefetch(byte);
+            }
         }
     }
 

@@ -4,8 +4,8 @@
 //! 1. Read the last 32 KiB: the footer, and mostly the properties and range deletes with it.
 //! 2. Parse footer, properties, range deletes; read, check and parse index and filter.
 //! 3. Of a columnar file, the directory of its columns and the codings of their texts, too.
-//! 4. If the cache grants a reservation for index, filter and codings they stay resident; else they are cached like any
-//!    block and read again when they were evicted.
+//! 4. If the cache grants a reservation for index, filter and codings they stay resident, and a columnar file has slots for
+//!    its blocks; else they are cached like any block and read again when they were evicted.
 //!
 //! Nothing read is used before its checksum matched, and no position taken from it is used without a bounds check.
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium_base::{Error, GroupFormat, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
-use mycelium_cache::{BlockCache, BlockKind, CacheKey, Reservation};
+use mycelium_cache::{BlockCache, BlockKind, BlockSlots, CacheKey, Reservation};
 use mycelium_vfs::ReadableFile;
 
 use crate::block::BlockBuffer;
@@ -61,6 +61,8 @@ pub struct SstFile {
     reservation: Option<Reservation>,
     /// Of a columnar file.
     pub(crate) columns: Option<Box<FileColumns>>,
+    /// Of a columnar file whose index is resident: a row lies in several such files, whose blocks are looked up at once.
+    pub(crate) slots: Option<Arc<BlockSlots>>,
 }
 
 /// Read at once at the end of a file when it is opened.
@@ -178,7 +180,9 @@ impl SstFile {
         let filter = read_filter(&opening, footer.filter)?;
         let columns = read_columns(&opening, &footer, &properties)?.map(Box::new);
         let coding_bytes = columns.as_ref().map_or(0, |columns| columns.coding_bytes());
-        let reservation = cache.reserve(footer.index.len + footer.filter.len + coding_bytes);
+        let slot_count = columns.as_ref().map_or(0, |_| index_shape.block_count());
+        let slot_bytes = slot_count as u64 * BlockSlots::SLOT_LEN;
+        let reservation = cache.reserve(footer.index.len + footer.filter.len + coding_bytes + slot_bytes);
         let (filter_shape, filter) = filter.unzip();
         let Opening { file, path, number, .. } = opening;
         let is_compressed = properties.compression != Compression::None.name();
@@ -198,9 +202,11 @@ impl SstFile {
             range_deletes,
             reservation,
             columns,
+            slots: None,
         };
         if sst.reservation.is_some() {
             sst.keep_codings()?;
+            sst.slots = (slot_count > 0).then(|| BlockSlots::new(slot_count));
             (sst.index, sst.filter) = (Some(index), filter);
         } else {
             sst.cache.insert(sst.cache_key(footer.index.offset), index, BlockKind::Index);
@@ -267,7 +273,7 @@ impl SstFile {
         &self.range_deletes
     }
 
-    /// Bytes of index and filter kept in memory for this file (0 if they go through the cache).
+    /// Bytes of index, filter, dictionaries and slots kept in memory for this file (0 if they go through the cache).
     pub fn resident_bytes(&self) -> u64 {
         self.reservation.as_ref().map_or(0, Reservation::bytes)
     }
@@ -388,22 +394,27 @@ impl SstFile {
         }
     }
 
-    /// The data block in memory ([`payload_in_memory`]): from the cache, or from the file and then verified.
+    /// Data block `number` in memory ([`payload_in_memory`]): from the cache, or from the file and then verified.
     ///
     /// [`payload_in_memory`]: crate::block::payload_in_memory
     #[inline]
     pub(crate) fn block(
         &self,
-        entry: IndexEntry,
+        (number, entry): (usize, IndexEntry),
         decompressor: &mut Decompressor,
         counters: &mut ReadCounters,
     ) -> Result<Arc<[u8]>> {
-        if let Some(bytes) = self.cache.get(self.cache_key(entry.offset)) {
+        let key = self.cache_key(entry.offset);
+        let cached = match &self.slots {
+            Some(slots) => self.cache.get_by_slot(slots, number, key),
+            None => self.cache.get(key),
+        };
+        if let Some(bytes) = cached {
             counters.block_cache_hits += 1;
             return Ok(bytes);
         }
         let bytes = self.read_block(entry, decompressor, counters)?;
-        self.cache.insert(self.cache_key(entry.offset), bytes.clone(), BlockKind::Data);
+        self.cache.insert(key, bytes.clone(), BlockKind::Data);
         Ok(bytes)
     }
 

@@ -117,10 +117,12 @@ impl BlockHeader {
         self.page(bytes, number).len()
     }
 
-    /// Asks the processor for the heads of the pages of keys, trailers and these columns, which a cell is read from.
+    /// Asks the processor for the heads of the pages of these columns, which a cell is read from, and of trailers, unless the
+    /// header tells them.
     #[inline]
     pub(crate) fn prefetch_heads(&self, bytes: &[u8], columns: impl Iterator<Item = usize>) {
-        for number in [0, 1].into_iter().chain(columns.map(|column| 2 + column)) {
+        let trailers = self.common_trailer(None).is_none().then_some(1);
+        for number in trailers.into_iter().chain(columns.map(|column| 2 + column)) {
             if let Some(byte) = bytes.get(self.page(bytes, number).start) {
                 prefetch(byte);
             }
@@ -170,11 +172,18 @@ impl BlockHeader {
 
     /// The trailer of a row that is looked at alone, as [`TrailerPage::get`] gives it.
     pub(crate) fn trailer(&self, bytes: &[u8], row: usize, number: Option<SequenceNumber>) -> Result<Trailer> {
-        let BlockFacts { min_sequence, max_sequence, all_puts, .. } = self.facts;
-        if all_puts && min_sequence == max_sequence {
-            return Ok(Trailer::new(number.unwrap_or(min_sequence), Operation::Put));
+        if let Some(trailer) = self.common_trailer(number) {
+            return Ok(trailer);
         }
         self.trailers(bytes)?.get(row, number)
+    }
+
+    /// The trailer of all rows, if they have but one.
+    #[inline]
+    fn common_trailer(&self, number: Option<SequenceNumber>) -> Option<Trailer> {
+        let BlockFacts { min_sequence, max_sequence, all_puts, .. } = self.facts;
+        let is_common = all_puts && min_sequence == max_sequence;
+        is_common.then(|| Trailer::new(number.unwrap_or(min_sequence), Operation::Put))
     }
 
     pub(crate) fn trailers<'a>(&self, bytes: &'a [u8]) -> Result<TrailerPage<'a>> {

@@ -4,17 +4,18 @@
 //! longer than it computes. Each step asks the processor for what the next one looks at; who reads several files takes each
 //! step in all of them before the next, and their cache misses overlap.
 //!
-//! 1. [`SstFile::start_cells`] finds the block that may hold the key and asks for its header.
-//! 2. [`CellLookup::advance`] reads the header and asks for the heads of the pages of keys, trailers and wanted columns.
-//! 3. Again, it guesses the row from the smallest and the largest key and asks for the keys about it.
+//! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index and its slot.
+//! 2. [`CellLookup::advance`] reads the entry and asks for the block that is in the slot.
+//! 3. Again, it takes the block out of the cache, reads its header and the head of its keys, and asks for the keys about the row
+//!    where the key would be if they were spread evenly, and for the heads of the pages of trailers and wanted columns.
 //! 4. Again, it finds the row in the keys and asks for its cells.
 //! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
 //!    blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use mycelium_base::prefetch::{CACHE_LINE, prefetch};
-use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{Error, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
 
 use super::block::BlockHeader;
@@ -32,14 +33,30 @@ pub(crate) struct ColumnScratch {
     text: Vec<u8>,
 }
 
+/// Bytes of the keys that are asked for with the header before them: what is before the keys themselves, if they share no
+/// long prefix.
+const KEYS_HEAD: usize = 40;
+
 /// How far a lookup is.
 #[derive(Debug)]
 enum Step {
-    Block,
-    Header(BlockHeader),
-    Keys(BlockHeader),
+    /// The first block that may hold versions of the key.
+    Entry(usize),
+    Block(FoundBlock),
+    Keys(HeldBlock),
     /// The row from which on versions of the key lie, if it is there.
-    Row(BlockHeader, Option<usize>),
+    Row(HeldBlock, Option<usize>),
+    /// There are no more versions.
+    Done,
+}
+
+/// A block in memory.
+#[derive(Debug)]
+struct HeldBlock {
+    number: usize,
+    offset: u64,
+    bytes: Arc<[u8]>,
+    header: BlockHeader,
 }
 
 /// A lookup of one key in a columnar file.
@@ -50,13 +67,12 @@ pub struct CellLookup<'a> {
     layout: &'a PackedLayout,
     key: &'a [u8],
     snapshot: SequenceNumber,
-    block: FoundBlock,
     step: Step,
 }
 
 impl SstFile {
-    /// Finds the block of a columnar file that may hold versions of `key` whose sequence number is at most `snapshot`; `None` if
-    /// there is none. `wanted` are columns of the file (`None`: all).
+    /// Begins to look for the versions of `key` in a columnar file whose sequence number is at most `snapshot`. `wanted` are columns
+    /// of the file (`None`: all).
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where the file is damaged or not columnar; failures to read.
@@ -64,24 +80,18 @@ impl SstFile {
         &'a self,
         (key, snapshot): (&'a [u8], SequenceNumber),
         wanted: Option<&'a PackedLayout>,
-        scratch: &mut GetScratch,
-        counters: &mut ReadCounters,
-    ) -> Result<Option<CellLookup<'a>>> {
+    ) -> Result<CellLookup<'a>> {
         let columns = self.columns()?;
         let layout = wanted.unwrap_or_else(|| columns.layout());
-        let Some(block) = self.block_of((key, snapshot), None, scratch, counters)? else {
-            return Ok(None);
-        };
-        prefetch_header(&block.bytes, columns.parts().len());
-        Ok(Some(CellLookup { file: self, columns, layout, key, snapshot, block, step: Step::Block }))
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        let number = index.seek(key);
+        index.prefetch_entry(number);
+        if let Some(slots) = &self.slots {
+            slots.prefetch(number);
+        }
+        Ok(CellLookup { file: self, columns, layout, key, snapshot, step: Step::Entry(number) })
     }
-}
-
-/// Asks for the lines of a header behind the first, which came with the block's reference count.
-#[inline]
-fn prefetch_header(block: &[u8], columns: usize) {
-    let header = block.get(..BlockHeader::len(columns)).unwrap_or_default();
-    header.iter().step_by(CACHE_LINE).skip(1).for_each(|byte| prefetch(byte));
 }
 
 impl CellLookup<'_> {
@@ -91,34 +101,59 @@ impl CellLookup<'_> {
     /// Takes the next step, if there is one before [`CellLookup::visit`].
     ///
     /// # Errors
-    /// `ErrorKind::Corruption` where the block is malformed.
+    /// `ErrorKind::Corruption` where the block is malformed; failures to read.
     #[inline]
-    pub fn advance(&mut self) -> Result<()> {
-        let next = match &self.step {
-            Step::Block => self.read_header().map(Step::Header),
-            Step::Header(header) => self.guess_row(header).map(|()| Step::Keys(*header)),
-            Step::Keys(header) => self.find_row(header).map(|row| Step::Row(*header, row)),
-            Step::Row(..) => return Ok(()),
+    pub fn advance(&mut self, scratch: &mut GetScratch, counters: &mut ReadCounters) -> Result<()> {
+        self.step = match std::mem::replace(&mut self.step, Step::Done) {
+            Step::Entry(number) => self.find_block(number, scratch, counters)?,
+            Step::Block(found) => Step::Keys(self.take_block(found, scratch, counters)?),
+            Step::Keys(block) => {
+                let row = self.find_row(&block).map_err(|e| self.malformed(&block, e))?;
+                Step::Row(block, row)
+            }
+            last @ (Step::Row(..) | Step::Done) => last,
         };
-        self.step = next.map_err(|e| malformed_part(self.file.path(), "data block", self.block.offset, e))?;
         Ok(())
     }
 
-    fn read_header(&self) -> Result<BlockHeader> {
-        let header = BlockHeader::parse_in_memory(&self.block.bytes, self.columns.parts().len())?;
-        header.prefetch_heads(&self.block.bytes, self.positions());
+    #[cold]
+    fn malformed(&self, block: &HeldBlock, cause: Error) -> Error {
+        malformed_part(self.file.path(), "data block", block.offset, cause)
+    }
+
+    fn find_block(&self, from: usize, scratch: &GetScratch, counters: &mut ReadCounters) -> Result<Step> {
+        let Some(found) = self.file.block_of((self.key, self.snapshot), Some(from), scratch, counters)? else {
+            return Ok(Step::Done);
+        };
+        if let Some(slots) = &self.file.slots {
+            slots.prefetch_block(found.number, BlockHeader::len(self.columns.parts().len()) + KEYS_HEAD);
+        }
+        Ok(Step::Block(found))
+    }
+
+    fn take_block(
+        &self,
+        found: FoundBlock,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+    ) -> Result<HeldBlock> {
+        let (number, offset) = (found.number, found.entry.offset);
+        let bytes = self.file.found_block(found, scratch, counters)?;
+        let header = self.read_heads(&bytes).map_err(|e| malformed_part(self.file.path(), "data block", offset, e))?;
+        Ok(HeldBlock { number, offset, bytes, header })
+    }
+
+    fn read_heads(&self, bytes: &[u8]) -> Result<BlockHeader> {
+        let header = BlockHeader::parse_in_memory(bytes, self.columns.parts().len())?;
+        header.keys(bytes)?.prefetch(self.key);
+        header.prefetch_heads(bytes, self.positions());
         Ok(header)
     }
 
-    fn guess_row(&self, header: &BlockHeader) -> Result<()> {
-        header.keys(&self.block.bytes)?.prefetch(self.key);
-        Ok(())
-    }
-
-    fn find_row(&self, header: &BlockHeader) -> Result<Option<usize>> {
-        let (row, is_there) = header.keys(&self.block.bytes)?.find(self.key)?;
+    fn find_row(&self, HeldBlock { bytes, header, .. }: &HeldBlock) -> Result<Option<usize>> {
+        let (row, is_there) = header.keys(bytes)?.find(self.key)?;
         if is_there {
-            header.prefetch_cells(&self.block.bytes, row, self.positions());
+            header.prefetch_cells(bytes, row, self.positions());
         }
         Ok(is_there.then_some(row))
     }
@@ -133,38 +168,41 @@ impl CellLookup<'_> {
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
         loop {
-            self.advance()?;
-            let Step::Row(header, row) = &self.step else { continue };
-            let Some(row) = row else { return Ok(()) };
-            let is_done = self.visit_rows((header, *row), &mut scratch.columns, visit);
-            let is_done = is_done.map_err(|e| malformed_part(self.file.path(), "data block", self.block.offset, e))?;
-            let Some(next) = self.block.next.filter(|_| is_done.is_continue()) else { return Ok(()) };
-            let found = self.file.block_of((self.key, self.snapshot), Some(next), scratch, counters)?;
-            let Some(block) = found else { return Ok(()) };
-            (self.block, self.step) = (block, Step::Block);
+            self.advance(scratch, counters)?;
+            let (block, row) = match &self.step {
+                Step::Row(block, Some(row)) => (block, *row),
+                Step::Row(_, None) | Step::Done => return Ok(()),
+                _ => continue,
+            };
+            let is_done = self.visit_rows((block, row), &mut scratch.columns, visit);
+            let is_done = is_done.map_err(|e| self.malformed(block, e))?;
+            let next = if is_done.is_continue() { self.file.block_after(block.number, self.key)? } else { None };
+            let Some(next) = next else { return Ok(()) };
+            self.step = Step::Entry(next);
         }
     }
 
     fn visit_rows<F>(
         &self,
-        (header, first): (&BlockHeader, usize),
+        (block, first): (&HeldBlock, usize),
         scratch: &mut ColumnScratch,
         visit: &mut F,
     ) -> Result<ControlFlow<()>>
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
+        let HeldBlock { bytes, header, .. } = block;
         for row in first..header.rows() {
-            if row > first && (header.facts.unique_keys || !header.keys(&self.block.bytes)?.repeats(row)?) {
+            if row > first && (header.facts.unique_keys || !header.keys(bytes)?.repeats(row)?) {
                 return Ok(ControlFlow::Break(()));
             }
-            let trailer = header.trailer(&self.block.bytes, row, self.file.options.sequence_override)?;
+            let trailer = header.trailer(bytes, row, self.file.options.sequence_override)?;
             if trailer.sequence() > self.snapshot {
                 continue;
             }
             scratch.value.clear();
             if has_columns(trailer) {
-                self.put_fragment(header, row, scratch)?;
+                self.put_fragment(block, row, scratch)?;
             }
             if visit(trailer, &scratch.value).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -178,10 +216,11 @@ impl CellLookup<'_> {
         self.layout.columns().filter_map(|column| self.columns.position(column))
     }
 
-    fn put_fragment(&self, header: &BlockHeader, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
+    fn put_fragment(&self, block: &HeldBlock, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
+        let HeldBlock { bytes, header, .. } = block;
         let slot = |column: usize| {
             let position = self.columns.position(column)?;
-            header.slot(&self.block.bytes, (position, row), &self.columns.parts()[position].kind)
+            header.slot(bytes, (position, row), &self.columns.parts()[position].kind)
         };
         if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
             return Ok(());
@@ -192,7 +231,7 @@ impl CellLookup<'_> {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
             let coding = codings.get(position).and_then(Option::as_ref);
             let kind = &self.columns.parts()[position].kind;
-            header.cell(&self.block.bytes, (position, row), (kind, coding), text).map(put)
+            header.cell(bytes, (position, row), (kind, coding), text).map(put)
         };
         self.layout.encode_cells(show, packed, value)
     }

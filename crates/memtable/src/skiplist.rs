@@ -99,7 +99,9 @@ impl Skiplist {
             left -= 1;
             // SAFETY: `descend` and links of a level lead to nodes of that level.
             border = unsafe { NodeRef::from_raw(start.link(LANE_LEVEL).next()) };
-            if let Some(border) = border { border.fetch(LANE_LEVEL); }
+            if let Some(border) = border {
+                border.fetch(LANE_LEVEL);
+            }
             Some((start, border))
         };
         let mut lanes: [_; LANES] = std::array::from_fn(|_| next_lane());

@@ -42,7 +42,6 @@
 //! # Ok::<(), mycelium_base::Error>(())
 //! ```
 
-mod ascending;
 mod bitmap;
 mod cells;
 mod coding;
@@ -69,7 +68,6 @@ use self::filter::Compiled;
 use self::integers::{Form, Integers};
 use crate::{ColumnState, ColumnType, DatumRef};
 
-pub use ascending::AscendingSearch;
 pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
 pub use coding::TextCoding;
@@ -365,10 +363,12 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Looks for values in a page of ascending integers, from a row on.
-    pub fn search_ascending(&self, row: usize) -> Option<AscendingSearch<'a>> {
+    /// The first row from `row` on whose integer is not below `value`, of a page of ascending integers, and whether it is `value`.
+    /// O(log of how far it is).
+    pub fn gallop_integer(&self, row: usize, value: i64) -> Option<(usize, bool)> {
         let Body::Ordinals(integers) = &self.body else { return None };
-        Some(AscendingSearch::new(*integers, row, self.rows))
+        let found = integers.gallop(row, value);
+        Some((found, found < self.rows && integers.get(found) == value))
     }
 
     /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::expanded_cell`] give together, in

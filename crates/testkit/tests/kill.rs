@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
@@ -22,6 +23,15 @@ use rand::{Rng, SeedableRng};
 
 const TARGET: &str = env!("CARGO_BIN_EXE_kill_target");
 const WRITERS: u64 = 8;
+
+/// Held where a process is started and where a database is open. A process that is being started has, until it runs its own
+/// program, what other threads of this one have open, the locks of databases that they close meanwhile included.
+static STARTING: Mutex<()> = Mutex::new(());
+
+fn start(command: &mut Command) -> std::io::Result<Child> {
+    let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    command.stdout(Stdio::piped()).spawn()
+}
 
 fn seed(test: &str) -> u64 {
     let seed = std::env::var("MYCELIUM_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
@@ -69,6 +79,7 @@ impl Oracle {
 
     /// Opens the database and checks it; how long opening took.
     fn check(&self, directory: &Path, writers: u64, before: &mut [u64]) -> Result<Duration, String> {
+        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         let database = Database::open(directory, kill_script::options()).map_err(|e| format!("opening: {e:?}"))?;
         let took = started.elapsed();
@@ -122,12 +133,8 @@ fn killed_processes_lose_nothing_acknowledged() {
         let mut before = [0; WRITERS as usize];
         for _ in 0..20.min(kills - done) {
             let path = directory.path().join("db");
-            let mut child = Command::new(TARGET)
-                .arg(&path)
-                .args([WRITERS.to_string(), "2".into(), "0".into(), rng.random_range(0..1000).to_string()])
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
+            let script = [WRITERS.to_string(), "2".into(), "0".into(), rng.random_range(0..1000).to_string()];
+            let mut child = start(Command::new(TARGET).arg(&path).args(script)).unwrap();
             let mut reader = BufReader::new(child.stdout.take().unwrap());
             // Ends at a random number of lines and a moment more: in time enough, and it says how far it got.
             let lines = if rng.random_ratio(1, 5) { rng.random_range(0..3) } else { rng.random_range(1..700) };
@@ -215,7 +222,8 @@ fn inject(call: &str, injection: &str, n: u64, seed: u64) -> Result<bool, String
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     let mut before = [0];
-    let output = Command::new("strace")
+    let mut strace = Command::new("strace");
+    strace
         .args(["-f", "-o", "/dev/null", "-e"])
         .arg(format!("trace={call}"))
         .arg("-e")
@@ -223,8 +231,8 @@ fn inject(call: &str, injection: &str, n: u64, seed: u64) -> Result<bool, String
         .arg(TARGET)
         .arg(&path)
         .args(["1", "0", "700", &seed.to_string()])
-        .output()
-        .map_err(|e| e.to_string())?;
+        .stderr(Stdio::null());
+    let output = start(&mut strace).and_then(Child::wait_with_output).map_err(|e| e.to_string())?;
     let oracle = Oracle::read(&String::from_utf8_lossy(&output.stdout));
     if !path.exists() {
         return Ok(true);

@@ -167,10 +167,10 @@ impl<'a> NodeRef<'a> {
 
     /// Asks the processor for the lowest link, the fixed part, and as much behind it as a short key and the head of its value take.
     #[inline(always)]
-    pub(crate) fn fetch(self) {
-        let lowest_link = self.0.as_ptr().wrapping_byte_sub(LINK);
-        prefetch(lowest_link);
-        prefetch(lowest_link.wrapping_byte_add(CACHE_LINE));
+    pub(crate) fn fetch(self, level: usize) {
+        let link = self.0.as_ptr().wrapping_byte_sub((level + 1) * LINK);
+        prefetch(link);
+        prefetch(link.wrapping_byte_add(CACHE_LINE));
     }
 
     /// The next node in order.

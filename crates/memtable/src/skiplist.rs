@@ -9,7 +9,7 @@ use crate::node::{MAX_HEIGHT, Node, NodeRef, key_prefix, write_node};
 use crate::sync::{AtomicUsize, Ordering};
 
 /// Places at which nodes are fetched at once.
-const LANES: usize = 8;
+const LANES: usize = 16;
 /// The level that leads from one to the next: the 4^level nodes between are walked.
 const LANE_LEVEL: usize = 2;
 
@@ -99,6 +99,9 @@ impl Skiplist {
             left -= 1;
             // SAFETY: `descend` and links of a level lead to nodes of that level.
             border = unsafe { NodeRef::from_raw(start.link(LANE_LEVEL).next()) };
+            if let Some(border) = border {
+                border.fetch(LANE_LEVEL);
+            }
             Some((start, border))
         };
         let mut lanes: [_; LANES] = std::array::from_fn(|_| next_lane());
@@ -107,7 +110,7 @@ impl Skiplist {
                 let Some((node, end)) = *lane else { continue };
                 *lane = match node.next().filter(|&next| Some(next) != end) {
                     Some(next) => {
-                        next.fetch();
+                        next.fetch(0);
                         Some((next, end))
                     }
                     None => next_lane(),

@@ -69,7 +69,7 @@ fn bits_of(span: u64) -> u32 {
 
 /// Where the line is at `index`.
 #[inline]
-fn on_line(slope: i64, index: usize) -> i64 {
+pub(super) fn on_line(slope: i64, index: usize) -> i64 {
     // Of signed integers of 64 bits it is one multiplication.
     ((i128::from(slope) * i128::from(index as i64)) >> SLOPE_BITS) as i64
 }
@@ -154,12 +154,12 @@ fn put_runs(values: &[i64], out: &mut Vec<u8>) {
 /// Parsed integers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Integers<'a> {
-    kind: Kind<'a>,
+    pub(super) kind: Kind<'a>,
     rows: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind<'a> {
+pub(super) enum Kind<'a> {
     Constant(i64),
     Packed(Line<'a>),
     Linear {
@@ -174,24 +174,9 @@ enum Kind<'a> {
     },
 }
 
-/// The first of these rows that is not before what is looked for.
-#[inline(always)]
-fn gallop(rows: Range<usize>, is_before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut step) = (rows.start, 4);
-    while low + step < rows.end && is_before(low + step) {
-        (low, step) = (low + step + 1, step * 2);
-    }
-    let mut high = (low + step).min(rows.end);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if is_before(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
-}
-
 /// Packed offsets from a base.
 #[derive(Clone, Copy, Debug)]
-struct Line<'a> {
+pub(super) struct Line<'a> {
     base: i64,
     width: u32,
     bits: &'a [u8],
@@ -199,7 +184,7 @@ struct Line<'a> {
 
 /// Integers that are not runs.
 #[derive(Clone, Copy, Debug)]
-enum Flat<'a> {
+pub(super) enum Flat<'a> {
     Constant(i64),
     Packed(Line<'a>),
     Linear(Line<'a>, i64),
@@ -220,7 +205,7 @@ impl<'a> Line<'a> {
     }
 
     #[inline]
-    fn get(&self, row: usize) -> i64 {
+    pub(super) fn get(&self, row: usize) -> i64 {
         self.base.wrapping_add(get(self.bits, self.width, row) as i64)
     }
 }
@@ -303,17 +288,6 @@ impl<'a> Integers<'a> {
             Kind::Packed(line) => line.get(row),
             Kind::Linear { line, slope } => line.get(row).wrapping_add(on_line(*slope, row)),
             Kind::Runs { values, ends, count } => values.get(run_of(ends, *count, row)),
-        }
-    }
-
-    /// The first row from `row` on whose integer is not below `value`, of ascending integers; the number of rows if there is none.
-    pub(crate) fn gallop(&self, row: usize, value: i64) -> usize {
-        match &self.kind {
-            Kind::Packed(line) => gallop(row..self.rows, |at| line.get(at) < value),
-            Kind::Linear { line, slope } => {
-                gallop(row..self.rows, |at| line.get(at).wrapping_add(on_line(*slope, at)) < value)
-            }
-            Kind::Constant(_) | Kind::Runs { .. } => gallop(row..self.rows, |at| self.get(at) < value),
         }
     }
 

@@ -42,6 +42,7 @@
 //! # Ok::<(), mycelium_base::Error>(())
 //! ```
 
+mod ascending;
 mod bitmap;
 mod cells;
 mod coding;
@@ -68,6 +69,7 @@ use self::filter::Compiled;
 use self::integers::{Form, Integers};
 use crate::{ColumnState, ColumnType, DatumRef};
 
+pub use ascending::AscendingSearch;
 pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
 pub use coding::TextCoding;
@@ -363,12 +365,10 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The first row from `row` on whose integer is not below `value`, of a page of ascending integers, and whether it is `value`.
-    /// O(log of how far it is).
-    pub fn gallop_integer(&self, row: usize, value: i64) -> Option<(usize, bool)> {
+    /// Looks for values in a page of ascending integers, from a row on.
+    pub fn search_ascending(&self, row: usize) -> Option<AscendingSearch<'a>> {
         let Body::Ordinals(integers) = &self.body else { return None };
-        let found = integers.gallop(row, value);
-        Some((found, found < self.rows && integers.get(found) == value))
+        Some(AscendingSearch::new(*integers, row, self.rows))
     }
 
     /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::expanded_cell`] give together, in

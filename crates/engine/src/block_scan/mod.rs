@@ -420,24 +420,20 @@ impl BlockScan {
 
     /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are there: up to the
     /// first that is not.
-    fn find_in_stretch(&mut self, mut rows: Range<usize>, touched: &Touched) -> Result<()> {
-        self.places.clear();
-        let Some((block, row)) = self.layers[self.at].first_block(&self.runs) else { return Ok(()) };
-        for key in touched.keys_ahead() {
-            if self.places.len() == MANY {
+    fn find_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<()> {
+        let Self { layers, at, runs, places, .. } = self;
+        places.clear();
+        let Some((block, row)) = layers[*at].first_block(runs) else { return Ok(()) };
+        block.seek_each(row + rows.start, touched.keys_ahead(), |found, is_there| {
+            let is_in_stretch = found - row < rows.end;
+            if is_in_stretch {
+                places.push((found - row, is_there));
+            }
+            if places.len() == MANY {
                 block.prefetch_keys();
             }
-            let (found, is_there) = block.seek_from(row + rows.start, key)?;
-            rows.start = found - row + 1;
-            if rows.start > rows.end {
-                break;
-            }
-            self.places.push((found - row, is_there));
-            if !is_there {
-                break;
-            }
-        }
-        Ok(())
+            is_in_stretch && is_there
+        })
     }
 
     /// Notes the patches of the next key of the rest, if it has nothing else and all of them can be noted.

@@ -313,10 +313,16 @@ impl ColumnBlock {
         header.prefetch_keys(bytes);
     }
 
-    /// The first row from `row` on whose key is at or after `key`, and whether it has the key; the number of rows if there is none.
-    /// O(log of how far it is) where keys are integers. Errors as [`ColumnBlock::seek`].
-    pub fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {
-        self.with_pages(|pages| pages.keys.seek_from(row, key))
+    /// Calls `each` with the first row from `row` on whose key is at or after each of these keys, which ascend, and whether it has the
+    /// key; with the number of rows if there is none. Until `each` says, by `false`, that this is enough. O(log of how far the keys
+    /// are apart) each where keys are integers. Errors as [`ColumnBlock::seek`].
+    pub fn seek_each<'k>(
+        &self,
+        row: usize,
+        keys: impl Iterator<Item = &'k [u8]>,
+        each: impl FnMut(usize, bool) -> bool,
+    ) -> Result<()> {
+        self.with_pages(|pages| pages.keys.seek_each(row, keys, each))
     }
 
     /// Makes `key` the key of a row. Errors as [`ColumnBlock::seek`].

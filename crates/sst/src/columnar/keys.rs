@@ -205,16 +205,25 @@ impl<'a> KeyPage<'a> {
         }
     }
 
-    /// The first row from `row` on whose key is at or after `key`, and whether it has the key.
-    #[inline]
-    pub(crate) fn seek_from(&self, row: usize, key: &[u8]) -> Result<(usize, bool)> {
-        if let Some(wanted) = self.integer_of(key) {
-            return self.page.gallop_integer(row, ordinal(wanted)).ok_or_else(|| no_key(row));
+    /// Calls `each` with the first row from `row` on whose key is at or after each of these keys, which ascend, and whether it has the
+    /// key; until `each` says that this is enough.
+    pub(crate) fn seek_each<'k>(
+        &self,
+        row: usize,
+        keys: impl Iterator<Item = &'k [u8]>,
+        mut each: impl FnMut(usize, bool) -> bool,
+    ) -> Result<()> {
+        let mut search = self.end_len.and_then(|_| self.page.search_ascending(row));
+        for key in keys {
+            let (found, is_there) = match (self.integer_of(key), &mut search) {
+                (Some(wanted), Some(search)) => search.seek(ordinal(wanted)),
+                _ => self.find(key).map(|(found, is_there)| (found.max(row), is_there && found >= row))?,
+            };
+            if !each(found, is_there) {
+                break;
+            }
         }
-        let end = key.strip_prefix(self.prefix);
-        let found = self.seek(key)?.max(row);
-        let is_there = found < self.rows && self.end_len.is_none() && end == Some(self.end(found)?);
-        Ok((found, is_there))
+        Ok(())
     }
 
     /// What is behind the prefix in a key that might be one of these, where they are integers.
@@ -266,14 +275,22 @@ mod tests {
             let page = KeyPage::parse(&bytes, keys.len()).unwrap();
             let longer = keys.iter().map(|key| [key, &b"!"[..]].concat());
             let shorter = keys.iter().map(|key| key[..key.len() - 1].to_vec());
-            for wanted in keys.iter().cloned().chain(longer).chain(shorter).chain([vec![], vec![0xff; 9]]) {
-                let place = keys.partition_point(|key| *key < wanted);
-                assert_eq!(page.find(&wanted).unwrap(), (place, keys.get(place) == Some(&wanted)), "{wanted:?}");
-                for row in (0..=keys.len()).step_by(7) {
-                    let place = row.max(keys.partition_point(|key| *key < wanted));
-                    let expected = (place, keys.get(place) == Some(&wanted));
-                    assert_eq!(page.seek_from(row, &wanted).unwrap(), expected, "{wanted:?} from row {row}");
-                }
+            let mut wanted: Vec<Vec<u8>> = keys.iter().cloned().chain(longer).chain(shorter).collect();
+            wanted.extend([vec![], vec![0xff; 9]]);
+            wanted.sort();
+            for wanted in &wanted {
+                let place = keys.partition_point(|key| key < wanted);
+                assert_eq!(page.find(wanted).unwrap(), (place, keys.get(place) == Some(wanted)), "{wanted:?}");
+            }
+            for row in (0..=keys.len()).step_by(7) {
+                let mut expected = wanted.iter().map(|wanted| {
+                    let place = row.max(keys.partition_point(|key| key < wanted));
+                    (place, keys.get(place) == Some(wanted))
+                });
+                let all = wanted.iter().map(Vec::as_slice);
+                let each = |row, is_there| expected.next() == Some((row, is_there));
+                page.seek_each(row, all, each).unwrap();
+                assert_eq!(expected.next(), None, "from row {row}");
             }
         }
     }

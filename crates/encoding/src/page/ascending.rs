@@ -56,11 +56,11 @@ impl<'a> AscendingSearch<'a> {
         if self.window.is_empty() {
             return (self.rows, false);
         }
-        // The last row that is not above the value, or the first one of all.
+        // The first row that is not below the value, or the last one of all.
         let (mut row, mut len) = (self.window.start, self.window.len());
         while len > 1 {
             let half = len / 2;
-            row = select_unpredictable(get(row + half) <= value, row + half, row);
+            row = select_unpredictable(get(row + half - 1) < value, row + half, row);
             len -= half;
         }
         let found = get(row);

@@ -50,7 +50,7 @@ const ROW_LAYOUT: &str = "L0 tiered: * packed\nL1 leveled: * packed";
 const TURNS: u64 = 7;
 const WRITE_BUFFER: usize = 64 << 20;
 /// Times that a scan is measured.
-const SCANS: usize = 7;
+const SCANS: usize = 21;
 /// Rows a second that are inserted beside the last scans.
 const PACE: u64 = 10_000;
 const SECONDS: f64 = 5.0;
@@ -309,6 +309,7 @@ impl<'a> Htap<'a> {
         for draw in 0..self.rows / 10 {
             self.update(mix(draw + 1) % self.rows)?;
         }
+        self.database.wait_idle()?;
         let updated = self.scans("with a tenth updated")?.over(&compacted);
         let while_writing = self.while_writing(|| self.scans("while writing"))?.over(&compacted);
         let q5_updates = self.for_a_while(|draw| self.update(draw % self.rows))?;

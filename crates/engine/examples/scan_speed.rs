@@ -27,7 +27,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 const COLUMNS: usize = 30;
 /// Times that a scan is measured.
-const SCANS: usize = 201;
+const SCANS: usize = 11;
 /// Times that layouts take turns.
 const TURNS: usize = 5;
 /// Times that reads by key are measured, and how many at a time.

@@ -1,70 +1,88 @@
 //! Looking for many ascending values among the ascending integers of a page.
 //!
-//! The rows are taken in windows. The last integer of a window tells whether a value is in it; behind it the windows grow until one
-//! has it, so that values that are far from each other take O(log of how far). Within the window a value is found by halves, without
-//! a branch and from the window's first row, not from the value before: so a processor works at several values at once.
+//! A window of rows is unpacked. As long as values lie in it, each is found by counting the integers below it, without a branch, so
+//! that a processor works at several values at once. A value behind the window is galloped to: in steps that double, then by halves,
+//! O(log of how far it is), and the window is unpacked anew there. So where many of the rows are looked for, each integer is
+//! unpacked once, and where few are, most are not.
 
-use std::hint::select_unpredictable;
-use std::ops::Range;
+use std::array;
 
 use super::integers::{Integers, Kind, on_line};
 
-/// Rows of a window, at first.
-const WINDOW: usize = 32;
+/// Rows of the window.
+const WINDOW: usize = 16;
 
 /// A search that goes on to ever greater values.
 #[derive(Debug)]
 pub struct AscendingSearch<'a> {
     integers: Integers<'a>,
     rows: usize,
-    window: Range<usize>,
-    /// The window's last integer.
-    last: i64,
+    /// The window's first row.
+    start: usize,
+    /// Its integers; behind the last row the greatest integer that there is.
+    window: [i64; WINDOW],
 }
 
 impl<'a> AscendingSearch<'a> {
     /// From a row on, of so many.
     pub(crate) fn new(integers: Integers<'a>, row: usize, rows: usize) -> Self {
-        let start = row.min(rows);
-        let window = start..rows.min(start + WINDOW);
-        let last = if window.is_empty() { i64::MAX } else { integers.get(window.end - 1) };
-        Self { integers, rows, window, last }
+        let mut search = Self { integers, rows, start: 0, window: [0; WINDOW] };
+        search.unpack(row.min(rows), |row| integers.get(row));
+        search
     }
 
     /// The first row whose integer is not below `value`, and whether it is `value`; the number of rows if there is none. The values
     /// must ascend.
     #[inline]
     pub fn seek(&mut self, value: i64) -> (usize, bool) {
+        if self.window[WINDOW - 1] < value && self.start + WINDOW < self.rows {
+            self.gallop(value);
+        }
+        let below: usize = self.window.iter().map(|&integer| usize::from(integer < value)).sum();
+        let row = self.start + below;
+        (row, row < self.rows && self.window.get(below) == Some(&value))
+    }
+
+    /// Puts the window where the value is, or behind all rows.
+    fn gallop(&mut self, value: i64) {
         match self.integers.kind {
-            Kind::Packed(line) => self.seek_in(value, |row| line.get(row)),
-            Kind::Linear { line, slope } => self.seek_in(value, |row| line.get(row).wrapping_add(on_line(slope, row))),
+            Kind::Packed(line) => self.gallop_in(value, |row| line.get(row)),
+            Kind::Linear { line, slope } => {
+                self.gallop_in(value, |row| line.get(row).wrapping_add(on_line(slope, row)));
+            }
             Kind::Constant(_) | Kind::Runs { .. } => {
                 let integers = self.integers;
-                self.seek_in(value, |row| integers.get(row))
+                self.gallop_in(value, |row| integers.get(row));
             }
         }
     }
 
     #[inline(always)]
-    fn seek_in(&mut self, value: i64, get: impl Fn(usize) -> i64) -> (usize, bool) {
-        let mut len = WINDOW;
-        while self.last < value && self.window.end < self.rows {
-            self.window = self.window.end..self.rows.min(self.window.end + len);
-            self.last = get(self.window.end - 1);
-            len *= 2;
+    fn gallop_in(&mut self, value: i64, get: impl Fn(usize) -> i64) {
+        let (mut start, mut step) = (self.start + WINDOW, WINDOW);
+        let mut end = self.rows.min(start + step);
+        while end < self.rows && get(end - 1) < value {
+            step *= 2;
+            (start, end) = (end, self.rows.min(end + step));
         }
-        if self.window.is_empty() {
-            return (self.rows, false);
+        while end - start > WINDOW {
+            let middle = start + (end - start) / 2;
+            if get(middle - 1) < value {
+                start = middle;
+            } else {
+                end = middle;
+            }
         }
-        // The first row that is not below the value, or the last one of all.
-        let (mut row, mut len) = (self.window.start, self.window.len());
-        while len > 1 {
-            let half = len / 2;
-            row = select_unpredictable(get(row + half - 1) < value, row + half, row);
-            len -= half;
-        }
-        let found = get(row);
-        (row + usize::from(found < value), found == value)
+        self.unpack(start, get);
+    }
+
+    #[inline(always)]
+    fn unpack(&mut self, start: usize, get: impl Fn(usize) -> i64) {
+        self.start = start;
+        self.window = match start + WINDOW <= self.rows {
+            true => array::from_fn(|at| get(start + at)),
+            false => array::from_fn(|at| if start + at < self.rows { get(start + at) } else { i64::MAX }),
+        };
     }
 }
 

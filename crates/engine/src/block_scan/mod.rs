@@ -403,19 +403,35 @@ impl BlockScan {
         let mut from = rows.start;
         while from < rows.end {
             self.find_in_stretch(from..rows.end, touched)?;
-            if self.places.is_empty() {
-                break;
-            }
-            for at in 0..self.places.len() {
-                let (place, is_there) = self.places[at];
-                if !is_there || !self.note_touched(touched, place, builder)? {
-                    return Ok(place - rows.start);
-                }
-                touched.next(self.rest())?;
-                from = place + 1;
+            let places = std::mem::take(&mut self.places);
+            let noted = self.note_found(&places, touched, builder);
+            touched.read_if_used_up(self.rest())?;
+            let next = places.get(noted?);
+            let (found, last) = (next.map(|&(place, _)| place), places.last().map(|&(place, _)| place));
+            self.places = places;
+            match (found, last) {
+                (Some(place), _) => return Ok(place - rows.start),
+                (None, Some(last)) => from = last + 1,
+                (None, None) => break,
             }
         }
         Ok(rows.len())
+    }
+
+    /// Notes the patches of the keys at these places, up to the first that has something else or is not there; how many.
+    fn note_found(
+        &mut self,
+        places: &[(usize, bool)],
+        touched: &mut Touched,
+        builder: &RecordBatchBuilder,
+    ) -> Result<usize> {
+        for (noted, &(place, is_there)) in places.iter().enumerate() {
+            if !is_there || !self.note_touched(touched, place, builder)? {
+                return Ok(noted);
+            }
+            touched.pass(1);
+        }
+        Ok(places.len())
     }
 
     /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are there: up to the

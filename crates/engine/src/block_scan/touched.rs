@@ -73,12 +73,23 @@ impl Touched {
     /// To the next key.
     #[inline]
     pub(super) fn next(&mut self, rest: Rest<'_>) -> Result<()> {
-        self.at += 1;
+        self.pass(1);
+        self.read_if_used_up(rest)
+    }
+
+    /// Passes keys that were read.
+    #[inline]
+    pub(super) fn pass(&mut self, keys: usize) {
+        self.at += keys;
+    }
+
+    /// Has a next key again, if there is one.
+    pub(super) fn read_if_used_up(&mut self, rest: Rest<'_>) -> Result<()> {
         if self.at < self.found.len() { Ok(()) } else { self.read(rest) }
     }
 
     /// Reads keys ahead; the merge then stands behind them.
-    pub(super) fn read(&mut self, mut rest: Rest<'_>) -> Result<()> {
+    fn read(&mut self, mut rest: Rest<'_>) -> Result<()> {
         self.found.clear();
         self.entries.clear();
         self.bytes.clear();

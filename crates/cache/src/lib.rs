@@ -25,14 +25,15 @@ mod stats;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use mycelium_base::Result;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 
 pub use chain::ChainedBlock;
 use reservation::Budget;
 pub use reservation::Reservation;
-pub use slots::BlockSlots;
-use slots::Place;
+use slots::AnyPlace;
+pub use slots::{BlockSlots, OpenedBlock};
 pub use spare::SpareBlocks;
 pub use stats::CacheStats;
 use stats::Counters;
@@ -42,7 +43,7 @@ const ENTRY_OVERHEAD: u64 = 112;
 /// What a block's link costs, once it has one.
 const LINK_OVERHEAD: u64 = 48;
 /// What a block's place costs, once it has one.
-const PLACE_OVERHEAD: u64 = 32;
+const PLACE_OVERHEAD: u64 = 48;
 /// Shards smaller than this could not hold the index or filter block of a large file.
 const MIN_SHARD_BYTES: u64 = 4 << 20;
 const MAX_SHARDS: u64 = 64;
@@ -89,7 +90,7 @@ struct CachedBlock {
     /// Made when a reader wants to go on from the block: most blocks are never scanned twice.
     chained: Option<ChainedBlock>,
     /// Of the entry in the map alone: where its block lies in a slot, too.
-    place: Option<Box<Place>>,
+    place: Option<Box<dyn AnyPlace>>,
     kind: BlockKind,
 }
 
@@ -190,35 +191,44 @@ impl BlockCache {
         }
     }
 
-    /// As [`BlockCache::get`], of block `number` of the file with these slots, which it is put in: whoever asked the processor
-    /// for the slot and the block before ([`BlockSlots::prefetch`], [`BlockSlots::prefetch_block`]) does not wait for them.
+    /// As [`BlockCache::get`], of block `number` of the file with these slots, which it is put in once it was `open`ed: whoever asked
+    /// the processor for the slot and the block before ([`BlockSlots::prefetch`], [`BlockSlots::prefetch_block`]) does not wait for
+    /// them. Errors are those of `open`.
     #[inline]
-    pub fn get_by_slot(&self, slots: &Arc<BlockSlots>, number: usize, key: CacheKey) -> Option<Arc<[u8]>> {
+    pub fn get_by_slot<T: OpenedBlock>(
+        &self,
+        slots: &Arc<BlockSlots<T>>,
+        number: usize,
+        key: CacheKey,
+        open: impl FnOnce(Arc<[u8]>) -> Result<T>,
+    ) -> Result<Option<T>> {
         let generation = (self.counters.evictions() / self.generation_len) as u32;
-        if let Some(bytes) = slots.get(number, generation) {
+        if let Some(block) = slots.get(number, generation) {
             self.counters.count_lookup(key, true);
-            return Some(bytes);
+            return Ok(Some(block));
         }
-        self.get_into_slot(slots, number, key, generation)
+        self.get_into_slot((slots, number), key, generation, open)
     }
 
     #[cold]
-    fn get_into_slot(
+    fn get_into_slot<T: OpenedBlock>(
         &self,
-        slots: &Arc<BlockSlots>,
-        number: usize,
+        (slots, number): (&Arc<BlockSlots<T>>, usize),
         key: CacheKey,
         generation: u32,
-    ) -> Option<Arc<[u8]>> {
+        open: impl FnOnce(Arc<[u8]>) -> Result<T>,
+    ) -> Result<Option<T>> {
         let found = self.blocks.get(&key);
         self.counters.count_lookup(key, found.is_some());
-        let block = found?;
-        let bytes = Arc::clone(&block.bytes);
-        if !slots.note_use(number, &bytes, generation) {
-            let place = Some(Box::new(slots.put(number, &bytes)));
-            self.replace(key, CachedBlock { place, ..block });
+        let Some(block) = found else { return Ok(None) };
+        if let Some(held) = slots.note_use(number, &block.bytes, generation) {
+            return Ok(Some(held));
         }
-        Some(bytes)
+        let opened = open(Arc::clone(&block.bytes))?;
+        if let Some(place) = slots.put(number, &opened) {
+            self.replace(key, CachedBlock { place: Some(place), ..block });
+        }
+        Ok(Some(opened))
     }
 
     /// Counts a block that was found by a link.
@@ -302,7 +312,7 @@ impl Weighter<CacheKey, CachedBlock> for ByBytes {
     #[inline]
     fn weight(&self, _key: &CacheKey, block: &CachedBlock) -> u64 {
         let link = if block.chained.is_some() { LINK_OVERHEAD } else { 0 };
-        let place = if block.place.is_some() { PLACE_OVERHEAD } else { 0 };
+        let place = block.place.as_ref().map_or(0, |place| PLACE_OVERHEAD + place.bytes_beside());
         block.bytes.len() as u64 + ENTRY_OVERHEAD + link + place
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mycelium_cache::{BlockCache, BlockKind, BlockSlots, CacheKey};
+use mycelium_base::{Error, ErrorKind};
+use mycelium_cache::{BlockCache, BlockKind, BlockSlots, CacheKey, OpenedBlock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -190,47 +191,93 @@ fn reservations_with_a_budget_of_their_own_leave_blocks_alone() {
     assert!(cache.reserve(100 << 10).is_some());
 }
 
+/// A block that is kept in its slot with nothing but a number.
+#[derive(Clone, Debug)]
+struct Numbered(Arc<[u8]>, usize);
+
+impl OpenedBlock for Numbered {
+    fn block(&self) -> &Arc<[u8]> {
+        &self.0
+    }
+
+    fn bytes_beside(&self) -> u64 {
+        8
+    }
+
+    fn prefetch(&self, _len: usize) {}
+}
+
+fn by_slot(cache: &BlockCache, slots: &Arc<BlockSlots<Numbered>>, number: usize, key: CacheKey) -> Option<Arc<[u8]>> {
+    let found =
+        cache.get_by_slot(slots, number, key, |block| Ok(Numbered(block, number))).expect("opening cannot fail");
+    found.map(|Numbered(block, opened)| {
+        assert_eq!(opened, number, "of another slot");
+        block
+    })
+}
+
+#[test]
+fn a_block_that_cannot_be_opened_is_in_no_slot() {
+    let cache = BlockCache::new(64 << 10);
+    let slots = BlockSlots::new(1, 64);
+    let key = CacheKey { file: 1, offset: 0 };
+    cache.insert(key, block(1, 0, 64), BlockKind::Data);
+    let failed = cache.get_by_slot(&slots, 0, key, |_| Err::<Numbered, _>(Error::corruption("malformed")));
+    assert_eq!(failed.expect_err("as opening").kind(), ErrorKind::Corruption);
+    assert_eq!(by_slot(&cache, &slots, 0, key), Some(block(1, 0, 64)));
+}
+
+#[test]
+fn what_is_kept_beside_a_block_weighs_with_it() {
+    let cache = BlockCache::new(64 << 10);
+    let key = CacheKey { file: 1, offset: 0 };
+    cache.insert(key, block(1, 0, 64), BlockKind::Data);
+    let before = cache.stats().used;
+    by_slot(&cache, &BlockSlots::new(1, 64), 0, key);
+    assert!(cache.stats().used >= before + 8);
+}
+
 #[test]
 fn what_leaves_the_cache_leaves_its_slot() {
     let cache = BlockCache::new(64 << 10);
-    let slots = BlockSlots::new(2);
+    let slots = BlockSlots::new(2, 64);
     let keys = [0, 1].map(|offset| CacheKey { file: 1, offset });
-    assert!(cache.get_by_slot(&slots, 0, keys[0]).is_none());
+    assert!(by_slot(&cache, &slots, 0, keys[0]).is_none());
     for (number, key) in keys.into_iter().enumerate() {
         cache.insert(key, block(1, key.offset, 4096), BlockKind::Data);
         for _ in 0..3 {
-            assert_eq!(cache.get_by_slot(&slots, number, key), Some(block(1, key.offset, 4096)));
+            assert_eq!(by_slot(&cache, &slots, number, key), Some(block(1, key.offset, 4096)));
         }
         slots.prefetch(number);
-        slots.prefetch_block(number, 100);
+        slots.prefetch_block(number);
     }
-    assert_eq!(cache.get_by_slot(&slots, 2, keys[1]), Some(block(1, 1, 4096)), "there is no such slot");
+    assert_eq!(by_slot(&cache, &slots, 2, keys[1]), Some(block(1, 1, 4096)), "there is no such slot");
     let [removed, evicted] = keys.map(|key| cache.get(key).expect("cached"));
     cache.remove(keys[0]);
-    assert!(cache.get_by_slot(&slots, 0, keys[0]).is_none());
+    assert!(by_slot(&cache, &slots, 0, keys[0]).is_none());
     for offset in 0..1000 {
         cache.insert(CacheKey { file: 2, offset }, block(2, offset, 4096), BlockKind::Data);
     }
-    assert!(cache.get_by_slot(&slots, 1, keys[1]).is_none());
+    assert!(by_slot(&cache, &slots, 1, keys[1]).is_none());
     assert_eq!([removed, evicted].map(|block| Arc::strong_count(&block)), [1, 1], "no slot holds them");
 }
 
 #[test]
 fn a_block_that_is_found_by_its_slot_again_and_again_is_not_evicted() {
     let cache = BlockCache::new(1 << 20);
-    let slots = BlockSlots::new(1);
+    let slots = BlockSlots::new(1, 64);
     let key = CacheKey { file: 1, offset: 0 };
     cache.insert(key, block(1, 0, 4096), BlockKind::Data);
     for offset in 0..20_000 {
         cache.insert(CacheKey { file: 2, offset }, block(2, offset, 4096), BlockKind::Data);
-        assert!(cache.get_by_slot(&slots, 0, key).is_some(), "after {offset} others");
+        assert!(by_slot(&cache, &slots, 0, key).is_some(), "after {offset} others");
     }
 }
 
 #[test]
 fn blocks_that_threads_read_and_remove_are_in_no_slot_afterwards() {
     let cache = BlockCache::new(1 << 20);
-    let slots = BlockSlots::new(8);
+    let slots = BlockSlots::new(8, 64);
     let key = |number: u64| CacheKey { file: 1, offset: number };
     let blocks: Vec<Arc<[u8]>> = (0..8).map(|number| block(1, number, 64)).collect();
     std::thread::scope(|scope| {
@@ -239,7 +286,7 @@ fn blocks_that_threads_read_and_remove_are_in_no_slot_afterwards() {
             scope.spawn(move || {
                 for turn in 0..if cfg!(miri) { 50 } else { 20_000 } {
                     let number = (turn * 7 + thread) % 8;
-                    match cache.get_by_slot(slots, number, key(number as u64)) {
+                    match by_slot(cache, slots, number, key(number as u64)) {
                         Some(found) => assert_eq!(found, blocks[number]),
                         None => cache.insert(key(number as u64), blocks[number].clone(), BlockKind::Data),
                     }

@@ -7,7 +7,7 @@ use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::PackedLayout;
 
 use crate::block::{BlockShape, bad_entry, payload_in_memory, prefetch_keys, search};
-use crate::columnar::ColumnScratch;
+use crate::columnar::{ColumnScratch, HeadedBlock};
 use crate::compression::Decompressor;
 use crate::index::IndexEntry;
 use crate::reader::{SstFile, malformed_part};
@@ -125,11 +125,23 @@ impl SstFile {
     #[inline]
     pub(crate) fn found_block(
         &self,
-        FoundBlock { number, entry, .. }: FoundBlock,
+        FoundBlock { entry, .. }: FoundBlock,
         scratch: &mut GetScratch,
         counters: &mut ReadCounters,
     ) -> Result<Arc<[u8]>> {
-        self.block((number, entry), &mut scratch.decompressor, counters)
+        self.block(entry, &mut scratch.decompressor, counters)
+    }
+
+    /// As [`SstFile::found_block`], opened.
+    #[inline]
+    pub(crate) fn opened_block(
+        &self,
+        FoundBlock { number, entry, .. }: FoundBlock,
+        open: impl Fn(Arc<[u8]>) -> Result<HeadedBlock>,
+        scratch: &mut GetScratch,
+        counters: &mut ReadCounters,
+    ) -> Result<HeadedBlock> {
+        self.slotted_block((number, entry), open, &mut scratch.decompressor, counters)
     }
 
     #[inline]

@@ -18,7 +18,7 @@ use mycelium_vfs::ReadableFile;
 
 use crate::block::BlockBuffer;
 use crate::checksum::{BLOCK_TRAILER_LEN, open_block};
-use crate::columnar::{Directory, FileColumns};
+use crate::columnar::{Directory, FileColumns, HeadedBlock};
 use crate::compression::{Compression, Decompressor, STORED, exclusive, zeroed};
 use crate::filter::{AlignedBlock, FilterShape};
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
@@ -62,7 +62,7 @@ pub struct SstFile {
     /// Of a columnar file.
     pub(crate) columns: Option<Box<FileColumns>>,
     /// Of a columnar file whose index is resident: a row lies in several such files, whose blocks are looked up at once.
-    pub(crate) slots: Option<Arc<BlockSlots>>,
+    pub(crate) slots: Option<Arc<BlockSlots<HeadedBlock>>>,
 }
 
 /// Read at once at the end of a file when it is opened.
@@ -181,7 +181,8 @@ impl SstFile {
         let columns = read_columns(&opening, &footer, &properties)?.map(Box::new);
         let coding_bytes = columns.as_ref().map_or(0, |columns| columns.coding_bytes());
         let slot_count = columns.as_ref().map_or(0, |_| index_shape.block_count());
-        let slot_bytes = slot_count as u64 * BlockSlots::SLOT_LEN;
+        let piece_len = columns.as_ref().map_or(0, |columns| HeadedBlock::piece_len(columns.parts().len()));
+        let slot_bytes = slot_count as u64 * BlockSlots::<HeadedBlock>::SLOT_LEN;
         let reservation = cache.reserve(footer.index.len + footer.filter.len + coding_bytes + slot_bytes);
         let (filter_shape, filter) = filter.unzip();
         let Opening { file, path, number, .. } = opening;
@@ -206,7 +207,7 @@ impl SstFile {
         };
         if sst.reservation.is_some() {
             sst.keep_codings()?;
-            sst.slots = (slot_count > 0).then(|| BlockSlots::new(slot_count));
+            sst.slots = (slot_count > 0).then(|| BlockSlots::new(slot_count, piece_len));
             (sst.index, sst.filter) = (Some(index), filter);
         } else {
             sst.cache.insert(sst.cache_key(footer.index.offset), index, BlockKind::Index);
@@ -394,28 +395,44 @@ impl SstFile {
         }
     }
 
-    /// Data block `number` in memory ([`payload_in_memory`]): from the cache, or from the file and then verified.
+    /// A data block in memory ([`payload_in_memory`]): from the cache, or from the file and then verified.
     ///
     /// [`payload_in_memory`]: crate::block::payload_in_memory
     #[inline]
     pub(crate) fn block(
         &self,
-        (number, entry): (usize, IndexEntry),
+        entry: IndexEntry,
         decompressor: &mut Decompressor,
         counters: &mut ReadCounters,
     ) -> Result<Arc<[u8]>> {
         let key = self.cache_key(entry.offset);
-        let cached = match &self.slots {
-            Some(slots) => self.cache.get_by_slot(slots, number, key),
-            None => self.cache.get(key),
-        };
-        if let Some(bytes) = cached {
+        if let Some(bytes) = self.cache.get(key) {
             counters.block_cache_hits += 1;
             return Ok(bytes);
         }
         let bytes = self.read_block(entry, decompressor, counters)?;
         self.cache.insert(key, bytes.clone(), BlockKind::Data);
         Ok(bytes)
+    }
+
+    /// As [`SstFile::block`], opened: as its slot holds it, or by `open`.
+    #[inline]
+    pub(crate) fn slotted_block(
+        &self,
+        (number, entry): (usize, IndexEntry),
+        open: impl Fn(Arc<[u8]>) -> Result<HeadedBlock>,
+        decompressor: &mut Decompressor,
+        counters: &mut ReadCounters,
+    ) -> Result<HeadedBlock> {
+        let Some(slots) = &self.slots else { return open(self.block(entry, decompressor, counters)?) };
+        let key = self.cache_key(entry.offset);
+        if let Some(block) = self.cache.get_by_slot(slots, number, key, &open)? {
+            counters.block_cache_hits += 1;
+            return Ok(block);
+        }
+        let bytes = self.read_block(entry, decompressor, counters)?;
+        self.cache.insert(key, bytes.clone(), BlockKind::Data);
+        open(bytes)
     }
 
     /// Whether the index is in memory and the block cached that holds the first versions of `key`, if the file holds some.

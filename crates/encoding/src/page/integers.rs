@@ -25,6 +25,8 @@ use mycelium_base::{Error, Result};
 
 use super::bitmap::Bitmap;
 use super::kernels::{filter, get, mask, pack, packed_len, unpack};
+use super::ordinal::{slot32, slot64};
+use crate::ColumnType;
 
 const CONSTANT: u8 = 0;
 const PACKED: u8 = 1;
@@ -174,6 +176,71 @@ pub(super) enum Kind<'a> {
     },
 }
 
+/// What finds an integer of a page in the block that the page lies in, without the page: most of what a page begins with. It is parsed
+/// once, and small enough to be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct IntegersHead {
+    base: i64,
+    /// 0 of integers that lie on no line.
+    slope: i64,
+    /// Where the offsets begin in the block.
+    start: u32,
+    /// Bits of an offset.
+    width: u8,
+    is_on_line: bool,
+}
+
+impl IntegersHead {
+    /// The integer of a row, which the page must have. `block` is the one that the page lies in.
+    #[inline]
+    fn integer(&self, block: &[u8], row: usize) -> i64 {
+        let bits = block.get(self.start as usize..).unwrap_or_default();
+        let offset = get(bits, u32::from(self.width), row) as i64;
+        self.base.wrapping_add(offset).wrapping_add(on_line(self.slope, row))
+    }
+
+    /// The value of this type of a row, which the page must have, as packed rows have it in its slot, and anything behind it.
+    #[inline]
+    pub fn slot(&self, block: &[u8], row: usize, kind: &ColumnType) -> u64 {
+        let integer = self.integer(block, row);
+        match kind {
+            ColumnType::UInt64 | ColumnType::Float64 => slot64(kind, integer),
+            ColumnType::Float32 => u64::from(slot32(kind, integer)),
+            _ => integer as u64,
+        }
+    }
+
+    /// The first of so many rows of ascending integers with one at or after `value`, and whether it has the value itself.
+    #[inline]
+    pub fn seek(&self, block: &[u8], rows: usize, value: i64) -> (usize, bool) {
+        let row = self.integers(block, rows).seek(value, false);
+        (row, row < rows && self.integer(block, row) == value)
+    }
+
+    /// Asks the processor for what [`IntegersHead::seek`] will look at first.
+    #[inline]
+    pub fn prefetch_about(&self, block: &[u8], rows: usize, value: i64) {
+        self.integers(block, rows).prefetch_about(value);
+    }
+
+    /// Asks the processor for the integer of a row.
+    #[inline]
+    pub fn prefetch(&self, block: &[u8], row: usize) {
+        if let Some(byte) = block.get(self.start as usize + row * usize::from(self.width) / 8) {
+            prefetch(byte);
+        }
+    }
+
+    /// The page's integers, of so many rows.
+    #[inline]
+    fn integers<'a>(&self, block: &'a [u8], rows: usize) -> Integers<'a> {
+        let bits = block.get(self.start as usize..).unwrap_or_default();
+        let line = Line { base: self.base, width: u32::from(self.width), bits };
+        let kind = if self.is_on_line { Kind::Linear { line, slope: self.slope } } else { Kind::Packed(line) };
+        Integers { kind, rows }
+    }
+}
+
 /// Packed offsets from a base.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
@@ -289,6 +356,58 @@ impl<'a> Integers<'a> {
             Kind::Linear { line, slope } => line.get(row).wrapping_add(on_line(*slope, row)),
             Kind::Runs { values, ends, count } => values.get(run_of(ends, *count, row)),
         }
+    }
+
+    /// What finds an integer in the `block` that these lie in; `None` of runs.
+    pub(super) fn head(&self, block: &[u8]) -> Option<IntegersHead> {
+        let of_line = |line: &Line<'_>, slope, is_on_line| {
+            let start = line.bits.as_ptr().addr().checked_sub(block.as_ptr().addr())?;
+            Some(IntegersHead {
+                base: line.base,
+                slope,
+                start: u32::try_from(start).ok()?,
+                width: line.width as u8,
+                is_on_line,
+            })
+        };
+        match &self.kind {
+            Kind::Constant(value) => {
+                Some(IntegersHead { base: *value, slope: 0, start: 0, width: 0, is_on_line: false })
+            }
+            Kind::Packed(line) => of_line(line, 0, false),
+            Kind::Linear { line, slope } => of_line(line, *slope, true),
+            Kind::Runs { .. } => None,
+        }
+    }
+
+    /// The first row of ascending integers with one at or after `value`, or `after` it; the number of rows if there is none.
+    pub(crate) fn seek(&self, value: i64, after: bool) -> usize {
+        let is_before = |row: usize| {
+            let found = self.get(row);
+            found < value || after && found == value
+        };
+        let (mut low, mut high) = (0, self.rows);
+        if let Some(guess) = self.guess(value) {
+            let mut step = 4;
+            if is_before(guess) {
+                low = guess + 1;
+                while low + step < high && is_before(low + step) {
+                    (low, step) = (low + step + 1, step * 4);
+                }
+                high = high.min(low + step);
+            } else {
+                high = guess;
+                while high > step && !is_before(high - step) {
+                    (high, step) = (high - step, step * 4);
+                }
+                low = high.saturating_sub(step);
+            }
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(middle) { low = middle + 1 } else { high = middle }
+        }
+        low
     }
 
     /// About where a value would be among ascending integers, if they lie on a line: as if it were as far above the line's base
@@ -413,12 +532,6 @@ impl<'a> Integers<'a> {
     }
 }
 
-/// The integer of a row of integers that are all that there is; `None` if they are malformed. In few steps where they are packed.
-#[inline]
-pub(crate) fn integer_at(bytes: &[u8], rows: usize, row: usize) -> Option<i64> {
-    packed_at(bytes, rows, row).or_else(|| Integers::parse(bytes, rows).ok().map(|integers| integers.get(row)))
-}
-
 /// The integer of a row of packed ones, which are all that there is; `None` if they are something else.
 #[inline]
 pub(crate) fn packed_at(bytes: &[u8], rows: usize, row: usize) -> Option<i64> {
@@ -477,8 +590,21 @@ mod tests {
             assert_eq!(integers.get(row), value, "row {row}");
             let packed = packed_at(&bytes, values.len(), row);
             assert!(packed.is_none() || packed == Some(value));
-            assert_eq!(integer_at(&bytes, values.len(), row), Some(value));
             assert!(packed.is_some() || integers.form() != Form::Packed || bytes[9] == 64);
+        }
+        let block = [&[0xff; 3][..], &bytes, &[0xff; 11]].concat();
+        let within = Integers::parse(&block[3..3 + bytes.len()], values.len()).unwrap();
+        let head = within.head(&block);
+        assert_eq!(head.is_none(), integers.form() == Form::RunLength);
+        for (row, &value) in values.iter().enumerate() {
+            assert!(head.is_none_or(|head| head.integer(&block, row) == value), "row {row}, by the head");
+        }
+        if let Some(head) = head.filter(|_| values.is_sorted()) {
+            for value in values.iter().flat_map(|&value| [value.saturating_sub(1), value, value.saturating_add(1)]) {
+                let row = values.partition_point(|&other| other < value);
+                let expected = (row, values.get(row) == Some(&value));
+                assert_eq!(head.seek(&block, values.len(), value), expected, "{value}");
+            }
         }
         let mut ranges = vec![(i64::MIN, i64::MAX)];
         ranges.extend(values.first().map(|&v| (v, v)));

@@ -76,6 +76,7 @@ pub use coding::TextCoding;
 pub use dictionary::Dictionary;
 pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
 pub use gather::Unpacked;
+pub use integers::IntegersHead;
 pub use kernels::Kernel;
 pub(crate) use ordinal::{slot32, slot64};
 pub use symbol_table::SymbolTable;
@@ -329,32 +330,13 @@ impl<'a> Page<'a> {
     /// where they lie on a line it is found close to its place.
     pub fn seek_integer(&self, value: i64, after: bool) -> Option<usize> {
         let Body::Ordinals(integers) = &self.body else { return None };
-        let is_before = |row: usize| {
-            let found = integers.get(row);
-            found < value || after && found == value
-        };
-        let (mut low, mut high) = (0, self.rows);
-        if let Some(guess) = integers.guess(value) {
-            let mut step = 4;
-            if is_before(guess) {
-                low = guess + 1;
-                while low + step < high && is_before(low + step) {
-                    (low, step) = (low + step + 1, step * 4);
-                }
-                high = high.min(low + step);
-            } else {
-                high = guess;
-                while high > step && !is_before(high - step) {
-                    (high, step) = (high - step, step * 4);
-                }
-                low = high.saturating_sub(step);
-            }
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_before(middle) { low = middle + 1 } else { high = middle }
-        }
-        Some(low)
+        Some(integers.seek(value, after))
+    }
+
+    /// What finds an integer in the block that the page lies in, of a page of integers that are all there.
+    pub fn integers_head(&self, block: &[u8]) -> Option<IntegersHead> {
+        let Body::Ordinals(integers) = &self.body else { return None };
+        integers.head(block).filter(|_| self.has_only_values())
     }
 
     /// Asks the processor for what [`Page::seek_integer`] will look at first.
@@ -393,21 +375,14 @@ impl<'a> Page<'a> {
         Self::parse(bytes, rows, kind, coding)?.expanded_cell(row, text)
     }
 
-    /// The slot of a row as packed rows have it, and anything behind it, of a page of values of at most eight bytes that are all
+    /// What finds a value in the block that a page lies in at this place, of a page of values of at most eight bytes that are all
     /// there; `None` of other pages, and where it is malformed.
-    #[inline]
-    pub fn slot_at(bytes: &[u8], (rows, row): (usize, usize), kind: &ColumnType) -> Option<u64> {
-        let [INTEGERS, 0, body @ ..] = bytes else { return None };
-        if row >= rows {
+    pub fn head(block: &[u8], place: Range<usize>, rows: usize, kind: &ColumnType) -> Option<IntegersHead> {
+        let [INTEGERS, 0, body @ ..] = block.get(place)? else { return None };
+        if matches!(kind, ColumnType::Bool | ColumnType::Utf8 | ColumnType::Binary | ColumnType::Decimal128(..)) {
             return None;
         }
-        let integer = integers::integer_at(body, rows, row)?;
-        match kind {
-            ColumnType::Bool | ColumnType::Utf8 | ColumnType::Binary | ColumnType::Decimal128(..) => None,
-            ColumnType::UInt64 | ColumnType::Float64 => Some(slot64(kind, integer)),
-            ColumnType::Float32 => Some(u64::from(slot32(kind, integer))),
-            _ => Some(integer as u64),
-        }
+        Integers::parse(body, rows).ok()?.head(block)
     }
 
     #[inline]

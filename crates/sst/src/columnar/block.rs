@@ -21,7 +21,7 @@ use std::sync::Arc;
 use mycelium_base::coding::Reader;
 use mycelium_base::prefetch::{CACHE_LINE, prefetch};
 use mycelium_base::{Error, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, Trailer};
-use mycelium_encoding::page::{Page, TextCoding};
+use mycelium_encoding::page::{IntegersHead, Page, TextCoding};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 use self_cell::self_cell;
 
@@ -135,23 +135,20 @@ impl BlockHeader {
         page.iter().step_by(CACHE_LINE).for_each(|byte| prefetch(byte));
     }
 
-    /// Asks the processor for the places, about, of a row's cells of these columns.
+    /// Asks the processor for the place, about, of a row's cell of the group's column at this position.
     #[inline]
-    pub(crate) fn prefetch_cells(&self, bytes: &[u8], row: usize, columns: impl Iterator<Item = usize>) {
+    pub(crate) fn prefetch_cell(&self, bytes: &[u8], row: usize, position: usize) {
+        let page = self.page(bytes, 2 + position);
+        let cells = page.len().saturating_sub(PACKED_HEAD_LEN + size_of::<u64>());
         let share = row as f32 / self.rows() as f32;
-        for column in columns {
-            let page = self.page(bytes, 2 + column);
-            let cells = page.len().saturating_sub(PACKED_HEAD_LEN + size_of::<u64>());
-            if let Some(byte) = bytes.get(page.start + PACKED_HEAD_LEN + (cells as f32 * share) as usize) {
-                prefetch(byte);
-            }
+        if let Some(byte) = bytes.get(page.start + PACKED_HEAD_LEN + (cells as f32 * share) as usize) {
+            prefetch(byte);
         }
     }
 
-    /// The slot of a row of the group's column at this position, as [`Page::slot_at`] gives it.
-    #[inline]
-    pub(crate) fn slot(&self, bytes: &[u8], (position, row): (usize, usize), kind: &ColumnType) -> Option<u64> {
-        Page::slot_at(bytes.get(self.page(bytes, 2 + position))?, (self.rows(), row), kind)
+    /// What finds a cell of the group's column at this position in the block, as [`Page::head`] gives it.
+    pub(crate) fn head(&self, bytes: &[u8], position: usize, kind: &ColumnType) -> Option<IntegersHead> {
+        Page::head(bytes, self.page(bytes, 2 + position), self.rows(), kind)
     }
 
     /// The cell of a row of the group's column at this position, as [`Page::cell_at`] gives it.

@@ -14,7 +14,7 @@
 use mycelium_base::coding::{Reader, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, Result};
-use mycelium_encoding::page::{Cells, Page};
+use mycelium_encoding::page::{Cells, IntegersHead, Page};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 
 use crate::index::common_prefix;
@@ -226,6 +226,13 @@ impl<'a> KeyPage<'a> {
         Ok(())
     }
 
+    /// What finds a key in the block that the page lies in; `None` where keys are not of eight bytes, or are no integers.
+    pub(crate) fn head(&self, block: &[u8]) -> Option<KeyHead> {
+        let len = self.end_len.filter(|len| self.prefix.len() + len == size_of::<u64>())?;
+        let end = u64::MAX.unbounded_shr(64 - 8 * len as u32);
+        Some(KeyHead { prefix: self.short_prefix?, end, integers: self.page.integers_head(block)? })
+    }
+
     /// What is behind the prefix in a key that might be one of these, where they are integers.
     #[inline]
     fn integer_of(&self, key: &[u8]) -> Option<u64> {
@@ -251,6 +258,40 @@ impl<'a> KeyPage<'a> {
             if before(self.page.cell(middle)?) { low = middle + 1 } else { high = middle }
         }
         Ok(low)
+    }
+}
+
+/// What finds a key in a block whose keys are of eight bytes, and integers behind their prefix: a parsed key page that borrows nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyHead {
+    /// The prefix as the first bytes of a big-endian integer.
+    prefix: u64,
+    /// The bits of a key behind it.
+    end: u64,
+    integers: IntegersHead,
+}
+
+impl KeyHead {
+    /// As the page has it, if it begins with the prefix.
+    #[inline]
+    fn wanted(&self, key: &[u8]) -> Option<i64> {
+        let key = u64::from_be_bytes(key.try_into().ok()?);
+        (key & !self.end == self.prefix).then_some(ordinal(key & self.end))
+    }
+
+    /// The first of so many rows with the key, if one has it.
+    #[inline]
+    pub(crate) fn row_of(&self, block: &[u8], rows: usize, key: &[u8]) -> Option<usize> {
+        let (row, is_there) = self.integers.seek(block, rows, self.wanted(key)?);
+        is_there.then_some(row)
+    }
+
+    /// As [`KeyPage::prefetch`].
+    #[inline]
+    pub(crate) fn prefetch(&self, block: &[u8], rows: usize, key: &[u8]) {
+        if let Some(wanted) = self.wanted(key) {
+            self.integers.prefetch_about(block, rows, wanted);
+        }
     }
 }
 

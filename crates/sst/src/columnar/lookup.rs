@@ -6,20 +6,19 @@
 //!
 //! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index and its slot.
 //! 2. [`CellLookup::advance`] reads the entry and asks for the block that is in the slot.
-//! 3. Again, it takes the block out of the cache, reads its header and the head of its keys, and asks for the keys about the row
-//!    where the key would be if they were spread evenly, and for the heads of the pages of trailers and wanted columns.
+//! 3. Again, it takes the block out of the cache, with the heads of its pages ([`HeadedBlock`]), and asks for the keys about the row
+//!    where the key would be if they were spread evenly.
 //! 4. Again, it finds the row in the keys and asks for its cells.
 //! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
 //!    blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use mycelium_base::{Error, ReadCounters, Result, SequenceNumber, Trailer};
 use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
 
-use super::block::BlockHeader;
 use super::file::FileColumns;
+use super::heads::HeadedBlock;
 use super::position::{has_columns, lacking};
 use crate::get::{FoundBlock, GetScratch};
 use crate::reader::{SstFile, malformed_part};
@@ -32,10 +31,6 @@ pub(crate) struct ColumnScratch {
     /// A text that was expanded.
     text: Vec<u8>,
 }
-
-/// Bytes of the keys that are asked for with the header before them: what is before the keys themselves, if they share no
-/// long prefix.
-const KEYS_HEAD: usize = 40;
 
 /// How far a lookup is.
 #[derive(Debug)]
@@ -55,8 +50,7 @@ enum Step {
 struct HeldBlock {
     number: usize,
     offset: u64,
-    bytes: Arc<[u8]>,
-    header: BlockHeader,
+    block: HeadedBlock,
 }
 
 /// A lookup of one key in a columnar file.
@@ -126,7 +120,7 @@ impl CellLookup<'_> {
             return Ok(Step::Done);
         };
         if let Some(slots) = &self.file.slots {
-            slots.prefetch_block(found.number, BlockHeader::len(self.columns.parts().len()) + KEYS_HEAD);
+            slots.prefetch_block(found.number);
         }
         Ok(Step::Block(found))
     }
@@ -138,24 +132,22 @@ impl CellLookup<'_> {
         counters: &mut ReadCounters,
     ) -> Result<HeldBlock> {
         let (number, offset) = (found.number, found.entry.offset);
-        let bytes = self.file.found_block(found, scratch, counters)?;
-        let header = self.read_heads(&bytes).map_err(|e| malformed_part(self.file.path(), "data block", offset, e))?;
-        Ok(HeldBlock { number, offset, bytes, header })
+        let open = |bytes| {
+            let opened = HeadedBlock::open(bytes, self.columns);
+            opened.map_err(|e| malformed_part(self.file.path(), "data block", offset, e))
+        };
+        let held = HeldBlock { number, offset, block: self.file.opened_block(found, open, scratch, counters)? };
+        let keys = held.block.prefetch_keys(self.key, self.positions());
+        keys.map_err(|e| self.malformed(&held, e))?;
+        Ok(held)
     }
 
-    fn read_heads(&self, bytes: &[u8]) -> Result<BlockHeader> {
-        let header = BlockHeader::parse_in_memory(bytes, self.columns.parts().len())?;
-        header.keys(bytes)?.prefetch(self.key);
-        header.prefetch_heads(bytes, self.positions());
-        Ok(header)
-    }
-
-    fn find_row(&self, HeldBlock { bytes, header, .. }: &HeldBlock) -> Result<Option<usize>> {
-        let (row, is_there) = header.keys(bytes)?.find(self.key)?;
-        if is_there {
-            header.prefetch_cells(bytes, row, self.positions());
+    fn find_row(&self, HeldBlock { block, .. }: &HeldBlock) -> Result<Option<usize>> {
+        let row = block.row_of(self.key)?;
+        if let Some(row) = row {
+            block.prefetch_cells(row, self.positions());
         }
-        Ok(is_there.then_some(row))
+        Ok(row)
     }
 
     /// The versions of the key that the snapshot sees, newest first, until `visit` breaks.
@@ -191,7 +183,7 @@ impl CellLookup<'_> {
     where
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
-        let HeldBlock { bytes, header, .. } = block;
+        let (bytes, header) = (block.block.bytes(), block.block.header());
         for row in first..header.rows() {
             if row > first && (header.facts.unique_keys || !header.keys(bytes)?.repeats(row)?) {
                 return Ok(ControlFlow::Break(()));
@@ -202,7 +194,7 @@ impl CellLookup<'_> {
             }
             scratch.value.clear();
             if has_columns(trailer) {
-                self.put_fragment(block, row, scratch)?;
+                self.put_fragment(&block.block, row, scratch)?;
             }
             if visit(trailer, &scratch.value).is_break() {
                 return Ok(ControlFlow::Break(()));
@@ -216,11 +208,10 @@ impl CellLookup<'_> {
         self.layout.columns().filter_map(|column| self.columns.position(column))
     }
 
-    fn put_fragment(&self, block: &HeldBlock, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
-        let HeldBlock { bytes, header, .. } = block;
+    fn put_fragment(&self, block: &HeadedBlock, row: usize, scratch: &mut ColumnScratch) -> Result<()> {
         let slot = |column: usize| {
             let position = self.columns.position(column)?;
-            header.slot(bytes, (position, row), &self.columns.parts()[position].kind)
+            block.slot((position, row), &self.columns.parts()[position].kind)
         };
         if self.layout.encode_slots(slot, &mut scratch.value).is_some() {
             return Ok(());
@@ -231,7 +222,7 @@ impl CellLookup<'_> {
             let position = self.columns.position(column).ok_or_else(|| lacking(column))?;
             let coding = codings.get(position).and_then(Option::as_ref);
             let kind = &self.columns.parts()[position].kind;
-            header.cell(bytes, (position, row), (kind, coding), text).map(put)
+            block.header().cell(block.bytes(), (position, row), (kind, coding), text).map(put)
         };
         self.layout.encode_cells(show, packed, value)
     }

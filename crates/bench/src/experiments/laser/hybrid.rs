@@ -11,7 +11,8 @@
 //! A table's block cache has room for filters, indexes and a quarter of the data: the paper's machine had 16 GB for 51 to
 //! 86 GB. What it does not hold comes from the page cache, or with [`LaserSettings::direct_io`] from the disk.
 //!
-//! Other databases ([`HybridRival`]) take their turns with the six tables. Of PostgreSQL and a column store the paper's ideal
+//! Other databases ([`HybridRival`]) take their turns with the six tables. One that fails, or answers differently, has no further
+//! turns and no figures; the report says why. Of PostgreSQL and a column store the paper's ideal
 //! pair is made up, HTAP-X (§7.2): the row store serves Q1, Q2 and Q5, the column store Q3 and Q4, and nothing is paid for
 //! moving rows from one to the other.
 
@@ -63,6 +64,9 @@ pub struct HybridReport {
     /// Other databases, in the order in which they were given, and [`HTAP_X`] if there are two of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub rivals: BTreeMap<String, RunFigures>,
+    /// Other databases that failed, and why: they have no figures.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub failed: BTreeMap<String, String>,
 }
 
 /// One design.
@@ -269,6 +273,9 @@ struct Contender {
     table: Box<dyn HybridTable>,
     run: Run,
     load_seconds: f64,
+    is_rival: bool,
+    /// Why a rival has no further turns.
+    failure: Option<String>,
 }
 
 /// Runs the experiment.
@@ -284,22 +291,30 @@ pub(super) fn run(settings: &LaserSettings, rivals: &[HybridRival<'_>], director
         contenders.push(contender);
         figures.insert(name, of_load);
     }
+    let mut failed = BTreeMap::new();
     for rival in rivals {
-        contenders.push(load_rival(&hybrid, &directory.join(rival.name), rival)?);
+        match load_rival(&hybrid, &directory.join(rival.name), rival) {
+            Ok(contender) => contenders.push(contender),
+            Err(error) => drop(failed.insert(rival.name.to_owned(), error.to_string())),
+        }
     }
     take_turns(&hybrid, &mut contenders)?;
     let mut of_rivals = BTreeMap::new();
     for contender in contenders {
-        let (name, run) = contender.finish()?;
-        match figures.get_mut(&name) {
-            Some(design) => design.run = run,
-            None => drop(of_rivals.insert(name, run)),
+        let name = contender.name.clone();
+        match (contender.finish()?, figures.get_mut(&name)) {
+            (Ok(run), Some(design)) => design.run = run,
+            (Ok(run), None) => drop(of_rivals.insert(name, run)),
+            (Err(failure), _) => drop(failed.insert(name, failure)),
         }
     }
-    if let [rows, columns] = rivals {
-        of_rivals.insert(HTAP_X.to_owned(), pair(&of_rivals[rows.name], &of_rivals[columns.name]));
+    if let [rows, columns] = rivals
+        && let (Some(of_rows), Some(of_columns)) = (of_rivals.get(rows.name), of_rivals.get(columns.name))
+    {
+        of_rivals.insert(HTAP_X.to_owned(), pair(of_rows, of_columns));
     }
-    report(&hybrid, (&trace, &tree, &advice), figures, of_rivals)
+    let report = report(&hybrid, (&trace, &tree, &advice), figures, of_rivals)?;
+    Ok(HybridReport { failed, ..report })
 }
 
 /// Gives all tables the workload, slice by slice, each time another one first.
@@ -309,12 +324,17 @@ fn take_turns(hybrid: &Hybrid<'_>, contenders: &mut [Contender]) -> Result<()> {
     for slice in 0..SLICES {
         let operations = hybrid.workload.slice(slice);
         for step in 0..count {
-            let Contender { table, run, .. } = &mut contenders[(slice as usize + step) % count];
-            run.apply(table.as_mut(), &operations, hybrid.settings.columns)?;
+            let contender = &mut contenders[(slice as usize + step) % count];
+            contender.attempt(|contender| {
+                contender.run.apply(contender.table.as_mut(), &operations, hybrid.settings.columns)
+            })?;
         }
-        let answers = contenders[0].run.answers;
-        if let Some(other) = contenders.iter().find(|contender| contender.run.answers != answers) {
-            return Err(format!("{} and {} answer differently in slice {slice}", contenders[0].name, other.name).into());
+        let [first, others @ ..] = contenders else { return Ok(()) };
+        for other in others {
+            other.attempt(|other| match other.run.answers == first.run.answers {
+                true => Ok(()),
+                false => Err(format!("{} and {} answer differently in slice {slice}", first.name, other.name).into()),
+            })?;
         }
     }
     Ok(())
@@ -346,7 +366,8 @@ fn load_design(
     };
     hybrid.settings.tell(format_args!("{name:<13} loaded in {load_seconds:.1} s, {} MB", sst_bytes / 1_000_000));
     let table = Box::new(hybrid.reopen(table)?);
-    Ok((Contender { name, table, run: Run::default(), load_seconds }, figures))
+    let run = Run::default();
+    Ok((Contender { name, table, run, load_seconds, is_rival: false, failure: None }, figures))
 }
 
 fn load_rival(hybrid: &Hybrid<'_>, directory: &Path, rival: &HybridRival<'_>) -> Result<Contender> {
@@ -357,15 +378,34 @@ fn load_rival(hybrid: &Hybrid<'_>, directory: &Path, rival: &HybridRival<'_>) ->
     let table = (rival.load)(directory, rows, loaded, loaded * rows.bytes() / 4)?;
     let load_seconds = started.elapsed().as_secs_f64();
     hybrid.settings.tell(format_args!("{:<13} loaded in {load_seconds:.1} s", rival.name));
-    Ok(Contender { name: rival.name.to_owned(), table, run: Run::default(), load_seconds })
+    let (name, run) = (rival.name.to_owned(), Run::default());
+    Ok(Contender { name, table, run, load_seconds, is_rival: true, failure: None })
 }
 
 impl Contender {
-    fn finish(self) -> Result<(String, RunFigures)> {
+    /// Has it do something, unless it has failed. A failure of ours is one of the experiment.
+    fn attempt(&mut self, action: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        if self.failure.is_some() {
+            return Ok(());
+        }
+        match action(self) {
+            Err(error) if self.is_rival => {
+                self.failure = Some(error.to_string());
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// What it did, or why it did not.
+    fn finish(self) -> Result<std::result::Result<RunFigures, String>> {
         let queries = Query::ALL.map(|query| (query.name().to_owned(), self.run.figures(query)));
-        self.table.remove()?;
-        let figures = RunFigures { queries: queries.into(), load_seconds: self.load_seconds, ..RunFigures::default() };
-        Ok((self.name, figures))
+        let removed = self.table.remove();
+        if let Some(failure) = self.failure {
+            return Ok(Err(failure));
+        }
+        removed?;
+        Ok(Ok(RunFigures { queries: queries.into(), load_seconds: self.load_seconds, ..RunFigures::default() }))
     }
 }
 
@@ -417,6 +457,7 @@ fn report(
         best_fixed: best.0.clone(),
         designs,
         rivals,
+        failed: BTreeMap::new(),
     })
 }
 
@@ -450,6 +491,9 @@ impl HybridReport {
         }
         for (name, figures) in &self.rivals {
             out += &(figures.heading(name) + &figures.lines());
+        }
+        for (name, why) in &self.failed {
+            out += &format!("  {name}: no figures, since it failed: {why}\n");
         }
         out
     }
@@ -512,7 +556,7 @@ mod tests {
         }
 
         fn point(&mut self, index: u64, projection: &[usize], _: &mut ReadCounters) -> Result<i64> {
-            let values = &self.values[&self.rows.key(index)];
+            let values = self.values.get(&self.rows.key(index)).ok_or("no row")?;
             Ok(projection.iter().map(|column| i64::from(values[column - 1])).sum())
         }
 
@@ -539,6 +583,60 @@ mod tests {
         let mut model = Model { rows, values: BTreeMap::new() };
         (0..loaded).try_for_each(|index| model.insert(index))?;
         Ok(Box::new(model))
+    }
+
+    /// Rows in memory that lose what is inserted after the load.
+    struct Forgetful(Model);
+
+    impl HybridTable for Forgetful {
+        fn insert(&mut self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn update(&mut self, index: u64, column: usize, value: i32) -> Result<()> {
+            self.0.update(index, column, value)
+        }
+
+        fn point(&mut self, index: u64, projection: &[usize], counters: &mut ReadCounters) -> Result<i64> {
+            self.0.point(index, projection, counters)
+        }
+
+        fn scan(
+            &mut self,
+            range: (u64, u64),
+            projection: &[usize],
+            aggregate: Aggregate,
+            counters: &mut ReadCounters,
+        ) -> Result<i64> {
+            self.0.scan(range, projection, aggregate, counters)
+        }
+
+        fn remove(self: Box<Self>) -> Result<()> {
+            Err("nothing to remove".into())
+        }
+    }
+
+    fn forgetful(_: &Path, rows: Rows, loaded: u64, _: u64) -> Result<Box<dyn HybridTable>> {
+        let mut model = Model { rows, values: BTreeMap::new() };
+        (0..loaded).try_for_each(|index| model.insert(index))?;
+        Ok(Box::new(Forgetful(model)))
+    }
+
+    #[test]
+    fn a_rival_that_fails_costs_the_report_nothing_but_its_own_figures() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let settings = LaserSettings { scale: 0.004, progress: false, ..LaserSettings::new(directory.path()) };
+        let absent = |_: &Path, _: Rows, _: u64, _: u64| Err("it is not installed".into());
+        let rivals = [
+            HybridRival { name: "absent", load: &absent },
+            HybridRival { name: "forgetful", load: &forgetful },
+            HybridRival { name: "model", load: &model },
+        ];
+        let report = run(&settings, &rivals, directory.path()).expect("experiment");
+        assert_eq!(report.designs.len(), 6);
+        assert_eq!(report.rivals.keys().collect::<Vec<_>>(), ["model"]);
+        assert_eq!(report.failed["absent"], "it is not installed");
+        assert!(report.table().contains("forgetful: no figures, since it failed"), "{}", report.table());
     }
 
     #[test]

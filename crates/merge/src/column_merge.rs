@@ -150,6 +150,9 @@ impl MergePlan {
     }
 }
 
+/// Room for fragments at first: most rows need no more, and are put together without moving what was taken before.
+const FIRST_BYTES: usize = 256;
+
 /// Puts the wanted columns of one key's row together. Reused key by key; not shared between threads.
 #[derive(Debug)]
 pub struct ColumnMerge {
@@ -278,6 +281,9 @@ impl ColumnMerge {
 
     /// Keeps a fragment; `false` if it says nothing of the wanted columns.
     fn take(&mut self, source: usize, value: &[u8]) -> Result<bool> {
+        if self.bytes.capacity() == 0 {
+            self.bytes.reserve(FIRST_BYTES);
+        }
         let start = self.bytes.len();
         let says_something = self.plan.readings[source].reshape.apply(value, &mut self.scratch, &mut self.bytes)?;
         if says_something {

@@ -10,7 +10,7 @@ use std::array;
 use super::integers::{Integers, Kind, on_line};
 
 /// Rows of the window.
-const WINDOW: usize = 16;
+const WINDOW: usize = 8;
 
 /// A search that goes on to ever greater values.
 #[derive(Debug)]

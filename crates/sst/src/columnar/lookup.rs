@@ -32,6 +32,9 @@ pub(crate) struct ColumnScratch {
     text: Vec<u8>,
 }
 
+/// Room for a fragment at first: most need no more.
+const FIRST_BYTES: usize = 256;
+
 /// How far a lookup is.
 #[derive(Debug)]
 enum Step {
@@ -193,6 +196,9 @@ impl CellLookup<'_> {
                 continue;
             }
             scratch.value.clear();
+            if scratch.value.capacity() == 0 {
+                scratch.value.reserve(FIRST_BYTES);
+            }
             if has_columns(trailer) {
                 self.put_fragment(&block.block, row, scratch)?;
             }

@@ -29,10 +29,11 @@ pub(super) struct Touched {
     bytes: Vec<u8>,
 }
 
-/// A key: where it lies in the bytes, and which entries are its.
+/// A key: where it lies in the bytes, which entries are its, and whether they all are patches.
 struct Found {
     key: Range<usize>,
     entries: Range<usize>,
+    has_only_patches: bool,
 }
 
 /// What keys are read from: a merge of sources of these kinds, as far as `upper`.
@@ -67,7 +68,7 @@ impl Touched {
     /// Whether all that it has are patches.
     #[inline]
     pub(super) fn has_only_patches(&self) -> bool {
-        self.entries().all(|(_, trailer, _)| trailer.operation() == Operation::Patch)
+        self.found.get(self.at).is_some_and(|found| found.has_only_patches)
     }
 
     /// To the next key.
@@ -109,9 +110,16 @@ impl Touched {
         let first = self.entries.len();
         let key = self.bytes.len()..self.bytes.len() + rest.merged.key().len();
         self.bytes.extend_from_slice(rest.merged.key());
+        let mut has_only_patches = true;
         loop {
-            if rest.is_visible() && !rest.says_nothing()? {
-                self.take(rest.kinds[rest.merged.source()], rest.merged.trailer(), rest.merged.value());
+            let (kind, trailer) = (rest.kinds[rest.merged.source()], rest.merged.trailer());
+            if trailer.sequence() <= rest.snapshot {
+                let (is_patch, value) = (trailer.operation() == Operation::Patch, rest.merged.value());
+                // A patch of other columns says nothing.
+                if !is_patch || rest.plan.may_be_patched(kind, value)? {
+                    self.take(kind, trailer, value);
+                    has_only_patches &= is_patch;
+                }
             }
             rest.merged.next()?;
             if !rest.merged.valid() || !rest.merged.same_key_as_previous() {
@@ -119,7 +127,7 @@ impl Touched {
             }
         }
         match self.entries.len() > first {
-            true => self.found.push(Found { key, entries: first..self.entries.len() }),
+            true => self.found.push(Found { key, entries: first..self.entries.len(), has_only_patches }),
             false => self.bytes.truncate(key.start),
         }
         Ok(())
@@ -145,16 +153,5 @@ impl Rest<'_> {
     #[inline]
     fn is_on_key(&self) -> bool {
         self.merged.valid() && self.upper.is_none_or(|upper| is_before(self.merged.key(), upper))
-    }
-
-    fn is_visible(&self) -> bool {
-        self.merged.trailer().sequence() <= self.snapshot
-    }
-
-    /// Whether the entry that the merge stands on is a patch that says nothing of the wanted columns.
-    #[inline]
-    fn says_nothing(&self) -> Result<bool> {
-        let is_patch = self.merged.trailer().operation() == Operation::Patch;
-        Ok(is_patch && !self.plan.may_be_patched(self.kinds[self.merged.source()], self.merged.value())?)
     }
 }

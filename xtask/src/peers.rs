@@ -16,7 +16,9 @@ const TARGET_VARIABLE: &str = "MYCELIUM_PEERS_TARGET";
 const PYTHON_VARIABLE: &str = "MYCELIUM_PEERS_PYTHON";
 const DUCKDB: &str = "duckdb==2.0.0";
 /// The experiments that run it.
-const WITH_DUCKDB: [&str; 2] = ["laser-hw", "htap"];
+const WITH_DUCKDB: [&str; 3] = ["laser-hw", "htap", WITH_SQL];
+/// The experiment that asks in SQL: DataFusion is compiled for it alone.
+const WITH_SQL: &str = "tpch";
 
 /// Runs bench-peers with `arguments`; fails if it does.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -25,8 +27,12 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
     if arguments.iter().any(|argument| WITH_DUCKDB.contains(&argument.as_str())) {
         command.env(PYTHON_VARIABLE, python_with_duckdb(&target)?);
     }
+    command.args(["run", "--release", "--package", "mycelium-bench-peers"]);
+    if arguments.iter().any(|argument| argument == WITH_SQL) {
+        command.args(["--features", "sql"]);
+    }
     let status = command
-        .args(["run", "--release", "--package", "mycelium-bench-peers", "--"])
+        .arg("--")
         .args(arguments)
         .env("RUSTFLAGS", "-C target-cpu=native")
         .env("CARGO_TARGET_DIR", &target)

@@ -23,10 +23,15 @@ use crate::sql::{self, sql_key};
 const PYTHON_VARIABLE: &str = "MYCELIUM_PEERS_PYTHON";
 const PROGRAM: &str = include_str!("duckdb.py");
 
-struct DuckTable {
+/// The process.
+pub(crate) struct DuckDb {
     process: Child,
     requests: BufWriter<ChildStdin>,
     answers: BufReader<ChildStdout>,
+}
+
+struct DuckTable {
+    database: DuckDb,
     directory: PathBuf,
     rows: Rows,
     /// Writes wait for their commit.
@@ -45,18 +50,10 @@ pub(crate) fn load_with_threads(
     count: u64,
     threads: usize,
 ) -> Result<Box<dyn HybridTable>> {
-    let python = std::env::var(PYTHON_VARIABLE).unwrap_or_else(|_| "python3".to_owned());
-    let mut command = Command::new(&python);
-    command.args(["-c", PROGRAM]).arg(directory.join("duckdb")).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut process = command.spawn().map_err(|error| format!("{python}: {error}"))?;
-    let (Some(requests), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
-        return Err("the process has no pipes".into());
-    };
-    let (requests, answers) = (BufWriter::new(requests), BufReader::new(answers));
-    let mut table = DuckTable { process, requests, answers, directory: directory.to_path_buf(), rows, writing: false };
+    let database = DuckDb::open(directory, threads)?;
+    let mut table = DuckTable { database, directory: directory.to_path_buf(), rows, writing: false };
     let csv = directory.join("rows.csv");
     write_csv(&csv, rows, count)?;
-    table.execute(&format!("SET threads = {threads}"), &[])?;
     table.execute(&sql::create_table(rows), &[])?;
     table.execute(
         &format!("INSERT INTO t SELECT * FROM read_csv('{}', header = false) ORDER BY 1", csv.display()),
@@ -78,16 +75,49 @@ fn write_csv(path: &Path, rows: Rows, count: u64) -> Result<()> {
     Ok(file.flush()?)
 }
 
-impl DuckTable {
-    /// Runs a statement; its first row, if it has any.
-    fn execute(&mut self, text: &str, parameters: &[i64]) -> Result<Vec<Option<i64>>> {
-        writeln!(self.requests, "{}", json!({ "sql": text, "parameters": parameters }))?;
+impl DuckDb {
+    /// An empty database of so many threads.
+    pub(crate) fn open(directory: &Path, threads: usize) -> Result<Self> {
+        let python = std::env::var(PYTHON_VARIABLE).unwrap_or_else(|_| "python3".to_owned());
+        let mut command = Command::new(&python);
+        command.args(["-c", PROGRAM]).arg(directory.join("duckdb")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().map_err(|error| format!("{python}: {error}"))?;
+        let (Some(requests), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
+            return Err("the process has no pipes".into());
+        };
+        let (requests, answers) = (BufWriter::new(requests), BufReader::new(answers));
+        let mut database = Self { process, requests, answers };
+        database.ask(&json!({ "sql": format!("SET threads = {threads}"), "parameters": [] }))?;
+        Ok(database)
+    }
+
+    /// What it answers to a request (`duckdb.py`), if that is no error.
+    pub(crate) fn ask(&mut self, request: &Value) -> Result<Value> {
+        writeln!(self.requests, "{request}")?;
         self.requests.flush()?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         let answer: Value =
             serde_json::from_str(&line).map_err(|error| format!("DuckDB answered {line:?}: {error}"))?;
-        match answer {
+        match answer.get("error") {
+            Some(error) => Err(format!("DuckDB: {error}; {}", request["sql"]).into()),
+            None => Ok(answer),
+        }
+    }
+
+    /// Ends it.
+    pub(crate) fn close(self) -> Result<()> {
+        let Self { mut process, requests, .. } = self;
+        drop(requests);
+        process.wait()?;
+        Ok(())
+    }
+}
+
+impl DuckTable {
+    /// Runs a statement; its first row, if it has any.
+    fn execute(&mut self, text: &str, parameters: &[i64]) -> Result<Vec<Option<i64>>> {
+        match self.database.ask(&json!({ "sql": text, "parameters": parameters }))? {
             Value::Array(values) => Ok(values.iter().map(Value::as_i64).collect()),
             other => Err(format!("DuckDB: {other}; {text}").into()),
         }
@@ -144,9 +174,8 @@ impl HybridTable for DuckTable {
 
     fn remove(mut self: Box<Self>) -> Result<()> {
         self.commit()?;
-        let Self { mut process, requests, directory, .. } = *self;
-        drop(requests);
-        process.wait()?;
+        let Self { database, directory, .. } = *self;
+        database.close()?;
         Ok(fs::remove_dir_all(directory)?)
     }
 }

@@ -1,5 +1,5 @@
 //! The same workloads against RocksDB, fjall, redb and LMDB, in alternating runs, with ratios and their spread; LASER's
-//! workload HW against PostgreSQL and DuckDB.
+//! workload HW against PostgreSQL and DuckDB; analytical SQL against DuckDB.
 //!
 //! ```text
 //! cargo xtask peers -- --engines mycelium,rocksdb --repetitions 3 --json-file peers.json
@@ -8,6 +8,8 @@
 //! Built through `cargo xtask peers`, which gives RocksDB's C++ its fast CRC and AVX2 paths.
 
 mod aligned;
+#[cfg(feature = "sql")]
+mod analytics;
 mod buffer;
 mod dictionary;
 mod duckdb;
@@ -27,6 +29,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
+#[cfg(feature = "sql")]
+use mycelium_bench::experiments::analytics::{AnalyticsSettings, run_tpch};
 use mycelium_bench::experiments::buffer::{BufferSettings, run as run_buffer};
 use mycelium_bench::experiments::dictionary::{DictionarySettings, Part as DictionaryPart, run as run_dictionary};
 use mycelium_bench::experiments::htap::{HtapSettings, run as run_htap};
@@ -45,7 +49,7 @@ struct Line {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
-    /// `transformations`, `buffer`, `htap`, `laser-hw` and `dictionary-…`.
+    /// `transformations`, `buffer`, `htap`, `tpch`, `laser-hw` and `dictionary-…`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -92,6 +96,9 @@ enum Experiment {
     AlignedCompaction,
     /// Point reads of recent data while everything moves, and RocksDB with its HyperClock cache, on the disk as it is.
     Buffer,
+    /// TPC-H's queries 1 and 6 in SQL, and DataFusion over Arrow and DuckDB, which is needed as for `laser-hw`.
+    #[cfg(feature = "sql")]
+    Tpch,
     /// Point reads, single writes and scans in one table, and RocksDB, DuckDB and PostgreSQL, which are needed as for `laser-hw`.
     Htap,
     /// Split and convert inside compaction, and rows in RocksDB.
@@ -144,6 +151,12 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
             let scale = if line.quick { line.scale / 20.0 } else { line.scale };
             let settings = HtapSettings { scale, ..HtapSettings::new(&line.directory) };
             report.htap = Some(run_htap(&settings, &htap::RIVALS)?);
+        }
+        #[cfg(feature = "sql")]
+        Experiment::Tpch => {
+            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
+            let settings = AnalyticsSettings { scale, ..AnalyticsSettings::new(&line.directory) };
+            report.tpch = Some(run_tpch(&settings, &analytics::RIVALS)?);
         }
         Experiment::LaserHw => {
             let scale = if line.quick { line.scale / 20.0 } else { line.scale };

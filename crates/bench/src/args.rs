@@ -262,7 +262,7 @@ impl BenchArgs {
                     scale: self.scale,
                     ..analytics::AnalyticsSettings::new(&self.directory)
                 };
-                report.tpch = Some(analytics::run_tpch(&settings, None)?);
+                report.tpch = Some(analytics::run_tpch(&settings, &[])?);
             }
             KERNELS => {
                 let settings =

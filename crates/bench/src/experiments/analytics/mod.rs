@@ -1,14 +1,16 @@
 //! Analytical queries in SQL over a table of rows above and columns below, beside databases made for them.
 //!
-//! 1. The rows are inserted, and the table is compacted. The same rows lie in memory as Arrow, as DataFusion would have them; a
-//!    rival outside this process loads them, too.
+//! 1. The rows are inserted, and the table is compacted. The same rows lie in memory as Arrow, as DataFusion would have them;
+//!    rivals outside this process load them, too (`rivals`).
 //! 2. Every query is asked of each in turn, a number of times, in as many threads as there are cores: on the compacted table;
 //!    after one column of a tenth of the rows was changed at random, in Arrow as well; and while 10,000 rows a second are
 //!    inserted. But for the last, the answers of Mycelium and of DataFusion over Arrow must be the same.
 
 mod data;
+mod rivals;
 mod tpch;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +32,8 @@ use tokio::runtime::Runtime;
 
 use self::data::Data;
 pub use self::data::Question;
+use self::rivals::Rivals;
+pub use self::rivals::{AnalyticsRival, AnalyticsRivalFactory, LoadAnalyticsTable, RivalAnswer};
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -41,15 +45,6 @@ const REPETITIONS: usize = 7;
 const PACE: u64 = 10_000;
 /// Rows of a batch of inserts.
 const INSERTED_TOGETHER: usize = 1000;
-
-/// A database outside of this process: from a directory, the table's name and its rows to one that answers.
-pub type AnalyticsRivalFactory = dyn Fn(&Path, &str, &[RecordBatch]) -> Result<Box<dyn AnalyticsRival>>;
-
-/// A loaded rival.
-pub trait AnalyticsRival {
-    /// Seconds that a query takes it, to the last row.
-    fn ask(&mut self, text: &str) -> Result<f64>;
-}
 
 /// How it is run.
 #[derive(Clone, Debug)]
@@ -82,12 +77,14 @@ pub struct QuestionFigures {
     pub mycelium: Spread,
     /// Of DataFusion over the same rows in memory.
     pub arrow: Spread,
-    /// Of the rival, if there is one, over the rows as they were loaded.
-    pub rival: Option<Spread>,
+    /// Of other databases, over the rows as they were loaded; while writing, as they were on the compacted table.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub rivals: BTreeMap<String, Spread>,
     /// Medians: Mycelium's over DataFusion's.
     pub over_arrow: f64,
-    /// Mycelium's over the rival's.
-    pub over_rival: Option<f64>,
+    /// Mycelium's over the others'.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub over: BTreeMap<String, f64>,
     /// Mycelium's over its own on the compacted table.
     pub over_compacted: f64,
 }
@@ -105,6 +102,9 @@ pub struct AnalyticsReport {
     pub arrow_bytes: u64,
     /// All queries at all times.
     pub questions: Vec<QuestionFigures>,
+    /// Why other databases have no figures, or not all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub failed: BTreeMap<String, String>,
 }
 
 impl AnalyticsReport {
@@ -128,23 +128,50 @@ impl AnalyticsReport {
                 "  {name:<3} {when:<14} {:>8.1} ms ({over_compacted:.2}x)   Arrow {:>8.1} ms ({over_arrow:.2}x)",
                 mycelium.median, arrow.median
             );
-            if let (Some(rival), Some(over)) = (&figures.rival, figures.over_rival) {
-                out += &format!("   rival {:>8.1} ms ({over:.2}x)", rival.median);
+            for (rival, over) in &figures.over {
+                let median = figures.rivals.get(rival).map_or(f64::NAN, |times| times.median);
+                out += &format!("   {rival} {median:>8.1} ms ({over:.2}x)");
             }
             out.push('\n');
+        }
+        for (name, why) in &self.failed {
+            out += &format!("  {name}: not all figures, since it failed: {why}\n");
         }
         out
     }
 }
 
-/// Runs TPC-H's queries 1 and 6.
-pub fn run_tpch(settings: &AnalyticsSettings, rival: Option<&AnalyticsRivalFactory>) -> Result<AnalyticsReport> {
+/// Runs TPC-H's queries 1 and 6, with rivals beside ours.
+pub fn run_tpch(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {
+    run(settings, &tpch::LineItem::generate(settings.scale)?, rivals)
+}
+
+fn run(settings: &AnalyticsSettings, data: &dyn Data, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {
     let directory = settings.directory.join(format!("analytics-{}", std::process::id()));
     fs::create_dir_all(&directory)?;
-    let data = tpch::LineItem::generate(settings.scale)?;
-    let report = Analytics::create(settings, &data, &directory, rival)?.run()?;
+    let report = Analytics::create(settings, data, &directory, rivals)?.run()?;
     fs::remove_dir_all(&directory)?;
     Ok(report)
+}
+
+const COMPACTED: &str = "compacted";
+
+/// The state in which a table is asked.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum When {
+    Compacted,
+    Updated,
+    WhileWriting,
+}
+
+impl When {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Compacted => COMPACTED,
+            Self::Updated => "updated",
+            Self::WhileWriting => "while_writing",
+        }
+    }
 }
 
 struct Analytics<'a> {
@@ -155,7 +182,7 @@ struct Analytics<'a> {
     table: Table,
     session: Session,
     arrow: SessionContext,
-    rival: Option<Box<dyn AnalyticsRival>>,
+    rivals: Rivals,
     rows: u64,
 }
 
@@ -173,7 +200,7 @@ impl<'a> Analytics<'a> {
         settings: &'a AnalyticsSettings,
         data: &'a dyn Data,
         directory: &Path,
-        rival: Option<&AnalyticsRivalFactory>,
+        rivals: &[AnalyticsRivalFactory<'_>],
     ) -> Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let options = Options {
@@ -192,14 +219,13 @@ impl<'a> Analytics<'a> {
             ..TableOptions::default()
         };
         let table = database.create_typed_table(data.name(), schema, options)?;
-        let rival = rival.map(|load| load(directory, data.name(), data.batches())).transpose()?;
         Ok(Self {
             settings,
             data,
             runtime: Runtime::new()?,
             session: Session::open(&database),
             arrow: in_memory(data.name(), data.batches(), threads)?,
-            rival,
+            rivals: Rivals::load(directory, data, rivals)?,
             rows: data.batches().iter().map(|batch| batch.num_rows() as u64).sum(),
             database,
             table,
@@ -213,19 +239,23 @@ impl<'a> Analytics<'a> {
     }
 
     fn run(mut self) -> Result<AnalyticsReport> {
+        for (name, why) in &self.rivals.failed {
+            self.tell(format_args!("{name} failed: {why}"));
+        }
         self.load()?;
         let metrics = self.database.metrics();
         let sst_bytes = metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum();
         let arrow_bytes = self.data.batches().iter().map(|batch| batch.get_array_memory_size() as u64).sum();
         self.tell(format_args!("{} rows loaded and compacted to {:.0} MB", self.rows, sst_bytes as f64 / 1e6));
         let mut questions = Vec::new();
-        self.ask_all("compacted", true, &mut questions)?;
+        self.ask_all(When::Compacted, &mut questions)?;
         self.update_a_tenth()?;
-        self.ask_all("updated", true, &mut questions)?;
+        self.ask_all(When::Updated, &mut questions)?;
         self.while_writing(&mut questions)?;
         self.database.close()?;
         let layout = self.data.layout().to_owned();
-        Ok(AnalyticsReport { rows: self.rows, layout, sst_bytes, arrow_bytes, questions })
+        let failed = self.rivals.failed;
+        Ok(AnalyticsReport { rows: self.rows, layout, sst_bytes, arrow_bytes, questions, failed })
     }
 
     fn load(&self) -> Result<()> {
@@ -273,12 +303,15 @@ impl<'a> Analytics<'a> {
         Ok(())
     }
 
-    fn ask_all(&mut self, when: &str, check: bool, figures: &mut Vec<QuestionFigures>) -> Result<()> {
+    fn ask_all(&mut self, when: When, figures: &mut Vec<QuestionFigures>) -> Result<()> {
         for question in self.data.questions() {
-            let asked = self.ask(question, when, check, figures)?;
+            let asked = self.ask(question, when, figures)?;
             self.tell(format_args!(
-                "{} {when}: {:.1} ms, {:.2}x DataFusion over Arrow",
-                question.name, asked.mycelium.median, asked.over_arrow
+                "{} {}: {:.1} ms, {:.2}x DataFusion over Arrow",
+                question.name,
+                when.name(),
+                asked.mycelium.median,
+                asked.over_arrow
             ));
             figures.push(asked);
         }
@@ -286,41 +319,31 @@ impl<'a> Analytics<'a> {
     }
 
     /// Asks each in turn; the first time fills caches and is not counted.
-    fn ask(
-        &mut self,
-        question: &Question,
-        when: &str,
-        check: bool,
-        before: &[QuestionFigures],
-    ) -> Result<QuestionFigures> {
-        let (mut own, mut arrow, mut rival) = (Vec::new(), Vec::new(), Vec::new());
+    fn ask(&mut self, question: &Question, when: When, before: &[QuestionFigures]) -> Result<QuestionFigures> {
+        let (mut own, mut arrow, mut rivals) = (Vec::new(), Vec::new(), BTreeMap::<String, Vec<f64>>::new());
         for repetition in 0..=REPETITIONS {
             let (answer, own_seconds) = self.ask_mycelium(question.text)?;
             let (expected, arrow_seconds) = self.ask_arrow(question.text)?;
-            if check && printed(&answer)? != printed(&expected)? {
+            if when != When::WhileWriting && printed(&answer)? != printed(&expected)? {
                 let (answer, expected) = (printed(&answer)?, printed(&expected)?);
                 return Err(format!("{}: {answer}\nand over Arrow: {expected}", question.name).into());
             }
-            let rival_seconds = self.rival.as_mut().map(|rival| rival.ask(question.text)).transpose()?;
+            let of_rivals = match when {
+                When::Compacted => self.rivals.ask(question, Some(&expected))?,
+                When::Updated => self.rivals.ask(question, None)?,
+                When::WhileWriting => BTreeMap::new(),
+            };
             if repetition > 0 {
                 own.push(own_seconds * 1e3);
                 arrow.push(arrow_seconds * 1e3);
-                rival.extend(rival_seconds.map(|seconds| seconds * 1e3));
+                for (name, seconds) in of_rivals {
+                    rivals.entry(name).or_default().push(seconds * 1e3);
+                }
             }
         }
-        let spread = |times| Spread::of(times).ok_or("nothing was measured");
-        let (mycelium, arrow, rival) = (spread(own)?, spread(arrow)?, Spread::of(rival));
-        let compacted = before.iter().find(|figures| figures.name == question.name && figures.when == "compacted");
-        Ok(QuestionFigures {
-            name: question.name.to_owned(),
-            when: when.to_owned(),
-            over_arrow: mycelium.median / arrow.median,
-            over_rival: rival.as_ref().map(|rival| mycelium.median / rival.median),
-            over_compacted: compacted.map_or(1.0, |compacted| mycelium.median / compacted.mycelium.median),
-            mycelium,
-            arrow,
-            rival,
-        })
+        rivals.retain(|name, _| !self.rivals.failed.contains_key(name));
+        let compacted = before.iter().find(|figures| figures.name == question.name && figures.when == COMPACTED);
+        figures(question, when, [own, arrow], rivals, compacted)
     }
 
     fn ask_mycelium(&self, text: &str) -> Result<(Vec<RecordBatch>, f64)> {
@@ -341,12 +364,38 @@ impl<'a> Analytics<'a> {
         let (data, table) = (self.data, self.table.clone());
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| write_at_pace(data, &table, &done));
-            let result = self.ask_all("while_writing", false, figures);
+            let result = self.ask_all(When::WhileWriting, figures);
             done.store(true, Ordering::Relaxed);
             writer.join().map_err(|_| "the writer panicked")??;
             result
         })
     }
+}
+
+/// Of Mycelium and DataFusion the `times` in milliseconds; of rivals, too.
+fn figures(
+    question: &Question,
+    when: When,
+    [own, arrow]: [Vec<f64>; 2],
+    rivals: BTreeMap<String, Vec<f64>>,
+    compacted: Option<&QuestionFigures>,
+) -> Result<QuestionFigures> {
+    let spread = |times| Spread::of(times).ok_or("nothing was measured");
+    let (mycelium, arrow) = (spread(own)?, spread(arrow)?);
+    let rivals: BTreeMap<String, Spread> = match compacted {
+        Some(compacted) if when == When::WhileWriting => compacted.rivals.clone(),
+        _ => rivals.into_iter().filter_map(|(name, times)| Some((name, Spread::of(times)?))).collect(),
+    };
+    Ok(QuestionFigures {
+        name: question.name.to_owned(),
+        when: when.name().to_owned(),
+        over_arrow: mycelium.median / arrow.median,
+        over: rivals.iter().map(|(name, times)| (name.clone(), mycelium.median / times.median)).collect(),
+        over_compacted: compacted.map_or(1.0, |compacted| mycelium.median / compacted.mycelium.median),
+        mycelium,
+        arrow,
+        rivals,
+    })
 }
 
 fn write_at_pace(data: &dyn Data, table: &Table, done: &AtomicBool) -> Result<()> {
@@ -369,14 +418,50 @@ fn printed(batches: &[RecordBatch]) -> Result<String> {
 mod tests {
     use super::*;
 
+    /// A rival that answers as DataFusion does over what it was given.
+    struct Twin {
+        runtime: Runtime,
+        context: SessionContext,
+    }
+
+    impl AnalyticsRival for Twin {
+        fn ask(&mut self, text: &str) -> Result<RivalAnswer> {
+            let answer = self.runtime.block_on(async { self.context.sql(text).await?.collect().await })?;
+            Ok(RivalAnswer { seconds: 1e-3, rows: rivals::cells(&answer)? })
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the rivals' file, which the engine never touches")]
+    fn twin(_: &Path, name: &str, file: &Path) -> Result<Box<dyn AnalyticsRival>> {
+        let batches = parquet::arrow::arrow_reader::ParquetRecordBatchReader::try_new(fs::File::open(file)?, 8192)?;
+        let batches = batches.collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Box::new(Twin { runtime: Runtime::new()?, context: in_memory(name, &batches, 2)? }))
+    }
+
+    /// A rival that answers every query by nothing.
+    struct Silent;
+
+    impl AnalyticsRival for Silent {
+        fn ask(&mut self, _: &str) -> Result<RivalAnswer> {
+            Ok(RivalAnswer { seconds: 1e-3, rows: Vec::new() })
+        }
+    }
+
+    const RIVALS: [AnalyticsRivalFactory<'static>; 3] = [
+        AnalyticsRivalFactory { name: "twin", load: &twin },
+        AnalyticsRivalFactory { name: "silent", load: &|_, _, _| Ok(Box::new(Silent)) },
+        AnalyticsRivalFactory { name: "broken", load: &|_, _, _| Err("it does not start".into()) },
+    ];
+
     #[test]
-    fn a_small_table_answers_as_arrow_does() {
+    fn a_small_table_answers_as_arrow_and_rivals_do() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let settings = AnalyticsSettings { scale: 0.005, progress: false, ..AnalyticsSettings::new(directory.path()) };
-        let report = run_tpch(&settings, None).expect("experiment");
+        let report = run_tpch(&settings, &RIVALS).expect("experiment");
         assert_eq!(report.questions.len(), 6, "{}", report.table());
-        assert!(
-            report.rows > 20_000 && report.of("Q6", "while_writing").is_some_and(|figures| figures.over_arrow > 0.0)
-        );
+        let last = report.of("Q6", "while_writing").expect("figures");
+        assert!(report.rows > 20_000 && last.over_arrow > 0.0 && last.over["twin"] > 0.0, "{}", report.table());
+        assert!(report.failed.keys().eq(["broken", "silent"]), "{:?}", report.failed);
+        assert!(report.failed["silent"].contains("Q1") && !last.rivals.contains_key("silent"));
     }
 }

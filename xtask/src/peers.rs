@@ -16,9 +16,9 @@ const TARGET_VARIABLE: &str = "MYCELIUM_PEERS_TARGET";
 const PYTHON_VARIABLE: &str = "MYCELIUM_PEERS_PYTHON";
 const DUCKDB: &str = "duckdb==2.0.0";
 /// The experiments that run it.
-const WITH_DUCKDB: [&str; 3] = ["laser-hw", "htap", WITH_SQL];
-/// The experiment that asks in SQL: DataFusion is compiled for it alone.
-const WITH_SQL: &str = "tpch";
+const WITH_DUCKDB: [&str; 4] = ["laser-hw", "htap", "tpch", "flights"];
+/// The experiments that ask in SQL: DataFusion is compiled for them alone.
+const WITH_SQL: [&str; 2] = ["tpch", "flights"];
 
 /// Runs bench-peers with `arguments`; fails if it does.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
@@ -28,7 +28,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<()> {
         command.env(PYTHON_VARIABLE, python_with_duckdb(&target)?);
     }
     command.args(["run", "--release", "--package", "mycelium-bench-peers"]);
-    if arguments.iter().any(|argument| argument == WITH_SQL) {
+    if arguments.iter().any(|argument| WITH_SQL.contains(&argument.as_str())) {
         command.args(["--features", "sql"]);
     }
     let status = command

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use mycelium_bench::experiments::aligned::{AlignedSettings, run as run_aligned};
 #[cfg(feature = "sql")]
-use mycelium_bench::experiments::analytics::{AnalyticsSettings, run_tpch};
+use mycelium_bench::experiments::analytics::{AnalyticsSettings, run_flights, run_tpch};
 use mycelium_bench::experiments::buffer::{BufferSettings, run as run_buffer};
 use mycelium_bench::experiments::dictionary::{DictionarySettings, Part as DictionaryPart, run as run_dictionary};
 use mycelium_bench::experiments::htap::{HtapSettings, run as run_htap};
@@ -49,7 +49,7 @@ struct Line {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
-    /// `transformations`, `buffer`, `htap`, `tpch`, `laser-hw` and `dictionary-…`.
+    /// `transformations`, `buffer`, `htap`, `tpch`, `flights`, `laser-hw` and `dictionary-…`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -99,6 +99,9 @@ enum Experiment {
     /// TPC-H's queries 1 and 6 in SQL, and DataFusion over Arrow and DuckDB, which is needed as for `laser-hw`.
     #[cfg(feature = "sql")]
     Tpch,
+    /// Three million flights in SQL, likewise.
+    #[cfg(feature = "sql")]
+    Flights,
     /// Point reads, single writes and scans in one table, and RocksDB, DuckDB and PostgreSQL, which are needed as for `laser-hw`.
     Htap,
     /// Split and convert inside compaction, and rows in RocksDB.
@@ -157,6 +160,12 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
             let scale = if line.quick { line.scale / 20.0 } else { line.scale };
             let settings = AnalyticsSettings { scale, ..AnalyticsSettings::new(&line.directory) };
             report.tpch = Some(run_tpch(&settings, &analytics::RIVALS)?);
+        }
+        #[cfg(feature = "sql")]
+        Experiment::Flights => {
+            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
+            let settings = AnalyticsSettings { scale, ..AnalyticsSettings::new(&line.directory) };
+            report.flights = Some(run_flights(&settings, &analytics::RIVALS)?);
         }
         Experiment::LaserHw => {
             let scale = if line.quick { line.scale / 20.0 } else { line.scale };

@@ -17,7 +17,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations, buffer, htap, tpch, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
+    /// snapshot-filters, transformations, buffer, htap, tpch, flights, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
     /// dictionary-sizes, dictionary-values, dictionary-timeline.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
@@ -63,7 +63,7 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, protobuf/split, ...
@@ -89,6 +89,9 @@ pub struct BenchArgs {
     /// Where stores are made and removed.
     #[arg(long, default_value_os_t = std::env::temp_dir().join("mycelium-bench"))]
     pub directory: PathBuf,
+    /// Where data from the network are kept for the next time: of `flights`.
+    #[arg(long, default_value = ".cache", value_name = "DIRECTORY")]
+    pub data_dir: PathBuf,
     /// Also write the report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     pub json_file: Option<PathBuf>,
@@ -113,6 +116,10 @@ pub const HTAP: &str = "htap";
 #[cfg(feature = "sql")]
 pub const TPCH: &str = "tpch";
 
+/// The name of the experiment on flights among workloads.
+#[cfg(feature = "sql")]
+pub const FLIGHTS: &str = "flights";
+
 /// The name of the experiment on filter kernels among workloads.
 pub const KERNELS: &str = "kernels";
 
@@ -127,6 +134,8 @@ const EXPERIMENTS: &[&str] = &[
     HTAP,
     #[cfg(feature = "sql")]
     TPCH,
+    #[cfg(feature = "sql")]
+    FLIGHTS,
     KERNELS,
 ];
 
@@ -257,13 +266,9 @@ impl BenchArgs {
                 report.htap = Some(htap::run(&settings, &[])?);
             }
             #[cfg(feature = "sql")]
-            TPCH => {
-                let settings = analytics::AnalyticsSettings {
-                    scale: self.scale,
-                    ..analytics::AnalyticsSettings::new(&self.directory)
-                };
-                report.tpch = Some(analytics::run_tpch(&settings, &[])?);
-            }
+            TPCH => report.tpch = Some(analytics::run_tpch(&self.analytics_settings(), &[])?),
+            #[cfg(feature = "sql")]
+            FLIGHTS => report.flights = Some(analytics::run_flights(&self.analytics_settings(), &[])?),
             KERNELS => {
                 let settings =
                     kernels::KernelSettings { scale: self.scale, seed: self.seed, ..kernels::KernelSettings::new() };
@@ -280,6 +285,15 @@ impl BenchArgs {
             }
         }
         Ok(())
+    }
+
+    #[cfg(feature = "sql")]
+    fn analytics_settings(&self) -> crate::experiments::analytics::AnalyticsSettings {
+        crate::experiments::analytics::AnalyticsSettings {
+            scale: self.scale,
+            data_directory: self.data_dir.clone(),
+            ..crate::experiments::analytics::AnalyticsSettings::new(&self.directory)
+        }
     }
 
     fn dictionary_settings(&self) -> dictionary::DictionarySettings {

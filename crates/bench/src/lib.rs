@@ -9,6 +9,8 @@ pub mod args;
 pub mod bench_disk;
 pub mod distribution;
 pub mod experiments;
+#[cfg(feature = "sql")]
+mod fetch;
 pub mod isolation;
 pub mod keys;
 pub mod measure;

@@ -64,6 +64,10 @@ pub struct Report {
     #[cfg(feature = "sql")]
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tpch: Option<AnalyticsReport>,
+    /// Queries over flights, if those were run.
+    #[cfg(feature = "sql")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub flights: Option<AnalyticsReport>,
     /// Filter kernels, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kernels: Option<KernelReport>,
@@ -244,6 +248,8 @@ impl Report {
             buffer: None,
             #[cfg(feature = "sql")]
             tpch: None,
+            #[cfg(feature = "sql")]
+            flights: None,
             transformations: None,
             kernels: None,
             laser: None,
@@ -313,6 +319,8 @@ impl Report {
             self.buffer.as_ref().map(BufferReport::table),
             #[cfg(feature = "sql")]
             self.tpch.as_ref().map(AnalyticsReport::table),
+            #[cfg(feature = "sql")]
+            self.flights.as_ref().map(AnalyticsReport::table),
             self.kernels.as_ref().map(KernelReport::table),
             self.laser.as_ref().map(LaserReport::table),
             self.dictionary.as_ref().map(DictionaryReport::table),

@@ -7,6 +7,7 @@
 //!    inserted. But for the last, the answers of Mycelium and of DataFusion over Arrow must be the same.
 
 mod data;
+mod flights;
 mod rivals;
 mod tpch;
 
@@ -51,7 +52,9 @@ const INSERTED_TOGETHER: usize = 1000;
 pub struct AnalyticsSettings {
     /// Where the databases are made and removed.
     pub directory: PathBuf,
-    /// TPC-H's scale factor.
+    /// Where data from the network are kept.
+    pub data_directory: PathBuf,
+    /// TPC-H's scale factor, or the share of the flights.
     pub scale: f64,
     /// Bytes of the block cache.
     pub cache_bytes: u64,
@@ -62,7 +65,13 @@ pub struct AnalyticsSettings {
 impl AnalyticsSettings {
     /// The settings of the claims.
     pub fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_path_buf(), scale: 1.0, cache_bytes: 4 << 30, progress: true }
+        Self {
+            directory: directory.to_path_buf(),
+            data_directory: PathBuf::from(".cache"),
+            scale: 1.0,
+            cache_bytes: 4 << 30,
+            progress: true,
+        }
     }
 }
 
@@ -125,7 +134,7 @@ impl AnalyticsReport {
         for figures in &self.questions {
             let QuestionFigures { name, when, mycelium, arrow, over_arrow, over_compacted, .. } = figures;
             out += &format!(
-                "  {name:<3} {when:<14} {:>8.1} ms ({over_compacted:.2}x)   Arrow {:>8.1} ms ({over_arrow:.2}x)",
+                "  {name:<8} {when:<14} {:>8.1} ms ({over_compacted:.2}x)   Arrow {:>8.1} ms ({over_arrow:.2}x)",
                 mycelium.median, arrow.median
             );
             for (rival, over) in &figures.over {
@@ -144,6 +153,11 @@ impl AnalyticsReport {
 /// Runs TPC-H's queries 1 and 6, with rivals beside ours.
 pub fn run_tpch(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {
     run(settings, &tpch::LineItem::generate(settings.scale)?, rivals)
+}
+
+/// Asks for flights by their origin, their time and their delay, with rivals beside ours. Downloads them (14 MB) the first time.
+pub fn run_flights(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {
+    run(settings, &flights::Flights::fetch(&settings.data_directory, settings.scale)?, rivals)
 }
 
 fn run(settings: &AnalyticsSettings, data: &dyn Data, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {

@@ -873,6 +873,16 @@ impl PackedLayout {
         }
     }
 
+    /// The value of a column of fixed width, from the bytes that [`PackedRow::slot`] is the place of.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the column does not exist, [`ErrorKind::Corruption`] if the bytes are not such a value.
+    #[inline]
+    pub fn slot_value<'a>(&self, column: usize, slot: &'a [u8]) -> Result<DatumRef<'a>> {
+        let known = self.schema.columns().get(column);
+        decode_datum(&known.ok_or_else(|| Error::invalid(format!("there is no column {column}")))?.ty, slot)
+    }
+
     /// The name of physical column `index`, for messages.
     pub(crate) fn name(&self, index: usize) -> &str {
         &self.schema.columns()[self.columns[index].column as usize].name

@@ -1,8 +1,9 @@
 //! Prints what patches cost a scan of columns on this machine, which plan of a filtered scan is the cheaper one, and what columns
 //! below rows cost and gain: `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans|layouts|points [rows] [directory]`.
 //!
-//! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread: compacted, and after a tenth of the
-//!   rows had one of these columns changed.
+//! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a column over the
+//!   seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, and after a tenth of the rows had one of these
+//!   columns changed.
 //! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each row in a tenth
 //!   of the keys of the younger runs replaces one of an older run (decision 0036).
 //! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no compaction is
@@ -109,10 +110,30 @@ fn sums(table: &Table) -> Result<(u64, i64)> {
     Ok((rows, sum))
 }
 
+/// Rows and sum of a column where four others pass.
+fn sum_of_passing(table: &Table) -> Result<(u64, i64)> {
+    let test = |column, lower: i32, upper: i32| {
+        let (lower, upper) = (Bound::Included(Datum::Int32(lower)), Bound::Excluded(Datum::Int32(upper)));
+        ColumnTest { column, test: Test::Range { lower, upper } }
+    };
+    let half = i32::MAX / 2;
+    let conjuncts = vec![test(4, -half, half), test(5, 0, i32::MAX), test(6, i32::MIN, half), test(7, -half, i32::MAX)];
+    let (projection, filter) = (Some(vec![8]), Some(Filter { conjuncts }));
+    let scan = table.scan_batches(ScanOptions { projection, filter, ..ScanOptions::default() })?;
+    let (mut rows, mut sum) = (0, 0);
+    for batch in scan {
+        let batch = batch?;
+        rows += batch.num_rows() as u64;
+        sum += batch.column(0).as_primitive::<Int32Type>().values().iter().map(|&value| i64::from(value)).sum::<i64>();
+    }
+    Ok((rows, sum))
+}
+
 fn patches(database: &Database, rows: u64) -> Result<()> {
     let table = narrow_table(database, "narrow", GROUPS)?;
     fill_narrow(database, &table, rows)?;
     let (compacted, least_compacted, (found, _)) = measure(|| sums(&table))?;
+    let (filtered, _, _) = measure(|| sum_of_passing(&table))?;
     for draw in 0..rows / 10 {
         let index = scramble(draw + 1) % rows;
         let change = [("a5", DatumRef::Int32(index as i32))];
@@ -128,6 +149,14 @@ fn patches(database: &Database, rows: u64) -> Result<()> {
         least_patched / least_compacted,
         of_a_patch(patched - compacted),
         of_a_patch(least_patched - least_compacted)
+    );
+    let (filtered_patched, _, (found, sum)) = measure(|| sum_of_passing(&table))?;
+    println!(
+        "filtered   {:>8.2} ms, patched {:.2} ms: {:.2} times, {:.0} ns a patch ({found} rows, {sum})",
+        filtered / 1e6,
+        filtered_patched / 1e6,
+        filtered_patched / filtered,
+        (filtered_patched - filtered) * 10.0 / rows as f64
     );
     Ok(())
 }

@@ -6,8 +6,8 @@
 //! 32  u64, u64   range-delete block (length 0: none)
 //! 48  u64, u64   properties block
 //! 64  u64        file number
-//! 72  u32        format version: 4 for columnar files with symbol tables, 3 for other columnar ones, else 2 if there are summaries,
-//!               else 1
+//! 72  u32        format version: of columnar files 5 with gaps in keys, else 4 with symbol tables, else 3; of others 2 if there
+//!               are summaries, else 1
 //! 76  u32        framed length of the directory of the summaries, which ends where the properties begin; 0 if there is none
 //! 80  u64        XXH3-64 of bytes 0..80, seeded with (file number, offset of the footer)
 //! 88  8 bytes    "MYCLSST1"
@@ -26,9 +26,7 @@ use crate::checksum::block_seed;
 /// The footer's length in bytes.
 pub const FOOTER_LEN: usize = 96;
 /// The newest format this code writes and reads.
-pub const FORMAT_VERSION: u32 = 4;
-/// The format of columnar files without symbol tables.
-const COLUMNAR: u32 = 3;
+pub const FORMAT_VERSION: u32 = 5;
 /// The format of files of rows with summaries.
 const WITH_SUMMARIES: u32 = 2;
 /// The format of files of rows without summaries.
@@ -43,6 +41,24 @@ pub struct BlockHandle {
     pub offset: u64,
     /// Length with compression kind and checksum; 0 if the part does not exist.
     pub len: u64,
+}
+
+/// What of a columnar file is newest. A file may have what is older, too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ColumnarFormat {
+    /// Pages and dictionaries.
+    Plain = 3,
+    /// Some of its columns have symbol tables.
+    SymbolTables = 4,
+    /// The keys of some blocks have a gap.
+    KeysWithGaps = 5,
+}
+
+impl ColumnarFormat {
+    /// That of a version.
+    fn of_version(version: u32) -> Option<Self> {
+        [Self::Plain, Self::SymbolTables, Self::KeysWithGaps].into_iter().find(|&format| format as u32 == version)
+    }
 }
 
 /// The parsed footer.
@@ -60,10 +76,8 @@ pub struct Footer {
     pub properties: BlockHandle,
     /// The number of the file.
     pub file_number: u64,
-    /// Whether its blocks are columnar.
-    pub is_columnar: bool,
-    /// Whether some of its columns have symbol tables.
-    pub has_symbol_tables: bool,
+    /// If its blocks are columnar, what they have.
+    pub columnar: Option<ColumnarFormat>,
 }
 
 impl Footer {
@@ -87,11 +101,10 @@ impl Footer {
             out.extend_from_slice(&part.len.to_le_bytes());
         }
         out.extend_from_slice(&self.file_number.to_le_bytes());
-        let version = match self.summaries.len {
-            _ if self.is_columnar && self.has_symbol_tables => FORMAT_VERSION,
-            _ if self.is_columnar => COLUMNAR,
-            0 => WITHOUT_SUMMARIES,
-            _ => WITH_SUMMARIES,
+        let version = match (self.columnar, self.summaries.len) {
+            (Some(columnar), _) => columnar as u32,
+            (None, 0) => WITHOUT_SUMMARIES,
+            (None, _) => WITH_SUMMARIES,
         };
         out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&(self.summaries.len as u32).to_le_bytes());
@@ -132,10 +145,10 @@ impl Footer {
         if number != file_number {
             return Err(wrong("the file has another number", 64).expected(file_number, number));
         }
-        let (is_columnar, has_symbol_tables) = (version >= COLUMNAR, version == FORMAT_VERSION);
-        if version == 0 || !is_columnar && (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
+        let columnar = ColumnarFormat::of_version(version);
+        if version == 0 || columnar.is_none() && (version == WITHOUT_SUMMARIES) != (summaries_len == 0) {
             return Err(wrong("malformed footer", 72).expected(
-                "version 1 and 0, version 2 and a length, or version 3 or 4",
+                "version 1 and 0, version 2 and a length, or version 3 to 5",
                 format_args!("{version} and {summaries_len}"),
             ));
         }
@@ -145,8 +158,7 @@ impl Footer {
             Some(offset) => BlockHandle { offset, len },
             None => return Err(wrong("the summaries exceed the file", 76).expected(properties.offset, len)),
         };
-        let footer =
-            Self { filter, index, range_deletes, summaries, properties, file_number, is_columnar, has_symbol_tables };
+        let footer = Self { filter, index, range_deletes, summaries, properties, file_number, columnar };
         footer.check_parts(offset)?;
         Ok(footer)
     }
@@ -158,7 +170,7 @@ impl Footer {
             (self.index, false, false),
             (self.range_deletes, true, false),
             (self.summaries, true, true),
-            (self.properties, false, self.is_columnar && self.summaries.len == 0),
+            (self.properties, false, self.columnar.is_some() && self.summaries.len == 0),
         ];
         for (part, optional, after_pages) in parts {
             if part.len == 0 && optional {

@@ -87,7 +87,7 @@ pub use columnar::{
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};
 pub use filter::{FilterBuilder, FilterShape};
-pub use footer::{BlockHandle, FOOTER_LEN, FORMAT_VERSION, Footer};
+pub use footer::{BlockHandle, ColumnarFormat, FOOTER_LEN, FORMAT_VERSION, Footer};
 pub use get::GetScratch;
 pub use index::{Index, IndexEntry, IndexShape};
 pub use level_cursor::LevelCursor;

@@ -577,7 +577,7 @@ fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> 
     let part = properties.columns;
     let group = properties.group.as_ref().filter(|group| group.format == GroupFormat::Columnar);
     let is_columnar = part.len > 0;
-    if footer.is_columnar != is_columnar || group.is_some() != is_columnar {
+    if footer.columnar.is_some() != is_columnar || group.is_some() != is_columnar {
         let error = Error::corruption("a columnar file needs a columnar group and a directory of its columns");
         return Err(error.at(footer.properties.offset).in_file(&opening.path));
     }

@@ -564,8 +564,7 @@ impl SstWriter {
         let filter = self.put_part(&filter)?;
         let index = self.put_part(&self.index.encode(data_bytes)?)?;
         let range_deletes = self.put_range_deletes()?;
-        let is_columnar = columns.is_some();
-        let has_symbol_tables = columns.as_ref().is_some_and(FinishedColumns::has_symbol_tables);
+        let columnar = columns.as_ref().map(FinishedColumns::format);
         self.properties.columns = self.put_columns(columns)?;
         let pages_at = self.offset();
         let summaries = self.put_summaries()?;
@@ -573,8 +572,7 @@ impl SstWriter {
         self.complete_properties();
         let properties = self.put_part(&self.properties.encode())?;
         let file_number = self.options.file_number;
-        let footer =
-            Footer { filter, index, range_deletes, summaries, properties, file_number, is_columnar, has_symbol_tables };
+        let footer = Footer { filter, index, range_deletes, summaries, properties, file_number, columnar };
         self.buffer.extend_from_slice(&footer.encode(self.offset()));
         self.write_buffer()?;
         let started = Instant::now();

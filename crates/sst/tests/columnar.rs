@@ -13,8 +13,8 @@ use mycelium_base::{
 use mycelium_cache::BlockCache;
 use mycelium_encoding::{ColumnState, DatumRef, PackedLayout, Schema, key};
 use mycelium_sst::{
-    Compression, CursorOptions, FOOTER_LEN, Footer, GetScratch, OpenOptions, RunCursor, SstFile, SstWriter,
-    SstWriterOptions, WantedColumns,
+    ColumnarFormat, Compression, CursorOptions, FOOTER_LEN, Footer, GetScratch, OpenOptions, RunCursor, SstFile,
+    SstWriter, SstWriterOptions, WantedColumns,
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use rand::rngs::SmallRng;
@@ -276,10 +276,12 @@ fn repeated_texts_make_a_dictionary_and_dense_keys_take_no_room() {
     assert!(summary.raw_value_bytes > 20_000 * 40);
 }
 
-const GOLDEN: &str = "tests/golden/format-3-columnar.sst";
+const GOLDEN: &str = "tests/golden/format-5-gaps-in-keys.sst";
+/// As version 3 wrote it.
+const GOLDEN_WITHOUT_GAPS: &str = "tests/golden/format-3-columnar.sst";
 
 /// A small file with every encoding: constant, packed, linear and run-length integers, decimals, wide ones, dictionary and plain
-/// texts, nulls, absent cells.
+/// texts, nulls, absent cells; keys with a gap and keys of many lengths.
 fn golden_file() -> Vec<u8> {
     let schema = schema();
     let columns: ColumnSet = (2..10).collect();
@@ -371,7 +373,8 @@ fn the_golden_file_with_a_symbol_table_is_read() {
     }
     for bytes in [std::fs::read(GOLDEN_SYMBOLS).unwrap(), bytes] {
         let footer_at = bytes.len() - FOOTER_LEN;
-        assert!(Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap().has_symbol_tables);
+        let footer = Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap();
+        assert_eq!(footer.columnar, Some(ColumnarFormat::SymbolTables));
         let file = open(&bytes).unwrap();
         assert_eq!(
             file.column_figures().unwrap().unwrap().columns[0].encodings.keys().collect::<Vec<_>>(),
@@ -410,9 +413,17 @@ fn the_golden_file_is_read_and_written() {
     }
     let golden = std::fs::read(GOLDEN).unwrap();
     assert!(golden == bytes, "the writer writes another file than the golden one");
-    let file = open(&golden).unwrap();
-    assert_eq!(file.verify(|_| {}).unwrap().entries, 200);
-    assert_eq!(scan(&mut RunCursor::new([file], CursorOptions::default())).len(), 200);
+    let without_gaps = std::fs::read(GOLDEN_WITHOUT_GAPS).unwrap();
+    let found =
+        [(golden, ColumnarFormat::KeysWithGaps), (without_gaps, ColumnarFormat::Plain)].map(|(bytes, format)| {
+            let footer_at = bytes.len() - FOOTER_LEN;
+            assert_eq!(Footer::parse(&bytes[footer_at..], 8, footer_at as u64).unwrap().columnar, Some(format));
+            let file = open(&bytes).unwrap();
+            assert_eq!(file.verify(|_| {}).unwrap().entries, 200);
+            scan(&mut RunCursor::new([file], CursorOptions::default()))
+        });
+    assert_eq!(found[0].len(), 200);
+    assert!(found[0] == found[1], "the versions differ in what they hold");
 }
 
 #[test]

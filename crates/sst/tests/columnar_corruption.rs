@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// The golden file has every encoding; see `columnar.rs`.
-const GOLDEN: &[u8] = include_bytes!("golden/format-3-columnar.sst");
+const GOLDEN: &[u8] = include_bytes!("golden/format-5-gaps-in-keys.sst");
 const NUMBER: u64 = 8;
 
 type Outcome<T> = std::result::Result<T, ()>;

@@ -124,6 +124,11 @@ impl Bitmap {
         Some(at * 64 + word.trailing_zeros() as usize)
     }
 
+    /// Clears the rows that are not set in `other`, which has as many.
+    pub fn keep(&mut self, other: &Self) {
+        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
+    }
+
     /// The words.
     pub(crate) fn words_mut(&mut self) -> &mut [u64] {
         &mut self.words

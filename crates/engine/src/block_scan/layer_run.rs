@@ -22,6 +22,7 @@ pub(crate) struct LayerRun {
     pub(super) tests: Vec<(usize, ColumnTest)>,
     compiled: Compiled,
     pub(super) selected: Selected,
+    apart: Apart,
     pub(super) rows: u64,
     /// For look-ups of single keys.
     lookup: Option<Box<LevelCursor<ColumnPosition>>>,
@@ -44,6 +45,38 @@ pub(super) struct Selected {
     pub(super) rows: Bitmap,
 }
 
+/// Which rows of a block pass each of the tests by itself, as far as that was asked.
+#[derive(Default)]
+struct Apart {
+    /// File and number of the block.
+    block: Option<(u64, usize)>,
+    /// By test, whether it is known.
+    rows: Vec<(bool, Bitmap)>,
+}
+
+impl Apart {
+    /// What is known of this block.
+    fn of(&mut self, block: (u64, usize), tests: usize) -> &mut [(bool, Bitmap)] {
+        if self.block.replace(block) != Some(block) {
+            self.rows.resize_with(tests, Default::default);
+            self.rows.iter_mut().for_each(|(is_known, _)| *is_known = false);
+        }
+        &mut self.rows
+    }
+}
+
+impl Compiled {
+    /// Is made for the file.
+    fn compile(&mut self, tests: &[(usize, ColumnTest)], file: &SstFile) -> Result<()> {
+        if self.file.replace(file.number()) != Some(file.number()) {
+            let compile = |(_, test): &(usize, ColumnTest)| file.page_test(test.column, &test.test);
+            self.tests = tests.iter().map(compile).collect::<Result<_>>()?;
+            self.zones = tests.iter().map(|(_, test)| file.zones(test.column)).collect::<Result<_>>()?;
+        }
+        Ok(())
+    }
+}
+
 impl LayerRun {
     /// A run whose cursor gives blocks with the pages of `layout`, of which a layer takes `share` from it.
     pub(crate) fn new(
@@ -57,8 +90,8 @@ impl LayerRun {
         let place = |test: &ColumnTest| columns.iter().position(|&column| column == test.column);
         let tests = filter.map_or(&[][..], |filter| &filter.value_tests).iter();
         let tests = tests.filter_map(|test| Some((place(test)?, test.clone()))).collect();
-        let (compiled, selected) = (Compiled::default(), Selected::default());
-        Self { cursor, level, kind, share, columns, tests, compiled, selected, rows: 0, lookup: None }
+        let (compiled, selected, apart) = Default::default();
+        Self { cursor, level, kind, share, columns, tests, compiled, selected, apart, rows: 0, lookup: None }
     }
 
     /// The key that the run stands on.
@@ -170,18 +203,34 @@ impl LayerRun {
         }
     }
 
+    /// Whether a row of a stretch, counted from the one that the run stands on, passes one of the tests as it lies. Of a block that
+    /// is asked about, all rows are tested.
+    pub(super) fn passes(&mut self, test: usize, offset: usize) -> Result<bool> {
+        let Self { cursor, tests, compiled, apart, .. } = self;
+        let Some((block, row, file, number)) = cursor.block() else { return Ok(false) };
+        let (is_known, rows) = &mut apart.of((file.number(), number), tests.len())[test];
+        if !std::mem::replace(is_known, true) {
+            compiled.compile(tests, file)?;
+            let (place, ColumnTest { test: wanted, .. }) = &tests[test];
+            let may_pass = compiled.zones[test].may_pass(number, wanted).map_err(|error| in_file(error, file))?;
+            rows.reset(block.rows(), may_pass);
+            if may_pass {
+                block
+                    .read(|pages| pages[*place].filter(&compiled.tests[test], rows))
+                    .map_err(|error| in_file(error, file))?;
+            }
+        }
+        Ok(rows.get(row + offset))
+    }
+
     /// Makes `selected` that of the current block.
     pub(super) fn select(&mut self, counters: &mut ReadCounters) -> Result<()> {
-        let Self { cursor, tests, compiled, selected, .. } = self;
+        let Self { cursor, tests, compiled, selected, apart, .. } = self;
         let Some((block, _, file, number)) = cursor.block() else { return Ok(()) };
         if selected.block.replace((file.number(), number)) == Some((file.number(), number)) {
             return Ok(());
         }
-        if compiled.file.replace(file.number()) != Some(file.number()) {
-            let compile = |(_, test): &(usize, ColumnTest)| file.page_test(test.column, &test.test);
-            compiled.tests = tests.iter().map(compile).collect::<Result<_>>()?;
-            compiled.zones = tests.iter().map(|(_, test)| file.zones(test.column)).collect::<Result<_>>()?;
-        }
+        compiled.compile(tests, file)?;
         for ((_, test), zones) in tests.iter().zip(&compiled.zones) {
             if !zones.may_pass(number, &test.test).map_err(|error| in_file(error, file))? {
                 counters.blocks_skipped_by_zone += 1;
@@ -190,11 +239,14 @@ impl LayerRun {
             }
         }
         selected.rows.reset(block.rows(), true);
+        let apart = apart.of((file.number(), number), tests.len());
         block
             .read(|pages| {
-                for ((place, _), test) in tests.iter().zip(&compiled.tests) {
-                    if !selected.rows.is_none() {
-                        pages[*place].filter(test, &mut selected.rows)?;
+                for (((place, _), test), (is_known, rows)) in tests.iter().zip(&compiled.tests).zip(apart) {
+                    match (*is_known, selected.rows.is_none()) {
+                        (_, true) => break,
+                        (true, _) => selected.rows.keep(rows),
+                        (false, _) => pages[*place].filter(test, &mut selected.rows)?,
                     }
                 }
                 Ok(())

@@ -13,7 +13,8 @@
 //! 4. A row of which the rest only has patches of columns of fixed width, or a younger run one, stays in its stretch, and its
 //!    patched cells are overwritten in the batch. The keys of the rest are read ahead and found in the block one after the other,
 //!    each from the last one on; what patches change is found out once for all that look alike ([`PatchShape`]). Where a patched
-//!    column is tested, the row is decided by itself: by the patch and by the cells that it leaves. Patches of columns that are
+//!    column is tested, the row is decided by itself: by the patch's values, and by what the tests of other columns found of the
+//!    block. Patches of columns that are
 //!    not wanted touch nothing.
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
@@ -456,12 +457,16 @@ impl BlockScan {
     fn note_touched(&mut self, touched: &Touched, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
         let (before, decided) = (self.overwrites.len(), self.decisions.len());
         let mut is_noted = touched.has_only_patches();
-        // Oldest first, so that newer values are written over older ones.
+        let mut decided_by = None;
+        // Oldest first, so that newer values are written over older ones, and the newest decides.
         for (kind, _, patch) in touched.entries().rev() {
             is_noted = is_noted && self.note_patch((kind, patch), offset, builder)?;
+            // Patches of several tested columns decide together.
+            if is_noted && self.shape.is_tested() {
+                let shape = self.shape.number();
+                is_noted = decided_by.replace(shape).is_none_or(|before| before == shape);
+            }
         }
-        // A row is decided by one patch.
-        is_noted &= self.decisions.len() == decided || touched.entries().count() == 1;
         match is_noted {
             true => self.overwritten += 1,
             false => {
@@ -507,7 +512,7 @@ impl BlockScan {
             return Ok(false);
         }
         self.shape.note(patch, offset, &mut self.overwrites);
-        if self.shape.is_tested {
+        if self.shape.is_tested() {
             let passes = self.passes_patched((kind, patch), offset)?;
             self.decisions.push((offset, passes));
         }
@@ -525,18 +530,16 @@ impl BlockScan {
         is_known
     }
 
-    /// Whether a row of the stretch passes the tests of values with this patch.
-    fn passes_patched(&self, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
-        let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
-        let patch = layout.row(patch)?;
-        let mut text = Vec::new();
-        for run in self.layer_runs() {
-            let Some((block, row)) = run.block() else { return Ok(false) };
-            for (place, ColumnTest { column, test }) in &run.tests {
-                let passes = match patch.columns().any(|patched| patched == *column) {
-                    true => test.passes(patch.get(*column)?),
-                    false => block
-                        .read(|pages| pages[*place].expanded_cell(row + offset, &mut text).map(|c| test.passes(c)))?,
+    /// Whether a row of the stretch passes the tests of values with this patch, which has the shape.
+    fn passes_patched(&mut self, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
+        let Self { merge, shape, layers, at, runs, .. } = self;
+        let Some(layout) = merge.plan().given_layout(kind) else { return Ok(false) };
+        for &run in &layers[*at].runs {
+            for place in 0..runs[run].tests.len() {
+                let (_, ColumnTest { column, test }) = &runs[run].tests[place];
+                let passes = match shape.tested_cell(layout, patch, *column)? {
+                    Some(cell) => test.passes(cell),
+                    None => runs[run].passes(place, offset)?,
                 };
                 if !passes {
                     return Ok(false);

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use mycelium_base::Result;
-use mycelium_encoding::PackedLayout;
+use mycelium_encoding::{ColumnState, PackedLayout};
 
 use super::layer::Target;
 
@@ -29,14 +29,43 @@ pub(super) struct PatchShape {
     len: usize,
     /// Places in the projection, and where the patch has the values.
     values: Vec<(usize, Range<usize>)>,
-    /// Whether a filter tests one of its columns.
-    pub(super) is_tested: bool,
+    /// Its columns that a filter tests, and where the patch has the values of those of fixed width.
+    tested: Vec<(usize, Option<Range<usize>>)>,
+    /// How many shapes it has been.
+    learned: u64,
 }
 
 impl PatchShape {
     /// Forgets it.
     pub(super) fn clear(&mut self) {
         self.head.clear();
+    }
+
+    /// Whether a filter tests one of its columns.
+    #[inline]
+    pub(super) fn is_tested(&self) -> bool {
+        !self.tested.is_empty()
+    }
+
+    /// A number that no other shape has.
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        self.learned
+    }
+
+    /// What such a patch has of a tested column; `None` if it leaves the column as it is.
+    #[inline]
+    pub(super) fn tested_cell<'p>(
+        &self,
+        layout: &'p PackedLayout,
+        patch: &'p [u8],
+        column: usize,
+    ) -> Result<Option<ColumnState<'p>>> {
+        let Some((_, place)) = self.tested.iter().find(|(tested, _)| *tested == column) else { return Ok(None) };
+        Ok(Some(match place {
+            Some(place) => ColumnState::Value(layout.slot_value(column, &patch[place.clone()])?),
+            None => layout.row(patch)?.get(column)?,
+        }))
     }
 
     /// Whether it is that of this patch.
@@ -66,15 +95,21 @@ impl PatchShape {
     ) -> Result<bool> {
         self.clear();
         self.values.clear();
-        (self.kind, self.is_tested) = (kind, false);
+        self.tested.clear();
+        self.learned += 1;
+        self.kind = kind;
         let row = layout.row(patch)?;
         for column in row.columns() {
-            self.is_tested |= is_tested(column);
+            if is_tested(column) {
+                self.tested.push((column, row.slot(column)?));
+            }
             let Some(target) = targets.iter().find(|target| target.column == column) else { continue };
             let Some(place) = row.slot(column)?.filter(|_| can_overwrite(target)) else { return Ok(false) };
             self.values.push((target.target, place));
         }
-        self.len = self.values.iter().map(|(_, place)| place.end).max().unwrap_or(0);
+        let places = self.values.iter().map(|(_, place)| place);
+        let places = places.chain(self.tested.iter().filter_map(|(_, place)| place.as_ref()));
+        self.len = places.map(|place| place.end).max().unwrap_or(0);
         self.head.extend_from_slice(row.head());
         self.short_head = self.head.iter().take(8).rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         Ok(true)

@@ -133,7 +133,7 @@ impl ColumnarBuilder {
         let (entries, rows) = (&self.entries, self.encoded..self.complete);
         let mut block =
             EncodedBlock::new(facts(entries, held.clone()), rows, entries.key(held.start), entries.key(held.end - 1));
-        block.put_page(|out| encode_keys(held.clone().map(|at| entries.key(at)), out))?;
+        block.has_gap = block.put_page(|out| encode_keys(held.clone().map(|at| entries.key(at)), out))?;
         block.put_page(|out| encode_trailers(&entries.trailers[held.clone()], out))?;
         for (cells, zones) in self.cells.iter().zip(&mut self.zones).filter(|(cells, _)| !cells.waits_for_all()) {
             block.put_page(|out| zones.push(&cells.encode(held.clone(), out)?))?;

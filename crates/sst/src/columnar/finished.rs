@@ -8,6 +8,7 @@ use mycelium_encoding::page::{FinishedCells, TextCoding};
 use super::block::{ALL_PUTS, HEADER_LEN, MARK, UNIQUE_KEYS};
 use super::zones::ZoneMapBuilder;
 use crate::block::BlockFacts;
+use crate::footer::ColumnarFormat;
 
 /// The pages of a block that did not wait for the file.
 #[derive(Debug)]
@@ -20,19 +21,21 @@ pub(super) struct EncodedBlock {
     /// Keys, trailers, columns that did not wait.
     pages: Vec<u8>,
     page_ends: Vec<usize>,
+    /// Whether its keys have a gap.
+    pub(super) has_gap: bool,
 }
 
 impl EncodedBlock {
     pub(super) fn new(facts: BlockFacts, rows: Range<usize>, first_key: &[u8], last_key: &[u8]) -> Self {
         let (first_key, last_key) = (first_key.to_vec(), last_key.to_vec());
-        Self { facts, rows, first_key, last_key, pages: Vec::new(), page_ends: Vec::new() }
+        Self { facts, rows, first_key, last_key, pages: Vec::new(), page_ends: Vec::new(), has_gap: false }
     }
 
-    /// Adds the page that `encode` appends.
-    pub(super) fn put_page(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
-        encode(&mut self.pages)?;
+    /// Adds the page that `encode` appends, and gives what it says.
+    pub(super) fn put_page<T>(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> Result<T>) -> Result<T> {
+        let said = encode(&mut self.pages)?;
         self.page_ends.push(self.pages.len());
-        Ok(())
+        Ok(said)
     }
 
     /// The pages, in order.
@@ -102,10 +105,14 @@ impl FinishedColumns {
         Ok(block.facts)
     }
 
-    /// Whether the texts of some columns have a symbol table.
-    pub(crate) fn has_symbol_tables(&self) -> bool {
+    /// What is newest of what the file has.
+    pub(crate) fn format(&self) -> ColumnarFormat {
         let mut codings = self.waiting.iter().flatten().filter_map(FinishedCells::coding);
-        codings.any(|coding| matches!(coding, TextCoding::SymbolTable(_)))
+        match codings.any(|coding| matches!(coding, TextCoding::SymbolTable(_))) {
+            _ if self.blocks.iter().any(|block| block.has_gap) => ColumnarFormat::KeysWithGaps,
+            true => ColumnarFormat::SymbolTables,
+            false => ColumnarFormat::Plain,
+        }
     }
 
     /// The coding of each column's texts, and its zone map encoded.

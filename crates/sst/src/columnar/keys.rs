@@ -1,15 +1,20 @@
 //! The key page of a columnar block.
 //!
 //! ```text
-//! u8       form: 0 integers, 1 bytes
+//! u8       form: 0 integers, 1 bytes, 2 integers with a gap
 //! varint   length of the prefix that all keys of the block share
 //! bytes    the prefix
 //! u8       form 0: bytes of a key behind the prefix, 0 to 8
-//! page     what is behind the prefix (see `mycelium_encoding::page`): in form 0 as uint64, big-endian, in form 1 as binary
+//! u8       form 2: bytes of a key between prefix and gap
+//! varint   form 2: length of the gap, bytes that all keys of the block share
+//! bytes    form 2: the gap
+//! u8       form 2: bytes of a key behind the gap, with those before it 0 to 8
+//! page     what varies (see `mycelium_encoding::page`): in form 1 as binary, else as uint64, big-endian, without the gap
 //! ```
 //!
-//! Keys of one length whose last bytes alone differ are integers, as those of tables with an integer primary key are: they
-//! are compared as integers, and a dense sequence of them takes no bytes at all. A key is found by binary search.
+//! Keys of one length that vary in eight bytes at most are integers ([`key_shape`](super::key_shape)), as those of tables with
+//! primary keys of integers are: they are compared as integers, and a dense sequence of them takes no bytes at all. A key
+//! is found by binary search.
 
 use mycelium_base::coding::{Reader, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
@@ -17,51 +22,58 @@ use mycelium_base::{Error, Result};
 use mycelium_encoding::page::{Cells, IntegersHead, Page};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 
+use super::key_shape::{KeyEnd, KeyShape, MAX_INTEGER_LEN, integer_of};
 use crate::index::common_prefix;
 
 const INTEGERS: u8 = 0;
 const BYTES: u8 = 1;
+const INTEGERS_WITH_GAP: u8 = 2;
 
-/// Bytes of the longest key end that is stored as an integer.
-const MAX_INTEGER_LEN: usize = 8;
-
-/// Appends the key page of the `keys`, ascending.
-pub(crate) fn encode_keys<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone, out: &mut Vec<u8>) -> Result<()> {
+/// Appends the key page of the `keys`, ascending; whether they have a gap.
+pub(crate) fn encode_keys<'k>(keys: impl Iterator<Item = &'k [u8]> + Clone, out: &mut Vec<u8>) -> Result<bool> {
     let (Some(first), Some(last)) = (keys.clone().next(), keys.clone().last()) else {
         return Err(Error::invalid("a block needs a key"));
     };
     // Ascending keys share what the first and the last share.
     let prefix = common_prefix(first, last);
-    let end_len = first.len() - prefix;
-    let are_integers = end_len <= MAX_INTEGER_LEN && keys.clone().all(|key| key.len() == first.len());
-    out.push(if are_integers { INTEGERS } else { BYTES });
+    let are_alike = keys.clone().all(|key| key.len() == first.len());
+    let end = if are_alike { KeyEnd::of(keys.clone(), first, prefix) } else { None };
+    out.push(match &end {
+        Some(end) if end.gap.is_empty() => INTEGERS,
+        Some(_) => INTEGERS_WITH_GAP,
+        None => BYTES,
+    });
     put_varint(out, prefix as u64);
-    out.extend_from_slice(&first[..prefix]);
+    let prefix = &first[..prefix];
+    out.extend_from_slice(prefix);
     let count = keys.clone().count();
-    if are_integers {
-        out.push(end_len as u8);
-        let mut cells = Cells::new(&ColumnType::UInt64);
-        for key in keys {
-            cells.push(ColumnState::Value(DatumRef::UInt64(integer(&key[prefix..]))))?;
-        }
-        cells.encode_page(0..count, out)?;
-    } else {
+    let Some(end) = end else {
         let mut cells = Cells::without_dictionary(&ColumnType::Binary);
         for key in keys {
-            cells.push(ColumnState::Value(DatumRef::Binary(&key[prefix..])))?;
+            cells.push(ColumnState::Value(DatumRef::Binary(&key[prefix.len()..])))?;
         }
         cells.encode_page(0..count, out)?;
+        return Ok(false);
+    };
+    put_end(&end, out);
+    let shape = KeyShape::new(prefix, &end);
+    let mut cells = Cells::new(&ColumnType::UInt64);
+    for key in keys {
+        let integer = integer_of(key, prefix, &end, shape.as_ref());
+        let integer = integer.ok_or_else(|| Error::invalid("a key is not of the form of the others"))?;
+        cells.push(ColumnState::Value(DatumRef::UInt64(integer)))?;
     }
-    Ok(())
+    cells.encode_page(0..count, out)?;
+    Ok(!end.gap.is_empty())
 }
 
-/// At most eight bytes as a big-endian integer, zeros behind them left out.
-#[inline]
-fn integer(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk::<8>() {
-        Some(&chunk) => u64::from_be_bytes(chunk),
-        None => bytes.iter().fold(0, |integer, &byte| integer << 8 | u64::from(byte)),
+fn put_end(end: &KeyEnd<'_>, out: &mut Vec<u8>) {
+    if !end.gap.is_empty() {
+        out.push(end.high as u8);
+        put_varint(out, end.gap.len() as u64);
+        out.extend_from_slice(end.gap);
     }
+    out.push(if end.gap.is_empty() { end.len() } else { end.low } as u8);
 }
 
 /// As the page has it, in the same order.
@@ -70,14 +82,19 @@ fn ordinal(integer: u64) -> i64 {
     (integer ^ 1 << 63) as i64
 }
 
+/// The inverse of [`ordinal`].
+#[inline]
+fn integer_of_ordinal(ordinal: i64) -> u64 {
+    ordinal as u64 ^ 1 << 63
+}
+
 /// A parsed key page.
 #[derive(Debug)]
 pub(crate) struct KeyPage<'a> {
     prefix: &'a [u8],
-    /// The prefix as the first bytes of a big-endian integer, if it is no longer than one.
-    short_prefix: Option<u64>,
-    /// Bytes behind the prefix; `None` if they vary.
-    end_len: Option<usize>,
+    /// What is behind the prefix, where keys are integers, and their shape, if they are not too long.
+    end: Option<KeyEnd<'a>>,
+    shape: Option<KeyShape>,
     page: Page<'a>,
     rows: usize,
 }
@@ -86,31 +103,36 @@ impl<'a> KeyPage<'a> {
     pub(crate) fn parse(bytes: &'a [u8], rows: usize) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         let form = reader.u8()?;
-        let prefix_len = reader.varint()?;
-        let prefix_len = usize::try_from(prefix_len).ok().filter(|&len| len <= MAX_KEY_LEN);
-        let prefix_len = prefix_len.ok_or_else(|| Error::corruption("malformed prefix of keys"))?;
-        let prefix = reader.take(prefix_len)?;
-        let end_len = match form {
-            INTEGERS => Some(usize::from(reader.u8()?)).filter(|&len| len <= MAX_INTEGER_LEN),
+        let prefix = take_shared(&mut reader)?;
+        let end = match form {
+            INTEGERS => Some(KeyEnd { high: 0, gap: &[], low: usize::from(reader.u8()?) }),
+            INTEGERS_WITH_GAP => {
+                let (high, gap) = (usize::from(reader.u8()?), take_shared(&mut reader)?);
+                Some(KeyEnd { high, gap, low: usize::from(reader.u8()?) })
+            }
             BYTES => None,
-            _ => return Err(Error::corruption("unknown form of a key page").expected("0 or 1", form)),
+            _ => return Err(Error::corruption("unknown form of a key page").expected("0 to 2", form)),
         };
-        if form == INTEGERS && end_len.is_none() {
+        if end.is_some_and(|end| end.high + end.low > MAX_INTEGER_LEN) {
             return Err(Error::corruption("keys too long for integers"));
         }
         let rest = bytes.get(reader.position()..).unwrap_or_default();
-        let kind = if end_len.is_some() { ColumnType::UInt64 } else { ColumnType::Binary };
-        let short_prefix = (prefix.len() <= 8).then(|| integer(prefix).unbounded_shl(64 - 8 * prefix.len() as u32));
-        Ok(Self { prefix, short_prefix, end_len, page: Page::parse(rest, rows, &kind, None)?, rows })
+        let kind = if end.is_some() { ColumnType::UInt64 } else { ColumnType::Binary };
+        let shape = end.and_then(|end| KeyShape::new(prefix, &end));
+        Ok(Self { prefix, end, shape, page: Page::parse(rest, rows, &kind, None)?, rows })
     }
 
     /// Makes `key` the key of a row.
     pub(crate) fn write(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {
+        if let (Some(shape), Some(ordinal)) = (&self.shape, self.page.integer(row)) {
+            shape.write(integer_of_ordinal(ordinal), key);
+            return Ok(());
+        }
         key.clear();
         key.extend_from_slice(self.prefix);
-        match (self.page.cell(row)?, self.end_len) {
-            (ColumnState::Value(DatumRef::UInt64(integer)), Some(len)) => {
-                key.extend_from_slice(&integer.to_be_bytes()[8 - len..]);
+        match (self.page.cell(row)?, &self.end) {
+            (ColumnState::Value(DatumRef::UInt64(integer)), Some(end)) => {
+                end.put(integer, key);
                 Ok(())
             }
             (ColumnState::Value(DatumRef::Binary(bytes)), None) => {
@@ -128,11 +150,18 @@ impl<'a> KeyPage<'a> {
 
     /// How many rows from `row` on have the keys of those of another page from `other_row` on; at most `count`.
     pub(crate) fn same(&self, row: usize, (other, other_row): (&KeyPage<'_>, usize), count: usize) -> Result<usize> {
-        if self.prefix == other.prefix && self.end_len.is_some() && self.end_len == other.end_len {
+        if self.prefix == other.prefix && self.end.is_some() && self.end == other.end {
             let same = |at: &usize| self.page.integer(row + at) == other.page.integer(other_row + at);
             return Ok((0..count).take_while(same).count());
         }
-        if self.end_len.is_none() && other.end_len.is_none() {
+        if let (Some(shape), Some(other_shape)) = (&self.shape, &other.shape) {
+            let whole = |page: &KeyPage<'_>, shape: &KeyShape, row| {
+                page.page.integer(row).map(|ordinal| shape.whole(integer_of_ordinal(ordinal)))
+            };
+            let same = |at: &usize| whole(self, shape, row + at) == whole(other, other_shape, other_row + at);
+            return Ok(if shape.len() == other_shape.len() { (0..count).take_while(same).count() } else { 0 });
+        }
+        if self.end.is_none() && other.end.is_none() {
             return match self.prefix.len() <= other.prefix.len() {
                 true => self.same_ends(row, (other, other_row), count),
                 false => other.same_ends(other_row, (self, row), count),
@@ -175,14 +204,11 @@ impl<'a> KeyPage<'a> {
         let Some(end) = key.strip_prefix(self.prefix) else {
             return Ok(if key < self.prefix { 0 } else { self.rows });
         };
-        let Some(len) = self.end_len else {
+        let Some(form) = &self.end else {
             return self.partition(|cell| matches!(cell, ColumnState::Value(DatumRef::Binary(bytes)) if bytes < end));
         };
-        // A key that is longer than all of these is after those that it begins with.
-        let is_longer = end.len() > len;
-        let missing = len.saturating_sub(end.len());
-        let wanted = integer(&end[..end.len().min(len)]).unbounded_shl(8 * missing as u32);
-        self.page.seek_integer(ordinal(wanted), is_longer).ok_or_else(|| no_key(0))
+        let (wanted, is_after) = form.bound(end);
+        self.page.seek_integer(ordinal(wanted), is_after).ok_or_else(|| no_key(0))
     }
 
     /// As [`KeyPage::seek`], and whether the row has the key.
@@ -192,8 +218,7 @@ impl<'a> KeyPage<'a> {
             return Ok((row, self.page.integer(row) == Some(wanted)));
         }
         let row = self.seek(key)?;
-        let is_there =
-            row < self.rows && self.end_len.is_none() && key.strip_prefix(self.prefix) == Some(self.end(row)?);
+        let is_there = row < self.rows && self.end.is_none() && key.strip_prefix(self.prefix) == Some(self.end(row)?);
         Ok((row, is_there))
     }
 
@@ -213,7 +238,7 @@ impl<'a> KeyPage<'a> {
         keys: impl Iterator<Item = &'k [u8]>,
         mut each: impl FnMut(usize, bool) -> bool,
     ) -> Result<()> {
-        let mut search = self.end_len.and_then(|_| self.page.search_ascending(row));
+        let mut search = self.end.and_then(|_| self.page.search_ascending(row));
         for key in keys {
             let (found, is_there) = match (self.integer_of(key), &mut search) {
                 (Some(wanted), Some(search)) => search.seek(ordinal(wanted)),
@@ -226,28 +251,15 @@ impl<'a> KeyPage<'a> {
         Ok(())
     }
 
-    /// What finds a key in the block that the page lies in; `None` where keys are not of eight bytes, or are no integers.
+    /// What finds a key in the block that the page lies in; `None` where keys are no integers, or are too long.
     pub(crate) fn head(&self, block: &[u8]) -> Option<KeyHead> {
-        let len = self.end_len.filter(|len| self.prefix.len() + len == size_of::<u64>())?;
-        let end = u64::MAX.unbounded_shr(64 - 8 * len as u32);
-        Some(KeyHead { prefix: self.short_prefix?, end, integers: self.page.integers_head(block)? })
+        Some(KeyHead { shape: self.shape?, integers: self.page.integers_head(block)? })
     }
 
-    /// What is behind the prefix in a key that might be one of these, where they are integers.
+    /// The integer of a key that might be one of these, where they are integers.
     #[inline]
     fn integer_of(&self, key: &[u8]) -> Option<u64> {
-        let len = self.end_len?;
-        if key.len() != self.prefix.len() + len {
-            return None;
-        }
-        match (key.first_chunk::<8>(), self.short_prefix) {
-            // Prefix and integer together are one integer.
-            (Some(&key_bytes), Some(prefix)) if key.len() == 8 => {
-                let (key, end) = (u64::from_be_bytes(key_bytes), u64::MAX.unbounded_shr(64 - 8 * len as u32));
-                (key & !end == prefix).then_some(key & end)
-            }
-            _ => key.strip_prefix(self.prefix).map(integer),
-        }
+        integer_of(key, self.prefix, self.end.as_ref()?, self.shape.as_ref())
     }
 
     /// The first row that is not `before`.
@@ -261,22 +273,24 @@ impl<'a> KeyPage<'a> {
     }
 }
 
-/// What finds a key in a block whose keys are of eight bytes, and integers behind their prefix: a parsed key page that borrows nothing.
+/// Reads what all keys share.
+fn take_shared<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let len = usize::try_from(reader.varint()?).ok().filter(|&len| len <= MAX_KEY_LEN);
+    reader.take(len.ok_or_else(|| Error::corruption("malformed prefix or gap of keys"))?)
+}
+
+/// What finds a key in a block whose keys are integers and not too long: a parsed key page that borrows nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyHead {
-    /// The prefix as the first bytes of a big-endian integer.
-    prefix: u64,
-    /// The bits of a key behind it.
-    end: u64,
+    shape: KeyShape,
     integers: IntegersHead,
 }
 
 impl KeyHead {
-    /// As the page has it, if it begins with the prefix.
+    /// As the page has it, if it has the form of the block's keys.
     #[inline]
     fn wanted(&self, key: &[u8]) -> Option<i64> {
-        let key = u64::from_be_bytes(key.try_into().ok()?);
-        (key & !self.end == self.prefix).then_some(ordinal(key & self.end))
+        self.shape.integer(key).map(ordinal)
     }
 
     /// The first of so many rows with the key, if one has it.
@@ -310,13 +324,34 @@ mod tests {
         let dense: Vec<Vec<u8>> = (1000..1100_u64).map(|key| key.to_be_bytes().to_vec()).collect();
         let sparse: Vec<Vec<u8>> = (1..200_u64).map(|key| (key * key * 977).to_be_bytes().to_vec()).collect();
         let texts: Vec<Vec<u8>> = (0..50).map(|key| format!("key {}", "x".repeat(key)).into_bytes()).collect();
-        for keys in [dense, sparse, texts] {
+        let pairs = |number: u64| {
+            [&(number / 5 * 7).to_be_bytes()[..], &(0x8000_0000 | (number % 5) as u32).to_be_bytes()].concat()
+        };
+        let of_two_columns: Vec<Vec<u8>> = (0..300).map(pairs).collect();
+        let long = of_two_columns.iter().map(|key| [b"a long prefix", &key[..], b"and an end"].concat()).collect();
+        let round: Vec<Vec<u8>> = (0..90_u64).map(|key| (key << 24).to_be_bytes().to_vec()).collect();
+        for keys in [dense, sparse, texts, of_two_columns, long, round, vec![b"one".to_vec()], vec![vec![]]] {
             let mut bytes = Vec::new();
             encode_keys(keys.iter().map(Vec::as_slice), &mut bytes).unwrap();
             let page = KeyPage::parse(&bytes, keys.len()).unwrap();
             let longer = keys.iter().map(|key| [key, &b"!"[..]].concat());
-            let shorter = keys.iter().map(|key| key[..key.len() - 1].to_vec());
-            let mut wanted: Vec<Vec<u8>> = keys.iter().cloned().chain(longer).chain(shorter).collect();
+            let shorter = keys.iter().flat_map(|key| (0..key.len()).map(|len| key[..len].to_vec()));
+            // Other bytes in each place, those of the gap among them.
+            let other = keys.iter().step_by(17).flat_map(|key| {
+                (0..key.len()).flat_map(|at| {
+                    [1, 255].map(|add| {
+                        let mut other = key.clone();
+                        other[at] = other[at].wrapping_add(add);
+                        other
+                    })
+                })
+            });
+            let mut wanted: Vec<Vec<u8>> = keys.iter().cloned().chain(longer).chain(shorter).chain(other).collect();
+            let mut written = Vec::new();
+            for (row, key) in keys.iter().enumerate() {
+                page.write(row, &mut written).unwrap();
+                assert_eq!(written, *key);
+            }
             wanted.extend([vec![], vec![0xff; 9]]);
             wanted.sort();
             for wanted in &wanted {

@@ -26,6 +26,7 @@ mod figures;
 mod file;
 mod finished;
 mod heads;
+mod key_shape;
 mod keys;
 mod lookup;
 mod picks;

@@ -1,8 +1,8 @@
 //! A run that a scan reads block by block, and which rows of the current block pass the tests of its columns.
 
 use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
+use mycelium_encoding::{ColumnState, PackedLayout};
 use mycelium_merge::ColumnMerge;
 use mycelium_sst::{ColumnBlock, ColumnPosition, ColumnZones, LevelCursor, SstFile};
 
@@ -203,24 +203,38 @@ impl LayerRun {
         }
     }
 
-    /// Whether a row of a stretch, counted from the one that the run stands on, passes one of the tests as it lies. Of a block that
-    /// is asked about, all rows are tested.
-    pub(super) fn passes(&mut self, test: usize, offset: usize) -> Result<bool> {
+    /// Whether a row of a stretch, counted from the one that the run stands on, passes the tests with the cells that `patched`
+    /// gives of their columns; the others are as they lie. Of a block that is asked about, all rows are tested, column by column.
+    pub(super) fn passes_patched<'p>(
+        &mut self,
+        offset: usize,
+        patched: impl Fn(usize) -> Result<Option<ColumnState<'p>>>,
+    ) -> Result<bool> {
         let Self { cursor, tests, compiled, apart, .. } = self;
-        let Some((block, row, file, number)) = cursor.block() else { return Ok(false) };
-        let (is_known, rows) = &mut apart.of((file.number(), number), tests.len())[test];
-        if !std::mem::replace(is_known, true) {
-            compiled.compile(tests, file)?;
-            let (place, ColumnTest { test: wanted, .. }) = &tests[test];
-            let may_pass = compiled.zones[test].may_pass(number, wanted).map_err(|error| in_file(error, file))?;
-            rows.reset(block.rows(), may_pass);
-            if may_pass {
-                block
-                    .read(|pages| pages[*place].filter(&compiled.tests[test], rows))
-                    .map_err(|error| in_file(error, file))?;
+        let Some((block, row, file, number)) = cursor.block().filter(|_| !tests.is_empty()) else { return Ok(true) };
+        let apart = apart.of((file.number(), number), tests.len());
+        for (at, (place, ColumnTest { column, test })) in tests.iter().enumerate() {
+            if let Some(cell) = patched(*column)? {
+                match test.passes(cell) {
+                    true => continue,
+                    false => return Ok(false),
+                }
+            }
+            let (is_known, rows) = &mut apart[at];
+            if !std::mem::replace(is_known, true) {
+                compiled.compile(tests, file)?;
+                let may_pass = compiled.zones[at].may_pass(number, test).map_err(|error| in_file(error, file))?;
+                rows.reset(block.rows(), may_pass);
+                if may_pass {
+                    let filtered = block.read(|pages| pages[*place].filter(&compiled.tests[at], rows));
+                    filtered.map_err(|error| in_file(error, file))?;
+                }
+            }
+            if !rows.get(row + offset) {
+                return Ok(false);
             }
         }
-        Ok(rows.get(row + offset))
+        Ok(true)
     }
 
     /// Makes `selected` that of the current block.

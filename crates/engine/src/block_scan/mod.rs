@@ -41,7 +41,6 @@ use mycelium_base::{
     ColumnSet, Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
 use mycelium_encoding::RecordBatchBuilder;
-use mycelium_encoding::page::ColumnTest;
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::ColumnBlock;
 
@@ -535,15 +534,8 @@ impl BlockScan {
         let Self { merge, shape, layers, at, runs, .. } = self;
         let Some(layout) = merge.plan().given_layout(kind) else { return Ok(false) };
         for &run in &layers[*at].runs {
-            for place in 0..runs[run].tests.len() {
-                let (_, ColumnTest { column, test }) = &runs[run].tests[place];
-                let passes = match shape.tested_cell(layout, patch, *column)? {
-                    Some(cell) => test.passes(cell),
-                    None => runs[run].passes(place, offset)?,
-                };
-                if !passes {
-                    return Ok(false);
-                }
+            if !runs[run].passes_patched(offset, |column| shape.tested_cell(layout, patch, column))? {
+                return Ok(false);
             }
         }
         Ok(true)

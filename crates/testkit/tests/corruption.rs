@@ -474,7 +474,7 @@ fn renumber(bytes: &[u8], from: u64, to: u64) -> Option<Vec<u8>> {
     use mycelium_sst::{BLOCK_TRAILER_LEN, FOOTER_LEN, Footer, Index, open_block, seal_block};
     let footer_at = bytes.len() - FOOTER_LEN;
     let footer = Footer::parse(&bytes[footer_at..], from, footer_at as u64).unwrap();
-    if footer.is_columnar {
+    if footer.columnar.is_some() {
         return None;
     }
     let index_end = footer.index.offset + footer.index.len;

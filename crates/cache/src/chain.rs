@@ -67,13 +67,15 @@ impl ChainedBlock {
         }
     }
 
-    /// Asks the processor for the start of the block and for the link behind it.
+    /// Asks the processor for the start of the block, its last byte, and for the link behind it.
     #[inline]
     pub fn prefetch(&self) {
         let start = self.0.bytes.as_ptr().wrapping_sub(COUNTS_LEN);
         for line in 0..LINES_AHEAD {
             prefetch(start.wrapping_add(line * CACHE_LINE));
         }
+        // Its last byte tells how much of it is payload.
+        prefetch(self.0.bytes.as_ptr_range().end.wrapping_sub(1));
         prefetch(self.0.next.load().as_ptr());
     }
 }

@@ -86,8 +86,10 @@ const LOOKUP_SAMPLE: u32 = 16;
 struct Chain {
     /// The current block, if it is cached.
     current: Option<ChainedBlock>,
-    /// The one linked behind it, which the processor is fetching.
+    /// The one linked behind it.
     upcoming: Option<ChainedBlock>,
+    /// The one behind that, whose start the processor is fetching.
+    later: Option<ChainedBlock>,
     followed: u32,
 }
 
@@ -100,21 +102,31 @@ impl Chain {
         (!self.followed.is_multiple_of(LOOKUP_SAMPLE)).then_some(upcoming)
     }
 
-    /// The cursor stands on `block`, and came from the one before it if `went_on`.
+    /// The cursor stands on `block`, and came from the one before it if `went_on`. Gives the next one, if its start should be in the
+    /// processor's caches by now.
     #[inline]
-    fn enter(&mut self, block: ChainedBlock, went_on: bool) {
+    fn enter(&mut self, block: ChainedBlock, went_on: bool) -> Option<&Arc<[u8]>> {
         if let Some(before) = self.current.take_if(|_| went_on) {
             before.set_next(&block);
         }
+        let expected = self.later.take();
         self.upcoming = block.next();
-        if let Some(upcoming) = &self.upcoming {
+        self.current = Some(block);
+        let upcoming = self.upcoming.as_ref()?;
+        self.later = upcoming.next();
+        if let Some(later) = &self.later {
+            later.prefetch();
+        }
+        let bytes = upcoming.bytes();
+        let is_fetched = expected.is_some_and(|expected| Arc::ptr_eq(expected.bytes(), bytes));
+        if !is_fetched {
             upcoming.prefetch();
         }
-        self.current = Some(block);
+        is_fetched.then_some(bytes)
     }
 
     fn leave(&mut self) {
-        (self.current, self.upcoming) = (None, None);
+        (self.current, self.upcoming, self.later) = (None, None, None);
     }
 }
 
@@ -347,7 +359,9 @@ impl<B: BlockPosition> SstCursor<B> {
 
     fn take_up_cached(&mut self, block: ChainedBlock, offset: u64, went_on: bool) -> Result<()> {
         let bytes = Arc::clone(block.bytes());
-        self.chain.enter(block, went_on);
+        if let Some(upcoming) = self.chain.enter(block, went_on) {
+            self.block.prefetch(upcoming);
+        }
         self.take_up(bytes, offset)
     }
 

@@ -10,6 +10,7 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use super::Page;
 use super::coding::TextCoding;
 use super::dictionary::Dictionary;
 use super::ordinal::ordinal;
@@ -184,6 +185,15 @@ impl PageTest {
     /// Whether no value passes.
     pub fn passes_none(&self) -> bool {
         matches!(&self.0, Compiled::Ranges(ranges) if ranges.is_empty())
+    }
+
+    /// Whether some value between the cells of a row in two pages may pass, both included, where that follows from integers: of columns
+    /// whose values and whose bounds are ordinals.
+    pub fn may_pass_between(&self, least: &Page<'_>, greatest: &Page<'_>, row: usize) -> Option<bool> {
+        let (Compiled::Ranges(ranges) | Compiled::Decimals(ranges, _)) = &self.0 else { return None };
+        let (least, greatest) = (least.ordinal(row)?, greatest.ordinal(row)?);
+        let first = ranges.partition_point(|&(_, end)| end < least);
+        Some(ranges.get(first).is_some_and(|&(start, _)| start <= greatest))
     }
 }
 

@@ -3,7 +3,8 @@
 //! Offsets of `width` bits lie one after the other, lowest bit first, so that eight of them fill `width` bytes and every group
 //! of eight begins at a byte. For widths up to 25 a group is unpacked with two loads of 16 bytes, four offsets each: a byte
 //! shuffle brings the four bytes that hold an offset into its lane, a shift by lane drops what lies before it, a mask what
-//! lies behind. Offsets of 8, 16 and 32 bits are compared as they are.
+//! lies behind. To be compared, those of up to nine bits are unpacked sixteen at a time: two bytes hold an offset, a multiplication
+//! by lane takes the place of the shift. Offsets of 8, 16 and 32 bits are compared as they are.
 //!
 //! A comparison asks whether `offset - least <= span`, unsigned: one range, whichever bounds it has.
 
@@ -169,6 +170,9 @@ mod simd {
     /// The widest offsets that are unpacked here: with up to seven bits before them they fit four bytes.
     const MAX_SHUFFLED: u32 = 25;
 
+    /// The widest offsets that fit two bytes with up to seven bits before them.
+    const MAX_NARROW: u32 = 9;
+
     /// Unpacks groups of eight from `start`, which is a multiple of eight, on; how many offsets it did.
     pub(super) fn unpack(bits: &[u8], width: u32, start: usize, out: &mut [u32]) -> usize {
         if !(1..=MAX_SHUFFLED).contains(&width) || !is_available() {
@@ -213,6 +217,7 @@ mod simd {
             8 => filter8(bits, range, selection),
             16 => filter16(bits, range, selection),
             32 => filter32(bits, range, selection),
+            1..=MAX_NARROW => filter_narrow(bits, width, range, selection),
             _ => filter_groups(bits, width, range, selection),
         }
     }
@@ -259,6 +264,92 @@ mod simd {
             let bytes = _mm256_shuffle_epi8(_mm256_set_m128i(high, low), self.shuffle);
             _mm256_and_si256(_mm256_srlv_epi32(bytes, self.shift), self.mask)
         }
+    }
+
+    /// How two groups of eight narrow offsets are unpacked.
+    #[derive(Clone, Copy)]
+    struct NarrowGroups {
+        shuffle: __m256i,
+        /// Brings each offset to [`Self::PLACE`].
+        factor: __m256i,
+        mask: __m256i,
+        /// Bytes from the first to the second group.
+        second: usize,
+    }
+
+    impl NarrowGroups {
+        /// The bit at which all offsets begin, before they are shifted down together.
+        const PLACE: i32 = 7;
+
+        #[target_feature(enable = "avx2")]
+        fn new(width: u32) -> Self {
+            let (mut shuffle, mut factor) = ([0_i8; 32], [0_i16; 16]);
+            for lane in 0..16 {
+                // A group is `width` bytes, so that both begin at a byte.
+                let bit = lane % 8 * width as usize;
+                factor[lane] = 1 << (Self::PLACE as usize - bit % 8);
+                (shuffle[2 * lane], shuffle[2 * lane + 1]) = ((bit / 8) as i8, (bit / 8 + 1) as i8);
+            }
+            // SAFETY: both arrays have 32 bytes; unaligned loads.
+            let (shuffle, factor) =
+                unsafe { (_mm256_loadu_si256(shuffle.as_ptr().cast()), _mm256_loadu_si256(factor.as_ptr().cast())) };
+            Self { shuffle, factor, mask: _mm256_set1_epi16(super::mask(width) as i16), second: width as usize }
+        }
+
+        /// Bytes that unpacking two groups at `at` reads end here.
+        fn end(&self, at: usize) -> usize {
+            at + self.second + 16
+        }
+
+        /// # Safety
+        /// `bits` has at least `end(0)` bytes.
+        #[target_feature(enable = "avx2")]
+        unsafe fn unpack(&self, bits: *const u8) -> __m256i {
+            // SAFETY: the caller's.
+            let (low, high) = unsafe { (_mm_loadu_si128(bits.cast()), _mm_loadu_si128(bits.add(self.second).cast())) };
+            let pairs = _mm256_shuffle_epi8(_mm256_set_m128i(high, low), self.shuffle);
+            let placed = _mm256_mullo_epi16(pairs, self.factor);
+            _mm256_and_si256(_mm256_srli_epi16::<{ Self::PLACE }>(placed), self.mask)
+        }
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn filter_narrow(bits: &[u8], width: u32, (least, span): (u32, u32), selection: &mut [u64]) -> usize {
+        let Some((least, span)) = narrowed(least, span, super::mask(width) as u32) else {
+            selection.fill(0);
+            return selection.len();
+        };
+        let groups = NarrowGroups::new(width);
+        let (least, span) = (_mm256_set1_epi16(least as i16), _mm256_set1_epi16(span as i16));
+        let two = 2 * width as usize;
+        for (number, word) in selection.iter_mut().enumerate() {
+            let at = number * 4 * two;
+            if groups.end(at + 3 * two) > bits.len() {
+                return number;
+            }
+            let passes = |pair: usize| {
+                // SAFETY: the bytes of the word's last two groups lie within `bits`.
+                let value = unsafe { groups.unpack(bits.as_ptr().add(at + pair * two)) };
+                within16(value, least, span)
+            };
+            *word &= bits_of(passes(0), passes(1)) | bits_of(passes(2), passes(3)) << 32;
+        }
+        selection.len()
+    }
+
+    /// Lanes of ones where `value - least <= span`, unsigned.
+    #[target_feature(enable = "avx2")]
+    fn within16(value: __m256i, least: __m256i, span: __m256i) -> __m256i {
+        let distance = _mm256_sub_epi16(value, least);
+        _mm256_cmpeq_epi16(_mm256_min_epu16(distance, span), distance)
+    }
+
+    /// A bit for each of these 32 lanes.
+    #[target_feature(enable = "avx2")]
+    fn bits_of(low: __m256i, high: __m256i) -> u64 {
+        // Packing works in each half of the register: the quarters come out as 0, 2, 1, 3.
+        let packed = _mm256_packs_epi16(low, high);
+        u64::from(_mm256_movemask_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(packed)) as u32)
     }
 
     #[target_feature(enable = "avx2")]
@@ -334,15 +425,9 @@ mod simd {
             let passes = |at: usize| {
                 // SAFETY: loads of 32 bytes at 0, 32, 64 and 96 of a chunk of 128.
                 let value = unsafe { _mm256_loadu_si256(chunk.as_ptr().add(at).cast()) };
-                let distance = _mm256_sub_epi16(value, least);
-                _mm256_cmpeq_epi16(_mm256_min_epu16(distance, span), distance)
+                within16(value, least, span)
             };
-            let half = |at: usize| {
-                // Packing works in each half of the register: the quarters come out as 0, 2, 1, 3.
-                let packed = _mm256_packs_epi16(passes(at), passes(at + 32));
-                u64::from(_mm256_movemask_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(packed)) as u32)
-            };
-            *word &= half(0) | half(64) << 32;
+            *word &= bits_of(passes(0), passes(32)) | bits_of(passes(64), passes(96)) << 32;
             done += 1;
         }
         done

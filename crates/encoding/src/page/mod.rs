@@ -326,6 +326,12 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// The ordinal of a row's value, of a page that has its values as they are ordered.
+    #[inline]
+    pub(crate) fn ordinal(&self, row: usize) -> Option<i64> {
+        self.integer(row).filter(|_| self.has_only_values() || self.state(row) == State::Value)
+    }
+
     /// The first row whose integer is not below `value`, or not up to it if `after`, of a page of ascending integers. O(log rows);
     /// where they lie on a line it is found close to its place.
     pub fn seek_integer(&self, value: i64, after: bool) -> Option<usize> {

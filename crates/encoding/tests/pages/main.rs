@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, StringArray};
 use mycelium_base::ColumnSet;
-use mycelium_encoding::page::{Bitmap, Cells, Encoding, Page, PageTest, Test, TextCoding};
+use mycelium_encoding::page::{Bitmap, Cells, Encoding, Page, PageTest, Test, TextCoding, Zone};
 use mycelium_encoding::{
     ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays,
 };
@@ -352,6 +352,45 @@ fn zones_hold_all_values_and_rule_out_only_what_does_not_pass() {
             assert!(test.may_pass(&zone) || !passes, "{kind:?}, seed {seed}, {test:?}, {zone:?}");
         }
     }
+}
+
+#[test]
+fn compiled_tests_rule_out_at_least_the_zones_that_the_tests_rule_out() {
+    let mut decided = 0;
+    for kind in kinds() {
+        for seed in 400..440 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let all = cells(&mut rng, &kind, 90);
+            let finished = gather(&kind, &all).finish();
+            let zones: Vec<Zone> =
+                (0..30).map(|zone| finished.encode(3 * zone..3 * zone + 3, &mut Vec::new()).unwrap()).collect();
+            let bounds = |bound: fn(&Zone) -> Option<&Datum>| -> Vec<u8> {
+                let mut cells = Cells::without_dictionary(&kind);
+                let bound = |zone| bound(zone).map_or(ColumnState::Null, |datum| ColumnState::Value(datum.borrowed()));
+                zones.iter().for_each(|zone| cells.push(bound(zone)).unwrap());
+                let mut bytes = Vec::new();
+                cells.finish().encode(0..zones.len(), &mut bytes).unwrap();
+                bytes
+            };
+            let (least, greatest) = (bounds(Zone::least), bounds(Zone::greatest));
+            let page = |bytes| Page::parse(bytes, zones.len(), &kind, None).unwrap();
+            let (least, greatest) = (page(&least), page(&greatest));
+            for _ in 0..20 {
+                let test = test(&mut rng, &kind, &all);
+                let compiled = PageTest::new(&test, &kind, None);
+                for (number, zone) in zones.iter().enumerate() {
+                    if let Some(may_pass) = compiled.may_pass_between(&least, &greatest, number) {
+                        let passes = all[3 * number..][..3].iter().any(|cell| test.passes(state(cell)));
+                        let context = format!("{kind:?}, seed {seed}, {test:?}, {zone:?}");
+                        assert!(may_pass || !passes, "{context}: a row passes");
+                        assert!(test.may_pass(zone) || !may_pass, "{context}: the test itself rules it out");
+                        decided += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(decided > 10_000, "hardly any zone was of integers");
 }
 
 /// Texts of views as a plain array; other arrays as they are.

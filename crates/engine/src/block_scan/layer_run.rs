@@ -223,7 +223,8 @@ impl LayerRun {
             let (is_known, rows) = &mut apart[at];
             if !std::mem::replace(is_known, true) {
                 compiled.compile(tests, file)?;
-                let may_pass = compiled.zones[at].may_pass(number, test).map_err(|error| in_file(error, file))?;
+                let may_pass = compiled.zones[at].may_pass_compiled(number, test, &compiled.tests[at]);
+                let may_pass = may_pass.map_err(|error| in_file(error, file))?;
                 rows.reset(block.rows(), may_pass);
                 if may_pass {
                     let filtered = block.read(|pages| pages[*place].filter(&compiled.tests[at], rows));
@@ -245,8 +246,9 @@ impl LayerRun {
             return Ok(());
         }
         compiled.compile(tests, file)?;
-        for ((_, test), zones) in tests.iter().zip(&compiled.zones) {
-            if !zones.may_pass(number, &test.test).map_err(|error| in_file(error, file))? {
+        for (((_, test), zones), compiled) in tests.iter().zip(&compiled.zones).zip(&compiled.tests) {
+            let may_pass = zones.may_pass_compiled(number, &test.test, compiled);
+            if !may_pass.map_err(|error| in_file(error, file))? {
                 counters.blocks_skipped_by_zone += 1;
                 selected.rows.reset(block.rows(), false);
                 return Ok(());

@@ -142,6 +142,9 @@ impl BlockPosition for BlockCursor {
         self.load(bytes, start, end, file.options.sequence_override)
     }
 
+    /// Entries are read in their order, from the first lines on, which the processor sees by itself.
+    fn prefetch(&self, _bytes: &[u8]) {}
+
     fn release(&mut self) -> Option<Arc<[u8]>> {
         self.release()
     }

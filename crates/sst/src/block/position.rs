@@ -41,6 +41,8 @@ pub trait BlockPosition: Sized + fmt::Debug {
     fn over(file: &SstFile, wanted: &Self::Wanted) -> Self;
     /// Takes up the block `bytes[start..end]` of the file; invalid until positioned.
     fn take_up(&mut self, file: &SstFile, bytes: Arc<[u8]>, start: usize, end: usize) -> Result<()>;
+    /// Asks the processor for what will be read of a block that is taken up next, whose first lines are in its caches.
+    fn prefetch(&self, bytes: &[u8]);
     /// Lets go of the block and gives its bytes.
     fn release(&mut self) -> Option<Arc<[u8]>>;
     /// Whether there is a block.

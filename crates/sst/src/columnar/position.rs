@@ -9,7 +9,7 @@ use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::page::{Page, TextCoding};
 use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
 
-use super::block::ColumnBlock;
+use super::block::{ColumnBlock, prefetch_pages};
 use super::file::FileColumns;
 use super::picks::Pick;
 use crate::block::{BlockFacts, BlockPosition, KeyBuffer, Step};
@@ -233,6 +233,12 @@ impl BlockPosition for ColumnPosition {
         self.rows = block.rows();
         self.block = Some(Arc::new(block));
         Ok(())
+    }
+
+    fn prefetch(&self, bytes: &[u8]) {
+        if let Some(wanted) = &self.wanted {
+            prefetch_pages(bytes, 0, &wanted.positions);
+        }
     }
 
     fn release(&mut self) -> Option<Arc<[u8]>> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use mycelium_base::coding::Reader;
 use mycelium_base::{Error, Result};
-use mycelium_encoding::page::{Cells, Page, Test, Zone};
+use mycelium_encoding::page::{Cells, Page, PageTest, Test, Zone};
 use mycelium_encoding::{ColumnState, ColumnType, Datum, DatumRef};
 use self_cell::self_cell;
 
@@ -106,6 +106,14 @@ impl<'a> ZoneMap<'a> {
             test => self.bounds(block)?.is_some_and(|bounds| test.may_pass_within(bounds)),
         })
     }
+
+    /// The same of a test that is compiled for the file.
+    fn may_pass_compiled(&self, block: usize, test: &Test, compiled: &PageTest) -> Result<bool> {
+        match compiled.may_pass_between(&self.least, &self.greatest, block) {
+            Some(may_pass) => Ok(may_pass),
+            None => self.may_pass(block, test),
+        }
+    }
 }
 
 self_cell! {
@@ -138,5 +146,13 @@ impl ColumnZones {
     /// `ErrorKind::Corruption` where the zone of the block is malformed.
     pub fn may_pass(&self, block: usize, test: &Test) -> Result<bool> {
         self.0.with_dependent(|_, zones| zones.may_pass(block, test))
+    }
+
+    /// The same of a test that is compiled for the file, and faster where it tests integers.
+    ///
+    /// # Errors
+    /// As [`ColumnZones::may_pass`].
+    pub fn may_pass_compiled(&self, block: usize, test: &Test, compiled: &PageTest) -> Result<bool> {
+        self.0.with_dependent(|_, zones| zones.may_pass_compiled(block, test, compiled))
     }
 }

@@ -109,20 +109,19 @@ impl Chain {
         if let Some(before) = self.current.take_if(|_| went_on) {
             before.set_next(&block);
         }
-        let expected = self.later.take();
-        self.upcoming = block.next();
+        let fetched = self.later.take().filter(|_| went_on);
+        let is_fetched = fetched.is_some();
+        self.upcoming = fetched.or_else(|| block.next());
         self.current = Some(block);
         let upcoming = self.upcoming.as_ref()?;
+        if !is_fetched {
+            upcoming.prefetch();
+        }
         self.later = upcoming.next();
         if let Some(later) = &self.later {
             later.prefetch();
         }
-        let bytes = upcoming.bytes();
-        let is_fetched = expected.is_some_and(|expected| Arc::ptr_eq(expected.bytes(), bytes));
-        if !is_fetched {
-            upcoming.prefetch();
-        }
-        is_fetched.then_some(bytes)
+        is_fetched.then_some(upcoming.bytes())
     }
 
     fn leave(&mut self) {

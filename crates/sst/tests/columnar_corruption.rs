@@ -114,7 +114,8 @@ impl Answers {
                 .iter()
                 .map(|(column, test)| {
                     let zones = file.zones(*column).map_err(drop)?;
-                    (0..file.block_count()).map(|block| zones.may_pass(block, test).map_err(drop)).collect()
+                    let compiled = file.page_test(*column, test).map_err(drop)?;
+                    (0..file.block_count()).map(|block| zones.may_pass(block, test, &compiled).map_err(drop)).collect()
                 })
                 .collect(),
             figures: file.column_figures().map_err(drop),

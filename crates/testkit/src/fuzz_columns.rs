@@ -385,9 +385,9 @@ pub(crate) fn file(bytes: &[u8]) {
     let (mut scratch, mut counters) = (GetScratch::default(), ReadCounters::default());
     drop(sst.get(sst.smallest(), MAX_SEQUENCE_NUMBER, &mut scratch, &mut counters, &mut visit));
     let test = Test::Equal(Datum::Utf8("a".into()));
-    drop(sst.page_test(NAME, &test));
-    if let Ok(zones) = sst.zones(NAME) {
-        (0..sst.block_count()).for_each(|block| drop(zones.may_pass(block, &test)));
+    let compiled = sst.page_test(NAME, &test);
+    if let (Ok(zones), Ok(compiled)) = (sst.zones(NAME), compiled) {
+        (0..sst.block_count()).for_each(|block| drop(zones.may_pass(block, &test, &compiled)));
     }
     drop(sst.column_figures());
 }

@@ -222,6 +222,17 @@ mod simd {
         }
     }
 
+    /// Sixteen bytes at `bits` and sixteen at `second` bytes behind it.
+    ///
+    /// # Safety
+    /// `bits` has at least `second + 16` bytes.
+    #[target_feature(enable = "avx2")]
+    unsafe fn load_halves(bits: *const u8, second: usize) -> __m256i {
+        // SAFETY: the caller's.
+        let (low, high) = unsafe { (_mm_loadu_si128(bits.cast()), _mm_loadu_si128(bits.add(second).cast())) };
+        _mm256_set_m128i(high, low)
+    }
+
     /// How a group of eight offsets is unpacked.
     #[derive(Clone, Copy)]
     struct Group {
@@ -260,8 +271,7 @@ mod simd {
         #[target_feature(enable = "avx2")]
         unsafe fn unpack(&self, bits: *const u8) -> __m256i {
             // SAFETY: the caller's.
-            let (low, high) = unsafe { (_mm_loadu_si128(bits.cast()), _mm_loadu_si128(bits.add(self.second).cast())) };
-            let bytes = _mm256_shuffle_epi8(_mm256_set_m128i(high, low), self.shuffle);
+            let bytes = _mm256_shuffle_epi8(unsafe { load_halves(bits, self.second) }, self.shuffle);
             _mm256_and_si256(_mm256_srlv_epi32(bytes, self.shift), self.mask)
         }
     }
@@ -306,8 +316,7 @@ mod simd {
         #[target_feature(enable = "avx2")]
         unsafe fn unpack(&self, bits: *const u8) -> __m256i {
             // SAFETY: the caller's.
-            let (low, high) = unsafe { (_mm_loadu_si128(bits.cast()), _mm_loadu_si128(bits.add(self.second).cast())) };
-            let pairs = _mm256_shuffle_epi8(_mm256_set_m128i(high, low), self.shuffle);
+            let pairs = _mm256_shuffle_epi8(unsafe { load_halves(bits, self.second) }, self.shuffle);
             let placed = _mm256_mullo_epi16(pairs, self.factor);
             _mm256_and_si256(_mm256_srli_epi16::<{ Self::PLACE }>(placed), self.mask)
         }

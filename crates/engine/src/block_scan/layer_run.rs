@@ -223,7 +223,7 @@ impl LayerRun {
             let (is_known, rows) = &mut apart[at];
             if !std::mem::replace(is_known, true) {
                 compiled.compile(tests, file)?;
-                let may_pass = compiled.zones[at].may_pass_compiled(number, test, &compiled.tests[at]);
+                let may_pass = compiled.zones[at].may_pass(number, test, &compiled.tests[at]);
                 let may_pass = may_pass.map_err(|error| in_file(error, file))?;
                 rows.reset(block.rows(), may_pass);
                 if may_pass {
@@ -247,7 +247,7 @@ impl LayerRun {
         }
         compiled.compile(tests, file)?;
         for (((_, test), zones), compiled) in tests.iter().zip(&compiled.zones).zip(&compiled.tests) {
-            let may_pass = zones.may_pass_compiled(number, &test.test, compiled);
+            let may_pass = zones.may_pass(number, &test.test, compiled);
             if !may_pass.map_err(|error| in_file(error, file))? {
                 counters.blocks_skipped_by_zone += 1;
                 selected.rows.reset(block.rows(), false);

@@ -199,11 +199,11 @@ impl BlockHeader {
 /// that takes it a few lines.
 const LINES_OF_PAGE: usize = 16;
 
-/// Asks the processor for the beginnings of the pages that are read of a whole block at `start`: keys, trailers and these columns,
-/// by position.
-pub(super) fn prefetch_pages(bytes: &[u8], start: usize, columns: &[usize]) {
+/// Asks the processor for the beginnings of the pages that are read of a whole block: keys, trailers and these columns, by
+/// position. For who is about to read many rows of it; a single row takes [`BlockHeader::prefetch_heads`].
+pub(super) fn prefetch_pages(bytes: &[u8], columns: &[usize]) {
     for number in [0, 1].into_iter().chain(columns.iter().map(|column| 2 + column)) {
-        let page = bytes.get(page_of(bytes, start, number)).unwrap_or_default();
+        let page = bytes.get(page_of(bytes, 0, number)).unwrap_or_default();
         page.iter().step_by(CACHE_LINE).take(LINES_OF_PAGE).for_each(|byte| prefetch(byte));
     }
 }
@@ -275,7 +275,7 @@ impl ColumnBlock {
         wanted: &[usize],
     ) -> Result<Self> {
         let header = BlockHeader::parse(&bytes, start, end, columns.parts().len())?;
-        prefetch_pages(&bytes, start, wanted);
+        header.prefetch_heads(&bytes, wanted.iter().copied());
         let held = Held { bytes, header, codings };
         let loaded = Loaded::try_new(held, |held| {
             let (bytes, header) = (&held.bytes, held.header);

@@ -237,7 +237,7 @@ impl BlockPosition for ColumnPosition {
 
     fn prefetch(&self, bytes: &[u8]) {
         if let Some(wanted) = &self.wanted {
-            prefetch_pages(bytes, 0, &wanted.positions);
+            prefetch_pages(bytes, &wanted.positions);
         }
     }
 

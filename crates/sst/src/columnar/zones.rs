@@ -99,20 +99,15 @@ impl<'a> ZoneMap<'a> {
         }
     }
 
-    /// Whether some row of a block may pass a test.
-    fn may_pass(&self, block: usize, test: &Test) -> Result<bool> {
+    /// Whether some row of a block may pass a test, which is `compiled` for the file: by integers, where it tests such.
+    fn may_pass(&self, block: usize, test: &Test, compiled: &PageTest) -> Result<bool> {
+        if let Some(may_pass) = compiled.may_pass_between(&self.least, &self.greatest, block) {
+            return Ok(may_pass);
+        }
         Ok(match test {
             Test::IsNull => self.null_count(block)? > 0,
             test => self.bounds(block)?.is_some_and(|bounds| test.may_pass_within(bounds)),
         })
-    }
-
-    /// The same of a test that is compiled for the file.
-    fn may_pass_compiled(&self, block: usize, test: &Test, compiled: &PageTest) -> Result<bool> {
-        match compiled.may_pass_between(&self.least, &self.greatest, block) {
-            Some(may_pass) => Ok(may_pass),
-            None => self.may_pass(block, test),
-        }
     }
 }
 
@@ -140,19 +135,12 @@ impl ColumnZones {
         Parsed::try_new(framed, |framed| ZoneMap::parse(payload(framed), blocks, kind)).map(Self)
     }
 
-    /// Whether some row of a block may pass a test of the column.
+    /// Whether some row of a block may pass a test of the column, which [`SstFile::page_test`](crate::SstFile::page_test) has
+    /// `compiled`.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where the zone of the block is malformed.
-    pub fn may_pass(&self, block: usize, test: &Test) -> Result<bool> {
-        self.0.with_dependent(|_, zones| zones.may_pass(block, test))
-    }
-
-    /// The same of a test that is compiled for the file, and faster where it tests integers.
-    ///
-    /// # Errors
-    /// As [`ColumnZones::may_pass`].
-    pub fn may_pass_compiled(&self, block: usize, test: &Test, compiled: &PageTest) -> Result<bool> {
-        self.0.with_dependent(|_, zones| zones.may_pass_compiled(block, test, compiled))
+    pub fn may_pass(&self, block: usize, test: &Test, compiled: &PageTest) -> Result<bool> {
+        self.0.with_dependent(|_, zones| zones.may_pass(block, test, compiled))
     }
 }

@@ -10,8 +10,8 @@
 use std::path::Path;
 
 use mycelium_bench::Result;
-use mycelium_bench::experiments::dictionary::{Compactions, DictionaryRival, DictionarySettings, RivalStore};
-use rocksdb::statistics::{Histogram, Ticker};
+use mycelium_bench::experiments::dictionary::{Compactions, DictionaryRival, DictionarySettings, RivalStore, Stages};
+use rocksdb::statistics::{Histogram, StatsLevel, Ticker};
 use rocksdb::{BlockBasedOptions, Cache, DBCompressionType, Options};
 
 use crate::rocks;
@@ -54,6 +54,10 @@ fn options(settings: &DictionarySettings) -> Result<Options> {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.enable_statistics();
+    if settings.by_stage {
+        options.set_statistics_level(StatsLevel::ExceptTimeForMutex);
+        options.set_use_direct_reads(true);
+    }
     options.set_block_based_table_factory(&blocks);
     options.set_max_background_jobs(2);
     options.set_level_compaction_dynamic_level_bytes(false);
@@ -68,11 +72,21 @@ fn options(settings: &DictionarySettings) -> Result<Options> {
 
 fn open(options: Options, directory: &Path) -> Result<RivalStore> {
     let store = rocks::open(&options, directory)?;
+    let of_reads = options.clone();
+    let micros = |options: &Options, histogram| options.get_histogram_data(histogram).sum() as f64 / 1e6;
     let compactions = move || Compactions {
-        seconds: options.get_histogram_data(Histogram::CompactionTime).sum() as f64 / 1e6,
-        cpu_seconds: options.get_histogram_data(Histogram::CompactionCpuTime).sum() as f64 / 1e6,
+        seconds: micros(&options, Histogram::CompactionTime),
+        cpu_seconds: micros(&options, Histogram::CompactionCpuTime),
         bytes_read: options.get_ticker_count(Ticker::CompactReadBytes),
         bytes_written: options.get_ticker_count(Ticker::CompactWriteBytes),
+        stages: Stages {
+            read: micros(&options, Histogram::FileReadCompactionMicros),
+            decode: micros(&options, Histogram::DecompressionTimesNanos) / 1e3,
+            compress: micros(&options, Histogram::CompressionTimesNanos) / 1e3,
+            write: micros(&options, Histogram::FileWriteCompactionMicros)
+                + micros(&options, Histogram::CompactionOutfileSyncMicros),
+        },
     };
-    Ok(RivalStore { store, compactions: Box::new(compactions) })
+    let read_seconds = move || micros(&of_reads, Histogram::FileReadDbIteratorMicros);
+    Ok(RivalStore { store, compactions: Box::new(compactions), read_seconds: Box::new(read_seconds) })
 }

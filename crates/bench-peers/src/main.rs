@@ -115,6 +115,8 @@ enum Experiment {
     DictionaryValues,
     /// Its figure 10.
     DictionaryTimeline,
+    /// Its figure 1.
+    DictionaryStages,
 }
 
 /// One part of the experiments on dictionaries, with all of [`dictionary::RIVALS`].
@@ -181,6 +183,7 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
         Experiment::DictionarySizes => run_dictionary_part(line, DictionaryPart::Sizes, &mut report)?,
         Experiment::DictionaryValues => run_dictionary_part(line, DictionaryPart::Values, &mut report)?,
         Experiment::DictionaryTimeline => run_dictionary_part(line, DictionaryPart::Timeline, &mut report)?,
+        Experiment::DictionaryStages => run_dictionary_part(line, DictionaryPart::Stages, &mut report)?,
         Experiment::Transformations => {
             let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };
             let settings = TransformationSettings::new(&line.directory).scaled(scale);

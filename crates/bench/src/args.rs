@@ -18,7 +18,7 @@ pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
     /// snapshot-filters, transformations, buffer, htap, tpch, flights, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
-    /// dictionary-sizes, dictionary-values, dictionary-timeline.
+    /// dictionary-sizes, dictionary-values, dictionary-timeline, dictionary-stages.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.

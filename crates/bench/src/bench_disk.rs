@@ -1,7 +1,9 @@
-//! A disk with what measurements need: reads that bypass the page cache, or syncs that do nothing.
+//! A disk with what measurements need: reads that bypass the page cache, or that are timed, or syncs that do nothing.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use mycelium_base::Result;
 use mycelium_vfs::{AccessPattern, Disk, FileLock, ReadableFile, WritableFile};
@@ -17,6 +19,8 @@ pub struct BenchDisk {
     /// use the inodes of removed files again (ext4 without a journal shuns them for seconds, and searching for others was
     /// 60 % of the time). Only for one thread: a removed file must not be read any more.
     pub for_small_files: bool,
+    /// Nanoseconds that reads took are added to this, if there is one.
+    pub read_nanos: Option<Arc<AtomicU64>>,
     /// Removed files whose inodes wait for new names.
     removed: Mutex<Vec<PathBuf>>,
 }
@@ -24,7 +28,7 @@ pub struct BenchDisk {
 impl BenchDisk {
     /// Wraps a disk.
     pub fn new(inner: Arc<dyn Disk>, direct_reads: bool, for_small_files: bool) -> Self {
-        Self { inner, direct_reads, for_small_files, removed: Mutex::new(Vec::new()) }
+        Self { inner, direct_reads, for_small_files, read_nanos: None, removed: Mutex::new(Vec::new()) }
     }
 
     fn recycle(&self, path: &Path) -> Result<()> {
@@ -48,7 +52,11 @@ impl Disk for BenchDisk {
         Ok(Box::new(UnsyncedFile(self.inner.create(path)?)))
     }
     fn open(&self, path: &Path, pattern: AccessPattern) -> Result<Arc<dyn ReadableFile>> {
-        self.inner.open(path, if self.direct_reads { AccessPattern::Direct } else { pattern })
+        let file = self.inner.open(path, if self.direct_reads { AccessPattern::Direct } else { pattern })?;
+        match self.read_nanos.clone() {
+            Some(nanos) => Ok(Arc::new(TimedFile { file, nanos })),
+            None => Ok(file),
+        }
     }
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         self.inner.rename(from, to)
@@ -79,6 +87,27 @@ impl Disk for BenchDisk {
     }
     fn free_space(&self, path: &Path) -> Result<u64> {
         self.inner.free_space(path)
+    }
+}
+
+#[derive(Debug)]
+struct TimedFile {
+    file: Arc<dyn ReadableFile>,
+    nanos: Arc<AtomicU64>,
+}
+
+impl ReadableFile for TimedFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let started = Instant::now();
+        let read = self.file.read_at(offset, buffer);
+        self.nanos.fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        read
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn will_need(&self, offset: u64, len: u64) {
+        self.file.will_need(offset, len);
     }
 }
 

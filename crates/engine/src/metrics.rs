@@ -147,6 +147,9 @@ pub struct TableMetrics {
     /// Bytes that are not in the column groups of their level: transformations that were deferred, or that a change of the
     /// layout asks for.
     pub deferred_bytes: u64,
+    /// Bytes of the dictionaries and symbol tables of its columnar files. They are kept in memory while the cache has room for
+    /// them, and cached like blocks otherwise.
+    pub dictionary_bytes: u64,
     /// Of the derived table of an index: how much of what was in the table when the index was created has been read for
     /// it, 0 to 1; 1 if it is built. `None` of other tables.
     pub fraction_built: Option<f64>,
@@ -365,6 +368,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
         })
         .collect();
     let last = levels.last().map_or(0, |level| level.bytes);
+    let runs = state.tree.levels.iter().flatten();
     TableMetrics {
         name: table.name.clone(),
         memtable_bytes: state.memtables().map(|memtable| memtable.memory_usage() as u64).sum(),
@@ -373,6 +377,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
         space_amplification: if last == 0 { 1.0 } else { version.total_bytes() as f64 / last as f64 },
         debt_bytes: policy.debt_bytes(version),
         deferred_bytes: policy.deferred_bytes(version),
+        dictionary_bytes: runs.flat_map(|run| run.ssts.iter()).map(|sst| sst.coding_bytes()).sum(),
         fraction_built: table.index.as_ref().map(|index| index.fraction_built()),
         buffer: buffer_metrics(&state.tree),
         levels,

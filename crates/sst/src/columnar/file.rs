@@ -89,6 +89,12 @@ impl SstFile {
         })
     }
 
+    /// Bytes of the dictionaries and symbol tables of this file; 0 of a file of rows, and where values have none. They are read
+    /// as they lie, so that this is what they take in memory, too. O(columns).
+    pub fn coding_bytes(&self) -> u64 {
+        self.columns.as_ref().map_or(0, |columns| columns.coding_bytes())
+    }
+
     /// The test for the pages of a column of this columnar file.
     ///
     /// # Errors

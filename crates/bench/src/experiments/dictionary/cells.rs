@@ -11,11 +11,13 @@ pub enum Part {
     Values,
     /// Figure 10.
     Timeline,
+    /// Figure 1.
+    Stages,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Sizes, Self::Values, Self::Timeline];
+    pub const ALL: [Self; 4] = [Self::Sizes, Self::Values, Self::Timeline, Self::Stages];
 
     /// The name among the workloads of `mycelium bench`.
     pub fn name(self) -> &'static str {
@@ -23,6 +25,7 @@ impl Part {
             Self::Sizes => "dictionary-sizes",
             Self::Values => "dictionary-values",
             Self::Timeline => "dictionary-timeline",
+            Self::Stages => "dictionary-stages",
         }
     }
 
@@ -32,6 +35,7 @@ impl Part {
             Self::Sizes => VALUE_BYTES.into_iter().map(Cell::of_size).collect(),
             Self::Values => Cell::of_values(),
             Self::Timeline => TIMELINE_BYTES.into_iter().map(Cell::of_timeline).collect(),
+            Self::Stages => STAGES_BYTES.into_iter().map(Cell::of_stages).collect(),
         }
     }
 }
@@ -42,6 +46,8 @@ const VALUE_BYTES: [usize; 6] = [32, 64, 128, 256, 512, 1024];
 const USUAL_BYTES: usize = 128;
 /// Bytes of a value in figure 10. The text says "two representative value sizes" and not which.
 const TIMELINE_BYTES: [usize; 2] = [128, 1024];
+/// Bytes of a value in figure 1.
+const STAGES_BYTES: [usize; 3] = [32, 256, 1024];
 /// Distinct values, in percent of a file's pairs, where something else varies.
 const USUAL_NDV: f64 = 1.0;
 /// The same in figure 8; [`USUAL_NDV`] is among the cells of every part.
@@ -70,6 +76,8 @@ pub(super) struct Cell {
     pub(super) has_transactions: bool,
     /// Whether these run beside filters, by the clock.
     pub(super) has_timeline: bool,
+    /// Whether files are read past the page cache, and the stages of compactions and filters timed.
+    pub(super) by_stage: bool,
 }
 
 impl Cell {
@@ -82,6 +90,7 @@ impl Cell {
             selectivities: vec![USUAL_SELECTIVITY],
             has_transactions: false,
             has_timeline: false,
+            by_stage: false,
         }
     }
 
@@ -92,6 +101,10 @@ impl Cell {
     fn of_timeline(value_bytes: usize) -> Self {
         let usual = Self::usual(format!("timeline-{value_bytes}"));
         Self { value_bytes, selectivities: Vec::new(), has_timeline: true, ..usual }
+    }
+
+    fn of_stages(value_bytes: usize) -> Self {
+        Self { value_bytes, by_stage: true, ..Self::usual(format!("stages-{value_bytes}")) }
     }
 
     fn of_values() -> Vec<Self> {
@@ -114,6 +127,6 @@ mod tests {
         assert!(names.iter().all(|name| !name.contains(['/', '~'])), "they are parts of JSON pointers: {names:?}");
         names.sort();
         names.dedup();
-        assert_eq!((count, names.len()), (17, 17));
+        assert_eq!((count, names.len()), (20, 20));
     }
 }

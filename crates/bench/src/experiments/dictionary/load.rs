@@ -2,21 +2,30 @@
 //!
 //! 1. Every pair is inserted once, in random key order, its value drawn.
 //! 2. The rate counts to the last insertion; the settled rate until no compaction is left that would be due.
-//! 3. Compactions are counted by the store itself; what the process wrote and read holds logs and flushes too.
+//! 3. Where stages are timed, those of the compactions stand beside their time, and the share that waits for the disk.
+//! 4. Compactions are counted by the store itself; what the process wrote and read holds logs and flushes too.
 
 use std::time::Instant;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
+use super::DictionarySettings;
 use super::report::Figures;
-use super::stores::Store;
+use super::stores::{Compactions, Stages, Store};
 use super::values::Values;
 use crate::measure::{Counters, Latencies};
 use crate::store::Result;
 
 /// Fills an empty store.
-pub(super) fn measure(store: &dyn Store, values: &Values, pairs: u64, seed: u64, figures: &mut Figures) -> Result<()> {
+pub(super) fn measure(
+    store: &dyn Store,
+    values: &Values,
+    settings: &DictionarySettings,
+    by_stage: bool,
+    figures: &mut Figures,
+) -> Result<()> {
+    let (pairs, seed) = (settings.pairs(), settings.seed);
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut latencies = Latencies::new()?;
     let (before, started) = (Counters::now(), Instant::now());
@@ -40,9 +49,25 @@ pub(super) fn measure(store: &dyn Store, values: &Values, pairs: u64, seed: u64,
     figures.put("insert.written_mb", mega(usage.bytes_written));
     figures.put("insert.read_mb", mega(usage.bytes_read));
     figures.put("insert.files_mb", mega(store.file_bytes()));
+    if let Some(bytes) = store.dictionary_bytes() {
+        figures.put("insert.dictionaries_mb", mega(bytes));
+    }
     figures.put("compaction.seconds", compactions.seconds);
     figures.put("compaction.cpu_seconds", compactions.cpu_seconds);
     figures.put("compaction.read_mb", mega(compactions.bytes_read));
     figures.put("compaction.written_mb", mega(compactions.bytes_written));
+    if by_stage {
+        put_stages(&compactions, figures);
+    }
     Ok(())
+}
+
+fn put_stages(compactions: &Compactions, figures: &mut Figures) {
+    let Stages { read, decode, compress, write } = compactions.stages;
+    for (stage, seconds) in [("read", read), ("decode", decode), ("compress", compress), ("write", write)] {
+        figures.put(&format!("compaction.{stage}_seconds"), seconds);
+    }
+    let other = compactions.seconds - (read + decode + compress + write);
+    figures.put("compaction.merge_seconds", other.max(0.0));
+    figures.put("compaction.disk_percent", 100.0 * (read + write) / compactions.seconds);
 }

@@ -2,10 +2,14 @@
 //!
 //! Keys are 16 characters, values text; both get the same. A filter on a store of bytes reads everything and compares the
 //! bytes of values, as the paper does with its rivals; ours hands the range to the engine's scan ([`ScanOptions::filter`]).
+//!
+//! Where stages are timed ([`DictionarySettings::by_stage`]), files are read past the page cache. Outputs go through it and are
+//! synced, ours and RocksDB's alike.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
@@ -17,9 +21,11 @@ use mycelium_engine::{
     Table, TableOptions,
 };
 use mycelium_transform::Formats;
+use mycelium_vfs::LocalDisk;
 
 use super::DictionarySettings;
 use super::values::ValueRange;
+use crate::bench_disk::BenchDisk;
 use crate::keys::with_text_key;
 use crate::store::{KeyValueStore, Result, directory_bytes};
 
@@ -51,6 +57,15 @@ pub(super) trait Store: Sync {
     /// What compactions did since the store was opened.
     fn compactions(&self) -> Compactions;
 
+    /// Seconds that reads of files have taken, those of compactions apart where the store tells them apart; 0 if stages are not
+    /// timed.
+    fn read_seconds(&self) -> f64;
+
+    /// Bytes of all its dictionaries; `None` of a store that has none.
+    fn dictionary_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes of the files with its pairs.
     fn file_bytes(&self) -> u64;
 
@@ -69,6 +84,21 @@ pub struct Compactions {
     pub bytes_read: u64,
     /// Bytes they wrote.
     pub bytes_written: u64,
+    /// Of their seconds; all 0 if stages are not timed.
+    pub stages: Stages,
+}
+
+/// Seconds of compactions by stage (figure 1). What these leave is merging, filtering, and laying entries out in blocks.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Stages {
+    /// Reading the inputs' blocks.
+    pub read: f64,
+    /// Making them readable: ours verifies, decompresses and opens them, of RocksDB's only the decompression is timed.
+    pub decode: f64,
+    /// Compressing blocks.
+    pub compress: f64,
+    /// Writing and syncing the outputs.
+    pub write: f64,
 }
 
 /// How our table holds its rows.
@@ -107,6 +137,7 @@ pub(super) struct Ours {
     database: Database,
     table: Table,
     format: Format,
+    read_nanos: Option<Arc<AtomicU64>>,
 }
 
 impl Ours {
@@ -119,7 +150,11 @@ impl Ours {
     ) -> Result<Self> {
         let schema = Schema::parse(SCHEMA)?;
         let file_bytes = settings.file_bytes;
+        let read_nanos = settings.by_stage.then(Arc::<AtomicU64>::default);
+        let mut disk = BenchDisk::new(Arc::new(LocalDisk), settings.by_stage, false);
+        disk.read_nanos.clone_from(&read_nanos);
         let options = Options {
+            disk: Arc::new(disk),
             // See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows.
             memory_budget: usize::try_from(file_bytes)? / 16 * 21,
             cache_bytes: settings.cache_bytes() + settings.outside_cache_bytes(value_bytes),
@@ -140,7 +175,7 @@ impl Ours {
         let database = Database::open(directory, options)?;
         let table =
             database.create_typed_table("pairs", schema, TableOptions { policy, layout, ..TableOptions::default() })?;
-        Ok(Self { database, table, format })
+        Ok(Self { database, table, format, read_nanos })
     }
 
     /// Fails if a level holds files of another format: the figures would be another table's.
@@ -234,12 +269,28 @@ impl Store for Ours {
 
     fn compactions(&self) -> Compactions {
         let metrics = self.database.metrics();
+        let (stages, seconds) = (metrics.compaction_stages, |nanos: u64| nanos as f64 / 1e9);
         Compactions {
-            seconds: metrics.compaction_stages.total as f64 / 1e9,
+            stages: Stages {
+                read: seconds(stages.read),
+                decode: seconds(stages.decode),
+                compress: seconds(stages.compress),
+                write: seconds(stages.write),
+            },
+            seconds: seconds(stages.total),
             cpu_seconds: metrics.compaction_cpu_seconds,
             bytes_read: metrics.compaction_read_by_level.iter().sum(),
             bytes_written: metrics.compaction_written_by_level.iter().sum(),
         }
+    }
+
+    fn read_seconds(&self) -> f64 {
+        self.read_nanos.as_ref().map_or(0.0, |nanos| nanos.load(Ordering::Relaxed) as f64 / 1e9)
+    }
+
+    fn dictionary_bytes(&self) -> Option<u64> {
+        let tables = self.database.metrics().tables;
+        (self.format == Format::Columnar).then(|| tables.iter().map(|table| table.dictionary_bytes).sum())
     }
 
     fn file_bytes(&self) -> u64 {
@@ -258,6 +309,8 @@ pub struct RivalStore {
     pub store: Box<dyn KeyValueStore>,
     /// Tells what its compactions did since it was opened.
     pub compactions: Box<dyn Fn() -> Compactions + Send + Sync>,
+    /// Tells the seconds that reads of files have taken, those of compactions apart; 0 if stages are not timed.
+    pub read_seconds: Box<dyn Fn() -> f64 + Send + Sync>,
 }
 
 /// A store of bytes and its files.
@@ -311,6 +364,10 @@ impl Store for Rival {
 
     fn compactions(&self) -> Compactions {
         (self.rival.compactions)()
+    }
+
+    fn read_seconds(&self) -> f64 {
+        (self.rival.read_seconds)()
     }
 
     /// With its log, where that is not removed yet.

@@ -1,8 +1,9 @@
-//! Figure 8 of the paper: workload HW under rows, columns, groups of three fixed widths, and the advisor's design.
+//! Figure 8 of the paper: workload HW under rows, columns, groups of three fixed widths, and the advisor's designs.
 //!
 //! 1. A table of rows is loaded and given the workload; the engine traces what each level serves (`representative trace`).
-//!    Of the trace the inserts of the load are taken out. [`advise`] makes a design of it: D-opt.
-//! 2. Six tables, one for each design, are loaded and opened again, so that their caches are empty.
+//!    Of the trace the inserts of the load are taken out. [`advise`] makes a design of it, the paper's: D-opt.
+//!    [`advise_formats`] makes another, which also says what is columnar: what `mycelium advise` prints and `layout_auto` sets.
+//! 2. Seven tables, one for each design, are loaded and opened again, so that their caches are empty.
 //! 3. They get the workload in turns, slice by slice, each time another of them first, so that a slow second of the machine
 //!    hits all. All must give the same answers.
 //! 4. What counts is the time of the reads, Q2a to Q4, as in the paper's figure 8a: inserts and updates are paced there, and
@@ -11,7 +12,7 @@
 //! A table's block cache has room for filters, indexes and a quarter of the data: the paper's machine had 16 GB for 51 to
 //! 86 GB. What it does not hold comes from the page cache, or with [`LaserSettings::direct_io`] from the disk.
 //!
-//! Other databases ([`HybridRival`]) take their turns with the six tables. One that fails, or answers differently, has no further
+//! Other databases ([`HybridRival`]) take their turns with these tables. One that fails, or answers differently, has no further
 //! turns and no figures; the report says why. Of PostgreSQL and a column store the paper's ideal
 //! pair is made up, HTAP-X (§7.2): the row store serves Q1, Q2 and Q5, the column store Q3 and Q4, and nothing is paid for
 //! moving rows from one to the other.
@@ -22,7 +23,7 @@ use std::time::Instant;
 
 use mycelium_base::ColumnSet;
 use mycelium_engine::ReadCounters;
-use mycelium_engine::advisor::{Advice, Design, Trace, Tree, advise};
+use mycelium_engine::advisor::{Advice, Design, Trace, Tree, advise, advise_formats};
 use serde::{Deserialize, Serialize};
 
 use super::LaserSettings;
@@ -33,8 +34,10 @@ use crate::measure::Latencies;
 use crate::statistics::geometric_mean;
 use crate::store::Result;
 
-/// The name of the advisor's design.
+/// The name of the paper's design: groups of rows.
 pub(super) const D_OPT: &str = "D-opt";
+/// The name of the advisor's: groups of rows and columnar ones.
+const ADVISED: &str = "advised";
 /// The name of the pair of a row store and a column store.
 pub(super) const HTAP_X: &str = "HTAP-X";
 /// Levels of the tree.
@@ -55,12 +58,16 @@ pub struct HybridReport {
     pub entries_per_block: f64,
     /// D-opt. Columns count from 0.
     pub design: String,
+    /// The advisor's design, with formats.
+    pub advised: String,
     /// By design.
     pub designs: BTreeMap<String, DesignFigures>,
     /// The fixed design whose reads took least time.
     pub best_fixed: String,
     /// The total time of D-opt over that of the best fixed design.
     pub d_opt_over_best_fixed: f64,
+    /// The total time of the advisor's design over that of the best fixed design.
+    pub advised_over_best_fixed: f64,
     /// Other databases, in the order in which they were given, and [`HTAP_X`] if there are two of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub rivals: BTreeMap<String, RunFigures>,
@@ -94,6 +101,8 @@ pub struct RunFigures {
     pub total_seconds: f64,
     /// These over D-opt's.
     pub total_over_d_opt: f64,
+    /// These over those of the advisor's design.
+    pub total_over_advised: f64,
     /// For each of Q2a to Q4, its time over that under D-opt.
     pub over_d_opt: BTreeMap<String, f64>,
     /// Their geometric mean.
@@ -119,6 +128,16 @@ pub struct QueryFigures {
     pub blocks: f64,
     /// Data blocks read from disk by each on average.
     pub blocks_read: f64,
+}
+
+/// What the workload on rows showed, and the designs made of it.
+pub(super) struct Representative {
+    trace: Trace,
+    tree: Tree,
+    /// Groups of rows.
+    pub(super) d_opt: Advice,
+    /// Groups of rows and columnar ones.
+    advised: Advice,
 }
 
 /// What the experiments on HW share.
@@ -164,8 +183,8 @@ impl<'a> Hybrid<'a> {
         table.reopen(data / 4)
     }
 
-    /// Step 1: the representative trace, the tree as the model knows it, and the design.
-    pub(super) fn advice(&self, directory: &Path) -> Result<(Trace, Tree, Advice)> {
+    /// Step 1: the representative trace, the tree as the model knows it, and the designs.
+    pub(super) fn advice(&self, directory: &Path) -> Result<Representative> {
         self.settings.tell(format_args!("HW on rows, for the trace"));
         let mut table = self.load(directory, &Design::rows(self.settings.columns, LEVELS)?)?;
         let mut run = Run::default();
@@ -176,8 +195,9 @@ impl<'a> Hybrid<'a> {
         let seen = table.table.advise(Some(&[]))?;
         table.remove()?;
         let trace = with_inserts(&seen.trace, self.workload.inserts())?;
-        let advice = advise(&seen.tree, &trace, &self.widths())?;
-        Ok((trace, seen.tree, advice))
+        let d_opt = advise(&seen.tree, &trace, &self.widths())?;
+        let advised = advise_formats(&seen.tree, &seen.formats, &trace, &self.widths())?;
+        Ok(Representative { trace, tree: seen.tree, d_opt, advised })
     }
 }
 
@@ -281,13 +301,14 @@ struct Contender {
 /// Runs the experiment.
 pub(super) fn run(settings: &LaserSettings, rivals: &[HybridRival<'_>], directory: &Path) -> Result<HybridReport> {
     let hybrid = Hybrid::new(settings, LaserSettings::HYBRID_ROWS);
-    let (trace, tree, advice) = hybrid.advice(&directory.join("trace"))?;
-    let mut designs = vec![(D_OPT.to_owned(), advice.design.clone())];
+    let made = hybrid.advice(&directory.join("trace"))?;
+    let ours = [(D_OPT, &made.d_opt), (ADVISED, &made.advised)];
+    let mut designs = ours.map(|(name, advice)| (name.to_owned(), advice.design.clone())).to_vec();
     designs.extend(hybrid.fixed_designs()?);
     let (mut contenders, mut figures) = (Vec::new(), BTreeMap::new());
     for (name, design) in designs {
         let directory = directory.join(name.replace(' ', "-"));
-        let (contender, of_load) = load_design(&hybrid, &directory, name.clone(), &design, (&tree, &trace))?;
+        let (contender, of_load) = load_design(&hybrid, &directory, name.clone(), &design, &made)?;
         contenders.push(contender);
         figures.insert(name, of_load);
     }
@@ -313,7 +334,7 @@ pub(super) fn run(settings: &LaserSettings, rivals: &[HybridRival<'_>], director
     {
         of_rivals.insert(HTAP_X.to_owned(), pair(of_rows, of_columns));
     }
-    let report = report(&hybrid, (&trace, &tree, &advice), figures, of_rivals)?;
+    let report = report(&hybrid, &made, figures, of_rivals)?;
     Ok(HybridReport { failed, ..report })
 }
 
@@ -345,7 +366,7 @@ fn load_design(
     directory: &Path,
     name: String,
     design: &Design,
-    (tree, trace): (&Tree, &Trace),
+    Representative { trace, tree, .. }: &Representative,
 ) -> Result<(Contender, DesignFigures)> {
     let started = Instant::now();
     let table = LaserTable::load(directory, &hybrid.shape, design, hybrid.workload.loaded)?;
@@ -427,10 +448,11 @@ impl RunFigures {
     }
 
     /// Fills in totals and what is said of them beside D-opt.
-    fn compare(&mut self, d_opt: &RunFigures) {
+    fn compare(&mut self, d_opt: &RunFigures, advised: &RunFigures) {
         let total = |figures: &Self| Query::READS.map(|query| figures.seconds(query)).iter().sum::<f64>();
         self.total_seconds = total(self);
         self.total_over_d_opt = self.total_seconds / total(d_opt);
+        self.total_over_advised = self.total_seconds / total(advised);
         let ratio = |query: Query| (query.name().to_owned(), self.seconds(query) / d_opt.seconds(query));
         self.over_d_opt = Query::READS.map(ratio).into();
         self.geometric_mean_over_d_opt = geometric_mean(self.over_d_opt.values().copied()).unwrap_or(1.0);
@@ -439,21 +461,26 @@ impl RunFigures {
 
 fn report(
     hybrid: &Hybrid<'_>,
-    (trace, tree, advice): (&Trace, &Tree, &Advice),
+    made: &Representative,
     mut designs: BTreeMap<String, DesignFigures>,
     mut rivals: BTreeMap<String, RunFigures>,
 ) -> Result<HybridReport> {
-    let ours = designs.get(D_OPT).cloned().ok_or("D-opt was not run")?.run;
-    designs.values_mut().map(|design| &mut design.run).chain(rivals.values_mut()).for_each(|run| run.compare(&ours));
-    let fixed = designs.iter().filter(|(name, _)| *name != D_OPT).map(|(name, design)| (name, &design.run));
+    let ours = |name: &str| designs.get(name).map(|design| design.run.clone()).ok_or(format!("{name} was not run"));
+    let (d_opt, advised) = (ours(D_OPT)?, ours(ADVISED)?);
+    let runs = designs.values_mut().map(|design| &mut design.run).chain(rivals.values_mut());
+    runs.for_each(|run| run.compare(&d_opt, &advised));
+    let fixed = designs.iter().filter(|(name, _)| ![D_OPT, ADVISED].contains(&name.as_str()));
+    let fixed = fixed.map(|(name, design)| (name, &design.run));
     let best = fixed.min_by(|a, b| a.1.total_seconds.total_cmp(&b.1.total_seconds)).ok_or("no fixed design was run")?;
     Ok(HybridReport {
         columns: hybrid.settings.columns,
         loaded_rows: hybrid.workload.loaded,
-        trace: trace.to_string(),
-        entries_per_block: tree.entries_per_block,
-        design: advice.design.to_string(),
+        trace: made.trace.to_string(),
+        entries_per_block: made.tree.entries_per_block,
+        design: made.d_opt.design.to_string(),
+        advised: made.advised.design.to_string(),
         d_opt_over_best_fixed: designs[D_OPT].run.total_seconds / best.1.total_seconds,
+        advised_over_best_fixed: designs[ADVISED].run.total_seconds / best.1.total_seconds,
         best_fixed: best.0.clone(),
         designs,
         rivals,
@@ -473,11 +500,14 @@ impl HybridReport {
     /// The report as a person reads it.
     pub fn table(&self) -> String {
         let mut out = format!(
-            "laser-hw: workload HW on {} rows of {} columns; D-opt reads in {:.3} of the time of {}, the best fixed design\n",
-            self.loaded_rows, self.columns, self.d_opt_over_best_fixed, self.best_fixed
+            "laser-hw: workload HW on {} rows of {} columns; D-opt reads in {:.3}, the advisor's design in {:.3} of the time \
+             of {}, the best fixed design\n",
+            self.loaded_rows, self.columns, self.d_opt_over_best_fixed, self.advised_over_best_fixed, self.best_fixed
         );
-        for line in self.design.lines() {
-            out += &format!("  {D_OPT} {line}\n");
+        for (name, design) in [(D_OPT, &self.design), (ADVISED, &self.advised)] {
+            for line in design.lines() {
+                out += &format!("  {name} {line}\n");
+            }
         }
         for (name, figures) in &self.designs {
             out += &figures.run.heading(name);
@@ -502,8 +532,12 @@ impl HybridReport {
 impl RunFigures {
     fn heading(&self, name: &str) -> String {
         format!(
-            "  {name:<13} reads {:>8.3} s, {:.2} of D-opt's; geometric mean over D-opt {:.2}; load {:.1} s\n",
-            self.total_seconds, self.total_over_d_opt, self.geometric_mean_over_d_opt, self.load_seconds
+            "  {name:<13} reads {:>8.3} s, {:.2} of D-opt's, {:.2} of the advisor's; geometric mean over D-opt {:.2}; load {:.1} s\n",
+            self.total_seconds,
+            self.total_over_d_opt,
+            self.total_over_advised,
+            self.geometric_mean_over_d_opt,
+            self.load_seconds
         )
     }
 
@@ -633,7 +667,7 @@ mod tests {
             HybridRival { name: "model", load: &model },
         ];
         let report = run(&settings, &rivals, directory.path()).expect("experiment");
-        assert_eq!(report.designs.len(), 6);
+        assert_eq!(report.designs.len(), 7);
         assert_eq!(report.rivals.keys().collect::<Vec<_>>(), ["model"]);
         assert_eq!(report.failed["absent"], "it is not installed");
         assert!(report.table().contains("forgetful: no figures, since it failed"), "{}", report.table());
@@ -645,7 +679,7 @@ mod tests {
         let settings = LaserSettings { scale: 0.004, progress: false, ..LaserSettings::new(directory.path()) };
         let rivals = ["rows in memory", "columns in memory"].map(|name| HybridRival { name, load: &model });
         let report = run(&settings, &rivals, directory.path()).expect("experiment");
-        assert_eq!(report.designs.len(), 6);
+        assert_eq!(report.designs.len(), 7);
         for (name, figures) in &report.designs {
             assert_eq!(figures.run.queries["Q3"].count, 12, "{name}");
             assert!(
@@ -654,7 +688,8 @@ mod tests {
             );
         }
         let of = |name: &str| &report.designs[name];
-        assert!(report.designs.values().all(|other| of(D_OPT).predicted_blocks <= other.predicted_blocks));
+        let of_rows = report.designs.iter().filter(|(name, _)| *name != ADVISED);
+        assert!(of_rows.into_iter().all(|(_, other)| of(D_OPT).predicted_blocks <= other.predicted_blocks));
         assert_eq!(of(D_OPT).run.geometric_mean_over_d_opt, 1.0);
         // Fewer blocks hold three columns of thirty than hold all.
         assert!(of("columns").run.queries["Q3"].blocks < of("rows").run.queries["Q3"].blocks, "{}", report.table());
@@ -666,5 +701,6 @@ mod tests {
         let trace = Trace::parse(&report.trace).expect("trace");
         assert_eq!(trace.inserts(), 200);
         assert!(report.table().contains("D-opt L0: 0-29"));
+        assert!(report.advised.contains("columnar") && !report.design.contains("columnar"), "{}", report.advised);
     }
 }

@@ -65,7 +65,7 @@ pub struct Shift {
 /// Runs both shifts.
 pub(super) fn run(settings: &LaserSettings, directory: &Path) -> Result<RobustnessReport> {
     let hybrid = Hybrid::new(settings, ROWS);
-    let (_, _, advice) = hybrid.advice(&directory.join("trace"))?;
+    let advice = hybrid.advice(&directory.join("trace"))?.d_opt;
     let rows = Design::rows(settings.columns, advice.design.levels.len())?;
     let mut tables = Vec::new();
     for (name, design) in [(D_OPT, &advice.design), ("rows", &rows)] {

@@ -2,7 +2,8 @@
 //! delta-coded keys take off again.
 //!
 //! 1. A table in the groups that the reads of HW tell apart, at every level below 0, is loaded and compacted: with whole keys
-//!    and uncompressed blocks, with each of delta-coded keys (within a block) and LZ4 alone, and with both.
+//!    and uncompressed blocks, with each of delta-coded keys (within a block) and LZ4 alone, and with both; and with the same
+//!    groups as columns, encoded by what they hold.
 //! 2. Beside it stand rows, and the keys and values as a column store keeps them: 8 bytes for the key and 4 for each value,
 //!    computed, not stored.
 //!
@@ -52,6 +53,7 @@ pub(super) fn run(settings: &LaserSettings, directory: &Path) -> Result<SizeRepo
     let (rows, columns) = (settings.rows(ROWS), settings.columns);
     let mut grouped = Design::rows(columns, LEVELS)?;
     grouped.levels.iter_mut().skip(1).for_each(|groups| *groups = groups_of_reads(columns));
+    let columnar = grouped.clone().with_columnar(|level, _| level > 0);
     let whole_rows = Design::rows(columns, LEVELS)?;
     let pure = rows * Rows { columns }.bytes();
     let delta = TreeShape::of(columns, LEVELS, 2.0, rows, 0.5);
@@ -62,6 +64,7 @@ pub(super) fn run(settings: &LaserSettings, directory: &Path) -> Result<SizeRepo
         ("groups, whole keys, LZ4", &grouped, lz4(&whole)),
         ("groups, delta-coded keys", &grouped, delta.clone()),
         ("groups, delta-coded keys, LZ4", &grouped, lz4(&delta)),
+        ("columnar groups", &columnar, delta.clone()),
         ("rows, delta-coded keys, LZ4", &whole_rows, lz4(&delta)),
     ];
     let mut sizes = Vec::new();

@@ -157,7 +157,7 @@ pub(super) fn layout_text(design: &Design) -> String {
         let merge = if level == 0 { "tiered" } else { "leveled" };
         let group = |group: &ColumnSet| {
             let columns: ColumnSet = group.iter().map(|column| column + 1).collect();
-            format!("{columns} packed")
+            format!("{columns} {}", if design.is_columnar(level, group) { "columnar" } else { "packed" })
         };
         let groups: Vec<String> = groups.iter().map(group).collect();
         text += &format!("L{level} {merge}: {}\n", groups.join(" | "));

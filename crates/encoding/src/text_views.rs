@@ -45,6 +45,11 @@ impl TextViews {
         self.bytes.len()
     }
 
+    /// The codes of all rows, to be put into another order.
+    pub(crate) fn codes_mut(&mut self) -> &mut Vec<u32> {
+        &mut self.codes
+    }
+
     /// Appends a row.
     #[inline]
     pub(crate) fn push(&mut self, text: Option<&[u8]>) -> Result<()> {

@@ -339,6 +339,20 @@ impl<'a> Page<'a> {
         Some(integers.seek(value, after))
     }
 
+    /// Appends what `of` makes of the integers of rows, many at a time, of a page that has its values as they are ordered; `None` of
+    /// any other, and where there are no such rows. `scratch` is reused.
+    #[inline]
+    pub fn append_integers<T>(
+        &self,
+        rows: Range<usize>,
+        scratch: &mut Vec<u32>,
+        out: &mut Vec<T>,
+        of: impl Fn(i64) -> T,
+    ) -> Option<()> {
+        let Body::Ordinals(integers) = &self.body else { return None };
+        (rows.start <= rows.end && rows.end <= self.rows).then(|| integers.append(rows, scratch, out, of))
+    }
+
     /// What finds an integer in the block that the page lies in, of a page of integers that are all there.
     pub fn integers_head(&self, block: &[u8]) -> Option<IntegersHead> {
         let Body::Ordinals(integers) = &self.body else { return None };

@@ -19,13 +19,15 @@
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
 //!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
 //!
-//! 6. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to filter first and
+//! 6. Where stretches are short, since runs interleave, they are merged by their keys alone, many rows at once ([`interleave`]).
+//! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to filter first and
 //!    to check what is found ([`check`]); which of the two it is, is judged again and again ([`plan`]).
 //!
-//! Cost: O(runs) a stretch and column, not a row, beside what the rows themselves take; O(log) more for each key that is
+//! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for each key that is
 //! touched. Memory: a block of each run, and one batch.
 
 mod check;
+mod interleave;
 mod layer;
 mod layer_run;
 mod patches;
@@ -44,6 +46,7 @@ use mycelium_encoding::RecordBatchBuilder;
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor};
 use mycelium_sst::ColumnBlock;
 
+use self::interleave::Interleaving;
 use self::layer::{Layer, Target};
 use self::patches::{Overwrite, PatchShape};
 use self::plan::Plan;
@@ -86,6 +89,7 @@ pub(crate) struct BlockScan {
     /// The run outside the layer that has the first key, and whether another has it, too.
     bound: Option<usize>,
     is_bound_shared: bool,
+    interleaving: Interleaving,
     rest: MergingCursor<Source>,
     /// The format in the tree of each source of the rest.
     rest_kinds: Vec<usize>,
@@ -171,6 +175,7 @@ impl BlockScan {
             at: 0,
             bound: None,
             is_bound_shared: false,
+            interleaving: Interleaving::default(),
             rest: rest_cursor,
             rest_kinds: rest.1,
             touched: Touched::default(),
@@ -223,9 +228,18 @@ impl BlockScan {
         Ok(())
     }
 
-    /// Takes the next stretch or key; `false` if there is none.
+    /// Takes the next interval, stretch or key; `false` if there is none.
     fn append_merged(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<bool> {
         let before = builder.len();
+        if self.interleaving.is_due(self.reach) {
+            let rows = self.append_interleaved(most, builder)?;
+            if rows > 0 {
+                self.plan.work.interleaved += rows as u64;
+                self.plan.work.rows += rows as u64;
+                self.plan.work.candidates += (builder.len() - before) as u64;
+                return Ok(true);
+            }
+        }
         let rows = match self.next(most, builder)? {
             Next::End => return Ok(false),
             Next::Stretch(count) => {

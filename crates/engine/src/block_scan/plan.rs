@@ -16,6 +16,8 @@ const PERIOD: u64 = 8192;
 const MERGED_STEP: u64 = 70;
 const MERGED_STEP_OF_A_RUN: u64 = 33;
 const PASSED_ROW: u64 = 2;
+/// Of a row that was merged by its key with many others, beside what passing it costs.
+const INTERLEAVED_ROW: u64 = 20;
 const TESTED_ROW: u64 = 1;
 const CANDIDATE: u64 = 85;
 const CHECK_OF_A_RUN: u64 = 40;
@@ -48,6 +50,8 @@ pub(super) struct Work {
     pub(super) rows: u64,
     /// Stretches, and keys that were put together: what merging does one by one. Of candidates those that followed each other.
     pub(super) steps: u64,
+    /// Rows that were merged by their keys alone, many at once.
+    pub(super) interleaved: u64,
     /// Rows that pass the filter, where they were found.
     pub(super) candidates: u64,
     /// Keys of the rest.
@@ -60,6 +64,8 @@ pub(super) struct Plan {
     /// Runs; none if the plan stays as it is.
     runs: u64,
     is_checking: bool,
+    /// Whether rows were merged by their keys alone.
+    interleaves: bool,
     pub(super) work: Work,
     /// Periods until filtering first is tried again, and how often in a row it was given up at once.
     wait: u64,
@@ -71,7 +77,7 @@ impl Plan {
     pub(super) fn new(wanted: FilterPlan, runs: usize, can_check: bool) -> Self {
         let runs = if can_check && wanted == FilterPlan::Automatic { runs as u64 } else { 0 };
         let is_checking = can_check && wanted == FilterPlan::FilterFirst;
-        Self { runs, is_checking, work: Work::default(), wait: 0, given_up: 0 }
+        Self { runs, is_checking, interleaves: false, work: Work::default(), wait: 0, given_up: 0 }
     }
 
     /// Whether rows are filtered first and then checked.
@@ -90,11 +96,16 @@ impl Plan {
         let work = std::mem::take(&mut self.work);
         let for_each_candidate = CANDIDATE + CHECK_OF_A_RUN * (self.runs - 1);
         let checking = TESTED_ROW * work.rows + for_each_candidate * work.candidates + TOUCHED_KEY * work.touched;
-        let steps = match self.is_checking {
-            true => work.steps * work.rows / work.candidates.max(1),
-            false => work.steps,
+        self.interleaves |= work.interleaved > 0;
+        let step = MERGED_STEP + MERGED_STEP_OF_A_RUN * self.runs;
+        let merged = match self.is_checking {
+            true => {
+                let steps = step * (work.steps * work.rows / work.candidates.max(1));
+                if self.interleaves { steps.min(INTERLEAVED_ROW * work.rows) } else { steps }
+            }
+            false => step * work.steps + INTERLEAVED_ROW * work.interleaved,
         };
-        let merging = (MERGED_STEP + MERGED_STEP_OF_A_RUN * self.runs) * steps + PASSED_ROW * work.rows;
+        let merging = merged + PASSED_ROW * work.rows;
         let (now, other) = if self.is_checking { (checking, merging) } else { (merging, checking) };
         let changes = other < now * CLEARLY_LESS / 100 && self.wait == 0;
         self.wait = self.wait.saturating_sub(1);
@@ -126,7 +137,8 @@ mod tests {
 
     #[test]
     fn few_rows_of_runs_that_interleave_are_checked() {
-        let work = |steps, candidates, touched| move |_| Work { rows: 10_000, steps, candidates, touched };
+        let work =
+            |steps, candidates, touched| move |_| Work { rows: 10_000, steps, candidates, touched, interleaved: 0 };
         assert!(ends_checking(automatic(3, true), work(5_000, 100, 0)));
         assert!(!ends_checking(automatic(3, false), work(5_000, 100, 0)), "it cannot");
         assert!(!ends_checking(automatic(1, true), work(5_000, 100, 0)), "there is nothing to check");
@@ -138,13 +150,13 @@ mod tests {
     #[test]
     fn a_plan_goes_back_where_many_rows_pass_in_long_stretches() {
         let mut plan = automatic(3, true);
-        plan.work = Work { rows: 10_000, steps: 5_000, candidates: 100, touched: 0 };
+        plan.work = Work { rows: 10_000, steps: 5_000, candidates: 100, ..Work::default() };
         assert!(plan.changes() && plan.is_checking());
-        plan.work = Work { rows: 10_000, steps: 90, candidates: 100, touched: 0 };
+        plan.work = Work { rows: 10_000, steps: 90, candidates: 100, ..Work::default() };
         assert!(!plan.changes() && plan.is_checking());
-        plan.work = Work { rows: 10_000, steps: 8_000, candidates: 9_000, touched: 0 };
+        plan.work = Work { rows: 10_000, steps: 8_000, candidates: 9_000, ..Work::default() };
         assert!(!plan.changes() && plan.is_checking(), "merging would cost as much");
-        plan.work = Work { rows: 10_000, steps: 50, candidates: 9_000, touched: 0 };
+        plan.work = Work { rows: 10_000, steps: 50, candidates: 9_000, ..Work::default() };
         assert!(plan.changes() && !plan.is_checking(), "these lie in a few stretches");
     }
 
@@ -155,7 +167,7 @@ mod tests {
         let mut tries = 0;
         for _ in 0..1000 {
             let (steps, candidates) = if plan.is_checking() { (10, 9_000) } else { (5_000, 100) };
-            plan.work = Work { rows: 10_000, steps, candidates, touched: 0 };
+            plan.work = Work { rows: 10_000, steps, candidates, ..Work::default() };
             tries += u32::from(plan.changes() && plan.is_checking());
         }
         assert!((10..25).contains(&tries), "{tries}");

@@ -16,6 +16,8 @@
 //! primary keys of integers are: they are compared as integers, and a dense sequence of them takes no bytes at all. A key
 //! is found by binary search.
 
+use std::ops::Range;
+
 use mycelium_base::coding::{Reader, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, Result};
@@ -209,6 +211,18 @@ impl<'a> KeyPage<'a> {
         };
         let (wanted, is_after) = form.bound(end);
         self.page.seek_integer(ordinal(wanted), is_after).ok_or_else(|| no_key(0))
+    }
+
+    /// Appends the keys of rows as integers of all of their bytes, in their order; `None` where they are longer than those, or of
+    /// several lengths.
+    pub(crate) fn append_whole(&self, rows: Range<usize>, scratch: &mut Vec<u32>, out: &mut Vec<u128>) -> Option<()> {
+        let shape = self.shape?;
+        self.page.append_integers(rows, scratch, out, |ordinal| shape.whole(integer_of_ordinal(ordinal)))
+    }
+
+    /// The length of all keys, if [`KeyPage::append_whole`] can append them.
+    pub(crate) fn whole_len(&self) -> Option<usize> {
+        self.shape.as_ref().map(KeyShape::len)
     }
 
     /// As [`KeyPage::seek`], and whether the row has the key.

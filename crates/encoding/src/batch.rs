@@ -255,22 +255,19 @@ impl RecordBatchBuilder {
         done.ok_or_else(|| Error::invalid(format!("column {target} of the batch cannot be overwritten so")))
     }
 
-    /// Of the rows that were appended column by column since the last [`RecordBatchBuilder::end_rows`], keeps those at these places,
-    /// counted from the first of them, in this order. O(rows) for each column, twice the bytes of its values.
+    /// Of the cells that were appended to the column at this place of the projection since the last
+    /// [`RecordBatchBuilder::end_rows`], keeps those at these places, counted from the first of them, in this order. O(cells).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
-    pub fn arrange(&mut self, places: &[u32]) -> Result<()> {
-        let (first, most) = (self.rows, places.iter().max().map_or(0, |&most| most as usize + 1));
-        for column in &mut self.columns {
-            let appended = column.values.len().saturating_sub(first);
-            if most > appended {
-                return Err(
-                    Error::invalid("a row was not appended").expected(format_args!("below {appended}"), most - 1)
-                );
-            }
-            column.arrange(first, places);
+    pub fn arrange(&mut self, target: usize, places: &[u32]) -> Result<()> {
+        let column = &mut self.columns[target];
+        let appended = column.values.len().saturating_sub(self.rows);
+        let most = places.iter().max().map_or(0, |&most| most as usize + 1);
+        if most > appended {
+            return Err(Error::invalid("a cell was not appended").expected(format_args!("below {appended}"), most - 1));
         }
+        column.arrange(self.rows, places);
         Ok(())
     }
 

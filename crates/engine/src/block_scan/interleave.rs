@@ -1,74 +1,99 @@
-//! Layers whose rows interleave, as levels do into which keys come in any order: merged by their keys alone (DESIGN §5, LSM-OPD
-//! §4.2.1, whose algorithm 1 does the same to compactions).
+//! Runs that interleave, as levels do into which keys come in any order: merged by their keys alone, many rows at once (DESIGN §5;
+//! LSM-OPD §4.2.1, whose algorithm 1 does the same to compactions).
 //!
-//! Stretches of such layers have a row or two, and each costs a step for every run. So where the last stretch was short:
+//! Stretches of such runs have a row or two, and each costs a step for every run. So where the last stretch was short:
 //!
-//! 1. The runs are grouped into layers, once, from the oldest on: each has all wanted columns. Where they cannot be, nothing interleaves.
-//! 2. An *interval* is what is certain: from the next key to the least of what bounds the current blocks. These are the last key
-//!    of a layer's blocks, the next key of the rest, of a range delete, and of a layer whose block has anything else than whole rows
-//!    that the snapshot sees.
-//! 3. The keys of the interval are unpacked as integers from every layer's block, put behind each other, youngest layer first, and
-//!    sorted: each with its layer and row in its lower bits, so that of one key the youngest comes first and hides the others.
-//! 4. Of each layer the rows that were picked, and that pass the filter, are appended column by column; then the batch's new rows
-//!    are put in the order of the keys ([`RecordBatchBuilder::arrange`]).
+//! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to each of its atoms.
+//! 2. An *interval* is what is certain: from the next key to the least of what bounds it. These are the last keys of the runs' current
+//!    blocks, the next key of the rest, of a range delete, and of a run whose block has anything else than whole rows that the
+//!    snapshot sees, each once.
+//! 3. The keys of the interval are unpacked from every run's block as integers. For each atom they are put behind each other, youngest
+//!    run first, and sorted, each with its run and row in its lower bits: of one key the youngest comes first and hides the others.
+//!    Column groups that are compacted one by one (LASER §4.4) have a row at different levels, so that each atom is sorted by itself. As
+//!    far as all atoms have the same keys, their rows are put together.
+//! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's new rows are
+//!    put in the order of the keys ([`RecordBatchBuilder::arrange`]).
 //!
 //! Keys of up to 16 bytes and one length are such integers. Others, and intervals of a few rows, are left to stretches; after
 //! intervals that did not pay, the next are waited for, ever longer.
 //!
-//! Cost: O(rows x log layers) for each interval, of which the sort finds the runs that are there; O(runs) an interval. Memory: 32
-//! bytes for each row of it, of which there are no more than the batch takes from each layer.
+//! Cost: O(rows x log runs) an interval and atom: the sort finds the sequences that are there. O(runs) an interval. Memory: 32 bytes
+//! for each row of it, of which there are no more than the batch takes from each run.
 
-use mycelium_base::{Error, Result};
+use mycelium_base::{ColumnSet, Error, Result};
 use mycelium_encoding::RecordBatchBuilder;
+use mycelium_encoding::page::Bitmap;
 
-use super::layer::Layer;
 use super::layer_run::LayerRun;
 use super::{BlockScan, LEAST_REACH};
 
-/// An interval of fewer rows for each layer did not pay.
-const LEAST_ROWS_OF_A_LAYER: usize = 2;
+/// An interval of fewer rows for each run did not pay.
+const LEAST_ROWS_OF_A_RUN: usize = 2;
 /// Of stretches and keys between two attempts, at most, as a power of two.
 const LONGEST_WAIT: u32 = 8;
-/// Bits of a row in a block, and of a layer.
-const ROW_BITS: u32 = 24;
-const LAYER_BITS: u32 = 8;
+/// Bits of a row in an interval, and of a run.
+const ROW_BITS: u32 = 20;
+const RUN_BITS: u32 = 12;
 /// Bits of a key above the first one of its interval.
-const KEY_BITS: u32 = u128::BITS - ROW_BITS - LAYER_BITS;
+const KEY_BITS: u32 = u128::BITS - ROW_BITS - RUN_BITS;
 
-/// What a scan knows of layers that interleave. Memory is reused.
+/// What a scan knows of runs that interleave. Memory is reused.
 #[derive(Default)]
 pub(super) struct Interleaving {
-    /// Places of the layers among the scan's, youngest first; fewer than two if nothing interleaves. `None` before it was tried.
-    layers: Option<Vec<usize>>,
+    /// Empty before it was tried first.
+    atoms: Vec<Atom>,
     /// Steps until it is tried again, and how often in a row it did not pay.
     wait: u32,
     in_vain: u32,
-    /// By layer, its rows in the interval.
+    /// By run, what it has of the interval.
     parts: Vec<Part>,
+    /// The keys of all parts.
     keys: Vec<u128>,
-    /// Keys above the first one, each with its layer and row.
+    /// Of an atom, keys above the interval's first one, each with its run and row.
     order: Vec<u128>,
-    /// Where the rows that were picked are among those appended.
-    places: Vec<u32>,
     scratch: Vec<u32>,
     key: Vec<u8>,
 }
 
-/// What a layer has of an interval.
+/// Columns that every run has all or none of.
+struct Atom {
+    /// Of the scan's runs those that have it, youngest first.
+    runs: Vec<usize>,
+    /// The columns that are projected: their places in the projection, and in each run that has them.
+    targets: Vec<(usize, Vec<usize>)>,
+    /// Where each key of the interval is: its key above the first, run and row, as in [`Interleaving::order`].
+    picks: Vec<u128>,
+    places: Vec<u32>,
+}
+
+/// What a run has of an interval.
 #[derive(Default)]
 struct Part {
-    /// From the row that it stands on, those that may be in the interval.
+    /// Where its keys begin among those of all.
+    first: usize,
+    /// From the row that it stands on.
     rows: usize,
-    /// Of them, how many were picked or hidden.
-    taken: usize,
-    /// Picked rows that pass, counted from the first of the block.
+    /// Of an atom: rows that were picked and pass, counted from the first of the block.
     picked: Vec<u32>,
+    /// Of an atom: rows that were picked from younger runs; before that is known, those before the one that the run stands on.
+    before: usize,
+}
+
+/// The run and the row, counted from the one that it stands on, of an entry of [`Interleaving::order`].
+#[inline]
+fn place_of(entry: u128) -> (usize, usize) {
+    ((entry >> ROW_BITS) as usize & ((1 << RUN_BITS) - 1), entry as usize & ((1 << ROW_BITS) - 1))
+}
+
+#[inline]
+fn key_of(entry: u128) -> u128 {
+    entry >> (ROW_BITS + RUN_BITS)
 }
 
 impl Interleaving {
     /// Whether it may pay to try, of a scan whose last stretch had so many rows about.
-    pub(super) fn is_due(&mut self, reach: usize) -> bool {
-        if reach > LEAST_REACH || self.layers.as_ref().is_some_and(|layers| layers.len() < 2) {
+    pub(super) fn is_due(&mut self, reach: usize, runs: usize) -> bool {
+        if reach > LEAST_REACH || !(2..1 << RUN_BITS).contains(&runs) {
             return false;
         }
         let is_due = self.wait == 0;
@@ -78,14 +103,70 @@ impl Interleaving {
 
     /// Says whether it paid.
     fn judge(&mut self, rows: usize) {
-        let layers = self.layers.as_ref().map_or(0, Vec::len);
-        self.in_vain = if rows < LEAST_ROWS_OF_A_LAYER * layers { self.in_vain + 1 } else { 0 };
+        let least = LEAST_ROWS_OF_A_RUN * self.parts.len();
+        self.in_vain = if rows < least { self.in_vain + 1 } else { 0 };
         self.wait = (1 << self.in_vain.min(LONGEST_WAIT)) - 1;
+    }
+
+    /// Step 3 for an atom: makes `picks` its keys, each once, `most` at most. `false` if they lie too far apart.
+    fn merge(&mut self, at: usize, most: usize) -> bool {
+        let Self { atoms, parts, keys, order, .. } = self;
+        let Atom { runs, picks, .. } = &mut atoms[at];
+        let bounds = parts.iter().filter(|part| part.rows > 0);
+        let Some(least) = bounds.clone().map(|part| keys[part.first]).min() else { return false };
+        let greatest = bounds.map(|part| keys[part.first + part.rows - 1]).max().unwrap_or(least);
+        if greatest.wrapping_sub(least) >> KEY_BITS != 0 {
+            return false;
+        }
+        order.clear();
+        for &run in &*runs {
+            let Part { first, rows, .. } = parts[run];
+            let place = (run as u128) << ROW_BITS;
+            let entry =
+                |(row, key): (usize, &u128)| key.wrapping_sub(least) << (ROW_BITS + RUN_BITS) | place | row as u128;
+            order.extend(keys[first..first + rows].iter().enumerate().map(entry));
+        }
+        order.sort();
+        picks.clear();
+        let mut last = None;
+        for &entry in &*order {
+            if last.replace(key_of(entry)) != Some(key_of(entry)) {
+                if picks.len() == most {
+                    break;
+                }
+                picks.push(entry);
+            }
+        }
+        true
+    }
+
+    /// How many of the first keys all atoms have; makes all `picks` these.
+    fn agree(&mut self) -> usize {
+        let Some((first, others)) = self.atoms.split_first_mut() else { return 0 };
+        let mut count = first.picks.len();
+        for other in &*others {
+            let same = first.picks.iter().zip(&other.picks).take(count);
+            count = same.take_while(|(a, b)| key_of(**a) == key_of(**b)).count();
+        }
+        self.atoms.iter_mut().for_each(|atom| atom.picks.truncate(count));
+        count
+    }
+
+    /// The last key that was picked.
+    fn last_key(&self) -> Option<u128> {
+        let (run, row) = place_of(*self.atoms.first()?.picks.last()?);
+        self.keys.get(self.parts[run].first + row).copied()
+    }
+
+    /// How many rows of a run are of keys up to this one, hidden ones included.
+    fn rows_up_to(&self, key: u128, run: usize) -> usize {
+        let Part { first, rows, .. } = self.parts[run];
+        self.keys[first..first + rows].partition_point(|&other| other <= key)
     }
 }
 
 impl BlockScan {
-    /// Takes the next interval, `most` rows of it at most; how many rows of all layers that were, 0 if there is none.
+    /// Takes the next interval, `most` keys of it at most; how many rows of all runs that were, 0 if there is none.
     pub(super) fn append_interleaved(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<usize> {
         let mut interleaving = std::mem::take(&mut self.interleaving);
         let taken = self.append_interval(&mut interleaving, most, builder);
@@ -100,72 +181,84 @@ impl BlockScan {
         most: usize,
         builder: &mut RecordBatchBuilder,
     ) -> Result<usize> {
-        if state.layers.is_none() {
-            state.layers = Some(self.whole_layers(builder)?);
+        if state.atoms.is_empty() {
+            state.atoms = self.atoms(builder);
+            state.parts.resize_with(self.runs.len(), Part::default);
         }
-        let layers = state.layers.take().unwrap_or_default();
         let most = most.min((1 << ROW_BITS) - 1);
-        let found = layers.len() > 1 && self.find_interval(state, &layers, most)? && state.sort();
-        let taken = if found { self.take_interval(state, &layers, most, builder)? } else { 0 };
-        state.layers = Some(layers);
+        if !self.find_interval(state, most)? || !(0..state.atoms.len()).all(|at| state.merge(at, most)) {
+            return Ok(0);
+        }
+        let keys = state.agree();
+        let Some(last) = state.last_key() else { return Ok(0) };
+        self.append_picked(state, builder)?;
+        self.counters.rows_passed_through += keys as u64;
+        let mut taken = 0;
+        for run in 0..self.runs.len() {
+            let rows = state.rows_up_to(last, run);
+            if rows > 0 {
+                self.runs[run].pass(rows, &mut self.row)?;
+                taken += rows;
+            }
+        }
         Ok(taken)
     }
 
     /// Step 1 of the module.
-    fn whole_layers(&mut self, builder: &RecordBatchBuilder) -> Result<Vec<usize>> {
-        let (mut layers, mut runs, mut missing) = (Vec::new(), Vec::new(), self.columns.clone());
-        for at in (0..self.runs.len()).rev() {
-            if !self.runs[at].share.is_subset(&missing) {
-                return Ok(Vec::new());
-            }
-            missing.remove_all(&self.runs[at].share);
-            runs.insert(0, at);
-            if missing.is_empty() {
-                layers.insert(0, self.layer_of(&std::mem::take(&mut runs), builder)?);
-                missing.clone_from(&self.columns);
-            }
+    fn atoms(&self, builder: &RecordBatchBuilder) -> Vec<Atom> {
+        let mut atoms = vec![self.columns.clone()];
+        for run in &self.runs {
+            let parted = |atom: ColumnSet| [atom.intersection(&run.share), atom.difference(&run.share)];
+            atoms = atoms.into_iter().flat_map(parted).filter(|atom| !atom.is_empty()).collect();
         }
-        Ok(if runs.is_empty() && layers.len() < 1 << LAYER_BITS { layers } else { Vec::new() })
+        let atom = |columns: &ColumnSet| {
+            let has = |run: &&usize| self.runs[**run].share.overlaps(columns);
+            let all: Vec<usize> = (0..self.runs.len()).collect();
+            let runs: Vec<usize> = all.iter().filter(has).copied().collect();
+            let place = |run: &LayerRun, column| run.columns.iter().position(|&own| own == column);
+            let targets = builder.value_columns().filter(|(column, _)| columns.contains(*column));
+            let places = |column| self.runs.iter().map(|run| place(run, column).unwrap_or(usize::MAX)).collect();
+            let targets = targets.map(|(column, target)| (target, places(column))).collect();
+            Atom { runs, targets, picks: Vec::new(), places: Vec::new() }
+        };
+        atoms.iter().map(atom).collect()
     }
 
-    /// Step 2: makes `parts` and `keys` those of the next interval; whether there is one to which two layers give rows.
-    fn find_interval(&mut self, state: &mut Interleaving, layers: &[usize], most: usize) -> Result<bool> {
-        let Self { runs, layers: all_layers, touched, upper, all_range_deletes, snapshot, .. } = self;
+    /// Step 2: makes `parts` and `keys` those of the next interval; whether there is one to which two runs give rows.
+    fn find_interval(&mut self, state: &mut Interleaving, most: usize) -> Result<bool> {
+        let Self { runs, touched, upper, all_range_deletes, snapshot, .. } = self;
         let Some(first) = runs.iter().filter_map(LayerRun::key).min() else { return Ok(false) };
-        let mut bound =
-            [touched.key(), all_range_deletes.next_start(first), upper.as_deref()].into_iter().flatten().min();
+        let bounds = [touched.key(), all_range_deletes.next_start(first), upper.as_deref()];
+        let mut bound = bounds.into_iter().flatten().min();
         let (mut last, mut key_len) = (None, None);
-        state.parts.resize_with(layers.len(), Part::default);
-        for (&layer, part) in layers.iter().zip(&mut state.parts) {
-            let layer = &all_layers[layer];
-            part.rows = rows_alike(layer, runs, *snapshot, most)?;
-            match layer.first_block(runs).filter(|_| part.rows > 0) {
+        for (run, part) in runs.iter().zip(&mut state.parts) {
+            (part.first, part.rows) = (0, 0);
+            match run.block().filter(|(block, _)| block.facts().is_plain(*snapshot)) {
                 Some((block, row)) => {
-                    let len = block.integer_key_len();
-                    if len.is_none() || *key_len.get_or_insert(len) != len {
+                    let Some(len) = block.integer_key_len().filter(|len| *key_len.get_or_insert(*len) == *len) else {
                         return Ok(false);
-                    }
-                    state.keys.clear();
+                    };
+                    debug_assert!(len <= size_of::<u128>());
+                    part.rows = most.min(block.rows() - row);
                     let end = row + part.rows;
-                    block
-                        .append_integer_keys(end - 1..end, &mut state.scratch, &mut state.keys)
-                        .ok_or_else(no_integer)?;
-                    let end_key = state.keys.first().copied().unwrap_or_default();
+                    state.keys.clear();
+                    let unpacked = block.append_integer_keys(end - 1..end, &mut state.scratch, &mut state.keys);
+                    let end_key = unpacked.and_then(|()| state.keys.first().copied()).ok_or_else(no_integer)?;
                     last = Some(last.map_or(end_key, |last: u128| last.min(end_key)));
                 }
-                None => bound = layer.among(runs).filter_map(LayerRun::key).chain(bound).min(),
+                None => bound = run.key().into_iter().chain(bound).min(),
             }
         }
-        let (Some(last), Some(Some(key_len))) = (last, key_len) else { return Ok(false) };
+        let (Some(last), Some(key_len)) = (last, key_len) else { return Ok(false) };
         state.key.clear();
         state.key.extend_from_slice(&last.to_be_bytes()[size_of::<u128>() - key_len..]);
         state.keys.clear();
         let mut with_rows = 0;
-        for (&layer, part) in layers.iter().zip(&mut state.parts).filter(|(_, part)| part.rows > 0) {
-            let Some((block, row)) = all_layers[layer].first_block(runs) else { continue };
+        for (run, part) in runs.iter().zip(&mut state.parts).filter(|(_, part)| part.rows > 0) {
+            let Some((block, row)) = run.block() else { continue };
             let (end, has_last) = block.find(&state.key)?;
             let end = bound.map_or(Ok(block.rows()), |bound| block.seek(bound))?.min(end + usize::from(has_last));
-            part.rows = part.rows.min(end.saturating_sub(row));
+            (part.first, part.rows) = (state.keys.len(), part.rows.min(end.saturating_sub(row)));
             with_rows += usize::from(part.rows > 0);
             let rows = row..row + part.rows;
             block.append_integer_keys(rows, &mut state.scratch, &mut state.keys).ok_or_else(no_integer)?;
@@ -173,173 +266,93 @@ impl BlockScan {
         Ok(with_rows > 1)
     }
 
-    /// Step 4, after the keys were sorted; how many rows were taken.
-    fn take_interval(
-        &mut self,
-        state: &mut Interleaving,
-        layers: &[usize],
-        most: usize,
-        builder: &mut RecordBatchBuilder,
-    ) -> Result<usize> {
-        for run in layers.iter().flat_map(|&layer| &self.layers[layer].runs) {
-            if !self.runs[*run].tests.is_empty() {
-                self.runs[*run].select(&mut self.counters)?;
-            }
+    /// Step 4, for the keys that all atoms have.
+    fn append_picked(&mut self, state: &mut Interleaving, builder: &mut RecordBatchBuilder) -> Result<()> {
+        if self.filter.is_some() {
+            self.drop_failing(state)?;
         }
-        let passed = self.pick(state, layers, most)?;
-        let mut first = 0;
-        for (&layer, part) in layers.iter().zip(&mut state.parts) {
-            self.append_part(layer, &part.picked, builder)?;
-            first += part.picked.len();
+        for at in 0..state.atoms.len() {
+            self.append_atom(state, at, builder)?;
         }
-        debug_assert_eq!(first, state.places.len());
-        builder.arrange(&state.places)?;
-        builder.end_rows(state.places.len());
-        let mut taken = 0;
-        for (&layer, part) in layers.iter().zip(&state.parts).filter(|(_, part)| part.taken > 0) {
-            taken += part.taken;
-            for &run in &self.layers[layer].runs {
-                self.runs[run].pass(part.taken, &mut self.row)?;
-            }
-        }
-        self.counters.rows_passed_through += passed as u64;
-        Ok(taken)
-    }
-
-    /// Makes `picked` and `places` those of the first `most` keys of the interval; how many keys these are.
-    fn pick(&mut self, state: &mut Interleaving, layers: &[usize], most: usize) -> Result<usize> {
-        let Interleaving { parts, order, places, key: key_bytes, .. } = state;
-        parts.iter_mut().for_each(|part| {
-            part.taken = 0;
-            part.picked.clear();
-        });
-        places.clear();
-        let starts: Vec<usize> = layers.iter().map(|&layer| self.standing_row(layer)).collect();
-        let tests_keys = self.filter.as_ref().is_some_and(|filter| !filter.key_tests.is_empty());
-        let (mut keys, mut last) = (0, None);
-        for &entry in &*order {
-            let (key, at) = (entry >> (ROW_BITS + LAYER_BITS), (entry >> ROW_BITS) as usize & ((1 << LAYER_BITS) - 1));
-            let is_hidden = last == Some(key);
-            if !is_hidden && keys == most {
-                break;
-            }
-            parts[at].taken += 1;
-            if is_hidden {
-                continue;
-            }
-            (keys, last) = (keys + 1, Some(key));
-            let row = starts[at] + (entry as usize & ((1 << ROW_BITS) - 1));
-            if self.passes(layers[at], row - starts[at])?
-                && (!tests_keys || self.passes_key(layers[at], row, key_bytes)?)
-            {
-                // For now the layer, and its place among those picked of it.
-                places.push((at as u32) << ROW_BITS | parts[at].picked.len() as u32);
-                parts[at].picked.push(row as u32);
-            }
-        }
-        let mut before = 0;
-        let firsts: Vec<u32> = parts
-            .iter()
-            .map(|part| {
-                before += part.picked.len() as u32;
-                before - part.picked.len() as u32
-            })
-            .collect();
-        places
-            .iter_mut()
-            .for_each(|place| *place = firsts[(*place >> ROW_BITS) as usize] + (*place & ((1 << ROW_BITS) - 1)));
-        Ok(keys)
-    }
-
-    /// The row of its block that a layer stands on.
-    fn standing_row(&self, layer: usize) -> usize {
-        self.layers[layer].first_block(&self.runs).map_or(0, |(_, row)| row)
-    }
-
-    /// Whether a row of a layer, counted from the one that it stands on, passes the tests of values.
-    fn passes(&self, layer: usize, offset: usize) -> Result<bool> {
-        let mut tested = self.layers[layer].among(&self.runs).filter(|run| !run.tests.is_empty());
-        Ok(tested.all(|run| run.block().is_some_and(|(_, row)| run.selected.rows.get(row + offset))))
-    }
-
-    /// Whether the key of a row of a layer's block passes the tests of keys.
-    fn passes_key(&self, layer: usize, row: usize, key: &mut Vec<u8>) -> Result<bool> {
-        let Some((block, _)) = self.layers[layer].first_block(&self.runs) else { return Ok(false) };
-        block.write_key(row, key)?;
-        self.filter.as_ref().map_or(Ok(true), |filter| filter.passes_key(key))
-    }
-
-    /// Appends rows of the first block of a layer, counted from its first, and the same of its other blocks.
-    fn append_part(&mut self, layer: usize, rows: &[u32], builder: &mut RecordBatchBuilder) -> Result<()> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let first = self.standing_row(layer);
-        let mut shift = first;
-        let mut shifted = std::mem::take(&mut self.shifted);
-        shifted.clear();
-        shifted.extend_from_slice(rows);
-        for &super::Target { target, run, place, .. } in &self.layers[layer].targets {
-            let Some((block, row)) = self.runs[run].block() else { continue };
-            if row != shift {
-                shifted.iter_mut().for_each(|at| *at = *at - shift as u32 + row as u32);
-                shift = row;
-            }
-            block.read(|pages| builder.append_selected(target, &pages[place], &shifted))?;
-        }
-        self.shifted = shifted;
+        let picks = state.atoms.first().map_or(&[][..], |atom| &atom.picks);
         if builder.has_key_columns() {
-            let Some((block, _)) = self.layers[layer].first_block(&self.runs) else { return Ok(()) };
-            for &row in rows {
-                block.write_key(row as usize, &mut self.row)?;
+            for &entry in picks {
+                let (run, row) = place_of(entry);
+                let Some((block, first)) = self.runs[run].block() else { continue };
+                block.write_key(first + row, &mut self.row)?;
                 builder.append_key(&self.row)?;
             }
         }
+        builder.end_rows(picks.len());
         Ok(())
     }
-}
 
-/// How many rows of a layer's current blocks, `most` at most, have the same keys in all of its runs, and are whole and visible.
-fn rows_alike(layer: &Layer, runs: &[LayerRun], snapshot: u64, most: usize) -> Result<usize> {
-    let (mut rows, mut first) = (most, None);
-    for run in layer.among(runs) {
-        let Some((block, row)) = run.block().filter(|(block, _)| block.facts().is_plain(snapshot)) else {
-            return Ok(0);
-        };
-        rows = rows.min(block.rows() - row);
-        match first {
-            None => first = Some((block, row)),
-            Some((other, other_row)) => rows = block.same_keys(row, (other, other_row), rows)?,
+    /// Leaves the keys in all `picks` whose rows pass the filter.
+    fn drop_failing(&mut self, state: &mut Interleaving) -> Result<()> {
+        for run in self.runs.iter_mut().filter(|run| !run.tests.is_empty()) {
+            run.select(&mut self.counters)?;
         }
+        let Self { runs, filter, row: key, .. } = self;
+        let tested = runs.iter().map(|run| (!run.tests.is_empty()).then_some(&run.selected.rows));
+        let tested: Vec<Option<&Bitmap>> = tested.collect();
+        let firsts: Vec<usize> = runs.iter().map(|run| run.block().map_or(0, |(_, row)| row)).collect();
+        let key_filter = filter.as_ref().filter(|filter| !filter.key_tests.is_empty());
+        let mut kept = 0;
+        for at in 0..state.atoms.first().map_or(0, |atom| atom.picks.len()) {
+            let mut places = state.atoms.iter().map(|atom| place_of(atom.picks[at]));
+            let mut passes = places.all(|(run, row)| tested[run].is_none_or(|rows| rows.get(firsts[run] + row)));
+            if let Some(filter) = key_filter.filter(|_| passes) {
+                let (run, row) = state.atoms.first().map_or((0, 0), |atom| place_of(atom.picks[at]));
+                if let Some((block, first)) = runs[run].block() {
+                    block.write_key(first + row, key)?;
+                    passes = filter.passes_key(key)?;
+                }
+            }
+            if passes {
+                state.atoms.iter_mut().for_each(|atom| atom.picks[kept] = atom.picks[at]);
+                kept += 1;
+            }
+        }
+        state.atoms.iter_mut().for_each(|atom| atom.picks.truncate(kept));
+        Ok(())
     }
-    Ok(rows)
-}
 
-impl Interleaving {
-    /// Step 3: makes `order` that of the keys; `false` if they lie too far apart for it.
-    fn sort(&mut self) -> bool {
-        let Self { parts, keys, order, .. } = self;
-        let mut starts = Vec::with_capacity(parts.len());
-        let mut start = 0;
-        for part in &*parts {
-            starts.push(start);
-            start += part.rows;
+    /// Appends the cells of an atom's projected columns at its `picks`, in their order.
+    fn append_atom(&self, state: &mut Interleaving, at: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let Interleaving { atoms, parts, .. } = state;
+        let Atom { runs, targets, picks, places } = &mut atoms[at];
+        if targets.is_empty() || picks.is_empty() {
+            return Ok(());
         }
-        let with_rows = || parts.iter().zip(&starts).filter(|(part, _)| part.rows > 0);
-        let Some(least) = with_rows().map(|(_, &start)| keys[start]).min() else { return false };
-        let greatest = with_rows().map(|(part, &start)| keys[start + part.rows - 1]).max().unwrap_or(least);
-        if (greatest - least) >> KEY_BITS != 0 {
-            return false;
+        for &run in &*runs {
+            parts[run].picked.clear();
+            parts[run].before = self.runs[run].block().map_or(0, |(_, row)| row);
         }
-        order.clear();
-        for (at, (part, &start)) in parts.iter().zip(&starts).enumerate() {
-            let entry = |(row, key): (usize, &u128)| {
-                (key.wrapping_sub(least) << (ROW_BITS + LAYER_BITS)) | ((at as u128) << ROW_BITS) | row as u128
-            };
-            order.extend(keys[start..start + part.rows].iter().enumerate().map(entry));
+        places.clear();
+        for &entry in &*picks {
+            let (run, row) = place_of(entry);
+            let part = &mut parts[run];
+            // For now among those of its run.
+            places.push(part.picked.len() as u32);
+            part.picked.push((part.before + row) as u32);
         }
-        order.sort();
-        true
+        let mut before = 0;
+        for &run in &*runs {
+            parts[run].before = before;
+            before += parts[run].picked.len();
+        }
+        for (place, &entry) in places.iter_mut().zip(&*picks) {
+            *place += parts[place_of(entry).0].before as u32;
+        }
+        for (target, columns) in targets {
+            for &run in runs.iter().filter(|run| !parts[**run].picked.is_empty()) {
+                let Some((block, _)) = self.runs[run].block() else { continue };
+                let rows = &parts[run].picked;
+                block.read(|pages| builder.append_selected(*target, &pages[columns[run]], rows))?;
+            }
+            builder.arrange(*target, places)?;
+        }
+        Ok(())
     }
 }
 

@@ -231,7 +231,7 @@ impl BlockScan {
     /// Takes the next interval, stretch or key; `false` if there is none.
     fn append_merged(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<bool> {
         let before = builder.len();
-        if self.interleaving.is_due(self.reach) {
+        if self.interleaving.is_due(self.reach, self.runs.len()) {
             let rows = self.append_interleaved(most, builder)?;
             if rows > 0 {
                 self.plan.work.interleaved += rows as u64;

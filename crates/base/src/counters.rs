@@ -31,6 +31,8 @@ pub struct ReadCounters {
     pub bytes_read: u64,
     /// Rows of columnar blocks that a scan took as they lie, many at a time.
     pub rows_passed_through: u64,
+    /// Rows of columnar blocks that a scan merged with those of other runs by their keys alone, many at a time.
+    pub rows_interleaved: u64,
     /// Rows that a scan of columnar blocks put together one by one, since something younger touches their keys.
     pub rows_merged: u64,
     /// Rows that pass a scan's filter where they were found, and were then looked for in younger runs.
@@ -59,6 +61,7 @@ impl std::ops::AddAssign for ReadCounters {
         self.blocks_read += other.blocks_read;
         self.bytes_read += other.bytes_read;
         self.rows_passed_through += other.rows_passed_through;
+        self.rows_interleaved += other.rows_interleaved;
         self.rows_merged += other.rows_merged;
         self.candidates_checked += other.candidates_checked;
         self.blocks_skipped_by_zone += other.blocks_skipped_by_zone;

@@ -52,6 +52,7 @@ pub(crate) struct ScanCounts {
     blocks_cached: Count,
     blocks_skipped: Count,
     rows_passed_through: Count,
+    rows_interleaved: Count,
     rows_merged: Count,
     candidates_checked: Count,
     bytes_read: Count,
@@ -68,6 +69,7 @@ impl ScanCounts {
             blocks_cached: count("blocks_cached"),
             blocks_skipped: count("blocks_skipped"),
             rows_passed_through: count("rows_passed_through"),
+            rows_interleaved: count("rows_interleaved"),
             rows_merged: count("rows_merged"),
             candidates_checked: count("candidates_checked"),
             bytes_read: count("bytes_read"),
@@ -85,6 +87,7 @@ impl ScanCounts {
         add(&self.blocks_cached, |counters| counters.block_cache_hits);
         add(&self.blocks_skipped, |counters| counters.blocks_skipped_by_snapshot + counters.blocks_skipped_by_zone);
         add(&self.rows_passed_through, |counters| counters.rows_passed_through);
+        add(&self.rows_interleaved, |counters| counters.rows_interleaved);
         add(&self.rows_merged, |counters| counters.rows_merged);
         add(&self.candidates_checked, |counters| counters.candidates_checked);
         add(&self.bytes_read, |counters| counters.bytes_read);

@@ -214,6 +214,8 @@ pub struct ReadSummary {
     pub blocks_skipped: u64,
     /// Rows taken from columnar blocks many at a time.
     pub rows_passed_through: u64,
+    /// Rows of such scans that were merged with others by their keys alone, many at a time.
+    pub rows_interleaved: u64,
     /// Rows of such scans that were put together from their entries.
     pub rows_merged: u64,
     /// Bytes of the blocks read from disk.
@@ -291,6 +293,7 @@ impl ReadSummary {
         self.blocks_cached += sum("blocks_cached");
         self.blocks_skipped += sum("blocks_skipped");
         self.rows_passed_through += sum("rows_passed_through");
+        self.rows_interleaved += sum("rows_interleaved");
         self.rows_merged += sum("rows_merged");
         self.bytes_read += sum("bytes_read");
         self.files_searched += sum("files_searched");

@@ -16,7 +16,7 @@ use mycelium_encoding::{
     ColumnState, ColumnType, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays,
 };
 use rand::rngs::SmallRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
 const TYPES: &str = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 utf8 binary date32 timestamp(us) \
@@ -447,16 +447,26 @@ fn batches_take_pages_as_they_take_rows() {
                 let middle = (from + to) / 2;
                 let share = [0.02, 0.5, 1.0][rng.random_range(0..3)];
                 let selected: Vec<u32> = (middle as u32..to as u32).filter(|_| rng.random_bool(share)).collect();
+                let rows: Vec<usize> = (from..middle).chain(selected.iter().map(|&row| row as usize)).collect();
+                let mut places: Vec<u32> = (0..rows.len() as u32).collect();
+                let is_arranged = rng.random_bool(0.5);
+                if is_arranged {
+                    places.shuffle(&mut rng);
+                    places.truncate(rng.random_range(0..=rows.len()));
+                }
                 let mut value = Vec::new();
-                for row in (from..middle).chain(selected.iter().map(|&row| row as usize)) {
+                for &place in &places {
                     value.clear();
-                    layout.encode_with(|_| state(&all[first + row]), &mut value).unwrap();
+                    layout.encode_with(|_| state(&all[first + rows[place as usize]]), &mut value).unwrap();
                     by_rows.append(b"", &value).unwrap();
                 }
                 for builder in &mut by_pages {
                     builder.append_cells(0, &page, from..middle).unwrap();
                     builder.append_selected(0, &page, &selected).unwrap();
-                    builder.end_rows(middle - from + selected.len());
+                    if is_arranged {
+                        builder.arrange(0, &places).unwrap();
+                    }
+                    builder.end_rows(places.len());
                 }
                 first += page.rows();
             }
@@ -465,6 +475,7 @@ fn batches_take_pages_as_they_take_rows() {
                 let found = builder.finish().unwrap();
                 assert_eq!(found.schema_ref().as_ref().field(0), &schema.columns()[1].to_arrow_with(texts));
                 assert_eq!(&plain(found.column(0)), expected.column(0), "{name}, seed {seed}, {texts:?}");
+                assert!(builder.arrange(0, &[0]).is_err(), "no cell was appended");
             }
         }
     }

@@ -27,8 +27,8 @@ use mycelium_encoding::page::Bitmap;
 use super::layer_run::LayerRun;
 use super::{BlockScan, LEAST_REACH};
 
-/// An interval of fewer rows for each run did not pay.
-const LEAST_ROWS_OF_A_RUN: usize = 2;
+/// An interval with fewer rows than runs over this did not pay: a run costs it as much as a step of a stretch costs two of them.
+const RUNS_OF_A_ROW: usize = 2;
 /// Of stretches and keys between two attempts, at most, as a power of two.
 const LONGEST_WAIT: u32 = 8;
 /// Bits of a row in an interval, and of a run.
@@ -103,8 +103,7 @@ impl Interleaving {
 
     /// Says whether it paid.
     fn judge(&mut self, rows: usize) {
-        let least = LEAST_ROWS_OF_A_RUN * self.parts.len();
-        self.in_vain = if rows < least { self.in_vain + 1 } else { 0 };
+        self.in_vain = if rows * RUNS_OF_A_ROW < self.parts.len() { self.in_vain + 1 } else { 0 };
         self.wait = (1 << self.in_vain.min(LONGEST_WAIT)) - 1;
     }
 
@@ -192,7 +191,7 @@ impl BlockScan {
         let keys = state.agree();
         let Some(last) = state.last_key() else { return Ok(0) };
         self.append_picked(state, builder)?;
-        self.counters.rows_passed_through += keys as u64;
+        self.counters.rows_interleaved += keys as u64;
         let mut taken = 0;
         for run in 0..self.runs.len() {
             let rows = state.rows_up_to(last, run);

@@ -425,7 +425,7 @@ impl<'a> Htap<'a> {
                 return Err("a scan gave another number of answers".into());
             }
         }
-        let all = (reads.rows_passed_through + reads.rows_merged).max(1);
+        let all = (reads.rows_passed_through + reads.rows_interleaved + reads.rows_merged).max(1);
         Ok(ScanFigures {
             milliseconds: Spread::of(times).ok_or("nothing was measured")?,
             passed_through_percent: reads.rows_passed_through as f64 * 100.0 / all as f64,

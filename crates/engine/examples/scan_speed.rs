@@ -1,9 +1,12 @@
-//! Prints what patches cost a scan of columns on this machine, which plan of a filtered scan is the cheaper one, and what columns
-//! below rows cost and gain: `cargo run --release -p mycelium-engine --example scan_speed -- patches|plans|layouts|points [rows] [directory]`.
+//! Prints what patches cost a scan of columns on this machine, what runs that interleave cost it, which plan of a filtered scan is the
+//! cheaper one, and what columns below rows cost and gain:
+//! `cargo run --release -p mycelium-engine --example scan_speed -- patches|runs|plans|layouts|points [rows] [directory]`.
 //!
 //! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a column over the
 //!   seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, and after a tenth of the rows had one of these
 //!   columns changed.
+//! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a tenth of the keys of
+//!   the younger runs replacing one of an older run, and of the same rows compacted (decision 0055).
 //! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each row in a tenth
 //!   of the keys of the younger runs replaces one of an older run (decision 0036).
 //! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no compaction is
@@ -198,6 +201,27 @@ fn sum_below(table: &Table, bound: i32, filter_plan: FilterPlan) -> Result<(u64,
     Ok((rows, sum))
 }
 
+/// Nanoseconds that a scan of all rows takes for each of them.
+fn time_of_row(table: &Table) -> Result<f64> {
+    let all = || sum_below(table, KINDS, FilterPlan::MergeFirst);
+    let (median, _, (rows, _)) = measure(all)?;
+    Ok(median / rows as f64)
+}
+
+fn runs(database: &Database, rows: u64) -> Result<()> {
+    println!("runs  ns a row  compacted");
+    for count in [2, 3, 6, 12] {
+        let table = interleaving_runs(database, rows, count)?;
+        let interleaved = time_of_row(&table)?;
+        database.compact(&table)?;
+        println!("{count:>4}  {interleaved:>8.2}  {:>9.2}", time_of_row(&table)?);
+        if count == 6 {
+            println!("a row of six runs in ns: {interleaved:.3}");
+        }
+    }
+    Ok(())
+}
+
 fn plans(database: &Database, rows: u64) -> Result<()> {
     println!("runs  passing %  merge first ms  filter first ms  automatic ms");
     for runs in [1, 3, 6] {
@@ -353,17 +377,19 @@ fn main() -> Result<()> {
         std::fs::remove_dir_all(&directory).map_err(|e| Error::io("remove", &directory, e))?;
     }
     // Runs are to stay as they are flushed.
-    let background = if what == "plans" { Background::Manual } else { Background::Threads(2) };
+    let background =
+        if ["plans", "runs"].contains(&what.as_str()) { Background::Manual } else { Background::Threads(2) };
     // Small enough that rows go down to levels below.
     let memory_budget = if what == "layouts" { 4 << 20 } else { 64 << 20 };
     let options = Options { memory_budget, cache_bytes: 4 << 30, background, ..Options::default() };
     let database = Database::open(&directory, options)?;
     match what.as_str() {
         "patches" => patches(&database, rows)?,
+        "runs" => runs(&database, rows)?,
         "plans" => plans(&database, rows)?,
         "layouts" => layouts(&database, rows)?,
         "points" => points(&database, rows)?,
-        _ => return Err(Error::invalid("patches, plans, layouts or points?")),
+        _ => return Err(Error::invalid("patches, runs, plans, layouts or points?")),
     }
     database.close()
 }

@@ -266,3 +266,30 @@ fn most_rows_of_levels_that_interleave_are_merged_by_their_keys_alone() {
     assert_eq!(rows, twin.rows.len());
     assert!(counters.rows_interleaved as usize > rows * 9 / 10, "{counters:?} of {rows} rows");
 }
+
+/// Of a block with a single patch no row was merged by its key alone.
+#[test]
+fn a_patch_ends_an_interval_and_leaves_the_rest_of_its_block() {
+    let mut twin = Twin::of_blocks(0, 32 << 10);
+    twin.least = 0;
+    for round in 0..8 {
+        twin.others = 0;
+        for _ in 0..2_000 {
+            twin.change();
+        }
+        twin.others = 1000;
+        for _ in 0..round {
+            twin.change();
+        }
+        twin.database.flush().unwrap();
+        twin.database.step().unwrap();
+    }
+    let mut scan = twin.table.scan_batches(ScanOptions::default()).unwrap();
+    let rows: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+    let counters = scan.counters();
+    assert_eq!(rows, twin.rows.len());
+    assert!(counters.rows_interleaved as usize > rows * 9 / 10, "{counters:?} of {rows} rows");
+    for scan in 0..50 {
+        twin.check(&format!("scan {scan}"));
+    }
+}

@@ -5,8 +5,8 @@
 //!
 //! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to each of its atoms.
 //! 2. An *interval* is what is certain: from the next key to the least of what bounds it. These are the last keys of the runs' current
-//!    blocks, the next key of the rest, of a range delete, and of a run whose block has anything else than whole rows that the
-//!    snapshot sees, each once.
+//!    blocks, the next key of the rest, of a range delete, of a row that is no `Put`, and of a run whose block has versions that the
+//!    snapshot does not see, or several of a key.
 //! 3. The keys of the interval are unpacked from every run's block as integers. For each atom they are put behind each other, youngest
 //!    run first, and sorted, each with its run and row in its lower bits: of one key the youngest comes first and hides the others.
 //!    Column groups that are compacted one by one (LASER §4.4) have a row at different levels, so that each atom is sorted by itself. As
@@ -52,6 +52,7 @@ pub(super) struct Interleaving {
     /// Of an atom, keys above the interval's first one, each with its run and row.
     order: Vec<u128>,
     scratch: Vec<u32>,
+    trailers: Vec<u64>,
     key: Vec<u8>,
 }
 
@@ -232,7 +233,7 @@ impl BlockScan {
         let (mut last, mut key_len) = (None, None);
         for (run, part) in runs.iter().zip(&mut state.parts) {
             (part.first, part.rows) = (0, 0);
-            match run.block().filter(|(block, _)| block.facts().is_plain(*snapshot)) {
+            match run.block().filter(|(block, _)| block.facts().is_seen_once(*snapshot)) {
                 Some((block, row)) => {
                     let Some(len) = block.integer_key_len().filter(|len| *key_len.get_or_insert(*len) == *len) else {
                         return Ok(false);
@@ -262,7 +263,30 @@ impl BlockScan {
             let rows = row..row + part.rows;
             block.append_integer_keys(rows, &mut state.scratch, &mut state.keys).ok_or_else(no_integer)?;
         }
+        if with_rows > 1 {
+            self.end_before_others(state)?;
+        }
         Ok(with_rows > 1)
+    }
+
+    /// Has the interval end before the first row that is no `Put`: a patch, or a delete.
+    fn end_before_others(&self, state: &mut Interleaving) -> Result<()> {
+        let Interleaving { parts, keys, scratch, trailers, .. } = state;
+        let mut first_other = None;
+        for (run, part) in self.runs.iter().zip(&*parts).filter(|(_, part)| part.rows > 0) {
+            let Some((block, row)) = run.block() else { continue };
+            let puts = block.first_but_puts(row..row + part.rows, scratch, trailers)? - row;
+            if puts < part.rows {
+                let key = keys[part.first + puts];
+                first_other = Some(first_other.map_or(key, |first: u128| first.min(key)));
+            }
+        }
+        if let Some(other) = first_other {
+            for part in parts {
+                part.rows = keys[part.first..part.first + part.rows].partition_point(|&key| key < other);
+            }
+        }
+        Ok(())
     }
 
     /// Step 4, for the keys that all atoms have.

@@ -27,7 +27,7 @@ use self_cell::self_cell;
 
 use super::directory::Directory;
 use super::file::FileColumns;
-use super::keys::KeyPage;
+use super::keys::{KeyPage, integer_of_ordinal};
 use crate::block::BlockFacts;
 
 /// The first byte; no block of rows begins with it.
@@ -225,6 +225,15 @@ pub(crate) struct TrailerPage<'a> {
 }
 
 impl TrailerPage<'_> {
+    /// The first of these rows that is no `Put`; their end if all are.
+    fn first_but_puts(&self, rows: Range<usize>, scratch: &mut Vec<u32>, raw: &mut Vec<u64>) -> Result<usize> {
+        raw.clear();
+        let unpacked = self.page.append_integers(rows.clone(), scratch, raw, integer_of_ordinal);
+        unpacked.ok_or_else(|| malformed("a trailer is missing"))?;
+        let is_put = |raw: &u64| Trailer::from_u64(*raw).is_some_and(|trailer| trailer.operation() == Operation::Put);
+        Ok(raw.iter().position(|raw| !is_put(raw)).map_or(rows.end, |at| rows.start + at))
+    }
+
     /// Of a row; `number` takes the place of its sequence number, if there is one.
     pub(crate) fn get(&self, row: usize, number: Option<SequenceNumber>) -> Result<Trailer> {
         let ColumnState::Value(DatumRef::UInt64(raw)) = self.page.cell(row)? else {
@@ -337,6 +346,18 @@ impl ColumnBlock {
     /// several lengths, or there are no such rows. `scratch` is reused. About a nanosecond a key.
     pub fn append_integer_keys(&self, rows: Range<usize>, scratch: &mut Vec<u32>, keys: &mut Vec<u128>) -> Option<()> {
         self.with_pages(|pages| pages.keys.append_whole(rows, scratch, keys))
+    }
+
+    /// The first of these rows that is no `Put`; their end if all are. `scratch` is reused. O(1) where the block's header says that all
+    /// of its rows are, else about a nanosecond a row, for which `trailers` is reused, too.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a trailer is malformed.
+    pub fn first_but_puts(&self, rows: Range<usize>, scratch: &mut Vec<u32>, trailers: &mut Vec<u64>) -> Result<usize> {
+        if self.facts().all_puts {
+            return Ok(rows.end);
+        }
+        self.with_pages(|pages| pages.trailers.first_but_puts(rows, scratch, trailers))
     }
 
     /// Asks the processor for the keys, for who will look for many of them: their cache misses overlap then.

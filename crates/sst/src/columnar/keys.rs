@@ -86,7 +86,7 @@ fn ordinal(integer: u64) -> i64 {
 
 /// The inverse of [`ordinal`].
 #[inline]
-fn integer_of_ordinal(ordinal: i64) -> u64 {
+pub(crate) fn integer_of_ordinal(ordinal: i64) -> u64 {
     ordinal as u64 ^ 1 << 63
 }
 

@@ -104,7 +104,10 @@ fn runs_of_neighbouring_keys_pass_one_after_the_other() {
         let check = |sum: i64, merged: u64, passed: i64| {
             let (rows, found, counters) = scan(&table, vec![], None);
             assert_eq!((rows as i64, found), (3 * ROWS, sum), "{layout}");
-            assert_eq!((counters.rows_merged, counters.rows_passed_through as i64), (merged, passed), "{layout}");
+            // Where runs interleave, some of those that would be put together one by one are merged by their keys instead.
+            let many = (counters.rows_passed_through + counters.rows_interleaved) as i64;
+            assert!(counters.rows_merged <= merged, "{layout}: {counters:?}");
+            assert_eq!(counters.rows_merged as i64 + many, merged as i64 + passed, "{layout}: {counters:?}");
         };
         check(sum, 0, 3 * ROWS);
         // A run of rows that are in two older runs, of a patch of each, of a row that is deleted, and of a new one.

@@ -127,6 +127,15 @@ impl Twin {
         self.rows.retain(|(id, _), _| !(from..to).contains(id));
     }
 
+    /// A scan of everything merges nine tenths of the rows by their keys alone.
+    fn check_that_most_interleave(&self) {
+        let mut scan = self.table.scan_batches(ScanOptions::default()).unwrap();
+        let rows: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+        let counters = scan.counters();
+        assert_eq!(rows, self.rows.len());
+        assert!(counters.rows_interleaved as usize > rows * 9 / 10, "{counters:?} of {rows} rows");
+    }
+
     /// One scan, of random options, now or at a snapshot. What it read.
     fn check(&mut self, context: &str) -> ReadCounters {
         let random = &mut self.random;
@@ -260,11 +269,7 @@ fn most_rows_of_levels_that_interleave_are_merged_by_their_keys_alone() {
         twin.database.flush().unwrap();
         twin.database.step().unwrap();
     }
-    let mut scan = twin.table.scan_batches(ScanOptions::default()).unwrap();
-    let rows: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
-    let counters = scan.counters();
-    assert_eq!(rows, twin.rows.len());
-    assert!(counters.rows_interleaved as usize > rows * 9 / 10, "{counters:?} of {rows} rows");
+    twin.check_that_most_interleave();
 }
 
 /// Of a block with a single patch no row was merged by its key alone.
@@ -284,11 +289,7 @@ fn a_patch_ends_an_interval_and_leaves_the_rest_of_its_block() {
         twin.database.flush().unwrap();
         twin.database.step().unwrap();
     }
-    let mut scan = twin.table.scan_batches(ScanOptions::default()).unwrap();
-    let rows: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
-    let counters = scan.counters();
-    assert_eq!(rows, twin.rows.len());
-    assert!(counters.rows_interleaved as usize > rows * 9 / 10, "{counters:?} of {rows} rows");
+    twin.check_that_most_interleave();
     for scan in 0..50 {
         twin.check(&format!("scan {scan}"));
     }

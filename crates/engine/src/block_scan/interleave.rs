@@ -72,12 +72,13 @@ struct Atom {
 struct Part {
     /// Where its keys begin among those of all.
     first: usize,
-    /// From the row that it stands on.
+    /// The row of its block that it stands on, and how many from there.
+    row: usize,
     rows: usize,
     /// Of an atom: rows that were picked and pass, counted from the first of the block.
     picked: Vec<u32>,
-    /// Of an atom: rows that were picked from younger runs; before that is known, those before the one that the run stands on.
-    before: usize,
+    /// Of an atom: how many rows were picked from younger runs.
+    before: u32,
 }
 
 /// The run and the row, counted from the one that it stands on, of an entry of [`Interleaving::order`].
@@ -212,9 +213,7 @@ impl BlockScan {
             atoms = atoms.into_iter().flat_map(parted).filter(|atom| !atom.is_empty()).collect();
         }
         let atom = |columns: &ColumnSet| {
-            let has = |run: &&usize| self.runs[**run].share.overlaps(columns);
-            let all: Vec<usize> = (0..self.runs.len()).collect();
-            let runs: Vec<usize> = all.iter().filter(has).copied().collect();
+            let runs = (0..self.runs.len()).filter(|&run| self.runs[run].share.overlaps(columns)).collect();
             let place = |run: &LayerRun, column| run.columns.iter().position(|&own| own == column);
             let targets = builder.value_columns().filter(|(column, _)| columns.contains(*column));
             let places = |column| self.runs.iter().map(|run| place(run, column).unwrap_or(usize::MAX)).collect();
@@ -232,14 +231,14 @@ impl BlockScan {
         let mut bound = bounds.into_iter().flatten().min();
         let (mut last, mut key_len) = (None, None);
         for (run, part) in runs.iter().zip(&mut state.parts) {
-            (part.first, part.rows) = (0, 0);
+            (part.first, part.row, part.rows) = (0, 0, 0);
             match run.block().filter(|(block, _)| block.facts().is_seen_once(*snapshot)) {
                 Some((block, row)) => {
                     let Some(len) = block.integer_key_len().filter(|len| *key_len.get_or_insert(*len) == *len) else {
                         return Ok(false);
                     };
                     debug_assert!(len <= size_of::<u128>());
-                    part.rows = most.min(block.rows() - row);
+                    (part.row, part.rows) = (row, most.min(block.rows() - row));
                     let end = row + part.rows;
                     state.keys.clear();
                     let unpacked = block.append_integer_keys(end - 1..end, &mut state.scratch, &mut state.keys);
@@ -301,8 +300,8 @@ impl BlockScan {
         if builder.has_key_columns() {
             for &entry in picks {
                 let (run, row) = place_of(entry);
-                let Some((block, first)) = self.runs[run].block() else { continue };
-                block.write_key(first + row, &mut self.row)?;
+                let Some((block, _)) = self.runs[run].block() else { continue };
+                block.write_key(state.parts[run].row + row, &mut self.row)?;
                 builder.append_key(&self.row)?;
             }
         }
@@ -318,25 +317,29 @@ impl BlockScan {
         let Self { runs, filter, row: key, .. } = self;
         let tested = runs.iter().map(|run| (!run.tests.is_empty()).then_some(&run.selected.rows));
         let tested: Vec<Option<&Bitmap>> = tested.collect();
-        let firsts: Vec<usize> = runs.iter().map(|run| run.block().map_or(0, |(_, row)| row)).collect();
         let key_filter = filter.as_ref().filter(|filter| !filter.key_tests.is_empty());
+        let Interleaving { atoms, parts, .. } = state;
+        let place = |atom: &Atom, at: usize| {
+            let (run, row) = place_of(atom.picks[at]);
+            (run, parts[run].row + row)
+        };
         let mut kept = 0;
-        for at in 0..state.atoms.first().map_or(0, |atom| atom.picks.len()) {
-            let mut places = state.atoms.iter().map(|atom| place_of(atom.picks[at]));
-            let mut passes = places.all(|(run, row)| tested[run].is_none_or(|rows| rows.get(firsts[run] + row)));
+        for at in 0..atoms.first().map_or(0, |atom| atom.picks.len()) {
+            let mut places = atoms.iter().map(|atom| place(atom, at));
+            let mut passes = places.all(|(run, row)| tested[run].is_none_or(|rows| rows.get(row)));
             if let Some(filter) = key_filter.filter(|_| passes) {
-                let (run, row) = state.atoms.first().map_or((0, 0), |atom| place_of(atom.picks[at]));
-                if let Some((block, first)) = runs[run].block() {
-                    block.write_key(first + row, key)?;
+                let (run, row) = atoms.first().map_or((0, 0), |atom| place(atom, at));
+                if let Some((block, _)) = runs[run].block() {
+                    block.write_key(row, key)?;
                     passes = filter.passes_key(key)?;
                 }
             }
             if passes {
-                state.atoms.iter_mut().for_each(|atom| atom.picks[kept] = atom.picks[at]);
+                atoms.iter_mut().for_each(|atom| atom.picks[kept] = atom.picks[at]);
                 kept += 1;
             }
         }
-        state.atoms.iter_mut().for_each(|atom| atom.picks.truncate(kept));
+        atoms.iter_mut().for_each(|atom| atom.picks.truncate(kept));
         Ok(())
     }
 
@@ -347,25 +350,22 @@ impl BlockScan {
         if targets.is_empty() || picks.is_empty() {
             return Ok(());
         }
-        for &run in &*runs {
-            parts[run].picked.clear();
-            parts[run].before = self.runs[run].block().map_or(0, |(_, row)| row);
-        }
+        runs.iter().for_each(|&run| parts[run].picked.clear());
         places.clear();
         for &entry in &*picks {
             let (run, row) = place_of(entry);
             let part = &mut parts[run];
             // For now among those of its run.
             places.push(part.picked.len() as u32);
-            part.picked.push((part.before + row) as u32);
+            part.picked.push((part.row + row) as u32);
         }
         let mut before = 0;
         for &run in &*runs {
             parts[run].before = before;
-            before += parts[run].picked.len();
+            before += parts[run].picked.len() as u32;
         }
         for (place, &entry) in places.iter_mut().zip(&*picks) {
-            *place += parts[place_of(entry).0].before as u32;
+            *place += parts[place_of(entry).0].before;
         }
         for (target, columns) in targets {
             for &run in runs.iter().filter(|run| !parts[**run].picked.is_empty()) {

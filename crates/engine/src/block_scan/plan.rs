@@ -17,7 +17,7 @@ const MERGED_STEP: u64 = 70;
 const MERGED_STEP_OF_A_RUN: u64 = 33;
 const PASSED_ROW: u64 = 2;
 /// Of a row that was merged by its key with many others, beside what passing it costs.
-const INTERLEAVED_ROW: u64 = 20;
+const INTERLEAVED_ROW: u64 = 35;
 const TESTED_ROW: u64 = 1;
 const CANDIDATE: u64 = 85;
 const CHECK_OF_A_RUN: u64 = 40;
@@ -158,6 +158,23 @@ mod tests {
         assert!(!plan.changes() && plan.is_checking(), "merging would cost as much");
         plan.work = Work { rows: 10_000, steps: 50, candidates: 9_000, ..Work::default() };
         assert!(plan.changes() && !plan.is_checking(), "these lie in a few stretches");
+    }
+
+    /// Rows that interleave are merged for less than steps of all runs cost, so that more of them have to fail for checking to pay.
+    #[test]
+    fn rows_that_interleave_are_merged_unless_few_pass() {
+        let plan = |candidates| {
+            let mut plan = automatic(6, true);
+            plan.work = Work { rows: 10_000, interleaved: 10_000, candidates, ..Work::default() };
+            plan.changes();
+            plan
+        };
+        assert!(plan(100).is_checking());
+        assert!(!plan(1_500).is_checking());
+        // Steps would have been dear; that rows interleave is known.
+        let mut few = plan(100);
+        few.work = Work { rows: 10_000, steps: 2_000, candidates: 2_000, ..Work::default() };
+        assert!(few.changes() && !few.is_checking());
     }
 
     /// A plan that looked better and was not, again and again, was taken every other time.

@@ -13,9 +13,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mycelium_base::{
-    ColumnSet, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation, RangeDeleteSet, Result, Trailer,
-};
+use mycelium_base::{ColumnSet, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, Trailer};
 use mycelium_cache::BlockCache;
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::{FixedPartitioner, encoded_job};
@@ -229,7 +227,7 @@ impl Table {
     }
 
     fn compact(&self, runs: &[Arc<SstFile>], is_encoded: bool) -> JobOutput {
-        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 256 << 10 };
+        let options = CursorOptions { fill_cache: false, read_ahead: 256 << 10, ..CursorOptions::default() };
         let mut context = Context { schema: self.schema.clone(), files: 0 };
         let mut partitioner = FixedPartitioner::new(TARGET_SIZE);
         let output = if is_encoded {

@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use mycelium_base::coding::{put_bytes, put_varint};
 use mycelium_base::{
-    ColumnSet, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation, RangeDeleteSet, Result, RowFormatKind,
-    Trailer,
+    ColumnSet, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, RowFormatKind, Trailer,
 };
 use mycelium_cache::BlockCache;
 use mycelium_compaction::FixedPartitioner;
@@ -165,7 +164,7 @@ fn runs(rows: u64, format: &FragmentFormat) -> Vec<Arc<SstFile>> {
 }
 
 fn cursors(runs: &[Arc<SstFile>]) -> Vec<LevelCursor> {
-    let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 256 << 10 };
+    let options = CursorOptions { fill_cache: false, read_ahead: 256 << 10, ..CursorOptions::default() };
     runs.iter().map(|run| LevelCursor::new(vec![run.clone()], options)).collect()
 }
 

@@ -7,7 +7,7 @@
 //!    - level 0: from the oldest free file on, the file and transitively all that overlap it (so that none jumps over
 //!      another in age), together with what they overlap in the base level. Where that is more than twice their bytes (a
 //!      table that takes a small share of the writes has small files) it waits: the newest files of level 0 are merged
-//!      within it, as many as lower the bytes written per file saved;
+//!      within it, as many as hold files that have nearly doubled since they were merged;
 //!    - other levels: the free files in the order of the [`PickPriority`], each with what it overlaps one level down.
 //!
 //!    A candidate is passed over if any file concerned is busy, or if a running job writes into its range.
@@ -197,7 +197,7 @@ impl Picker<'_> {
             }
             let (inputs, hull) = closure(self.version, 0, seed.range());
             if let Some(plan) = self.with_output_level(inputs, &hull, output, (Reason::Level0Files, score)) {
-                let within = || self.merge_cheapest(2, (Reason::Level0Small, score));
+                let within = || self.merge_within_level0(2, newest::most_worth, (Reason::Level0Small, score));
                 return if pays(&plan) { Some(plan) } else { within().or(Some(plan)) };
             }
             tried.push(hull);
@@ -310,24 +310,27 @@ impl Picker<'_> {
         if runs.len() < self.options.level0_pileup.max(MIN_LEVEL0_MERGE) {
             return None;
         }
-        self.merge_cheapest(MIN_LEVEL0_MERGE, (Reason::Level0Pileup, score))
-    }
-
-    /// Merges the newest files of level 0, as many as lower the bytes written per file saved, but `at_least` so many.
-    fn merge_cheapest(&self, at_least: usize, why: (Reason, f64)) -> Option<CompactionPlan> {
-        let files: Vec<&Arc<FileMeta>> = self.version.level(0).runs.iter().flat_map(|r| &r.files).collect();
-        let free = files.iter().take_while(|f| !self.busy.contains(f.number));
-        let span = newest::cheapest(free.map(|f| f.size), self.options.max_compaction_bytes);
-        if span < at_least { None } else { self.merge_newest(&files[..span], why) }
+        self.merge_within_level0(MIN_LEVEL0_MERGE, newest::cheapest, (Reason::Level0Pileup, score))
     }
 
     /// Merges the most of the newest files of level 0 whose oldest is at most a quarter larger than the others together.
     fn pick_level0_at_rest(&self) -> Option<CompactionPlan> {
+        let plan = self.merge_within_level0(2, newest::nearly_doubling, (Reason::AtRest, 0.0))?;
+        (!plan.inputs_are_disjoint()).then_some(plan)
+    }
+
+    /// Merges as many of the newest files of level 0 as `count` says of their bytes and the limit, but `at_least` so many.
+    fn merge_within_level0(
+        &self,
+        at_least: usize,
+        count: impl FnOnce(&[u64], u64) -> usize,
+        why: (Reason, f64),
+    ) -> Option<CompactionPlan> {
         let files: Vec<&Arc<FileMeta>> = self.version.level(0).runs.iter().flat_map(|r| &r.files).collect();
         let free = files.iter().take_while(|f| !self.busy.contains(f.number));
-        let span = newest::nearly_doubling(free.map(|f| f.size), self.options.max_compaction_bytes);
-        let plan = self.merge_newest(&files[..span], (Reason::AtRest, 0.0))?;
-        (!plan.inputs_are_disjoint()).then_some(plan)
+        let sizes: Vec<u64> = free.map(|f| f.size).collect();
+        let span = count(&sizes, self.options.max_compaction_bytes);
+        if span < at_least { None } else { self.merge_newest(&files[..span], why) }
     }
 
     /// Merges the newest files of level 0 into one, in their place.

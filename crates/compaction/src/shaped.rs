@@ -340,7 +340,7 @@ impl Picker<'_> {
             return self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why);
         }
         if level > 0 && !self.pays_below(&inputs, level + 1) {
-            let plan = self.merge_newest((level, unit), |sizes| newest::cheapest(sizes, u64::MAX), why);
+            let plan = self.merge_newest((level, unit), newest::most_worth, why);
             if plan.is_some() {
                 return plan;
             }
@@ -364,15 +364,14 @@ impl Picker<'_> {
     pub(crate) fn merge_newest(
         &self,
         (level, unit): (usize, &Unit),
-        count: impl Fn(&mut dyn Iterator<Item = u64>) -> usize,
+        count: impl FnOnce(&[u64], u64) -> usize,
         why: (Reason, f64),
     ) -> Option<CompactionPlan> {
         let mut inputs = all_runs(self.version, level, unit.as_ref().map(|group| &group.columns));
         let is_of_unit = |input: &PlanInput| input.files.first().is_some_and(|file| file.group == *unit);
         let free = inputs.iter().take_while(|input| is_of_unit(input) && !self.busy.any(&input.files));
-        let mut sizes = free.map(|input| input.files.iter().map(|file| file.size).sum());
-        let count = count(&mut sizes);
-        inputs.truncate(count);
+        let sizes: Vec<u64> = free.map(|input| input.files.iter().map(|file| file.size).sum()).collect();
+        inputs.truncate(count(&sizes, u64::MAX));
         if inputs.len() < 2 {
             return None;
         }

@@ -62,8 +62,7 @@ impl Picker<'_> {
 
     /// The newest runs of a unit, in their place.
     fn pick_newest(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
-        let doubling = |sizes: &mut dyn Iterator<Item = u64>| newest::nearly_doubling(sizes, u64::MAX);
-        let plan = self.merge_newest((level, unit), doubling, (Reason::AtRest, 0.0))?;
+        let plan = self.merge_newest((level, unit), newest::nearly_doubling, (Reason::AtRest, 0.0))?;
         (!plan.inputs_are_disjoint()).then_some(plan)
     }
 }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mycelium_base::{
-    ColumnSet, Cursor, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSet,
-    Result, SequenceNumber, Trailer,
+    ColumnSet, Cursor, FileNumber, Group, GroupFormat, Operation, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
+    Trailer,
 };
 use mycelium_cache::BlockCache;
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
@@ -237,7 +237,7 @@ impl Case {
 
     /// Runs a job of either kind.
     fn compact(&self, is_encoded: bool, partitioner: &mut dyn Partitioner) -> Made {
-        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 4 << 10 };
+        let options = CursorOptions { fill_cache: false, read_ahead: 4 << 10, ..CursorOptions::default() };
         let disk = MemoryDisk::new();
         let mut context =
             Context { schema: self.table.schema.clone(), disk: disk.clone(), created: 0, is_base: self.is_base };

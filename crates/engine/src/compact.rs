@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
-    ColumnSet, Error, ErrorKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet,
-    Result, SequenceNumber, TableId,
+    ColumnSet, Error, ErrorKind, FileNumber, Group, GroupFormat, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
+    TableId,
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
@@ -600,8 +600,7 @@ fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
 /// One cursor per input run, which `over` makes of its files. They see all versions.
 fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Vec<C> {
     let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
-    let options =
-        CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: taken.admits_inputs, read_ahead: READ_AHEAD };
+    let options = CursorOptions { fill_cache: taken.admits_inputs, read_ahead: READ_AHEAD, ..CursorOptions::default() };
     taken
         .plan
         .inputs

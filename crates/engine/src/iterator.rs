@@ -183,11 +183,14 @@ impl Sources {
             snapshot: if filter_snapshots { snapshot } else { mycelium_base::MAX_SEQUENCE_NUMBER },
             fill_cache: options.fill_cache,
             read_ahead: options.read_ahead,
+            expected: 0,
         };
         for (level, run) in state.tree.runs() {
             let shares =
                 |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
             if wanted.columns.is_none_or(shares) {
+                let expected = options.expected_rows.map_or(0, |rows| state.tree.bytes_of_rows(run, rows));
+                let cursor_options = CursorOptions { expected, ..cursor_options };
                 sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, wanted);
             }
         }

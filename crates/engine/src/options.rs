@@ -439,11 +439,22 @@ pub struct ReadOptions {
     pub fill_cache: bool,
     /// Bytes to read ahead in one piece; 0 reads block by block and grows by itself on long ranges. Default: 0.
     pub read_ahead: usize,
+    /// About how many rows will be read, if that is known: where nothing is said of `read_ahead`, so much is read from each
+    /// place of the table in one piece, and not block by block. Ends nothing. Default: not known.
+    pub expected_rows: Option<u64>,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { snapshot: None, lower: None, upper: None, prefix: None, fill_cache: true, read_ahead: 0 }
+        Self {
+            snapshot: None,
+            lower: None,
+            upper: None,
+            prefix: None,
+            fill_cache: true,
+            read_ahead: 0,
+            expected_rows: None,
+        }
     }
 }
 

@@ -95,12 +95,17 @@ pub(crate) struct OpenRun {
     pub(crate) format: usize,
     /// The segments of the compaction buffer that stand for it.
     pub(crate) buffer: Option<OpenSegments>,
+    /// Of all its files.
+    bytes: u64,
+    entries: u64,
 }
 
 impl OpenRun {
     fn new(files: Vec<Arc<OpenFile>>, format: usize) -> Self {
         let ssts = files.iter().map(|file| file.sst.clone()).collect();
-        Self { files, ssts, format, buffer: None }
+        let of_all = |part: fn(&FileMeta) -> u64| files.iter().map(|file| part(&file.meta)).sum();
+        let (bytes, entries) = (of_all(|meta| meta.size), of_all(|meta| meta.entry_count));
+        Self { files, ssts, format, buffer: None, bytes, entries }
     }
 
     /// The files that may hold keys of `[lower, upper)`.
@@ -129,6 +134,8 @@ pub(crate) struct Tree {
     pub(crate) formats: Vec<FragmentFormat>,
     /// Whether some place holds something else than whole rows as they are read: column groups, or unmapped values.
     pub(crate) has_groups: bool,
+    /// How many rows its entries make; one that stands in several places counts several times.
+    rows: f64,
     /// How rows of columns that were asked for are put together.
     merge_plans: ArcSwap<Vec<(ColumnSet, Arc<MergePlan>)>>,
 }
@@ -161,7 +168,8 @@ impl Tree {
         }
         let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
         let has_groups = version.has_groups() || table.is_some_and(|table| table.maps().is_some());
-        Ok(Self { version, levels, has_range_deletes, formats, has_groups, merge_plans: ArcSwap::default() })
+        let rows = levels.iter().flatten().map(|run: &OpenRun| run.entries as f64 * part_of_row(&formats, run)).sum();
+        Ok(Self { version, levels, has_range_deletes, formats, has_groups, rows, merge_plans: ArcSwap::default() })
     }
 
     /// A tree without files, of a table with these formats.
@@ -172,6 +180,7 @@ impl Tree {
             has_range_deletes: false,
             formats: table.iter().map(|table| table.whole_at(0)).collect(),
             has_groups: table.is_some_and(|table| table.maps().is_some()),
+            rows: 0.0,
             merge_plans: ArcSwap::default(),
         }
     }
@@ -194,6 +203,11 @@ impl Tree {
             known
         });
         Ok(plan)
+    }
+
+    /// The bytes that a run has of so many neighbouring rows, on average. O(1).
+    pub(crate) fn bytes_of_rows(&self, run: &OpenRun, rows: u64) -> usize {
+        (run.bytes as f64 * rows as f64 / self.rows.max(1.0)) as usize
     }
 
     /// All runs with their level, youngest first.
@@ -224,6 +238,15 @@ impl Tree {
     /// The open file with this number.
     pub(crate) fn find(&self, number: FileNumber) -> Option<&Arc<OpenFile>> {
         self.files().map(|(_, file)| file).find(|file| file.meta.number == number)
+    }
+}
+
+/// What share of a row's columns a run has.
+fn part_of_row(formats: &[FragmentFormat], run: &OpenRun) -> f64 {
+    let columns = |format: &FragmentFormat| format.columns().len().max(1) as f64;
+    match (formats.first(), formats.get(run.format)) {
+        (Some(whole), Some(own)) => columns(own) / columns(whole),
+        _ => 1.0,
     }
 }
 

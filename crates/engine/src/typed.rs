@@ -240,6 +240,7 @@ impl Table {
             snapshot: options.snapshot,
             fill_cache: is_short,
             read_ahead: if is_short { 0 } else { 256 << 10 },
+            expected_rows: options.limit.filter(|_| is_short),
             ..ReadOptions::default()
         };
         let batch_rows = options.batch_rows.max(1);

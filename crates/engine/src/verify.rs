@@ -377,7 +377,7 @@ struct AgedRun {
 
 impl AgedRun {
     fn new(run: &Arc<Run>, files: Vec<Arc<SstFile>>) -> Result<Self> {
-        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+        let options = CursorOptions { fill_cache: false, read_ahead: READ_AHEAD, ..CursorOptions::default() };
         let mut cursor = RunCursor::new(files.clone(), options);
         cursor.seek_to_first()?;
         let has_range_deletes = files.iter().any(|file| !file.range_deletes().is_empty());

@@ -3,12 +3,14 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{key, scan, small_options, small_table};
 use mycelium_engine::{
     Buffering, CompactionCaching, Database, Durability, LeveledOptions, Options, Policy, ReadCounters, ReadOptions,
     Table, TableOptions, Warm,
 };
-use mycelium_vfs::MemoryDisk;
+use mycelium_vfs::{FaultDisk, MemoryDisk, OperationKind};
 
 const ROWS: u32 = 2_000;
 
@@ -134,4 +136,38 @@ fn misses_on_the_way_down(warm: Warm) -> u64 {
 fn rows_that_go_down_through_the_buffer_stay_cached() {
     let (without, with) = (misses_on_the_way_down(Warm::Nothing), misses_on_the_way_down(Warm::Successors));
     assert!(without > 100 && with < without / 4, "{without} and {with}");
+}
+
+/// Reads from the disk, and blocks in them, that a hundred rows in the middle of a compacted table take.
+fn reads_of_a_range(expected_rows: Option<u64>) -> (u64, u64) {
+    const ROWS_READ: usize = 100;
+    let disk = Arc::new(FaultDisk::new(Arc::new(MemoryDisk::new())));
+    let options = Options { disk: disk.clone(), ..small_options(&MemoryDisk::new()) };
+    let database = Database::open("db", options).unwrap();
+    let policy = Policy::Leveled(LeveledOptions::default());
+    let table = database.create_table("t", TableOptions { policy, compression: vec![], ..small_table() }).unwrap();
+    for n in 0..ROWS {
+        table.put(&key(n), &[7; 60], Durability::Os).unwrap();
+    }
+    database.compact(&table).unwrap();
+    assert!(table.get(&key(3)).unwrap().is_some(), "the index is in memory");
+    let before = disk.count(OperationKind::Read);
+    let options = ReadOptions { lower: Some(key(ROWS / 2)), expected_rows, ..ReadOptions::default() };
+    let mut rows = table.iter(&options).unwrap();
+    rows.seek_to_first().unwrap();
+    for n in 0..ROWS_READ as u32 {
+        assert_eq!(rows.key(), key(ROWS / 2 + n));
+        rows.next().unwrap();
+    }
+    (disk.count(OperationKind::Read) - before, rows.counters().blocks_read)
+}
+
+#[test]
+fn a_range_of_known_length_is_read_in_one_piece() {
+    let (reads, blocks) = reads_of_a_range(None);
+    assert!(reads > 1, "{reads} reads, {blocks} blocks");
+    let (reads, blocks_at_once) = reads_of_a_range(Some(100));
+    // A row takes about 80 of a block's 512 bytes.
+    assert!(reads == 1 && (15..=20).contains(&blocks_at_once), "{reads} reads, {blocks_at_once} blocks");
+    assert!(blocks_at_once < blocks, "{blocks} blocks");
 }

@@ -4,8 +4,8 @@
 //! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
 //! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or with
 //!    read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when it is
-//!    entered. Where nobody asked for read-ahead the window is small after a seek and grows by half each time only after
-//!    a while, so that short scans read little; what comes next is announced to the disk farther ahead. From one cached block to the next there may be a link, which saves looking it up
+//!    entered. Where nobody asked for read-ahead the window is what the caller expects to read, or small, after a seek and grows by half
+//!    each time only after a while, so that short scans read little; what comes next is announced to the disk farther ahead. From one cached block to the next there may be a link, which saves looking it up
 //!    ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both directions
@@ -35,11 +35,14 @@ pub struct CursorOptions {
     /// The bytes read at once, at most 64 MiB; 0 reads single blocks until the cursor has gone from one to the next, and
     /// then grows by itself up to 256 KiB.
     pub read_ahead: usize,
+    /// Where `read_ahead` is 0: the bytes that are likely to be read from where a seek leads to, at most 256 KiB. If that block is not
+    /// cached, so many are read at once with it. 0 if it is not known.
+    pub expected: usize,
 }
 
 impl Default for CursorOptions {
     fn default() -> Self {
-        Self { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: true, read_ahead: 0 }
+        Self { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: true, read_ahead: 0, expected: 0 }
     }
 }
 
@@ -336,6 +339,9 @@ impl<B: BlockPosition> SstCursor<B> {
         }
         let most = match self.options.read_ahead {
             0 if went_on => AUTOMATIC_WINDOW,
+            0 if direction == Direction::Forward && self.options.expected as u64 > entry.len / 2 => {
+                return self.read_expected(i, entry);
+            }
             0 => {
                 let bytes = self.file.read_block(entry, &mut self.decompressor, &mut self.counters)?;
                 return self.take_up_read(bytes, entry.offset);
@@ -343,6 +349,15 @@ impl<B: BlockPosition> SstCursor<B> {
             most => most.min(MAX_WINDOW),
         };
         self.read_window(i, direction, most)?;
+        self.load_from_window(entry)
+    }
+
+    /// Takes up block `i`, which a seek led to, and reads as many behind it as are likely to be asked for. Where in it the seek led
+    /// is not known before it is read: half of it is added.
+    fn read_expected(&mut self, i: usize, entry: IndexEntry) -> Result<()> {
+        self.window.wanted = self.options.expected.min(AUTOMATIC_WINDOW) + entry.len as usize / 2;
+        self.read_window(i, Direction::Forward, AUTOMATIC_WINDOW)?;
+        self.window.wanted = FIRST_WINDOW;
         self.load_from_window(entry)
     }
 

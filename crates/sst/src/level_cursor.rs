@@ -70,7 +70,7 @@ impl LevelCursor<ColumnPosition> {
 
     /// Another cursor over the same, for single keys here and there: it reads no more than their blocks.
     pub fn for_single_keys(&self) -> Self {
-        let options = CursorOptions { read_ahead: 0, ..self.options };
+        let options = CursorOptions { read_ahead: 0, expected: 0, ..self.options };
         Self::wanting(Arc::clone(&self.files), self.part.clone(), options, self.wanted.clone())
     }
 }

@@ -57,6 +57,7 @@ fn cursor_options(random: &mut SmallRng) -> CursorOptions {
         snapshot: MAX_SEQUENCE_NUMBER,
         fill_cache: random.random(),
         read_ahead: [0, 1, 5_000, 1 << 20][random.random_range(0..4)],
+        expected: [0, 100, 5_000, 1 << 20][random.random_range(0..4)],
     }
 }
 

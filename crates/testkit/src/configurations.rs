@@ -94,6 +94,8 @@ pub struct Configuration {
     pub snapshot_filter: bool,
     /// Bytes a scan reads ahead; 0 reads single blocks.
     pub read_ahead_bytes: usize,
+    /// What scans are told of the rows that they will read.
+    pub expected_rows: Option<u64>,
     /// Whether scans leave blocks in the cache.
     pub fill_cache: bool,
     /// The row format of typed tables.
@@ -190,6 +192,7 @@ const BASE: Configuration = Configuration {
     aligned_compaction: true,
     snapshot_filter: true,
     read_ahead_bytes: 0,
+    expected_rows: None,
     fill_cache: true,
     row_format: RowFormatKind::Packed,
     layouts: Vec::new(),
@@ -356,6 +359,7 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "weak-filters".into(), filter_bits: 1, ..BASE },
         Configuration { name: "no-snapshot-filter".into(), snapshot_filter: false, ..BASE },
         Configuration { name: "read-ahead".into(), read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
+        Configuration { name: "expected-rows".into(), expected_rows: Some(20), ..BASE },
         Configuration { name: "finer-groups".into(), layouts: texts(&[FINER]), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "finer-groups-oldest".into(),

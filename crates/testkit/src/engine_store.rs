@@ -273,6 +273,7 @@ impl EngineStore {
             snapshot: snapshot.cloned(),
             fill_cache: self.configuration.fill_cache,
             read_ahead: self.configuration.read_ahead_bytes,
+            expected_rows: self.configuration.expected_rows,
             ..ReadOptions::default()
         }
     }

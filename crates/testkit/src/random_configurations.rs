@@ -80,6 +80,7 @@ impl Configuration {
             aligned_compaction: rng.random(),
             snapshot_filter: rng.random(),
             read_ahead_bytes: *pick(rng, &[0, 16 << 10]),
+            expected_rows: *pick(rng, &[None, Some(3), Some(1_000)]),
             fill_cache: rng.random(),
             row_format,
             layouts,

@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ScanArgs, out: &mut Output) -> Result<(), Failure> {
         upper: interval.to,
         fill_cache: false,
         read_ahead,
+        expected_rows: args.limit,
         ..ReadOptions::default()
     };
     if table.schema().is_none() && !args.columns.is_empty() {

@@ -24,8 +24,8 @@
 use std::sync::Arc;
 
 use mycelium_base::{
-    ColumnSet, Cursor, ErrorKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Operation, RangeDeleteSet,
-    Result, RowFormatKind, SequenceNumber, Trailer,
+    ColumnSet, Cursor, ErrorKind, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, RowFormatKind,
+    SequenceNumber, Trailer,
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
@@ -282,7 +282,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
     }
 
     fn run(mut self) -> Result<Gathered> {
-        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+        let options = CursorOptions { fill_cache: false, read_ahead: READ_AHEAD, ..CursorOptions::default() };
         let reads = self.task.index.source.columns_read().clone();
         let holds = |format: usize| reads.is_empty() || self.state.tree.formats[format].columns().overlaps(&reads);
         let runs: Vec<_> = self.state.tree.runs().map(|(_, run)| run).filter(|run| holds(run.format)).collect();

@@ -127,7 +127,7 @@ impl DerivedRows {
         if derivation.indexes.is_empty() {
             return Ok(());
         }
-        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 256 << 10 };
+        let options = CursorOptions { fill_cache: false, read_ahead: 256 << 10, ..CursorOptions::default() };
         for (number, summary) in rows {
             database.check_writable()?;
             let file = database.open_file(&Arc::new(file_meta(*number, summary)))?;
@@ -167,7 +167,7 @@ fn check_unique(
     entries: &[&Arc<OpenFile>],
     rows: &[&Arc<OpenFile>],
 ) -> Result<()> {
-    let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 64 << 10 };
+    let options = CursorOptions { fill_cache: false, read_ahead: 64 << 10, ..CursorOptions::default() };
     let mut entries = MergingCursor::new(entries.iter().map(|file| file.sst.cursor(options)).collect());
     let visible = database.visible.load(Ordering::Acquire);
     let mut last: Option<Vec<u8>> = None;

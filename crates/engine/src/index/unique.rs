@@ -10,9 +10,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
+use mycelium_base::{Cursor, Error, ErrorKind, Result, SequenceNumber};
 use mycelium_encoding::Datum;
 use mycelium_manifest::VersionEdit;
+use mycelium_sst::{CursorOptions, RunCursor};
 
 use super::definition::{IndexShared, IndexStatus};
 use super::manage::{Index, changed_index};
@@ -110,10 +111,9 @@ fn newer_prefixes(index: &IndexShared, state: &TableState, since: SequenceNumber
     for memtable in state.memtables() {
         gather(&mut memtable.cursor())?;
     }
-    let options =
-        mycelium_sst::CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: 64 << 10 };
+    let options = CursorOptions { fill_cache: false, read_ahead: 64 << 10, ..CursorOptions::default() };
     for (_, file) in state.tree.files().filter(|(_, file)| file.meta.max_sequence > since) {
-        gather(&mut mycelium_sst::RunCursor::new([file.sst.clone()], options))?;
+        gather(&mut RunCursor::new([file.sst.clone()], options))?;
     }
     Ok(prefixes)
 }

@@ -107,7 +107,7 @@ impl<'a> Check<'a> {
                 return Ok(Some(key));
             }
         }
-        let options = CursorOptions { snapshot: MAX_SEQUENCE_NUMBER, fill_cache: false, read_ahead: READ_AHEAD };
+        let options = CursorOptions { fill_cache: false, read_ahead: READ_AHEAD, ..CursorOptions::default() };
         for run in self.state.tree.levels.iter().flatten() {
             let from = run.files.partition_point(|file| file.meta.ends_before(start));
             let within = run.files[from..].iter();

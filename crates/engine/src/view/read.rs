@@ -237,7 +237,8 @@ impl<'s> Sources<'s> {
             places.push(Place { cursor: Source::Memtable(memtable.cursor()), is_placed: false, run: None });
         }
         let filter = if table.definition.options.snapshot_filter { snapshot } else { MAX_SEQUENCE_NUMBER };
-        let cursor_options = CursorOptions { snapshot: filter, fill_cache: options.fill_cache, read_ahead: 0 };
+        let cursor_options =
+            CursorOptions { snapshot: filter, fill_cache: options.fill_cache, ..CursorOptions::default() };
         for (_, run) in state.tree.runs() {
             let files = run.within(lower.as_deref(), upper.as_deref());
             let Some(first) = run.files[files.clone()].first() else { continue };

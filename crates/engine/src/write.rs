@@ -297,10 +297,11 @@ impl Inner {
             return self.commit_in_group(Waiting { batch: batch.into_owned(), precondition, outcome });
         };
         // First, as in a group.
-        let derived = &batch.derive(&mut writer)?;
+        let derived = batch.derive(&mut writer)?;
         precondition.map_or(Ok(()), |precondition| precondition.check(writer.last_sequence))?;
         let mut last = 0;
-        self.commit_group(&mut writer, &[Pending { batch: &batch, derived }], |_, n| last = n)?;
+        self.commit_group(&mut writer, &[Pending { batch: &batch, derived: &derived }], |_, n| last = n)?;
+        writer.derivers.reuse(derived);
         Ok(last)
     }
 

@@ -173,11 +173,7 @@ impl RecordBatchBuilder {
         if !self.from_value.is_empty() {
             let row = self.layout.row(value)?;
             for &(index, target) in &self.from_value {
-                let bytes = match row.raw(index)? {
-                    RawColumn::Value(bytes) => Some(bytes),
-                    RawColumn::Null => None,
-                    RawColumn::Absent => return Err(absent(self.layout.name(index))),
-                };
+                let bytes = raw_bytes(&self.layout, index, row.raw(index)?)?;
                 let len = self.columns[target].push_raw(bytes)?;
                 self.widest = self.widest.max(len);
             }
@@ -231,6 +227,23 @@ impl RecordBatchBuilder {
     pub fn append_selected(&mut self, target: usize, page: &Page<'_>, rows: &[u32]) -> Result<()> {
         let len = self.columns[target].push_cells(page, &PageRows::Some(rows), &mut self.offsets)?;
         self.widest = self.widest.max(len);
+        Ok(())
+    }
+
+    /// Appends the cells that packed rows have of the column at this place of the projection, which is outside the primary key; see
+    /// [`RecordBatchBuilder::end_rows`]. The rows are of the builder's layout.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if a row is malformed or lacks the column; the builder must then be dropped.
+    pub fn append_cells_of_rows<'r>(&mut self, target: usize, rows: impl Iterator<Item = &'r [u8]>) -> Result<()> {
+        let index = self.from_value.iter().find(|(_, of)| *of == target).map(|(index, _)| *index);
+        let index =
+            index.ok_or_else(|| Error::invalid(format!("column {target} of the batch is not one of values")))?;
+        for row in rows {
+            let bytes = raw_bytes(&self.layout, index, self.layout.row(row)?.raw(index)?)?;
+            let len = self.columns[target].push_raw(bytes)?;
+            self.widest = self.widest.max(len);
+        }
         Ok(())
     }
 
@@ -327,6 +340,15 @@ pub fn batch_of<'d, R: IntoIterator<Item = DatumRef<'d>>>(
     let fields: Vec<_> = columns.iter().map(|column| column.to_arrow_with(texts)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     RecordBatch::try_new_with_options(Arc::new(arrow_schema::Schema::new(fields)), arrays, &options).map_err(unfit)
+}
+
+/// The bytes of a column that a whole row has; `None` for null.
+fn raw_bytes<'r>(layout: &PackedLayout, index: usize, raw: RawColumn<'r>) -> Result<Option<&'r [u8]>> {
+    match raw {
+        RawColumn::Value(bytes) => Ok(Some(bytes)),
+        RawColumn::Null => Ok(None),
+        RawColumn::Absent => Err(absent(layout.name(index))),
+    }
 }
 
 #[cold]

@@ -5,97 +5,138 @@
 //!
 //! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to each of its atoms.
 //! 2. An *interval* is what is certain: from the next key to the least of what bounds it. These are the last keys of the runs' current
-//!    blocks, the next key of the rest, of a range delete, of a row that is no `Put`, and of a run whose block has versions that the
-//!    snapshot does not see, or several of a key.
-//! 3. The keys of the interval are unpacked from every run's block as integers. For each atom they are put behind each other, youngest
-//!    run first, and sorted, each with its run and row in its lower bits: of one key the youngest comes first and hides the others.
+//!    blocks and of those that were read ahead of the rest, the next key of a range delete, of a row that is no `Put`, and of a run
+//!    whose block has versions that the snapshot does not see, or several of a key. What the rest has of a key is put together; it is
+//!    the youngest source of rows, and of rows that are gone. A key of which older entries have something to say, too, ends the interval.
+//! 3. The keys of the interval become integers: their next twelve bytes behind what they all have in common ([`KeyWindow`]). For each
+//!    atom these are put behind each other, youngest run first, and sorted, each with its run and row in its lower bits: of one key the
+//!    youngest comes first and hides the others. Keys whose integers are the same, and that may be longer, are compared as they are.
 //!    Column groups that are compacted one by one (LASER §4.4) have a row at different levels, so that each atom is sorted by itself. As
 //!    far as all atoms have the same keys, their rows are put together.
 //! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's new rows are
 //!    put in the order of the keys ([`RecordBatchBuilder::arrange`]).
 //!
-//! Keys of up to 16 bytes and one length are such integers. Others, and intervals of a few rows, are left to stretches; after
-//! intervals that did not pay, the next are waited for, ever longer.
+//! Where many rows of a source lie next to each other they are left to stretches ([`plan::most_neighbours`]). The picks of an interval
+//! say how many do, and so do stretches.
 //!
 //! Cost: O(rows x log runs) an interval and atom: the sort finds the sequences that are there. O(runs) an interval. Memory: 32 bytes
 //! for each row of it, of which there are no more than the batch takes from each run.
 
-use mycelium_base::{ColumnSet, Error, Result};
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use mycelium_base::{ColumnSet, Result};
 use mycelium_encoding::RecordBatchBuilder;
-use mycelium_encoding::page::Bitmap;
+use mycelium_sst::KeyWindow;
 
 use super::layer_run::LayerRun;
-use super::{BlockScan, LEAST_REACH};
+use super::{BlockScan, plan};
 
-/// An interval with fewer rows than runs over this did not pay: a run costs it as much as a step of a stretch costs two of them.
-const RUNS_OF_A_ROW: usize = 2;
+/// Keys of the first interval, which says whether it pays to have another.
+const FIRST_KEYS: usize = 64;
+/// Stretches and keys that an average is of, about.
+const STEPS_AVERAGED: f64 = 8.0;
 /// Of stretches and keys between two attempts, at most, as a power of two.
 const LONGEST_WAIT: u32 = 8;
-/// Bits of a row in an interval, and of a run.
+/// Bits of a row in an interval, and of a source: what a key's window leaves of 128.
 const ROW_BITS: u32 = 20;
-const RUN_BITS: u32 = 12;
-/// Bits of a key above the first one of its interval.
-const KEY_BITS: u32 = u128::BITS - ROW_BITS - RUN_BITS;
+const SOURCE_BITS: u32 = 12;
+/// The source of the rows that the rest has; the scan's runs are the following ones.
+const REST: usize = 0;
 
-/// What a scan knows of runs that interleave. Memory is reused.
+/// What a scan knows of sources that interleave. Memory is reused.
 #[derive(Default)]
 pub(super) struct Interleaving {
     /// Empty before it was tried first.
     atoms: Vec<Atom>,
-    /// Steps until it is tried again, and how often in a row it did not pay.
+    /// Steps until it is tried again, and how often in a row there was no interval.
     wait: u32,
     in_vain: u32,
-    /// By run, what it has of the interval.
+    /// Rows that lie next to each other in one source, on average of the last ones; `None` if it is not known yet.
+    neighbours: Option<f64>,
+    /// By source, what it has of the interval.
     parts: Vec<Part>,
-    /// The keys of all parts.
-    keys: Vec<u128>,
-    /// Of an atom, keys above the interval's first one, each with its run and row.
+    rest: RestRows,
+    /// The windows of the keys of all parts, and whether keys that have the same are the same.
+    windows: Vec<u128>,
+    are_exact: bool,
+    /// Of an atom, windows, each with its source and row.
     order: Vec<u128>,
+    /// The interval's first and last key, and the one before which it ends, if there is one.
+    first: Vec<u8>,
+    last: Vec<u8>,
+    bound: Option<Vec<u8>>,
     scratch: Vec<u32>,
     trailers: Vec<u64>,
     key: Vec<u8>,
+    other_key: Vec<u8>,
+}
+
+/// Of the next keys of the rest, whole rows, in the layout of the batch, and those that are gone.
+#[derive(Default)]
+struct RestRows {
+    bytes: Vec<u8>,
+    places: Vec<Option<Range<usize>>>,
+}
+
+impl RestRows {
+    /// `None` if it is gone.
+    fn get(&self, row: usize) -> Option<&[u8]> {
+        self.places.get(row)?.clone().map(|place| &self.bytes[place])
+    }
+
+    fn has_gone(&self) -> bool {
+        self.places.iter().any(Option::is_none)
+    }
 }
 
 /// Columns that every run has all or none of.
 struct Atom {
-    /// Of the scan's runs those that have it, youngest first.
-    runs: Vec<usize>,
+    /// The sources that have it, youngest first.
+    sources: Vec<usize>,
     /// The columns that are projected: their places in the projection, and in each run that has them.
     targets: Vec<(usize, Vec<usize>)>,
-    /// Where each key of the interval is: its key above the first, run and row, as in [`Interleaving::order`].
+    /// Where each key of the interval is: its window, source and row, as in [`Interleaving::order`].
     picks: Vec<u128>,
     places: Vec<u32>,
 }
 
-/// What a run has of an interval.
+/// What a source has of an interval.
 #[derive(Default)]
 struct Part {
-    /// Where its keys begin among those of all.
+    /// Where its windows begin among those of all.
     first: usize,
     /// The row of its block that it stands on, and how many from there.
     row: usize,
     rows: usize,
     /// Of an atom: rows that were picked and pass, counted from the first of the block.
     picked: Vec<u32>,
-    /// Of an atom: how many rows were picked from younger runs.
+    /// Of an atom: how many rows were picked from younger sources.
     before: u32,
 }
 
-/// The run and the row, counted from the one that it stands on, of an entry of [`Interleaving::order`].
+/// An entry of [`Interleaving::order`].
+#[inline]
+fn entry_of(window: u128, source: usize, row: usize) -> u128 {
+    window << (ROW_BITS + SOURCE_BITS) | (source as u128) << ROW_BITS | row as u128
+}
+
+/// The source and the row, counted from the one that it stands on, of an entry.
 #[inline]
 fn place_of(entry: u128) -> (usize, usize) {
-    ((entry >> ROW_BITS) as usize & ((1 << RUN_BITS) - 1), entry as usize & ((1 << ROW_BITS) - 1))
+    ((entry >> ROW_BITS) as usize & ((1 << SOURCE_BITS) - 1), entry as usize & ((1 << ROW_BITS) - 1))
 }
 
 #[inline]
-fn key_of(entry: u128) -> u128 {
-    entry >> (ROW_BITS + RUN_BITS)
+fn window_of(entry: u128) -> u128 {
+    entry >> (ROW_BITS + SOURCE_BITS)
 }
 
 impl Interleaving {
-    /// Whether it may pay to try, of a scan whose last stretch had so many rows about.
-    pub(super) fn is_due(&mut self, reach: usize, runs: usize) -> bool {
-        if reach > LEAST_REACH || !(2..1 << RUN_BITS).contains(&runs) {
+    /// Whether it may pay to try, in a scan of so many sources.
+    pub(super) fn is_due(&mut self, sources: usize) -> bool {
+        let pays = self.neighbours.is_none_or(|rows| rows < plan::most_neighbours(sources));
+        if !pays || !(2..1 << SOURCE_BITS).contains(&sources) {
             return false;
         }
         let is_due = self.wait == 0;
@@ -103,75 +144,52 @@ impl Interleaving {
         is_due
     }
 
-    /// Says whether it paid.
-    fn judge(&mut self, rows: usize) {
-        self.in_vain = if rows * RUNS_OF_A_ROW < self.parts.len() { self.in_vain + 1 } else { 0 };
+    /// Notes a stretch of so many rows, or a key.
+    pub(super) fn note_step(&mut self, rows: usize) {
+        let before = self.neighbours.unwrap_or(rows as f64);
+        self.neighbours = Some(before + (rows as f64 - before) / STEPS_AVERAGED);
+    }
+
+    /// Notes whether there was an interval.
+    fn note_interval(&mut self, is_there: bool) {
+        self.in_vain = if is_there { 0 } else { self.in_vain + 1 };
         self.wait = (1 << self.in_vain.min(LONGEST_WAIT)) - 1;
     }
 
-    /// Step 3 for an atom: makes `picks` its keys, each once, `most` at most. `false` if they lie too far apart.
-    fn merge(&mut self, at: usize, most: usize) -> bool {
-        let Self { atoms, parts, keys, order, .. } = self;
-        let Atom { runs, picks, .. } = &mut atoms[at];
-        let bounds = parts.iter().filter(|part| part.rows > 0);
-        let Some(least) = bounds.clone().map(|part| keys[part.first]).min() else { return false };
-        let greatest = bounds.map(|part| keys[part.first + part.rows - 1]).max().unwrap_or(least);
-        if greatest.wrapping_sub(least) >> KEY_BITS != 0 {
-            return false;
-        }
-        order.clear();
-        for &run in &*runs {
-            let Part { first, rows, .. } = parts[run];
-            let place = (run as u128) << ROW_BITS;
-            let entry =
-                |(row, key): (usize, &u128)| key.wrapping_sub(least) << (ROW_BITS + RUN_BITS) | place | row as u128;
-            order.extend(keys[first..first + rows].iter().enumerate().map(entry));
-        }
-        order.sort();
-        picks.clear();
-        let mut last = None;
-        for &entry in &*order {
-            if last.replace(key_of(entry)) != Some(key_of(entry)) {
-                if picks.len() == most {
-                    break;
-                }
-                picks.push(entry);
-            }
-        }
-        true
+    /// Notes how many of an atom's picks lie next to each other.
+    fn note_picks(&mut self) {
+        let picks = self.atoms.first().map_or(&[][..], |atom| &atom.picks);
+        let parts = picks.chunk_by(|a, b| place_of(*a).0 == place_of(*b).0).count();
+        self.neighbours = Some(picks.len() as f64 / parts.max(1) as f64);
     }
 
-    /// How many of the first keys all atoms have; makes all `picks` these.
-    fn agree(&mut self) -> usize {
-        let Some((first, others)) = self.atoms.split_first_mut() else { return 0 };
-        let mut count = first.picks.len();
-        for other in &*others {
-            let same = first.picks.iter().zip(&other.picks).take(count);
-            count = same.take_while(|(a, b)| key_of(**a) == key_of(**b)).count();
+    /// Has the interval end at this key, or before.
+    fn end_at(&mut self, key: &[u8], is_first: bool) {
+        if is_first || key < &*self.last {
+            self.last.clear();
+            self.last.extend_from_slice(key);
         }
-        self.atoms.iter_mut().for_each(|atom| atom.picks.truncate(count));
-        count
     }
 
-    /// The last key that was picked.
-    fn last_key(&self) -> Option<u128> {
-        let (run, row) = place_of(*self.atoms.first()?.picks.last()?);
-        self.keys.get(self.parts[run].first + row).copied()
+    /// Has it end before this key.
+    fn end_before(&mut self, key: &[u8]) {
+        if self.bound.as_deref().is_none_or(|bound| key < bound) {
+            self.bound = Some(key.to_vec());
+        }
     }
 
-    /// How many rows of a run are of keys up to this one, hidden ones included.
-    fn rows_up_to(&self, key: u128, run: usize) -> usize {
-        let Part { first, rows, .. } = self.parts[run];
-        self.keys[first..first + rows].partition_point(|&other| other <= key)
+    /// Whether a key is in the interval, as far as is known.
+    fn contains(&self, key: &[u8]) -> bool {
+        key <= &*self.last && self.bound.as_deref().is_none_or(|bound| key < bound)
     }
 }
 
 impl BlockScan {
-    /// Takes the next interval, `most` keys of it at most; how many rows of all runs that were, 0 if there is none.
+    /// Takes the next interval, `most` keys of it at most; how many rows of all sources that were, 0 if there is none.
     pub(super) fn append_interleaved(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<usize> {
         let mut interleaving = std::mem::take(&mut self.interleaving);
         let taken = self.append_interval(&mut interleaving, most, builder);
-        interleaving.judge(*taken.as_ref().unwrap_or(&0));
+        interleaving.note_interval(taken.as_ref().is_ok_and(|rows| *rows > 0));
         self.interleaving = interleaving;
         taken
     }
@@ -184,24 +202,26 @@ impl BlockScan {
     ) -> Result<usize> {
         if state.atoms.is_empty() {
             state.atoms = self.atoms(builder);
-            state.parts.resize_with(self.runs.len(), Part::default);
+            state.parts.resize_with(self.runs.len() + 1, Part::default);
         }
-        let most = most.min((1 << ROW_BITS) - 1);
-        if !self.find_interval(state, most)? || !(0..state.atoms.len()).all(|at| state.merge(at, most)) {
+        let most = most.min(if state.neighbours.is_some() { (1 << ROW_BITS) - 1 } else { FIRST_KEYS });
+        if !self.find_bounds(state, most)? {
             return Ok(0);
         }
-        let keys = state.agree();
-        let Some(last) = state.last_key() else { return Ok(0) };
-        self.append_picked(state, builder)?;
-        self.counters.rows_interleaved += keys as u64;
-        let mut taken = 0;
-        for run in 0..self.runs.len() {
-            let rows = state.rows_up_to(last, run);
-            if rows > 0 {
-                self.runs[run].pass(rows, &mut self.row)?;
-                taken += rows;
-            }
+        self.merge_rest(state, most)?;
+        if !self.find_parts(state)? {
+            return Ok(0);
         }
+        for at in 0..state.atoms.len() {
+            self.merge_atom(state, at, most)?;
+        }
+        let keys = self.agree(state)?;
+        let Some(&last) = state.atoms.first().and_then(|atom| atom.picks.last()) else { return Ok(0) };
+        state.note_picks();
+        self.append_picked(state, builder)?;
+        let taken = self.leave_up_to(last, state)?;
+        // Each key of the rest, its youngest source, was picked there.
+        self.counters.rows_interleaved += (keys - state.parts[REST].rows) as u64;
         Ok(taken)
     }
 
@@ -213,128 +233,287 @@ impl BlockScan {
             atoms = atoms.into_iter().flat_map(parted).filter(|atom| !atom.is_empty()).collect();
         }
         let atom = |columns: &ColumnSet| {
-            let runs = (0..self.runs.len()).filter(|&run| self.runs[run].share.overlaps(columns)).collect();
+            let runs = (0..self.runs.len()).filter(|&run| self.runs[run].share.overlaps(columns)).map(|run| run + 1);
             let place = |run: &LayerRun, column| run.columns.iter().position(|&own| own == column);
             let targets = builder.value_columns().filter(|(column, _)| columns.contains(*column));
             let places = |column| self.runs.iter().map(|run| place(run, column).unwrap_or(usize::MAX)).collect();
             let targets = targets.map(|(column, target)| (target, places(column))).collect();
-            Atom { runs, targets, picks: Vec::new(), places: Vec::new() }
+            Atom {
+                sources: std::iter::once(REST).chain(runs).collect(),
+                targets,
+                picks: Vec::new(),
+                places: Vec::new(),
+            }
         };
         atoms.iter().map(atom).collect()
     }
 
-    /// Step 2: makes `parts` and `keys` those of the next interval; whether there is one to which two runs give rows.
-    fn find_interval(&mut self, state: &mut Interleaving, most: usize) -> Result<bool> {
-        let Self { runs, touched, upper, all_range_deletes, snapshot, .. } = self;
-        let Some(first) = runs.iter().filter_map(LayerRun::key).min() else { return Ok(false) };
-        let bounds = [touched.key(), all_range_deletes.next_start(first), upper.as_deref()];
-        let mut bound = bounds.into_iter().flatten().min();
-        let (mut last, mut key_len) = (None, None);
-        for (run, part) in runs.iter().zip(&mut state.parts) {
+    /// Step 2, but for what rows say: makes `last` and `bound` those of the next interval; whether there is one.
+    fn find_bounds(&mut self, state: &mut Interleaving, most: usize) -> Result<bool> {
+        let Self { runs, touched, upper, all_range_deletes, snapshot, row: end_key, .. } = self;
+        let next = runs.iter().filter_map(LayerRun::key).chain(touched.key()).min();
+        let Some(next) = next else { return Ok(false) };
+        state.first.clear();
+        state.first.extend_from_slice(next);
+        state.bound = None;
+        for bound in [all_range_deletes.next_start(next), upper.as_deref()].into_iter().flatten() {
+            state.end_before(bound);
+        }
+        let mut has_last = false;
+        // Keys that were not read ahead yet are behind.
+        if let Some(last) = touched.last_key() {
+            state.end_at(last, !std::mem::replace(&mut has_last, true));
+        }
+        for (at, run) in runs.iter().enumerate() {
+            let part = &mut state.parts[at + 1];
             (part.first, part.row, part.rows) = (0, 0, 0);
             match run.block().filter(|(block, _)| block.facts().is_seen_once(*snapshot)) {
                 Some((block, row)) => {
-                    let Some(len) = block.integer_key_len().filter(|len| *key_len.get_or_insert(*len) == *len) else {
-                        return Ok(false);
-                    };
-                    debug_assert!(len <= size_of::<u128>());
                     (part.row, part.rows) = (row, most.min(block.rows() - row));
-                    let end = row + part.rows;
-                    state.keys.clear();
-                    let unpacked = block.append_integer_keys(end - 1..end, &mut state.scratch, &mut state.keys);
-                    let end_key = unpacked.and_then(|()| state.keys.first().copied()).ok_or_else(no_integer)?;
-                    last = Some(last.map_or(end_key, |last: u128| last.min(end_key)));
+                    block.write_key(row + part.rows - 1, end_key)?;
+                    state.end_at(end_key, !std::mem::replace(&mut has_last, true));
                 }
-                None => bound = run.key().into_iter().chain(bound).min(),
+                None => run.key().into_iter().for_each(|key| state.end_before(key)),
             }
         }
-        let (Some(last), Some(key_len)) = (last, key_len) else { return Ok(false) };
-        state.key.clear();
-        state.key.extend_from_slice(&last.to_be_bytes()[size_of::<u128>() - key_len..]);
-        state.keys.clear();
-        let mut with_rows = 0;
-        for (run, part) in runs.iter().zip(&mut state.parts).filter(|(_, part)| part.rows > 0) {
-            let Some((block, row)) = run.block() else { continue };
-            let (end, has_last) = block.find(&state.key)?;
-            let end = bound.map_or(Ok(block.rows()), |bound| block.seek(bound))?.min(end + usize::from(has_last));
-            (part.first, part.rows) = (state.keys.len(), part.rows.min(end.saturating_sub(row)));
-            with_rows += usize::from(part.rows > 0);
-            let rows = row..row + part.rows;
-            block.append_integer_keys(rows, &mut state.scratch, &mut state.keys).ok_or_else(no_integer)?;
+        Ok(has_last)
+    }
+
+    /// Puts together the rows that the rest has in the interval. Where older entries have something to say of one, too, the interval
+    /// ends before it.
+    fn merge_rest(&mut self, state: &mut Interleaving, most: usize) -> Result<()> {
+        state.rest.bytes.clear();
+        state.rest.places.clear();
+        while let Some(key) = self.touched.key_ahead(state.rest.places.len()).filter(|key| state.contains(key)) {
+            let place = state.rest.places.len();
+            self.merge.reset();
+            for (kind, trailer, value) in self.touched.entries_ahead(place) {
+                if self.merge.visit(kind, trailer, value)?.is_break() {
+                    break;
+                }
+            }
+            if !self.merge.is_settled() {
+                state.end_before(key);
+                break;
+            }
+            let start = state.rest.bytes.len();
+            let exists = self.merge.finish(&mut state.rest.bytes)?;
+            state.rest.places.push(exists.then(|| start..state.rest.bytes.len()));
+            if state.rest.places.len() == most {
+                state.end_at(key, false);
+            }
         }
+        Ok(())
+    }
+
+    /// Makes `parts` and `windows` those of the interval; whether two sources give rows.
+    fn find_parts(&mut self, state: &mut Interleaving) -> Result<bool> {
+        let window = KeyWindow::between(&state.first, &state.last);
+        let of_rest = (0..state.rest.places.len()).map_while(|place| self.touched.key_ahead(place));
+        let of_rest = of_rest.take_while(|key| state.contains(key)).count();
+        let Interleaving { parts, windows, are_exact, last, bound, scratch, .. } = state;
+        windows.clear();
+        windows.extend((0..of_rest).filter_map(|place| self.touched.key_ahead(place)).map(|key| window.of(key)));
+        parts[REST].rows = of_rest;
+        *are_exact = true;
+        let (mut with_rows, mut common_len) = (usize::from(of_rest > 0), None);
+        for (run, part) in self.runs.iter().zip(&mut parts[1..]).filter(|(_, part)| part.rows > 0) {
+            let Some((block, row)) = run.block() else { continue };
+            let (end, has_last) = block.find(last)?;
+            let bound = bound.as_deref().map_or(Ok(block.rows()), |bound| block.seek(bound))?;
+            let end = bound.min(end + usize::from(has_last));
+            (part.first, part.rows) = (windows.len(), part.rows.min(end.saturating_sub(row)));
+            with_rows += usize::from(part.rows > 0);
+            let len = block.common_key_len().filter(|len| window.is_exact_for(*len));
+            *are_exact &= len.is_some_and(|len| *common_len.get_or_insert(len) == len);
+            block.append_key_windows(row..row + part.rows, window, scratch, windows)?;
+        }
+        // Keys of the rest are as long as those of blocks, or not known to be.
+        let mut rest = (0..of_rest).filter_map(|place| self.touched.key_ahead(place));
+        *are_exact &= rest.all(|key| common_len == Some(key.len()));
         if with_rows > 1 {
             self.end_before_others(state)?;
         }
         Ok(with_rows > 1)
     }
 
-    /// Has the interval end before the first row that is no `Put`: a patch, or a delete.
+    /// Has the interval end before the first row of a run that is no `Put`: a patch, or a delete.
     fn end_before_others(&self, state: &mut Interleaving) -> Result<()> {
-        let Interleaving { parts, keys, scratch, trailers, .. } = state;
+        let Interleaving { parts, windows, scratch, trailers, .. } = state;
         let mut first_other = None;
-        for (run, part) in self.runs.iter().zip(&*parts).filter(|(_, part)| part.rows > 0) {
+        for (run, part) in self.runs.iter().zip(&parts[1..]).filter(|(_, part)| part.rows > 0) {
             let Some((block, row)) = run.block() else { continue };
             let puts = block.first_but_puts(row..row + part.rows, scratch, trailers)? - row;
             if puts < part.rows {
-                let key = keys[part.first + puts];
-                first_other = Some(first_other.map_or(key, |first: u128| first.min(key)));
+                let window = windows[part.first + puts];
+                first_other = Some(first_other.map_or(window, |first: u128| first.min(window)));
             }
         }
         if let Some(other) = first_other {
             for part in parts {
-                part.rows = keys[part.first..part.first + part.rows].partition_point(|&key| key < other);
+                part.rows = windows[part.first..part.first + part.rows].partition_point(|&window| window < other);
             }
         }
         Ok(())
     }
 
+    /// Step 3 for an atom: makes `picks` where its keys are, each once, `most` at most.
+    fn merge_atom(&self, state: &mut Interleaving, at: usize, most: usize) -> Result<()> {
+        let Interleaving { atoms, parts, windows, are_exact, order, key, other_key, .. } = state;
+        let Atom { sources, picks, .. } = &mut atoms[at];
+        order.clear();
+        for &source in &*sources {
+            let Part { first, rows, .. } = parts[source];
+            let entry = |(row, &window): (usize, &u128)| entry_of(window, source, row);
+            order.extend(windows[first..first + rows].iter().enumerate().map(entry));
+        }
+        order.sort();
+        picks.clear();
+        for alike in order.chunk_by(|a, b| window_of(*a) == window_of(*b)) {
+            match *alike {
+                [first, second] if !*are_exact => match self.compare((first, key), (second, other_key), parts)? {
+                    Ordering::Equal => picks.push(first),
+                    Ordering::Less => picks.extend([first, second]),
+                    Ordering::Greater => picks.extend([second, first]),
+                },
+                [_, _, ..] if !*are_exact => self.pick_of_alike(alike, parts, picks)?,
+                [first, ..] => picks.push(first),
+                [] => {}
+            }
+            if picks.len() >= most {
+                break;
+            }
+        }
+        picks.truncate(most);
+        Ok(())
+    }
+
+    /// Of entries with the same window appends the youngest of each key, in the order of the keys.
+    #[cold]
+    fn pick_of_alike(&self, alike: &[u128], parts: &[Part], picks: &mut Vec<u128>) -> Result<()> {
+        let keyed = |&entry: &u128| {
+            let mut key = Vec::new();
+            self.write_key_of(entry, parts, &mut key).map(|()| (key, entry))
+        };
+        let mut keyed = alike.iter().map(keyed).collect::<Result<Vec<_>>>()?;
+        // Youngest source first among those of a key.
+        keyed.sort();
+        keyed.dedup_by(|older, younger| older.0 == younger.0);
+        picks.extend(keyed.iter().map(|(_, entry)| entry));
+        Ok(())
+    }
+
+    fn write_key_of(&self, entry: u128, parts: &[Part], key: &mut Vec<u8>) -> Result<()> {
+        let (source, row) = place_of(entry);
+        if source == REST {
+            key.clear();
+            key.extend_from_slice(self.touched.key_ahead(row).unwrap_or_default());
+            return Ok(());
+        }
+        match self.runs[source - 1].block() {
+            Some((block, _)) => block.write_key(parts[source].row + row, key),
+            None => Ok(()),
+        }
+    }
+
+    /// How the keys of two entries compare, whose windows are the same; both are written down.
+    fn compare(&self, a: (u128, &mut Vec<u8>), b: (u128, &mut Vec<u8>), parts: &[Part]) -> Result<Ordering> {
+        self.write_key_of(a.0, parts, a.1)?;
+        self.write_key_of(b.0, parts, b.1)?;
+        Ok((*a.1).cmp(b.1))
+    }
+
+    /// How many of the first keys all atoms have; makes all `picks` these.
+    fn agree(&self, state: &mut Interleaving) -> Result<usize> {
+        let Interleaving { atoms, parts, are_exact, key, other_key, .. } = state;
+        let Some((first, others)) = atoms.split_first() else { return Ok(0) };
+        let mut count = first.picks.len();
+        for other in others {
+            let mut same = 0;
+            for (&a, &b) in first.picks.iter().zip(&other.picks).take(count) {
+                let is_same = window_of(a) == window_of(b)
+                    && (*are_exact || a == b || self.compare((a, key), (b, other_key), parts)?.is_eq());
+                if !is_same {
+                    break;
+                }
+                same += 1;
+            }
+            count = same;
+        }
+        atoms.iter_mut().for_each(|atom| atom.picks.truncate(count));
+        Ok(count)
+    }
+
+    /// Has all sources go on behind this key; how many rows they pass.
+    fn leave_up_to(&mut self, last: u128, state: &mut Interleaving) -> Result<usize> {
+        // Before any of them goes on: the key lies in one.
+        for source in 0..state.parts.len() {
+            state.parts[source].rows = self.rows_up_to(last, state, source)?;
+        }
+        let of_rest = state.parts[REST].rows;
+        self.counters.rows_merged += of_rest as u64;
+        self.plan.work.touched += of_rest as u64;
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.pass(of_rest);
+        touched.read_if_used_up(self.rest())?;
+        self.touched = touched;
+        let mut taken = of_rest;
+        for (run, &Part { rows, .. }) in state.parts[1..].iter().enumerate() {
+            if rows > 0 {
+                self.runs[run].pass(rows, &mut self.row)?;
+                taken += rows;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// How many rows of a source are of keys up to this one, hidden ones included.
+    fn rows_up_to(&self, last: u128, state: &mut Interleaving, source: usize) -> Result<usize> {
+        let Interleaving { parts, windows, are_exact, key, other_key, .. } = state;
+        let Part { first, rows, .. } = parts[source];
+        let windows = &windows[first..first + rows];
+        if *are_exact {
+            return Ok(windows.partition_point(|&window| window <= window_of(last)));
+        }
+        let mut count = windows.partition_point(|&window| window < window_of(last));
+        while let Some(&window) = windows.get(count).filter(|window| **window == window_of(last)) {
+            if self.compare((entry_of(window, source, count), key), (last, other_key), parts)?.is_gt() {
+                break;
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// Step 4, for the keys that all atoms have.
     fn append_picked(&mut self, state: &mut Interleaving, builder: &mut RecordBatchBuilder) -> Result<()> {
-        if self.filter.is_some() {
+        if self.filter.is_some() || state.rest.has_gone() {
             self.drop_failing(state)?;
         }
         for at in 0..state.atoms.len() {
             self.append_atom(state, at, builder)?;
         }
-        let picks = state.atoms.first().map_or(&[][..], |atom| &atom.picks);
+        let Interleaving { atoms, parts, key, .. } = state;
+        let picks = atoms.first().map_or(&[][..], |atom| &atom.picks);
         if builder.has_key_columns() {
             for &entry in picks {
-                let (run, row) = place_of(entry);
-                let Some((block, _)) = self.runs[run].block() else { continue };
-                block.write_key(state.parts[run].row + row, &mut self.row)?;
-                builder.append_key(&self.row)?;
+                self.write_key_of(entry, parts, key)?;
+                builder.append_key(key)?;
             }
         }
         builder.end_rows(picks.len());
         Ok(())
     }
 
-    /// Leaves the keys in all `picks` whose rows pass the filter.
+    /// Leaves the keys in all `picks` that have a row which passes the filter.
     fn drop_failing(&mut self, state: &mut Interleaving) -> Result<()> {
         for run in self.runs.iter_mut().filter(|run| !run.tests.is_empty()) {
             run.select(&mut self.counters)?;
         }
-        let Self { runs, filter, row: key, .. } = self;
-        let tested = runs.iter().map(|run| (!run.tests.is_empty()).then_some(&run.selected.rows));
-        let tested: Vec<Option<&Bitmap>> = tested.collect();
-        let key_filter = filter.as_ref().filter(|filter| !filter.key_tests.is_empty());
-        let Interleaving { atoms, parts, .. } = state;
-        let place = |atom: &Atom, at: usize| {
-            let (run, row) = place_of(atom.picks[at]);
-            (run, parts[run].row + row)
-        };
+        let Interleaving { atoms, parts, rest, key, .. } = state;
         let mut kept = 0;
         for at in 0..atoms.first().map_or(0, |atom| atom.picks.len()) {
-            let mut places = atoms.iter().map(|atom| place(atom, at));
-            let mut passes = places.all(|(run, row)| tested[run].is_none_or(|rows| rows.get(row)));
-            if let Some(filter) = key_filter.filter(|_| passes) {
-                let (run, row) = atoms.first().map_or((0, 0), |atom| place(atom, at));
-                if let Some((block, _)) = runs[run].block() {
-                    block.write_key(row, key)?;
-                    passes = filter.passes_key(key)?;
-                }
-            }
-            if passes {
+            if self.passes_at(at, (atoms, parts, rest), key)? {
                 atoms.iter_mut().for_each(|atom| atom.picks[kept] = atom.picks[at]);
                 kept += 1;
             }
@@ -343,43 +522,71 @@ impl BlockScan {
         Ok(())
     }
 
+    /// Whether the picks at this place are of a row that passes the filter. Of the rest's rows all atoms have the same.
+    fn passes_at(
+        &self,
+        at: usize,
+        (atoms, parts, rest): (&[Atom], &[Part], &RestRows),
+        key: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let Some(&first) = atoms.first().and_then(|atom| atom.picks.get(at)) else { return Ok(false) };
+        if let (REST, row) = place_of(first) {
+            let Some(row) = rest.get(row) else { return Ok(false) };
+            let Some(filter) = &self.filter else { return Ok(true) };
+            self.write_key_of(first, parts, key)?;
+            return filter.passes(key, row);
+        }
+        let passes = |atom: &Atom| {
+            let (source, row) = place_of(atom.picks[at]);
+            let run = &self.runs[source - 1];
+            run.tests.is_empty() || run.selected.rows.get(parts[source].row + row)
+        };
+        let key_filter = self.filter.as_ref().filter(|filter| !filter.key_tests.is_empty());
+        match key_filter {
+            _ if !atoms.iter().all(passes) => Ok(false),
+            None => Ok(true),
+            Some(filter) => {
+                self.write_key_of(first, parts, key)?;
+                filter.passes_key(key)
+            }
+        }
+    }
+
     /// Appends the cells of an atom's projected columns at its `picks`, in their order.
     fn append_atom(&self, state: &mut Interleaving, at: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
-        let Interleaving { atoms, parts, .. } = state;
-        let Atom { runs, targets, picks, places } = &mut atoms[at];
+        let Interleaving { atoms, parts, rest, .. } = state;
+        let Atom { sources, targets, picks, places } = &mut atoms[at];
         if targets.is_empty() || picks.is_empty() {
             return Ok(());
         }
-        runs.iter().for_each(|&run| parts[run].picked.clear());
+        sources.iter().for_each(|&source| parts[source].picked.clear());
         places.clear();
         for &entry in &*picks {
-            let (run, row) = place_of(entry);
-            let part = &mut parts[run];
-            // For now among those of its run.
+            let (source, row) = place_of(entry);
+            let part = &mut parts[source];
+            // For now among those of its source.
             places.push(part.picked.len() as u32);
             part.picked.push((part.row + row) as u32);
         }
         let mut before = 0;
-        for &run in &*runs {
-            parts[run].before = before;
-            before += parts[run].picked.len() as u32;
+        for &source in &*sources {
+            parts[source].before = before;
+            before += parts[source].picked.len() as u32;
         }
         for (place, &entry) in places.iter_mut().zip(&*picks) {
             *place += parts[place_of(entry).0].before;
         }
         for (target, columns) in targets {
-            for &run in runs.iter().filter(|run| !parts[**run].picked.is_empty()) {
-                let Some((block, _)) = self.runs[run].block() else { continue };
-                let rows = &parts[run].picked;
-                block.read(|pages| builder.append_selected(*target, &pages[columns[run]], rows))?;
+            for &source in sources.iter().filter(|source| !parts[**source].picked.is_empty()) {
+                let rows = &parts[source].picked;
+                if source == REST {
+                    builder.append_cells_of_rows(*target, rows.iter().filter_map(|&row| rest.get(row as usize)))?;
+                } else if let Some((block, _)) = self.runs[source - 1].block() {
+                    block.read(|pages| builder.append_selected(*target, &pages[columns[source - 1]], rows))?;
+                }
             }
             builder.arrange(*target, places)?;
         }
         Ok(())
     }
-}
-
-#[cold]
-fn no_integer() -> Error {
-    Error::corruption("keys of a block are not of the form that it says")
 }

@@ -231,7 +231,7 @@ impl BlockScan {
     /// Takes the next interval, stretch or key; `false` if there is none.
     fn append_merged(&mut self, most: usize, builder: &mut RecordBatchBuilder) -> Result<bool> {
         let before = builder.len();
-        if self.interleaving.is_due(self.reach, self.runs.len()) {
+        if self.interleaving.is_due(self.sources()) {
             let rows = self.append_interleaved(most, builder)?;
             if rows > 0 {
                 self.plan.work.interleaved += rows as u64;
@@ -252,10 +252,16 @@ impl BlockScan {
                 1
             }
         };
+        self.interleaving.note_step(rows);
         self.plan.work.steps += 1;
         self.plan.work.rows += rows as u64;
         self.plan.work.candidates += (builder.len() - before) as u64;
         Ok(true)
+    }
+
+    /// The runs, and the rest if it has anything left.
+    fn sources(&self) -> usize {
+        self.runs.len() + usize::from(self.touched.key().is_some())
     }
 
     /// What the scan has read and skipped so far.
@@ -602,19 +608,32 @@ impl BlockScan {
             true => self.append_passing(count, builder)?,
             false => self.append_all(count, builder)?,
         }
-        for Overwrite { target, offset, value } in &self.overwrites {
-            let place = match self.filter.is_some() {
-                true => self.passing.binary_search(&(*offset as u32)).ok(),
-                false => Some(*offset),
-            };
-            if let Some(place) = place {
-                builder.overwrite(*target, first + place, *value)?;
+        match self.filter.is_some() {
+            true => self.overwrite_passing(first, builder)?,
+            false => {
+                for Overwrite { target, offset, value } in &self.overwrites {
+                    builder.overwrite(*target, first + offset, *value)?;
+                }
             }
         }
         self.counters.rows_merged += self.overwritten as u64;
         self.counters.rows_passed_through += (count - self.overwritten) as u64;
         for &run in &self.layers[self.at].runs {
             self.runs[run].pass(count, &mut self.row)?;
+        }
+        Ok(())
+    }
+
+    /// Changes cells of the rows that passed, the first of which is `first` in the batch. Both ascend.
+    fn overwrite_passing(&self, first: usize, builder: &mut RecordBatchBuilder) -> Result<()> {
+        let mut place = 0;
+        for Overwrite { target, offset, value } in &self.overwrites {
+            while self.passing.get(place).is_some_and(|&row| (row as usize) < *offset) {
+                place += 1;
+            }
+            if self.passing.get(place).is_some_and(|&row| row as usize == *offset) {
+                builder.overwrite(*target, first + place, *value)?;
+            }
         }
         Ok(())
     }

@@ -27,6 +27,11 @@ const TOUCHED_KEY: u64 = 1500;
 /// Where one plan costs less than so many percent of the other it is taken: changing costs something, too.
 const CLEARLY_LESS: u64 = 80;
 
+/// As many neighbouring rows of one of so many sources cost as much in a stretch as merged by their keys.
+pub(super) fn most_neighbours(sources: usize) -> f64 {
+    (MERGED_STEP + MERGED_STEP_OF_A_RUN * sources as u64) as f64 / (INTERLEAVED_ROW - PASSED_ROW) as f64
+}
+
 /// How a scan of several columnar runs finds the rows that pass its filter. What it gives is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum FilterPlan {

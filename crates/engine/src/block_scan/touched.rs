@@ -58,10 +58,26 @@ impl Touched {
         found.iter().map(|found| &self.bytes[found.key.clone()])
     }
 
-    /// Its entries, with the kinds of their sources.
+    /// The last key that was read.
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        self.found.get(self.at..)?.last().map(|found| &self.bytes[found.key.clone()])
+    }
+
+    /// Of the keys ahead the one at this place, the next being at 0.
+    pub(super) fn key_ahead(&self, place: usize) -> Option<&[u8]> {
+        self.found.get(self.at + place).map(|found| &self.bytes[found.key.clone()])
+    }
+
+    /// The entries of the next key, with the kinds of their sources.
     #[inline]
     pub(super) fn entries(&self) -> impl DoubleEndedIterator<Item = (usize, Trailer, &[u8])> {
-        let entries = self.found.get(self.at).map_or(0..0, |found| found.entries.clone());
+        self.entries_ahead(0)
+    }
+
+    /// Those of the key at this place.
+    #[inline]
+    pub(super) fn entries_ahead(&self, place: usize) -> impl DoubleEndedIterator<Item = (usize, Trailer, &[u8])> {
+        let entries = self.found.get(self.at + place).map_or(0..0, |found| found.entries.clone());
         self.entries[entries].iter().map(|(kind, trailer, place)| (*kind, *trailer, &self.bytes[place.clone()]))
     }
 

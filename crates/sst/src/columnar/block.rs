@@ -27,6 +27,7 @@ use self_cell::self_cell;
 
 use super::directory::Directory;
 use super::file::FileColumns;
+use super::key_window::KeyWindow;
 use super::keys::{KeyPage, integer_of_ordinal};
 use crate::block::BlockFacts;
 
@@ -337,15 +338,23 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.find(key))
     }
 
-    /// The length of the keys, if all have the same and [`ColumnBlock::append_integer_keys`] can append them.
-    pub fn integer_key_len(&self) -> Option<usize> {
-        self.with_pages(|pages| pages.keys.whole_len())
+    /// The length of the keys, where it is known that all have the same. O(1).
+    pub fn common_key_len(&self) -> Option<usize> {
+        self.with_pages(|pages| pages.keys.common_len())
     }
 
-    /// Appends the keys of rows, each as the big-endian integer that its bytes are; `None` where they are longer than 16 bytes or of
-    /// several lengths, or there are no such rows. `scratch` is reused. About a nanosecond a key.
-    pub fn append_integer_keys(&self, rows: Range<usize>, scratch: &mut Vec<u32>, keys: &mut Vec<u128>) -> Option<()> {
-        self.with_pages(|pages| pages.keys.append_whole(rows, scratch, keys))
+    /// Appends the windows of the keys of rows. `scratch` is reused. About a nanosecond a key where keys are integers, else ten.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a key is malformed, or there are no such rows.
+    pub fn append_key_windows(
+        &self,
+        rows: Range<usize>,
+        window: KeyWindow,
+        scratch: &mut Vec<u32>,
+        windows: &mut Vec<u128>,
+    ) -> Result<()> {
+        self.with_pages(|pages| pages.keys.append_windows(rows, window, scratch, windows))
     }
 
     /// The first of these rows that is no `Put`; their end if all are. `scratch` is reused. O(1) where the block's header says that all

@@ -25,6 +25,7 @@ use mycelium_encoding::page::{Cells, IntegersHead, Page};
 use mycelium_encoding::{ColumnState, ColumnType, DatumRef};
 
 use super::key_shape::{KeyEnd, KeyShape, MAX_INTEGER_LEN, integer_of};
+use super::key_window::KeyWindow;
 use crate::index::common_prefix;
 
 const INTEGERS: u8 = 0;
@@ -213,16 +214,36 @@ impl<'a> KeyPage<'a> {
         self.page.seek_integer(ordinal(wanted), is_after).ok_or_else(|| no_key(0))
     }
 
-    /// Appends the keys of rows as integers of all of their bytes, in their order; `None` where they are longer than those, or of
-    /// several lengths.
-    pub(crate) fn append_whole(&self, rows: Range<usize>, scratch: &mut Vec<u32>, out: &mut Vec<u128>) -> Option<()> {
-        let shape = self.shape?;
-        self.page.append_integers(rows, scratch, out, |ordinal| shape.whole(integer_of_ordinal(ordinal)))
+    /// Appends the windows of the keys of rows ([`KeyWindow`]), in their order.
+    pub(crate) fn append_windows(
+        &self,
+        rows: Range<usize>,
+        window: KeyWindow,
+        scratch: &mut Vec<u32>,
+        out: &mut Vec<u128>,
+    ) -> Result<()> {
+        if let Some(shape) = self.shape {
+            let of = |ordinal| window.of_integer(shape.whole(integer_of_ordinal(ordinal)), shape.len());
+            return self.page.append_integers(rows.clone(), scratch, out, of).ok_or_else(|| no_key(rows.end));
+        }
+        if self.end.is_some() {
+            let mut key = Vec::new();
+            for row in rows {
+                self.write(row, &mut key)?;
+                out.push(window.of(&key));
+            }
+            return Ok(());
+        }
+        let (shared, behind) = window.within(self.prefix);
+        for row in rows {
+            out.push(shared | behind.of(self.end(row)?));
+        }
+        Ok(())
     }
 
-    /// The length of all keys, if [`KeyPage::append_whole`] can append them.
-    pub(crate) fn whole_len(&self) -> Option<usize> {
-        self.shape.as_ref().map(KeyShape::len)
+    /// The length of all keys, where it is known.
+    pub(crate) fn common_len(&self) -> Option<usize> {
+        self.end.map(|end| self.prefix.len() + end.len())
     }
 
     /// As [`KeyPage::seek`], and whether the row has the key.

@@ -62,14 +62,15 @@ mod tests {
         assert_eq!(nearly_doubling(&[10, 10, 10], 15), 2);
     }
 
-    /// Merges a new file, and bytes written per byte, of files of one byte each that come one by one into a level of at most
+    /// Merges a new file, and bytes written per byte, of files of one size that come one by one into a level of at most
     /// eight, which goes down once the level below has at most twice its bytes.
     fn small_files(count: impl Fn(&[u64]) -> usize) -> (f64, f64) {
         const FILES: u32 = 300;
+        const SIZE: u64 = 1 << 20;
         let (mut level0, mut below) = (Vec::new(), 0);
         let (mut merges, mut written) = (0, 0);
         for _ in 0..FILES {
-            level0.insert(0, 1);
+            level0.insert(0, SIZE);
             if level0.len() < 8 {
                 continue;
             }
@@ -85,7 +86,7 @@ mod tests {
                 level0.insert(0, merged);
             }
         }
-        (f64::from(merges) / f64::from(FILES), written as f64 / f64::from(FILES))
+        (f64::from(merges) / f64::from(FILES), written as f64 / (f64::from(FILES) * SIZE as f64))
     }
 
     #[test]

@@ -182,6 +182,21 @@ impl PageTest {
         })
     }
 
+    /// Whether a value passes that lies in no page: of a test that was made for columns of its type, without a coding. As
+    /// [`Test::passes`], by comparing integers where it has one.
+    #[inline]
+    pub fn passes_value(&self, value: DatumRef<'_>) -> bool {
+        let is_within =
+            |ranges: &Ranges, ordinal| ranges.iter().any(|&(least, greatest)| (least..=greatest).contains(&ordinal));
+        match (&self.0, ordinal(value)) {
+            (Compiled::Null, _) => false,
+            (Compiled::NotNull, _) => true,
+            (Compiled::Ranges(ranges) | Compiled::Decimals(ranges, _), Some(ordinal)) => is_within(ranges, ordinal),
+            (Compiled::Ranges(_), None) => false,
+            (Compiled::Decimals(_, test) | Compiled::Each(test), _) => test.passes(ColumnState::Value(value)),
+        }
+    }
+
     /// Whether no value passes.
     pub fn passes_none(&self) -> bool {
         matches!(&self.0, Compiled::Ranges(ranges) if ranges.is_empty())

@@ -1,8 +1,8 @@
 //! A run that a scan reads block by block, and which rows of the current block pass the tests of its columns.
 
 use mycelium_base::{ColumnSet, Cursor, Error, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_encoding::PackedLayout;
 use mycelium_encoding::page::{Bitmap, ColumnTest, PageTest};
-use mycelium_encoding::{ColumnState, PackedLayout};
 use mycelium_merge::ColumnMerge;
 use mycelium_sst::{ColumnBlock, ColumnPosition, ColumnZones, LevelCursor, SstFile};
 
@@ -203,22 +203,15 @@ impl LayerRun {
         }
     }
 
-    /// Whether a row of a stretch, counted from the one that the run stands on, passes the tests with the cells that `patched`
-    /// gives of their columns; the others are as they lie. Of a block that is asked about, all rows are tested, column by column.
-    pub(super) fn passes_patched<'p>(
-        &mut self,
-        offset: usize,
-        patched: impl Fn(usize) -> Result<Option<ColumnState<'p>>>,
-    ) -> Result<bool> {
+    /// Whether a row of a stretch, counted from the one that the run stands on, passes the tests of columns that are not
+    /// `patched`. Of a block that is asked about, all rows are tested, column by column.
+    pub(super) fn passes_but_for(&mut self, offset: usize, patched: impl Fn(usize) -> bool) -> Result<bool> {
         let Self { cursor, tests, compiled, apart, .. } = self;
         let Some((block, row, file, number)) = cursor.block().filter(|_| !tests.is_empty()) else { return Ok(true) };
         let apart = apart.of((file.number(), number), tests.len());
         for (at, (place, ColumnTest { column, test })) in tests.iter().enumerate() {
-            if let Some(cell) = patched(*column)? {
-                match test.passes(cell) {
-                    true => continue,
-                    false => return Ok(false),
-                }
+            if patched(*column) {
+                continue;
             }
             let (is_known, rows) = &mut apart[at];
             if !std::mem::replace(is_known, true) {

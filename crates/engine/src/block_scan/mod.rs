@@ -542,9 +542,9 @@ impl BlockScan {
     fn learn_shape(&mut self, (kind, patch): (usize, &[u8]), builder: &RecordBatchBuilder) -> Result<bool> {
         let Some(layout) = self.merge.plan().given_layout(kind) else { return Ok(false) };
         let mut shape = std::mem::take(&mut self.shape);
-        let is_tested = |column| self.filter.as_ref().is_some_and(|filter| filter.tests(column));
+        let tests = self.filter.as_ref().map_or(&[][..], |filter| &filter.value_tests);
         let can_overwrite = |target: &Target| builder.can_overwrite(target.target) && self.has_values(target);
-        let is_known = shape.learn((kind, patch), layout, &self.layer().targets, is_tested, can_overwrite);
+        let is_known = shape.learn((kind, patch), layout, &self.layer().targets, tests, can_overwrite);
         self.shape = shape;
         is_known
     }
@@ -553,8 +553,11 @@ impl BlockScan {
     fn passes_patched(&mut self, (kind, patch): (usize, &[u8]), offset: usize) -> Result<bool> {
         let Self { merge, shape, layers, at, runs, .. } = self;
         let Some(layout) = merge.plan().given_layout(kind) else { return Ok(false) };
+        if !shape.passes(layout, patch)? {
+            return Ok(false);
+        }
         for &run in &layers[*at].runs {
-            if !runs[run].passes_patched(offset, |column| shape.tested_cell(layout, patch, column))? {
+            if !runs[run].passes_but_for(offset, |column| shape.tests(column))? {
                 return Ok(false);
             }
         }

@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use mycelium_base::Result;
-use mycelium_encoding::{ColumnState, PackedLayout};
+use mycelium_encoding::PackedLayout;
+use mycelium_encoding::page::{ColumnTest, PageTest, Test};
 
 use super::layer::Target;
 
@@ -29,10 +30,31 @@ pub(super) struct PatchShape {
     len: usize,
     /// Places in the projection, and where the patch has the values.
     values: Vec<(usize, Range<usize>)>,
-    /// Its columns that a filter tests, and where the patch has the values of those of fixed width.
-    tested: Vec<(usize, Option<Range<usize>>)>,
+    /// What a filter asks of its columns.
+    tested: Vec<TestedColumn>,
     /// How many shapes it has been.
     learned: u64,
+}
+
+/// A column of patches that a filter tests.
+struct TestedColumn {
+    column: usize,
+    tests: Vec<(Test, PageTest)>,
+    /// Where patches have its values, if they have values of fixed width.
+    place: Option<Range<usize>>,
+}
+
+impl TestedColumn {
+    /// Whether what a patch has of it passes.
+    #[inline]
+    fn passes(&self, layout: &PackedLayout, patch: &[u8]) -> Result<bool> {
+        let Some(place) = &self.place else {
+            let cell = layout.row(patch)?.get(self.column)?;
+            return Ok(self.tests.iter().all(|(test, _)| test.passes(cell)));
+        };
+        let value = layout.slot_value(self.column, &patch[place.clone()])?;
+        Ok(self.tests.iter().all(|(_, test)| test.passes_value(value)))
+    }
 }
 
 impl PatchShape {
@@ -53,19 +75,21 @@ impl PatchShape {
         self.learned
     }
 
-    /// What such a patch has of a tested column; `None` if it leaves the column as it is.
+    /// Whether such a patch changes a column.
     #[inline]
-    pub(super) fn tested_cell<'p>(
-        &self,
-        layout: &'p PackedLayout,
-        patch: &'p [u8],
-        column: usize,
-    ) -> Result<Option<ColumnState<'p>>> {
-        let Some((_, place)) = self.tested.iter().find(|(tested, _)| *tested == column) else { return Ok(None) };
-        Ok(Some(match place {
-            Some(place) => ColumnState::Value(layout.slot_value(column, &patch[place.clone()])?),
-            None => layout.row(patch)?.get(column)?,
-        }))
+    pub(super) fn tests(&self, column: usize) -> bool {
+        self.tested.iter().any(|tested| tested.column == column)
+    }
+
+    /// Whether what such a patch has of tested columns passes.
+    #[inline]
+    pub(super) fn passes(&self, layout: &PackedLayout, patch: &[u8]) -> Result<bool> {
+        for tested in &self.tested {
+            if !tested.passes(layout, patch)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether it is that of this patch.
@@ -90,7 +114,7 @@ impl PatchShape {
         (kind, patch): (usize, &[u8]),
         layout: &PackedLayout,
         targets: &[Target],
-        is_tested: impl Fn(usize) -> bool,
+        tests: &[ColumnTest],
         can_overwrite: impl Fn(&Target) -> bool,
     ) -> Result<bool> {
         self.clear();
@@ -100,15 +124,19 @@ impl PatchShape {
         self.kind = kind;
         let row = layout.row(patch)?;
         for column in row.columns() {
-            if is_tested(column) {
-                self.tested.push((column, row.slot(column)?));
+            let own: Vec<_> = tests.iter().filter(|test| test.column == column).collect();
+            if !own.is_empty() {
+                let kind = &layout.schema().columns()[column].ty;
+                let compiled = |own: &&ColumnTest| (own.test.clone(), PageTest::new(&own.test, kind, None));
+                let tests = own.iter().map(compiled).collect();
+                self.tested.push(TestedColumn { column, tests, place: row.slot(column)? });
             }
             let Some(target) = targets.iter().find(|target| target.column == column) else { continue };
             let Some(place) = row.slot(column)?.filter(|_| can_overwrite(target)) else { return Ok(false) };
             self.values.push((target.target, place));
         }
         let places = self.values.iter().map(|(_, place)| place);
-        let places = places.chain(self.tested.iter().filter_map(|(_, place)| place.as_ref()));
+        let places = places.chain(self.tested.iter().filter_map(|tested| tested.place.as_ref()));
         self.len = places.map(|place| place.end).max().unwrap_or(0);
         self.head.extend_from_slice(row.head());
         self.short_head = self.head.iter().take(8).rev().fold(0, |word, &byte| word << 8 | u64::from(byte));

@@ -31,11 +31,6 @@ impl RowFilter {
         Self { layout, value_tests, key_tests }
     }
 
-    /// Whether a column outside the primary key is tested.
-    pub(super) fn tests(&self, column: usize) -> bool {
-        self.value_tests.iter().any(|test| test.column == column)
-    }
-
     /// Whether a row passes.
     pub(crate) fn passes(&self, key: &[u8], row: &[u8]) -> Result<bool> {
         if !self.value_tests.is_empty() {

@@ -471,6 +471,17 @@ impl<'a> Page<'a> {
         Some(())
     }
 
+    /// Calls `each` with the binaries of neighbouring rows of a page that has a value in each; `None` of any other, and where there are
+    /// no such rows.
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where a value is malformed; those of `each`.
+    #[inline]
+    pub fn each_binary(&self, rows: Range<usize>, each: impl FnMut(&[u8]) -> Result<()>) -> Result<Option<()>> {
+        let is_whole = rows.start <= rows.end && rows.end <= self.rows && self.has_only_values();
+        if is_whole { self.each_text(&PageRows::Range(rows), each) } else { Ok(None) }
+    }
+
     /// Calls `each` with the bytes of the texts or binaries of rows, of null ones any or none; `None` if the page holds something
     /// else. Whether text is UTF-8 is left to the caller.
     ///
@@ -484,15 +495,16 @@ impl<'a> Page<'a> {
     ) -> Result<Option<()>> {
         match &self.body {
             Body::Compressed(ends, codes, table) => {
-                let mut text = Vec::new();
+                let (mut text, mut values) = (Vec::new(), PlainValues::new(ends, codes));
                 rows.try_each(|row| {
                     text.clear();
-                    table.expand(plain(ends, codes, row).ok_or_else(|| malformed("end of a value"))?, &mut text)?;
+                    table.expand(values.get(row)?, &mut text)?;
                     each(&text)
                 })?
             }
             Body::Plain(ends, values) => {
-                rows.try_each(|row| each(plain(ends, values, row).ok_or_else(|| malformed("end of a value"))?))?
+                let mut values = PlainValues::new(ends, values);
+                rows.try_each(|row| each(values.get(row)?))?
             }
             Body::Codes(codes, dictionary) => rows.try_each(|row| {
                 let code = codes.get(row);
@@ -598,6 +610,35 @@ impl<'a> Page<'a> {
 fn wide(bytes: &[u8], row: usize) -> i128 {
     let chunk = bytes.get(row * WIDE_LEN..).and_then(|rest| rest.first_chunk::<WIDE_LEN>());
     chunk.map_or(0, |&chunk| i128::from_le_bytes(chunk))
+}
+
+/// Values that are looked at one after the other: where one ends the next begins.
+struct PlainValues<'p, 'a> {
+    ends: &'p Integers<'a>,
+    bytes: &'a [u8],
+    /// The row behind the last one, and where it begins.
+    next: usize,
+    start: i64,
+}
+
+impl<'p, 'a> PlainValues<'p, 'a> {
+    fn new(ends: &'p Integers<'a>, bytes: &'a [u8]) -> Self {
+        Self { ends, bytes, next: 0, start: 0 }
+    }
+
+    #[inline]
+    fn get(&mut self, row: usize) -> Result<&'a [u8]> {
+        let start = match row.checked_sub(1) {
+            _ if row == self.next => self.start,
+            Some(before) => self.ends.get(before),
+            None => 0,
+        };
+        let end = self.ends.get(row);
+        (self.next, self.start) = (row + 1, end);
+        let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+        let value = range.and_then(|(start, end)| self.bytes.get(start..end));
+        value.ok_or_else(|| malformed("end of a value"))
+    }
 }
 
 fn plain<'a>(ends: &Integers<'_>, bytes: &'a [u8], row: usize) -> Option<&'a [u8]> {

@@ -298,7 +298,7 @@ impl BlockScan {
             }
             let start = state.rest.bytes.len();
             let exists = self.merge.finish(&mut state.rest.bytes)?;
-            state.rest.places.push(exists.then(|| start..state.rest.bytes.len()));
+            state.rest.places.push(exists.then_some(start..state.rest.bytes.len()));
             if state.rest.places.len() == most {
                 state.end_at(key, false);
             }

@@ -235,10 +235,12 @@ impl<'a> KeyPage<'a> {
             return Ok(());
         }
         let (shared, behind) = window.within(self.prefix);
-        for row in rows {
-            out.push(shared | behind.of(self.end(row)?));
-        }
-        Ok(())
+        let end = rows.end;
+        let appended = self.page.each_binary(rows, |end| {
+            out.push(shared | behind.of(end));
+            Ok(())
+        })?;
+        appended.ok_or_else(|| no_key(end))
     }
 
     /// The length of all keys, where it is known.

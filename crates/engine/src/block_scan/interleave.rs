@@ -1,7 +1,7 @@
 //! Runs that interleave, as levels do into which keys come in any order: merged by their keys alone, many rows at once (DESIGN §5;
 //! LSM-OPD §4.2.1, whose algorithm 1 does the same to compactions).
 //!
-//! Stretches of such runs have a row or two, and each costs a step for every run. So where the last stretch was short:
+//! Stretches of such runs have a row or two, and each costs a step for every run. So where stretches are short:
 //!
 //! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to each of its atoms.
 //! 2. An *interval* is what is certain: from the next key to the least of what bounds it. These are the last keys of the runs' current
@@ -16,7 +16,7 @@
 //! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's new rows are
 //!    put in the order of the keys ([`RecordBatchBuilder::arrange`]).
 //!
-//! Where many rows of a source lie next to each other they are left to stretches ([`plan::most_neighbours`]). The picks of an interval
+//! Where many rows of a run lie next to each other they are left to stretches ([`plan::most_neighbours`]). The picks of an interval
 //! say how many do, and so do stretches.
 //!
 //! Cost: O(rows x log runs) an interval and atom: the sort finds the sequences that are there. O(runs) an interval. Memory: 32 bytes
@@ -159,7 +159,9 @@ impl Interleaving {
     /// Notes how many of an atom's picks lie next to each other.
     fn note_picks(&mut self) {
         let picks = self.atoms.first().map_or(&[][..], |atom| &atom.picks);
-        let parts = picks.chunk_by(|a, b| place_of(*a).0 == place_of(*b).0).count();
+        // Rows of the rest are in no stretch.
+        let are_in_stretch = |a: &u128, b: &u128| place_of(*a).0 == place_of(*b).0 && place_of(*a).0 != REST;
+        let parts = picks.chunk_by(are_in_stretch).count();
         self.neighbours = Some(picks.len() as f64 / parts.max(1) as f64);
     }
 
@@ -306,7 +308,7 @@ impl BlockScan {
         Ok(())
     }
 
-    /// Makes `parts` and `windows` those of the interval; whether two sources give rows.
+    /// Makes `parts` and `windows` those of the interval; whether the rest gives rows, or two runs do.
     fn find_parts(&mut self, state: &mut Interleaving) -> Result<bool> {
         let window = KeyWindow::between(&state.first, &state.last);
         let of_rest = (0..state.rest.places.len()).map_while(|place| self.touched.key_ahead(place));
@@ -316,14 +318,14 @@ impl BlockScan {
         windows.extend((0..of_rest).filter_map(|place| self.touched.key_ahead(place)).map(|key| window.of(key)));
         parts[REST].rows = of_rest;
         *are_exact = true;
-        let (mut with_rows, mut common_len) = (usize::from(of_rest > 0), None);
+        let (mut runs_with_rows, mut common_len) = (0, None);
         for (run, part) in self.runs.iter().zip(&mut parts[1..]).filter(|(_, part)| part.rows > 0) {
             let Some((block, row)) = run.block() else { continue };
             let (end, has_last) = block.find(last)?;
             let bound = bound.as_deref().map_or(Ok(block.rows()), |bound| block.seek(bound))?;
             let end = bound.min(end + usize::from(has_last));
             (part.first, part.rows) = (windows.len(), part.rows.min(end.saturating_sub(row)));
-            with_rows += usize::from(part.rows > 0);
+            runs_with_rows += usize::from(part.rows > 0);
             let len = block.common_key_len().filter(|len| window.is_exact_for(*len));
             *are_exact &= len.is_some_and(|len| *common_len.get_or_insert(len) == len);
             block.append_key_windows(row..row + part.rows, window, scratch, windows)?;
@@ -331,10 +333,11 @@ impl BlockScan {
         // Keys of the rest are as long as those of blocks, or not known to be.
         let mut rest = (0..of_rest).filter_map(|place| self.touched.key_ahead(place));
         *are_exact &= rest.all(|key| common_len == Some(key.len()));
-        if with_rows > 1 {
+        let pays = of_rest > 0 || runs_with_rows > 1;
+        if pays {
             self.end_before_others(state)?;
         }
-        Ok(with_rows > 1)
+        Ok(pays)
     }
 
     /// Has the interval end before the first row of a run that is no `Put`: a patch, or a delete.

@@ -142,13 +142,29 @@ impl Twin {
         self.rows.retain(|(id, _), _| !(from..to).contains(id));
     }
 
+    /// Rows of a scan of everything, and what it read.
+    fn scan_all(&self) -> (usize, ReadCounters) {
+        let mut scan = self.table.scan_batches(ScanOptions::default()).unwrap();
+        let rows = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+        assert_eq!(rows, self.rows.len());
+        (rows, scan.counters())
+    }
+
     /// A scan of everything merges nine tenths of the rows by their keys alone.
     fn check_that_most_interleave(&self) {
-        let mut scan = self.table.scan_batches(ScanOptions::default()).unwrap();
-        let rows: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
-        let counters = scan.counters();
-        assert_eq!(rows, self.rows.len());
+        let (rows, counters) = self.scan_all();
         assert!(counters.rows_interleaved as usize > rows * 9 / 10, "{counters:?} of {rows} rows");
+    }
+
+    /// So many files of random keys, of which each is followed by a compaction.
+    fn fill_levels(&mut self, files: usize) {
+        for _ in 0..files {
+            for _ in 0..2_000 {
+                self.change();
+            }
+            self.database.flush().unwrap();
+            self.database.step().unwrap();
+        }
     }
 
     /// One scan, of random options, now or at a snapshot. What it read.
@@ -279,13 +295,7 @@ fn scans_of_runs_that_interleave_give_what_the_model_has() {
 fn most_rows_of_levels_that_interleave_are_merged_by_their_keys_alone() {
     let mut twin = Twin::of_blocks(0, 32 << 10, false);
     (twin.others, twin.least) = (0, 0);
-    for _ in 0..8 {
-        for _ in 0..2_000 {
-            twin.change();
-        }
-        twin.database.flush().unwrap();
-        twin.database.step().unwrap();
-    }
+    twin.fill_levels(8);
     twin.check_that_most_interleave();
 }
 
@@ -294,13 +304,7 @@ fn most_rows_of_levels_that_interleave_are_merged_by_their_keys_alone() {
 fn most_rows_with_texts_as_keys_are_merged_by_them_alone() {
     let mut twin = Twin::of_blocks(0, 32 << 10, true);
     twin.others = 0;
-    for _ in 0..8 {
-        for _ in 0..2_000 {
-            twin.change();
-        }
-        twin.database.flush().unwrap();
-        twin.database.step().unwrap();
-    }
+    twin.fill_levels(8);
     twin.check_that_most_interleave();
 }
 
@@ -318,10 +322,7 @@ fn rows_of_memtables_do_not_end_an_interval() {
                 twin.database.flush().unwrap();
             }
         }
-        let mut scan = twin.table.scan_batches(ScanOptions::default()).unwrap();
-        let rows: usize = scan.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
-        let counters = scan.counters();
-        assert_eq!(rows, twin.rows.len());
+        let (rows, counters) = twin.scan_all();
         // The memtable has about 3,600 keys. Of 4,000 changes 200 or so are no rows; half of those are patches, which end an interval.
         assert!(counters.rows_interleaved as usize > (rows - 3_600) * 9 / 10, "{counters:?} of {rows} rows");
         for scan in 0..50 {

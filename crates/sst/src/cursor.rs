@@ -348,16 +348,16 @@ impl<B: BlockPosition> SstCursor<B> {
             }
             most => most.min(MAX_WINDOW),
         };
-        self.read_window(i, direction, most)?;
+        let end = self.read_window(i, direction, self.window.wanted.min(most))?;
+        self.travel(end, direction, most);
         self.load_from_window(entry)
     }
 
     /// Takes up block `i`, which a seek led to, and reads as many behind it as are likely to be asked for. Where in it the seek led
     /// is not known before it is read: half of it is added.
     fn read_expected(&mut self, i: usize, entry: IndexEntry) -> Result<()> {
-        self.window.wanted = self.options.expected.min(AUTOMATIC_WINDOW) + entry.len as usize / 2;
-        self.read_window(i, Direction::Forward, AUTOMATIC_WINDOW)?;
-        self.window.wanted = FIRST_WINDOW;
+        let wanted = self.options.expected.min(AUTOMATIC_WINDOW) + entry.len as usize / 2;
+        self.read_window(i, Direction::Forward, wanted)?;
         self.load_from_window(entry)
     }
 
@@ -399,14 +399,13 @@ impl<B: BlockPosition> SstCursor<B> {
         loaded.map_err(|e| malformed_part(&self.file.path, "data block", offset, e))
     }
 
-    /// Reads blocks around block `i` into the window.
-    fn read_window(&mut self, i: usize, direction: Direction, most: usize) -> Result<()> {
-        let wanted = self.window.wanted.min(most) as u64;
+    /// Reads blocks around block `i` into the window, `wanted` bytes or the one; the block behind them.
+    fn read_window(&mut self, i: usize, direction: Direction, wanted: usize) -> Result<usize> {
         let index = self.file.index_of(self.index.as_deref().unwrap_or_default());
         let (mut first, mut last) = (i, i);
         // A block that the snapshot filter will skip ends the window.
         let seen = |i: usize| self.file.is_visible(&index, i, self.options.snapshot);
-        let fits = |first: usize, last: usize| index.offset(last + 1) - index.offset(first) <= wanted;
+        let fits = |first: usize, last: usize| index.offset(last + 1) - index.offset(first) <= wanted as u64;
         match direction {
             Direction::Forward => {
                 while last + 1 < index.block_count() && fits(first, last + 1) && seen(last + 1) {
@@ -425,7 +424,7 @@ impl<B: BlockPosition> SstCursor<B> {
         let window = &mut self.window;
         (window.offset, window.len) = (offset, 0);
         let reusable = window.bytes.take_if(|bytes| bytes.len() >= len && Arc::get_mut(bytes).is_some());
-        let least = len.max(wanted as usize);
+        let least = len.max(wanted);
         let spares = self.file.cache.spare_windows();
         let buffer = window.bytes.insert(reusable.unwrap_or_else(|| spares.take(least, least + FIRST_WINDOW)));
         let target = exclusive(buffer).get_mut(..len).unwrap_or_default();
@@ -435,15 +434,20 @@ impl<B: BlockPosition> SstCursor<B> {
         window.len = len;
         self.counters.blocks_read += (last + 1 - first) as u64;
         self.counters.bytes_read += len as u64;
-        window.travel(len, most);
-        let end = offset + len as u64;
+        Ok(last + 1)
+    }
+
+    /// The window was read because the cursor went on: it grows, and the disk is told what comes behind it, from block `end` on.
+    fn travel(&mut self, end: usize, direction: Direction, most: usize) {
+        let window = &mut self.window;
+        window.travel(window.len, most);
+        let offset = window.offset + window.len as u64;
         if direction == Direction::Forward
-            && last + 1 < index.block_count()
-            && let Some(len) = window.announce(end)
+            && end < self.file.block_count()
+            && let Some(len) = window.announce(offset)
         {
-            self.file.file.will_need(end, len);
+            self.file.file.will_need(offset, len);
         }
-        Ok(())
     }
 
     fn load_from_window(&mut self, entry: IndexEntry) -> Result<()> {

@@ -311,9 +311,8 @@ impl BlockScan {
     /// Makes `parts` and `windows` those of the interval; whether the rest gives rows, or two runs do.
     fn find_parts(&mut self, state: &mut Interleaving) -> Result<bool> {
         let window = KeyWindow::between(&state.first, &state.last);
-        let of_rest = (0..state.rest.places.len()).map_while(|place| self.touched.key_ahead(place));
-        let of_rest = of_rest.take_while(|key| state.contains(key)).count();
-        let Interleaving { parts, windows, are_exact, last, bound, scratch, .. } = state;
+        let Interleaving { parts, windows, rest, are_exact, last, bound, scratch, .. } = state;
+        let of_rest = rest.places.len();
         windows.clear();
         windows.extend((0..of_rest).filter_map(|place| self.touched.key_ahead(place)).map(|key| window.of(key)));
         parts[REST].rows = of_rest;

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
 use mycelium_compaction::{Buffering, CompactionPlan, trim};
 use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segments, Version, VersionEdit};
+use mycelium_sst::Fences;
 
 use crate::database::{Database, Inner};
 use crate::options::TableOptions;
@@ -185,6 +186,8 @@ fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>)
 struct SegmentTable {
     /// In key order.
     segments: Vec<OpenSegment>,
+    /// Theirs.
+    fences: Fences,
     /// Which of the tree's formats they have.
     format: usize,
 }
@@ -197,9 +200,11 @@ pub(crate) struct OpenSegment {
 }
 
 impl SegmentTable {
+    #[inline]
     fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
-        let at = self.segments.partition_point(|open| open.segment.ends_before(key));
-        self.segments.get(at).filter(|open| open.segment.smallest() <= key).map(|open| &open.file)
+        let segment = |at: usize| &self.segments[at].segment;
+        let found = self.fences.find(key, |at| segment(at).ends_before(key), |at| segment(at).smallest() > key);
+        found.map(|at| &self.segments[at].file)
     }
 
     fn overlaps(&self, segment: &Segment) -> bool {
@@ -235,8 +240,11 @@ impl OpenSegments {
             let opened = OpenSegment { segment: segment.clone(), file };
             match tables[below..].iter_mut().find(|table| table.format == format) {
                 Some(table) => table.insert(opened),
-                None => tables.push(SegmentTable { segments: vec![opened], format }),
+                None => tables.push(SegmentTable { segments: vec![opened], fences: Fences::default(), format }),
             }
+        }
+        for SegmentTable { segments, fences, .. } in &mut tables {
+            *fences = Fences::new(segments.iter().map(|open| (open.segment.smallest(), open.segment.largest())));
         }
         Ok(Self { segments: segments.clone(), tables })
     }

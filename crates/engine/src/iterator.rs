@@ -242,7 +242,7 @@ impl Sources {
         }
         let files = &run.files[part.clone()];
         // A long scan leaves its blocks in the cache where nothing has to go for them.
-        let bytes: u64 = files.iter().map(|file| file.meta.size).sum();
+        let bytes = run.bytes_of(part.clone());
         let fits = in_layer && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
         let options = CursorOptions { fill_cache: options.fill_cache || fits, ..options };
         let layout = || match wanted.plan {

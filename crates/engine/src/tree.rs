@@ -11,7 +11,7 @@ use mycelium_base::{ColumnSet, Error, FileNumber, Group, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
-use mycelium_sst::SstFile;
+use mycelium_sst::{SortedFiles, SstFile};
 
 use crate::buffer::{OpenSegments, SegmentUse};
 use crate::shape::TableFormats;
@@ -90,27 +90,38 @@ impl Drop for OpenFile {
 pub(crate) struct OpenRun {
     pub(crate) files: Vec<Arc<OpenFile>>,
     /// The same files, in the form that cursors share.
-    pub(crate) ssts: Arc<[Arc<SstFile>]>,
+    pub(crate) ssts: Arc<SortedFiles>,
     /// Which of the tree's formats the files have.
     pub(crate) format: usize,
     /// The segments of the compaction buffer that stand for it.
     pub(crate) buffer: Option<OpenSegments>,
+    /// Of its files, each with those before it.
+    bytes: Vec<u64>,
     /// Of all its files.
-    bytes: u64,
     entries: u64,
 }
 
 impl OpenRun {
     fn new(files: Vec<Arc<OpenFile>>, format: usize) -> Self {
-        let ssts = files.iter().map(|file| file.sst.clone()).collect();
-        let of_all = |part: fn(&FileMeta) -> u64| files.iter().map(|file| part(&file.meta)).sum();
-        let (bytes, entries) = (of_all(|meta| meta.size), of_all(|meta| meta.entry_count));
+        let ssts: Vec<_> = files.iter().map(|file| file.sst.clone()).collect();
+        let ssts = Arc::new(SortedFiles::from(ssts));
+        let sizes = files.iter().scan(0, |bytes, file| {
+            *bytes += file.meta.size;
+            Some(*bytes)
+        });
+        let (bytes, entries) = (sizes.collect(), files.iter().map(|file| file.meta.entry_count).sum());
         Self { files, ssts, format, buffer: None, bytes, entries }
+    }
+
+    /// The bytes of these files. O(1).
+    pub(crate) fn bytes_of(&self, files: Range<usize>) -> u64 {
+        let before = |file: usize| if file == 0 { 0 } else { self.bytes[file - 1] };
+        before(files.end) - before(files.start)
     }
 
     /// The files that may hold keys of `[lower, upper)`.
     pub(crate) fn within(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Range<usize> {
-        let from = lower.map_or(0, |lower| self.files.partition_point(|file| file.meta.ends_before(lower)));
+        let from = lower.map_or(0, |lower| self.ssts.first_not_before(lower, &(0..self.files.len())));
         let to = upper
             .map_or(self.files.len(), |upper| self.files.partition_point(|file| file.meta.smallest.as_slice() < upper));
         from..to.max(from)
@@ -119,8 +130,7 @@ impl OpenRun {
     /// The file whose key range may hold `key`.
     #[inline]
     pub(crate) fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
-        let at = self.files.partition_point(|file| file.meta.ends_before(key));
-        self.files.get(at).filter(|file| file.meta.smallest.as_slice() <= key)
+        self.ssts.find(key).map(|at| &self.files[at])
     }
 }
 
@@ -207,7 +217,7 @@ impl Tree {
 
     /// The bytes that a run has of so many neighbouring rows, on average. O(1).
     pub(crate) fn bytes_of_rows(&self, run: &OpenRun, rows: u64) -> usize {
-        (run.bytes as f64 * rows as f64 / self.rows.max(1.0)) as usize
+        (run.bytes_of(0..run.files.len()) as f64 * rows as f64 / self.rows.max(1.0)) as usize
     }
 
     /// All runs with their level, youngest first.

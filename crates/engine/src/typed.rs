@@ -328,6 +328,10 @@ impl BatchScan {
                     if filter.as_ref().map_or(Ok(true), |filter| filter.passes(rows.key(), rows.value()))? {
                         builder.append(rows.key(), rows.value())?;
                         *left -= 1;
+                        if *left == 0 {
+                            // What lies behind is not asked for: it may be another block.
+                            break;
+                        }
                     }
                     rows.next()?;
                 }

@@ -45,6 +45,11 @@ impl Segment {
         self.within.as_ref().map_or(&self.file.smallest, |within| &within.smallest)
     }
 
+    /// The last key of its range, or the one behind it.
+    pub fn largest(&self) -> &[u8] {
+        self.within.as_ref().map_or(&self.file.largest, |within| &within.largest)
+    }
+
     /// Whether every key of its range is below `key`.
     #[inline]
     pub fn ends_before(&self, key: &[u8]) -> bool {

@@ -150,8 +150,9 @@ fn push_separator(out: &mut Vec<u8>, last: &[u8], next: Option<&[u8]>) {
     }
 }
 
+/// The first eight bytes as a big-endian number, zero-padded.
 #[inline(always)]
-fn head(suffix: &[u8]) -> u64 {
+pub(crate) fn head(suffix: &[u8]) -> u64 {
     if let Some(bytes) = suffix.first_chunk::<8>() {
         return u64::from_be_bytes(*bytes);
     }

@@ -11,12 +11,13 @@ use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
 use crate::block::{BlockCursor, BlockPosition};
 use crate::columnar::{ColumnBlock, ColumnPosition};
 use crate::cursor::{CursorOptions, SstCursor};
+use crate::fences::SortedFiles;
 use crate::reader::SstFile;
 
 /// A cursor over the entries of a run of files, ascending by fence. Owns what it needs; used by one thread at a time.
 #[derive(Debug)]
 pub struct LevelCursor<B: BlockPosition = BlockCursor> {
-    files: Arc<[Arc<SstFile>]>,
+    files: Arc<SortedFiles>,
     /// What is wanted of every entry.
     wanted: B::Wanted,
     /// The files that take part.
@@ -31,8 +32,8 @@ pub struct LevelCursor<B: BlockPosition = BlockCursor> {
 
 impl LevelCursor {
     /// A cursor over `files` of rows, which must be sorted and must not overlap. Reads nothing before its first seek.
-    pub fn new(files: impl Into<Arc<[Arc<SstFile>]>>, options: CursorOptions) -> Self {
-        let files = files.into();
+    pub fn new(files: impl Into<SortedFiles>, options: CursorOptions) -> Self {
+        let files = Arc::new(files.into());
         let all = 0..files.len();
         Self::over_part(files, all, options)
     }
@@ -41,7 +42,7 @@ impl LevelCursor {
     ///
     /// # Panics
     /// If `part` is not within `files`.
-    pub fn over_part(files: Arc<[Arc<SstFile>]>, part: Range<usize>, options: CursorOptions) -> Self {
+    pub fn over_part(files: Arc<SortedFiles>, part: Range<usize>, options: CursorOptions) -> Self {
         Self::wanting(files, part, options, ())
     }
 }
@@ -79,17 +80,16 @@ impl<B: BlockPosition> LevelCursor<B> {
     /// Whether a file that the snapshot sees something of may hold entries of `key`, by its fence and its Bloom filter. `hash` is
     /// [`mycelium_base::hash::hash_key`]'s. O(log files).
     pub fn may_contain(&self, key: &[u8], hash: u64) -> bool {
-        let part = &self.files[self.part.clone()];
-        let first = part.partition_point(|file| file.largest() < key);
+        let first = self.files.first_not_before(key, &self.part);
         // Versions of a key may go on in the next file.
-        part[first..].iter().take_while(|file| file.smallest() <= key).any(|file| {
+        self.files[first..self.part.end].iter().take_while(|file| file.smallest() <= key).any(|file| {
             file.min_sequence() <= self.options.snapshot && file.block_count() > 0 && file.may_contain(hash)
         })
     }
 
     /// As [`LevelCursor::over_part`], over files of such blocks.
     pub(crate) fn wanting(
-        files: Arc<[Arc<SstFile>]>,
+        files: Arc<SortedFiles>,
         part: Range<usize>,
         options: CursorOptions,
         wanted: B::Wanted,
@@ -211,8 +211,7 @@ impl<B: BlockPosition> Cursor for LevelCursor<B> {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let part = &self.files[self.part.clone()];
-        let mut i = self.part.start + part.partition_point(|file| file.largest() < key);
+        let mut i = self.files.first_not_before(key, &self.part);
         while i < self.part.end {
             if self.is_visible(i) {
                 let cursor = self.open(i);

@@ -64,6 +64,7 @@ mod checksum;
 mod columnar;
 mod compression;
 mod cursor;
+mod fences;
 mod filter;
 mod footer;
 mod get;
@@ -86,6 +87,7 @@ pub use columnar::{
 };
 pub use compression::{Compression, Decompressor};
 pub use cursor::{CursorOptions, SstCursor};
+pub use fences::{Fences, SortedFiles};
 pub use filter::{FilterBuilder, FilterShape};
 pub use footer::{BlockHandle, ColumnarFormat, FOOTER_LEN, FORMAT_VERSION, Footer};
 pub use get::GetScratch;

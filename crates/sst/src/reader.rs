@@ -269,6 +269,13 @@ impl SstFile {
         &self.properties.largest
     }
 
+    /// Whether all that the file holds lies before `key`.
+    #[inline]
+    pub fn ends_before(&self, key: &[u8]) -> bool {
+        let Properties { largest, largest_exclusive, .. } = &self.properties;
+        largest.as_slice() < key || (*largest_exclusive && largest == key)
+    }
+
     /// The file's range deletes.
     pub fn range_deletes(&self) -> &Arc<RangeDeleteSet> {
         &self.range_deletes

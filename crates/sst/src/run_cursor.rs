@@ -7,8 +7,8 @@ use mycelium_base::{Cursor, ReadCounters, Result, Trailer};
 
 use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::cursor::CursorOptions;
+use crate::fences::SortedFiles;
 use crate::level_cursor::LevelCursor;
-use crate::reader::SstFile;
 
 /// A cursor over the entries of a run: all its files hold rows, or all columns.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl RunCursor {
     /// # Panics
     /// If `part` is not within `files`.
     pub fn over_part(
-        files: Arc<[Arc<SstFile>]>,
+        files: Arc<SortedFiles>,
         part: Range<usize>,
         options: CursorOptions,
         wanted: impl FnOnce() -> WantedColumns,
@@ -38,8 +38,8 @@ impl RunCursor {
     }
 
     /// A cursor over `files`, all columns of them.
-    pub fn new(files: impl Into<Arc<[Arc<SstFile>]>>, options: CursorOptions) -> Self {
-        let files = files.into();
+    pub fn new(files: impl Into<SortedFiles>, options: CursorOptions) -> Self {
+        let files = Arc::new(files.into());
         let all = 0..files.len();
         Self::over_part(files, all, options, || WantedColumns::All)
     }

@@ -133,7 +133,7 @@ impl Pair {
 
     fn cursors(&self, options: CursorOptions, wanted: WantedColumns) -> (RunCursor, RunCursor) {
         let rows = RunCursor::new([self.rows.clone()], options);
-        (rows, RunCursor::over_part([self.columns.clone()].into(), 0..1, options, || wanted))
+        (rows, RunCursor::over_part(Arc::new([self.columns.clone()].into()), 0..1, options, || wanted))
     }
 }
 

@@ -176,7 +176,7 @@ fn get(file: &SstFile, key: &[u8]) -> Result<Entries> {
 fn select(file: &Arc<SstFile>, directory: &Directory, column: usize, test: &Test) -> Result<Vec<usize>> {
     let compiled = file.page_test(column, test)?;
     let layout = Arc::new(PackedLayout::of(directory.schema.clone(), &[column].into_iter().collect()));
-    let files = Arc::from([file.clone()]);
+    let files = Arc::new([file.clone()].into());
     let wanted = || WantedColumns::Blocks(layout);
     let RunCursor::Columns(mut cursor) = RunCursor::over_part(files, 0..1, CursorOptions::default(), wanted) else {
         panic!("the golden file is columnar")

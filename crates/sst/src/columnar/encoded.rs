@@ -11,8 +11,8 @@ use mycelium_encoding::PackedLayout;
 use super::picks::Pick;
 use super::position::{ColumnPosition, WantedColumns};
 use crate::cursor::CursorOptions;
+use crate::fences::SortedFiles;
 use crate::level_cursor::LevelCursor;
-use crate::reader::SstFile;
 
 /// A cursor over a run of columnar files; see the module.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct EncodedCursor {
 
 impl EncodedCursor {
     /// A cursor over `files`, which must be sorted, must not overlap and must be columnar with the columns of this layout (see
-    /// [`SstFile::has_columns`]). Reads nothing before its first seek.
-    pub fn new(files: impl Into<Arc<[Arc<SstFile>]>>, options: CursorOptions, layout: Arc<PackedLayout>) -> Self {
-        let files = files.into();
+    /// [`SstFile::has_columns`](crate::SstFile::has_columns)). Reads nothing before its first seek.
+    pub fn new(files: impl Into<SortedFiles>, options: CursorOptions, layout: Arc<PackedLayout>) -> Self {
+        let files = Arc::new(files.into());
         let all = 0..files.len();
         let run = LevelCursor::wanting(files, all, options, WantedColumns::Blocks(layout));
         Self { run, fragment: OnceCell::new(), failure: OnceCell::new() }

@@ -69,7 +69,7 @@ pub struct BenchArgs {
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, protobuf/split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
-    /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, leveled, two-phase,
+    /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, read-only-beside, leveled, two-phase,
     /// buffer, buffer-successors, stepped-merge, admit-inputs, successors, warm-everything.
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub contenders: Vec<String>,

@@ -5,10 +5,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{key, scan, small_options, small_table};
+use common::{key, rows_at_every_level, scan, small_options, small_table};
+use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
     Buffering, CompactionCaching, Database, Durability, LeveledOptions, Options, Policy, ReadCounters, ReadOptions,
-    Table, TableOptions, Warm,
+    ScanOptions, Table, TableOptions, Warm,
 };
 use mycelium_vfs::{FaultDisk, MemoryDisk, OperationKind};
 
@@ -170,4 +171,34 @@ fn a_range_of_known_length_is_read_in_one_piece() {
     // A row takes about 80 of a block's 512 bytes.
     assert!(reads == 1 && (15..=20).contains(&blocks_at_once), "{reads} reads, {blocks_at_once} blocks");
     assert!(blocks_at_once < blocks, "{blocks} blocks");
+}
+
+/// Reads of the disk for a scan of so many rows of a table whose one run has two files of 100 rows.
+fn reads_of_a_limit(limit: u64) -> u64 {
+    let disk = Arc::new(FaultDisk::new(Arc::new(MemoryDisk::new())));
+    let options = Options { disk: disk.clone(), ..small_options(&MemoryDisk::new()) };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse("id uint32 not null, n uint32 not null, primary key (id)").unwrap();
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
+    let options = TableOptions { policy, layout: rows_at_every_level("1"), compression: vec![], ..small_table() };
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    for half in 0..2 {
+        for n in 100 * half..100 * (half + 1) {
+            table.insert_row(&[DatumRef::UInt32(n), DatumRef::UInt32(n)], Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+        database.wait_idle().unwrap();
+    }
+    let levels = &database.metrics().tables[0].levels;
+    assert!(levels.iter().any(|level| level.level > 0 && (level.runs, level.files) == (1, 2)), "{levels:?}");
+    let before = disk.count(OperationKind::Read);
+    let batches = table.scan_batches(ScanOptions { limit: Some(limit), ..ScanOptions::default() }).unwrap();
+    let rows: usize = batches.map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(rows as u64, limit);
+    disk.count(OperationKind::Read) - before
+}
+
+#[test]
+fn a_limit_at_the_end_of_a_file_does_not_read_the_next() {
+    assert!(reads_of_a_limit(100) < reads_of_a_limit(101));
 }

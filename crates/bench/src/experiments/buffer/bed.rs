@@ -155,18 +155,17 @@ impl Bed {
         Ok(row)
     }
 
-    /// Steps 2 to 4; `begin` is called when the cache is warm.
-    pub(super) fn measure(&self, begin: impl FnOnce()) -> Result<BufferRun> {
-        if self.writes {
-            self.subject.rest()?;
-        }
+    /// Steps 2 to 4; `begin` is called when the cache is warm. If the rows are not updated, those of another database may be meanwhile.
+    pub(super) fn measure(&self, beside: Option<&Self>, begin: impl FnOnce()) -> Result<BufferRun> {
+        let updated = if self.writes { Some(self) } else { beside };
+        updated.map_or(Ok(()), |bed| bed.subject.rest())?;
         let (done, progress) = (AtomicBool::new(false), Progress::default());
         progress.second.store(u64::MAX, Ordering::Relaxed);
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| if self.writes { self.write(&done, &progress) } else { Ok(()) });
+            let writer = scope.spawn(|| updated.map_or(Ok(()), |bed| bed.write(&done, &progress)));
             let reader = scope.spawn(|| self.read(&done, &progress));
             let enough = if self.workload.range_bytes().is_some() { 1 } else { WARMING_READS * self.sizes.hot_rows() };
-            let settling = if self.writes { Recent::settling_updates(self.sizes) } else { 0 };
+            let settling = if updated.is_some() { Recent::settling_updates(self.sizes) } else { 0 };
             let settled = Instant::now() + Duration::from_secs_f64(settling as f64 / UPDATES_PER_SECOND as f64);
             let is_ready = || Instant::now() >= settled && progress.reads.load(Ordering::Relaxed) >= enough;
             while !is_ready() && !reader.is_finished() {

@@ -1,6 +1,7 @@
 //! Our engine in the ways that are compared: leveled; two-phase, without and with the buffer, and with it where compactions cache
 //! the successors of cached blocks; stepped merge (Jagadish et al. 1997: r runs a level, never merged within it); leveled where
-//! compactions cache these successors, or all that they write, or what they read; and two-phase without updates and compactions.
+//! compactions cache these successors, or all that they write, or what they read; and two-phase without updates and compactions, alone and
+//! beside another database, the buffer's, that has them: which tells what they cost reads of any database on the same processors.
 //! Two-phase without the buffer is the paper's plain LSM-tree (§VII-A).
 
 use std::path::Path;
@@ -26,6 +27,7 @@ const BUFFER_FILTER_BITS: u32 = 5;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contender {
     ReadOnly,
+    ReadOnlyBeside,
     Leveled,
     TwoPhase,
     Buffer,
@@ -37,8 +39,9 @@ pub(super) enum Contender {
 }
 
 impl Contender {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::ReadOnly,
+        Self::ReadOnlyBeside,
         Self::Leveled,
         Self::TwoPhase,
         Self::Buffer,
@@ -52,6 +55,7 @@ impl Contender {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::ReadOnly => "read-only",
+            Self::ReadOnlyBeside => "read-only-beside",
             Self::Leveled => "leveled",
             Self::TwoPhase => "two-phase",
             Self::Buffer => "buffer",
@@ -61,6 +65,16 @@ impl Contender {
             Self::Successors => "successors",
             Self::WarmEverything => "warm-everything",
         }
+    }
+
+    /// Whether its rows are updated.
+    pub(super) fn writes(self) -> bool {
+        !matches!(self, Self::ReadOnly | Self::ReadOnlyBeside)
+    }
+
+    /// Whose rows, of another database, are updated instead while its own are read.
+    pub(super) fn beside(self) -> Option<Self> {
+        (self == Self::ReadOnlyBeside).then_some(Self::BufferSuccessors)
     }
 
     fn has_buffer(self) -> bool {
@@ -94,7 +108,9 @@ impl Contender {
         };
         Ok(TableOptions {
             policy: match self {
-                Self::ReadOnly | Self::TwoPhase | Self::Buffer | Self::BufferSuccessors => Policy::TwoPhase(leveled),
+                Self::ReadOnly | Self::ReadOnlyBeside | Self::TwoPhase | Self::Buffer | Self::BufferSuccessors => {
+                    Policy::TwoPhase(leveled)
+                }
                 Self::SteppedMerge => Policy::Tiered(tiered),
                 _ => Policy::Leveled(leveled),
             },
@@ -118,7 +134,7 @@ impl Contender {
                 compaction_caching: self.caching(),
                 background: Background::Threads(2),
                 // Without compactions from now on, those at rest included.
-                read_only: is_loaded && self == Self::ReadOnly,
+                read_only: is_loaded && !self.writes(),
                 ..Options::default()
             };
             let database = Database::open(directory, options)?;

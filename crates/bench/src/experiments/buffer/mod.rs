@@ -7,7 +7,7 @@
 //! 2. One thread updates 1,000 rows a second, drawn from all keys alike. Another reads, as fast as it can (workload.rs). When half of level 1
 //!    has been updated, the middle of a round, the measurement begins: the cache is warm, and what is hot has been updated by then. So every
 //!    contender begins in the same phase, and the rest of the insertion phase of the hot rows and all of their deletion phase is measured. Read-only has the same
-//!    updates and stops there, compactions too.
+//!    updates and stops there, compactions too; once more beside another database in which they go on.
 //! 3. It lasts for 3 seconds per megabyte of the cache as in the paper (1,500 seconds, 500 MB): so that at any scale as
 //!    large a part of the cached rows is updated meanwhile, and as large a part of the cache can be read anew from a disk of 300
 //!    random reads a second.
@@ -138,20 +138,23 @@ pub fn run(settings: &BufferSettings, rivals: &[BufferRival<'_>]) -> Result<Buff
         }
         for contender in Contender::ALL.into_iter().filter(|contender| settings.wants_contender(contender.name())) {
             let (opener, disk) = contender.opener();
-            let writes = contender != Contender::ReadOnly;
-            let bed = Bed::create(settings, (contender.name(), writes), &*opener, workload)?;
+            let bed = Bed::create(settings, (contender.name(), contender.writes()), &*opener, workload)?;
+            let beside =
+                contender.beside().map(|beside| Bed::create(settings, ("beside", true), &*beside.opener().0, workload));
+            let beside = beside.transpose()?;
             for &regime in &regimes {
                 disk.limit(None);
-                let run = bed.measure(|| disk.limit(regime.reads_per_second()))?;
+                let run = bed.measure(beside.as_ref(), || disk.limit(regime.reads_per_second()))?;
                 report.add(settings.progress, regime, workload, contender.name(), run);
             }
             disk.limit(None);
             bed.remove()?;
+            beside.map_or(Ok(()), Bed::remove)?;
         }
         for rival in rivals.iter().filter(|rival| settings.wants_contender(rival.name)) {
             if regimes.contains(&Regime::Disk) {
                 let bed = Bed::create(settings, (rival.name, true), rival.open, workload)?;
-                report.add(settings.progress, Regime::Disk, workload, rival.name, bed.measure(|| ())?);
+                report.add(settings.progress, Regime::Disk, workload, rival.name, bed.measure(None, || ())?);
                 bed.remove()?;
             }
         }

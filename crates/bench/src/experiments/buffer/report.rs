@@ -130,7 +130,7 @@ impl BufferRun {
 
     fn line(&self, name: &str) -> String {
         format!(
-            "{name:<15} hits {:>5.1} %  {:>9.1} reads/s, at any moment {:>9.1}, worst second {:>3.0} % ({:.0} % of hits)  p99 {:>7.0} us  {:.3} blocks, {:.2} segments a read  \
+            "{name:<15} hits {:>5.1} %  {:>9.1} reads/s, at any moment {:>9.1}, worst second {:>3.0} % ({:.0} % of hits)  p99 {:>7.1} us  {:.3} blocks, {:.2} segments a read  \
              begins with {} MB in its levels, invalidated/s {}  written {:.1}x  buffer {:.0} MB, indexes and filters {:.1} MB",
             self.hit_percent,
             self.reads_per_second,
@@ -175,6 +175,8 @@ pub struct Comparison {
     pub hit_points_below_read_only: Option<f64>,
     /// Its 99th percentile over that of read-only.
     pub p99_over_read_only: Option<f64>,
+    /// The same over that of read-only beside another database that takes the updates.
+    pub p99_over_read_only_beside: Option<f64>,
     /// Its hit ratio over that of two-phase without the buffer, the paper's plain LSM-tree.
     pub hits_over_two_phase: Option<f64>,
     /// Its lowest hit ratio of a second, in percent of its mean.
@@ -198,6 +200,7 @@ impl Comparison {
         Self {
             hit_points_below_read_only: runs.get("read-only").map(|other| other.hit_percent - run.hit_percent),
             p99_over_read_only: against("read-only", |run| run.p99_micros),
+            p99_over_read_only_beside: against("read-only-beside", |run| run.p99_micros),
             hits_over_two_phase: against("two-phase", |run| run.hit_percent),
             worst_hit_percent: run.worst_hit_percent,
             reads_over_two_phase: against("two-phase", |run| run.reads_at_any_moment),

@@ -3,6 +3,7 @@
 //! [`RecordBatchBuilder`] takes (key, packed value) pairs in scan order and appends the projected columns straight from
 //! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch. Texts are plain arrays or
 //! views ([`TextArrays`]).
+//! Rows in other formats are read column by column ([`RecordBatchBuilder::append_stored`]).
 //! Where rows lie in columnar files it takes whole pages of columns instead ([`RecordBatchBuilder::append_cells`]).
 //! [`BatchRows`] is the reverse: it makes keys and packed values of the rows of a record batch.
 
@@ -17,11 +18,12 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
-use mycelium_base::{Error, ErrorKind, Result};
+use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
 use crate::key::KeyReader;
 use crate::packed::{RawColumn, array};
 use crate::page::{Page, PageRows, slot32, slot64};
+use crate::row_format::{RowFormat, RowScratch};
 use crate::text_views::TextViews;
 use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, TimeUnit};
 
@@ -55,6 +57,8 @@ pub struct RecordBatchBuilder {
     from_key: Vec<KeyStep>,
     /// Physical column and where it goes.
     from_value: Vec<(usize, usize)>,
+    /// These columns, by schema index.
+    read: ColumnSet,
     scratch: Vec<u8>,
     /// Offsets of integers being unpacked.
     offsets: Vec<u32>,
@@ -130,6 +134,7 @@ impl RecordBatchBuilder {
                 None => from_value.push((layout.physical_index(column)?, target)),
             }
         }
+        let read = from_value.iter().map(|&(index, _)| layout.column(index)).collect();
         Ok(Self {
             layout,
             arrow: Arc::new(arrow_schema::Schema::new(fields)),
@@ -138,6 +143,7 @@ impl RecordBatchBuilder {
             columns,
             from_key: KeyStep::of(of_key),
             from_value,
+            read,
             scratch: Vec::new(),
             offsets: Vec::new(),
             widest: 0,
@@ -175,6 +181,29 @@ impl RecordBatchBuilder {
             for &(index, target) in &self.from_value {
                 let bytes = raw_bytes(&self.layout, index, row.raw(index)?)?;
                 let len = self.columns[target].push_raw(bytes)?;
+                self.widest = self.widest.max(len);
+            }
+        }
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// As [`RecordBatchBuilder::append`] of a whole row in a row format, of which only the projected columns are read.
+    ///
+    /// # Errors
+    /// As [`RecordBatchBuilder::append`].
+    pub fn append_stored(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        rows: &RowFormat,
+        scratch: &mut RowScratch,
+    ) -> Result<()> {
+        self.append_key(key)?;
+        if !self.from_value.is_empty() {
+            let mut row = rows.read(value, Some(&self.read), scratch)?;
+            for &(index, target) in &self.from_value {
+                let len = self.columns[target].push_cell(row.get(self.layout.column(index))?)?;
                 self.widest = self.widest.max(len);
             }
         }
@@ -500,7 +529,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends a cell of a page; returns the bytes of text or binary collected.
+    /// Appends a cell; returns the bytes of text or binary collected.
     fn push_cell(&mut self, cell: ColumnState<'_>) -> Result<usize> {
         match cell {
             ColumnState::Value(datum) => self.push_datum(datum),

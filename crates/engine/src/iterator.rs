@@ -428,21 +428,32 @@ impl TableIterator {
         wanted: &ColumnSet,
     ) -> Result<(Self, Arc<PackedLayout>)> {
         let formats = table.typed_formats()?;
-        let has_whole_rows = formats.is_packed() && !state.tree.has_groups;
-        let to_merge = if has_whole_rows { None } else { columns_to_merge(&state.tree, wanted) };
-        let plan = if has_whole_rows { None } else { Some(table.merge_plan(&state.tree, Some(wanted))?) };
+        if formats.is_packed() && !state.tree.has_groups {
+            let rows = Self::stored_at(table, (state, snapshot), options, wanted);
+            return Ok((rows, formats.packed_layout().clone()));
+        }
+        let (to_merge, plan) = (columns_to_merge(&state.tree, wanted), table.merge_plan(&state.tree, Some(wanted))?);
         let tally = ScanTally::new(table, Some(wanted));
-        let runs = WantedRuns { columns: to_merge.as_ref(), plan: plan.as_deref(), tally, ..WantedRuns::default() };
+        let runs = WantedRuns { columns: to_merge.as_ref(), plan: Some(&plan), tally, ..WantedRuns::default() };
+        let sources = Sources::new(table, &state, snapshot, options, &runs);
+        let (counters, layout) = (sources.counters, plan.layout().clone());
+        let rows = Rows::Columns(sources.columns(plan, snapshot));
+        Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
+    }
+
+    /// Whole rows as they are stored, for somebody who wants these columns of them, of a table that has no column groups at this moment.
+    pub(crate) fn stored_at(
+        table: &TableShared,
+        (state, snapshot): (Arc<TableState>, SequenceNumber),
+        options: &ReadOptions,
+        wanted: &ColumnSet,
+    ) -> Self {
+        debug_assert!(!state.tree.has_groups, "rows are to be put together");
+        let runs = WantedRuns { tally: ScanTally::new(table, Some(wanted)), ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
-        let (rows, layout) = match plan {
-            None => (sources.whole(table, snapshot), formats.packed_layout().clone()),
-            Some(plan) => {
-                let layout = plan.layout().clone();
-                (Rows::Columns(sources.columns(plan, snapshot)), layout)
-            }
-        };
-        Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
+        let rows = sources.whole(table, snapshot);
+        Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }
     }
 
     /// Whether the iterator stands on a row.

@@ -50,12 +50,24 @@ impl Inner {
         options: &ReadOptions,
         counters: &mut ReadCounters,
     ) -> Result<Option<Vec<u8>>> {
+        self.get_for(table, key, None, options, counters)
+    }
+
+    /// The row in the table's own format, for somebody who wants these columns of it (all if `None`).
+    pub(crate) fn get_for(
+        &self,
+        table: &TableShared,
+        key: &[u8],
+        wanted: Option<&ColumnSet>,
+        options: &ReadOptions,
+        counters: &mut ReadCounters,
+    ) -> Result<Option<Vec<u8>>> {
         table.check_alive()?;
         let state = table.state.load();
         let snapshot = self.read_sequence(options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
         let row = read.get(&state, key, counters);
-        self.trace_point(&read, None);
+        self.trace_point(&read, wanted);
         row
     }
 

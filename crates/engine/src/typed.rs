@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::page::Filter;
-use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, TextArrays, key};
+use mycelium_encoding::row_format::{RowFormat, RowScratch};
+use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, TextArrays, key};
 
 use crate::batch::WriteBatch;
 use crate::block_scan::{BlockScan, FilterPlan, RowFilter};
@@ -110,9 +110,16 @@ impl Table {
         projection: Option<&[usize]>,
         options: &ReadOptions,
     ) -> Result<Option<Vec<Datum>>> {
-        let key = self.row_key(key_values)?;
-        let row = self.get_packed(&key, projection, options, &mut ReadCounters::default())?;
-        row.map(|(layout, value)| datums_of(&layout, &key, &value, projection)).transpose()
+        let (key, counters) = (self.row_key(key_values)?, &mut ReadCounters::default());
+        let formats = self.shared.typed_formats()?;
+        if formats.is_packed() || self.shared.state.load().tree.has_groups {
+            let row = self.get_packed(&key, projection, options, counters)?;
+            return row.map(|(layout, value)| datums_of(&layout, &key, &value, projection)).transpose();
+        }
+        // Rows lie as they were written: their columns are read without packing them first.
+        let wanted = self.value_columns(projection)?;
+        let row = self.database.get_for(&self.shared, &key, Some(&wanted), options, counters)?;
+        row.map(|value| datums_of_stored(formats.rows(), &key, &value, (projection, &wanted))).transpose()
     }
 
     /// The columns of `projection` (all if `None`) of a stored row.
@@ -252,19 +259,27 @@ impl Table {
         }
         let wanted = wanted.union(&self.value_columns(Some(&tested))?);
         let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
-        let layout = Arc::new(PackedLayout::of(schema, &wanted));
-        let builder = RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)?;
+        let builder = |layout| RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts);
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
         let filtering = (filter.as_ref(), options.filter_plan);
         if let Some(blocks) = block_scan(shared, (&moment.0, moment.1), &read, &wanted, filtering)? {
+            let builder = builder(Arc::new(PackedLayout::of(schema, &wanted)))?;
             let snapshot = read.snapshot.clone();
             let source = ScanSource::Blocks { scan: Box::new(blocks), _state: moment.0, _snapshot: snapshot };
             return Ok(BatchScan { source, builder, left, done: false });
         }
-        let (mut rows, layout) = TableIterator::packed_at(&self.shared, moment, &read, &wanted)?;
+        if filter.is_none() && !formats.is_packed() && !moment.0.tree.has_groups {
+            // Rows lie as they were written: their columns are read without packing them first.
+            let builder = builder(formats.packed_layout().clone())?;
+            let mut rows = Box::new(TableIterator::stored_at(shared, moment, &read, &wanted));
+            rows.seek_to_first()?;
+            let source = ScanSource::Stored { rows, format: formats.rows().clone(), scratch: Box::default() };
+            return Ok(BatchScan { source, builder, left, done: false });
+        }
+        let (mut rows, layout) = TableIterator::packed_at(shared, moment, &read, &wanted)?;
         let filter = filter.map(|filter| RowFilter::new(layout.clone(), &filter));
-        let builder = RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)?;
+        let builder = builder(layout)?;
         rows.seek_to_first()?;
         Ok(BatchScan { source: ScanSource::Rows { rows: Box::new(rows), filter }, builder, left, done: false })
     }
@@ -277,22 +292,48 @@ pub(crate) fn datums_of(
     value: &[u8],
     projection: Option<&[usize]>,
 ) -> Result<Vec<Datum>> {
-    let columns = layout.schema().columns().len();
+    let row = layout.row(value)?;
+    project(layout.schema(), key, projection, |column| {
+        Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()))
+    })
+}
+
+/// As [`datums_of`], of a row in the table's own format, in which these are outside the key.
+fn datums_of_stored(
+    rows: &RowFormat,
+    key: &[u8],
+    value: &[u8],
+    (projection, outside_key): (Option<&[usize]>, &ColumnSet),
+) -> Result<Vec<Datum>> {
+    let mut scratch = RowScratch::default();
+    let mut row = rows.read(value, Some(outside_key), &mut scratch)?;
+    project(rows.schema(), key, projection, |column| {
+        Ok(match row.get(column)? {
+            ColumnState::Value(datum) => datum.to_datum(),
+            ColumnState::Null | ColumnState::Absent => Datum::Null,
+        })
+    })
+}
+
+/// The columns of `projection` (all if `None`) of a row with this key; `outside_key` gives those that are not in it.
+fn project(
+    schema: &Schema,
+    key: &[u8],
+    projection: Option<&[usize]>,
+    mut outside_key: impl FnMut(usize) -> Result<Datum>,
+) -> Result<Vec<Datum>> {
+    let columns = schema.columns().len();
     let all: Vec<usize> = (0..columns).collect();
     let wanted = projection.unwrap_or(&all);
     if let Some(column) = wanted.iter().find(|&&column| column >= columns) {
         return Err(Error::invalid(format!("column {column} does not exist")));
     }
-    let row = layout.row(value)?;
-    let primary = layout.schema().primary_key();
-    let stored_key = key::decode_key(layout.schema(), key)?;
-    wanted
-        .iter()
-        .map(|&column| match primary.iter().position(|&p| p == column) {
-            Some(at) => Ok(stored_key[at].clone()),
-            None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
-        })
-        .collect()
+    let stored_key = key::decode_key(schema, key)?;
+    let datum = |&column: &usize| match schema.primary_key().iter().position(|&p| p == column) {
+        Some(at) => Ok(stored_key[at].clone()),
+        None => outside_key(column),
+    };
+    wanted.iter().map(datum).collect()
 }
 
 /// Record batches of a scan; ends after the first error.
@@ -307,6 +348,8 @@ pub struct BatchScan {
 enum ScanSource {
     /// Row by row.
     Rows { rows: Box<TableIterator>, filter: Option<RowFilter> },
+    /// Row by row, in the table's own format.
+    Stored { rows: Box<TableIterator>, format: RowFormat, scratch: Box<RowScratch> },
     /// Blocks of columns; the files and versions that they need are kept.
     Blocks { scan: Box<BlockScan>, _state: Arc<TableState>, _snapshot: Option<Snapshot> },
 }
@@ -315,7 +358,7 @@ impl BatchScan {
     /// What the scan has read and skipped so far.
     pub fn counters(&self) -> ReadCounters {
         match &self.source {
-            ScanSource::Rows { rows, .. } => rows.counters(),
+            ScanSource::Rows { rows, .. } | ScanSource::Stored { rows, .. } => rows.counters(),
             ScanSource::Blocks { scan, .. } => scan.counters(),
         }
     }
@@ -324,22 +367,42 @@ impl BatchScan {
         let Self { source, builder, left, .. } = self;
         match source {
             ScanSource::Rows { rows, filter } => {
-                while rows.valid() && *left > 0 && !builder.is_full() {
-                    if filter.as_ref().map_or(Ok(true), |filter| filter.passes(rows.key(), rows.value()))? {
-                        builder.append(rows.key(), rows.value())?;
-                        *left -= 1;
-                        if *left == 0 {
-                            // What lies behind is not asked for: it may be another block.
-                            break;
-                        }
-                    }
-                    rows.next()?;
-                }
+                let passes =
+                    |key: &[u8], value: &[u8]| filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, value));
+                append_rows(rows, builder, left, |builder, key, value| {
+                    let passes = passes(key, value)?;
+                    if passes { builder.append(key, value).map(|()| true) } else { Ok(false) }
+                })?;
+            }
+            ScanSource::Stored { rows, format, scratch } => {
+                append_rows(rows, builder, left, |builder, key, value| {
+                    builder.append_stored(key, value, format, scratch).map(|()| true)
+                })?;
             }
             ScanSource::Blocks { scan, .. } => scan.fill(builder, left)?,
         }
         if builder.is_empty() { Ok(None) } else { builder.finish().map(Some) }
     }
+}
+
+/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have.
+fn append_rows(
+    rows: &mut TableIterator,
+    builder: &mut RecordBatchBuilder,
+    left: &mut u64,
+    mut append: impl FnMut(&mut RecordBatchBuilder, &[u8], &[u8]) -> Result<bool>,
+) -> Result<()> {
+    while rows.valid() && *left > 0 && !builder.is_full() {
+        if append(builder, rows.key(), rows.value())? {
+            *left -= 1;
+            if *left == 0 {
+                // What lies behind is not asked for: it may be another block.
+                break;
+            }
+        }
+        rows.next()?;
+    }
+    Ok(())
 }
 
 impl Iterator for BatchScan {

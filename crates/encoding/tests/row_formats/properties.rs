@@ -194,7 +194,8 @@ fn arrow_batches_come_from_every_format() {
         let rows: Vec<Cells> = (0..5).map(|_| cells(rng, &schema, true)).collect();
         let mut batches = Vec::new();
         for format in formats(rng, &schema) {
-            let mut builder = RecordBatchBuilder::new(format.layout().clone(), &[0, 1, 3], 10).unwrap();
+            let builder = || RecordBatchBuilder::new(format.layout().clone(), &[0, 1, 3], 10).unwrap();
+            let [mut converted, mut as_stored] = [builder(), builder()];
             let packed = RowFormat::packed(schema.clone());
             let wanted = ColumnSet::from_iter([1, 3]);
             let (mut scratch, mut value) = (RowScratch::default(), Vec::new());
@@ -202,10 +203,12 @@ fn arrow_batches_come_from_every_format() {
                 let mut key_bytes = Vec::new();
                 key::encode_key(&schema, &[Datum::Int64(n as i64).borrowed()], &mut key_bytes).unwrap();
                 value.clear();
-                format.convert(&packed, &stored(&format, cells), Some(&wanted), &mut scratch, &mut value).unwrap();
-                builder.append(&key_bytes, &value).unwrap();
+                let row = stored(&format, cells);
+                format.convert(&packed, &row, Some(&wanted), &mut scratch, &mut value).unwrap();
+                converted.append(&key_bytes, &value).unwrap();
+                as_stored.append_stored(&key_bytes, &row, &format, &mut scratch).unwrap();
             }
-            batches.push(builder.finish().unwrap());
+            batches.extend([converted, as_stored].map(|mut builder| builder.finish().unwrap()));
         }
         assert!(batches.iter().all(|batch| batch == &batches[0] && batch.num_rows() == 5));
     });

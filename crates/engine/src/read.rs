@@ -43,18 +43,8 @@ impl Inner {
         }
     }
 
-    pub(crate) fn get(
-        &self,
-        table: &TableShared,
-        key: &[u8],
-        options: &ReadOptions,
-        counters: &mut ReadCounters,
-    ) -> Result<Option<Vec<u8>>> {
-        self.get_for(table, key, None, options, counters)
-    }
-
     /// The row in the table's own format, for somebody who wants these columns of it (all if `None`).
-    pub(crate) fn get_for(
+    pub(crate) fn get(
         &self,
         table: &TableShared,
         key: &[u8],

@@ -354,7 +354,7 @@ impl Table {
 
     /// The row of `key` at the options' snapshot; adds what was read and skipped to `counters`.
     pub fn get_with(&self, key: &[u8], options: &ReadOptions, counters: &mut ReadCounters) -> Result<Option<Vec<u8>>> {
-        self.database.get(&self.shared, key, options, counters)
+        self.database.get(&self.shared, key, None, options, counters)
     }
 
     /// The rows of many keys, all at one state of the table, in the order of `keys`.

@@ -118,7 +118,7 @@ impl Table {
         }
         // Rows lie as they were written: their columns are read without packing them first.
         let wanted = self.value_columns(projection)?;
-        let row = self.database.get_for(&self.shared, &key, Some(&wanted), options, counters)?;
+        let row = self.database.get(&self.shared, &key, Some(&wanted), options, counters)?;
         row.map(|value| datums_of_stored(formats.rows(), &key, &value, (projection, &wanted))).transpose()
     }
 

@@ -16,7 +16,6 @@
 //! A fault does not end the verification: it is noted, and the rest is checked. [`verify_directory`] does steps 1 to 4 without
 //! opening the database.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 use mycelium_base::{Cursor, Error, FileKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{FileMeta, Manifest, ManifestState, Run, TableRecord, Version};
-use mycelium_sst::{CursorOptions, RunCursor, SstFile};
+use mycelium_sst::{CursorOptions, RunCursor, SortedFiles, SstFile};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentReader, replay};
 
@@ -370,15 +369,16 @@ fn verify_table_age(
 /// A run of a table and a position in it.
 struct AgedRun {
     run: Arc<Run>,
-    files: Vec<Arc<SstFile>>,
+    files: Arc<SortedFiles>,
     cursor: RunCursor,
     has_range_deletes: bool,
 }
 
 impl AgedRun {
     fn new(run: &Arc<Run>, files: Vec<Arc<SstFile>>) -> Result<Self> {
+        let files = Arc::new(SortedFiles::from(files));
         let options = CursorOptions { fill_cache: false, read_ahead: READ_AHEAD, ..CursorOptions::default() };
-        let mut cursor = RunCursor::new(files.clone(), options);
+        let mut cursor = RunCursor::over(files.clone(), options);
         cursor.seek_to_first()?;
         let has_range_deletes = files.iter().any(|file| !file.range_deletes().is_empty());
         Ok(Self { run: run.clone(), files, cursor, has_range_deletes })
@@ -389,12 +389,7 @@ impl AgedRun {
     }
 
     fn file_for(&self, key: &[u8]) -> Option<&Arc<SstFile>> {
-        let ends_before = |file: &Arc<SstFile>| match file.largest().cmp(key) {
-            Ordering::Equal => file.properties().largest_exclusive,
-            order => order.is_lt(),
-        };
-        let at = self.files.partition_point(ends_before);
-        self.files.get(at).filter(|file| file.smallest() <= key)
+        self.files.find(key).map(|at| &self.files[at])
     }
 
     /// The oldest and the newest sequence number that the run has for `key`; moves past the key.

@@ -30,7 +30,7 @@ use crate::reader::SstFile;
 /// assert_eq!(find("date"), None);
 /// assert_eq!(find("grape"), Some(1));
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Fences {
     /// What all fences begin with.
     prefix: Vec<u8>,
@@ -119,7 +119,7 @@ impl Fences {
 }
 
 /// Files that do not overlap, ascending, with their fences beside them: what cursors over a run share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SortedFiles {
     files: Vec<Arc<SstFile>>,
     fences: Fences,

@@ -39,7 +39,11 @@ impl RunCursor {
 
     /// A cursor over `files`, all columns of them.
     pub fn new(files: impl Into<SortedFiles>, options: CursorOptions) -> Self {
-        let files = Arc::new(files.into());
+        Self::over(Arc::new(files.into()), options)
+    }
+
+    /// The same over files that others use, too. Costs one reference count, whatever their number.
+    pub fn over(files: Arc<SortedFiles>, options: CursorOptions) -> Self {
         let all = 0..files.len();
         Self::over_part(files, all, options, || WantedColumns::All)
     }

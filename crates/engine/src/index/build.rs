@@ -32,7 +32,7 @@ use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_merge::{ColumnMerge, FragmentHistory, MergePlan, MergingCursor};
-use mycelium_sst::{CursorOptions, LevelCursor, RunCursor, SstFile, WantedColumns};
+use mycelium_sst::{CursorOptions, LevelCursor, RunCursor, SstFile};
 use mycelium_transform::{Derived, DerivedEntries, Deriver};
 use mycelium_vfs::WritableFile;
 
@@ -51,7 +51,6 @@ use crate::sources::DerivedSource;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
-use crate::tree::OpenRun;
 
 /// Bytes read at once from each run.
 const READ_AHEAD: usize = 256 << 10;
@@ -289,9 +288,8 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let runs: Vec<_> = self.state.tree.runs().map(|(_, run)| run).filter(|run| holds(run.format)).collect();
         let formats: Vec<usize> = runs.iter().map(|run| run.format).collect();
         let total: u64 = runs.iter().flat_map(|run| &run.files).map(|file| file.meta.entry_count).sum();
-        let cursor =
-            |run: &&OpenRun| RunCursor::over_part(run.ssts.clone(), 0..run.files.len(), options, || WantedColumns::All);
-        let mut entries = MergingCursor::new(runs.iter().map(cursor).collect());
+        let mut entries =
+            MergingCursor::new(runs.iter().map(|run| RunCursor::over(run.ssts.clone(), options)).collect());
         entries.seek_to_first()?;
         let (mut keys, mut done) = (0_u64, 0_u64);
         while entries.valid() {

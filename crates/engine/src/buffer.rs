@@ -30,7 +30,7 @@ use std::sync::Arc;
 use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
 use mycelium_compaction::{Buffering, CompactionPlan, trim};
 use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segments, Version, VersionEdit};
-use mycelium_sst::Fences;
+use mycelium_sst::{Fences, FileFilters, KeyBits};
 
 use crate::database::{Database, Inner};
 use crate::options::TableOptions;
@@ -187,8 +187,14 @@ struct SegmentTable {
     /// In key order.
     segments: Vec<OpenSegment>,
     /// Theirs.
-    fences: Fences,
+    fences: Fences<FileFilters>,
     /// Which of the tree's formats they have.
+    format: usize,
+}
+
+/// One that is filled.
+struct Filling {
+    segments: Vec<OpenSegment>,
     format: usize,
 }
 
@@ -201,12 +207,24 @@ pub(crate) struct OpenSegment {
 
 impl SegmentTable {
     #[inline]
-    fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
+    fn find(&self, key: &[u8]) -> Option<(&Arc<OpenFile>, &FileFilters)> {
         let segment = |at: usize| &self.segments[at].segment;
         let found = self.fences.find(key, |at| segment(at).ends_before(key), |at| segment(at).smallest() > key);
-        found.map(|at| &self.segments[at].file)
+        found.map(|(at, filters)| (&self.segments[at].file, filters))
     }
+}
 
+impl From<Filling> for SegmentTable {
+    fn from(Filling { segments, format }: Filling) -> Self {
+        let fences = segments
+            .iter()
+            .map(|OpenSegment { segment, file }| (segment.smallest(), segment.largest(), file.sst.filters()));
+        let fences = Fences::new(fences);
+        Self { segments, fences, format }
+    }
+}
+
+impl Filling {
     fn overlaps(&self, segment: &Segment) -> bool {
         let at = self.segments.partition_point(|open| open.segment.is_before(segment));
         self.segments.get(at).is_some_and(|open| !segment.is_before(&open.segment))
@@ -232,7 +250,7 @@ impl OpenSegments {
         mut format_of: impl FnMut(&FileMeta) -> Result<usize>,
         mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
     ) -> Result<Self> {
-        let mut tables: Vec<SegmentTable> = Vec::new();
+        let mut tables: Vec<Filling> = Vec::new();
         for segment in &segments.files {
             let (file, format) = (open(&segment.file)?, format_of(&segment.file)?);
             // Below the oldest table that has a newer file of the same keys.
@@ -240,13 +258,10 @@ impl OpenSegments {
             let opened = OpenSegment { segment: segment.clone(), file };
             match tables[below..].iter_mut().find(|table| table.format == format) {
                 Some(table) => table.insert(opened),
-                None => tables.push(SegmentTable { segments: vec![opened], fences: Fences::default(), format }),
+                None => tables.push(Filling { segments: vec![opened], format }),
             }
         }
-        for SegmentTable { segments, fences, .. } in &mut tables {
-            *fences = Fences::new(segments.iter().map(|open| (open.segment.smallest(), open.segment.largest())));
-        }
-        Ok(Self { segments: segments.clone(), tables })
+        Ok(Self { segments: segments.clone(), tables: tables.into_iter().map(SegmentTable::from).collect() })
     }
 
     /// All segments.
@@ -279,14 +294,16 @@ impl PointRead<'_> {
     pub(crate) fn visit_part<'s>(
         &self,
         probe: Probe<'s>,
-        (key, hash): (&[u8], u64),
+        key: &[u8],
+        bits: &mut KeyBits,
         counters: &mut ReadCounters,
         visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         match probe.buffer {
             Some(buffer) if buffer.segments.covers(key) => {
-                self.visit_segments(buffer, probe, (key, hash), counters, visit)
+                self.visit_segments(buffer, probe, key, bits, counters, visit)
             }
+            _ if probe.is_ruled_out(bits, counters) => Ok(ControlFlow::Continue(())),
             _ => visit(probe, counters),
         }
     }
@@ -296,14 +313,15 @@ impl PointRead<'_> {
         &self,
         buffer: &'s OpenSegments,
         probe: Probe<'s>,
-        (key, hash): (&[u8], u64),
+        key: &[u8],
+        bits: &mut KeyBits,
         counters: &mut ReadCounters,
         visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
-        let file = probe.file;
+        let Probe { file, filters, .. } = probe;
         let is_deleted =
-            || file.meta.range_delete_count > 0 && file.sst.range_deletes().covering(key, self.snapshot).is_some();
-        if !file.sst.may_contain(hash) && !is_deleted() {
+            || filters.has_range_deletes() && file.sst.range_deletes().covering(key, self.snapshot).is_some();
+        if !probe.may_contain(bits) && !is_deleted() {
             counters.files_skipped_by_bloom += 1;
             return Ok(ControlFlow::Continue(()));
         }
@@ -313,26 +331,29 @@ impl PointRead<'_> {
         counters.parts_read_from_buffer += 1;
         let mut tables = buffer.tables.iter();
         loop {
-            let mut asked: [Option<(&OpenFile, usize)>; PROBES] = [None; PROBES];
+            let mut asked: [Option<Probe<'s>>; PROBES] = [None; PROBES];
             let mut count = 0;
             while count < PROBES
                 && let Some(table) = tables.next()
             {
-                let Some(segment) = table.file_for(key) else { continue };
-                segment.sst.prefetch_filter(hash);
-                asked[count] = Some((segment, table.format));
+                let Some((file, filters)) = table.find(key) else { continue };
+                filters.prefetch(bits.hash());
+                asked[count] = Some(Probe { file, filters, format: table.format, ..probe });
                 count += 1;
             }
-            for (segment, format) in asked[..count].iter().copied().flatten() {
+            for segment in asked[..count].iter().copied().flatten() {
                 counters.segments_considered += 1;
-                if self.skips(segment.sst.min_sequence()) {
+                if self.skips(segment.filters.oldest()) {
                     counters.files_skipped_by_snapshot += 1;
                     continue;
                 }
-                if segment.sst.may_contain(hash) {
-                    segment.segment_use.note_read();
+                if segment.is_ruled_out(bits, counters) {
+                    continue;
                 }
-                if visit(Probe { file: segment, format, ..probe }, counters)?.is_break() {
+                if segment.may_contain(bits) {
+                    segment.file.segment_use.note_read();
+                }
+                if visit(segment, counters)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

@@ -12,7 +12,7 @@ use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, Trailer};
 use mycelium_encoding::FragmentFormat;
 use mycelium_merge::{ColumnMerge, MergePlan};
-use mycelium_sst::{CellLookup, GetScratch};
+use mycelium_sst::{CellLookup, GetScratch, KeyBits};
 
 use crate::read::{PointRead, Probe};
 use crate::table::{TableShared, TableState};
@@ -85,14 +85,14 @@ impl PointRead<'_> {
                 continue;
             }
             counters.memtables_searched += 1;
-            if let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot) {
+            if memtable.has_range_deletes()
+                && let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot)
+            {
                 merge.cover(WHOLE, sequence);
             }
-            if memtable.may_contain(hash) {
-                for (trailer, value) in memtable.get(key, self.snapshot) {
-                    if merge.visit(WHOLE, trailer, value)?.is_break() {
-                        break;
-                    }
+            for (trailer, value) in memtable.get_hashed(key, hash, self.snapshot) {
+                if merge.visit(WHOLE, trailer, value)?.is_break() {
+                    break;
                 }
             }
         }
@@ -163,16 +163,16 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
 
     /// Begins the lookup in a columnar file; one of rows is read at once.
     fn start(&mut self, probe: Probe<'a>, merge: &mut ColumnMerge, counters: &mut ReadCounters) -> Result<()> {
-        let Probe { file, format, .. } = probe;
+        let Probe { file, filters, format, .. } = probe;
         let snapshot = self.read.snapshot;
-        let (is_plain, has_range_deletes) = (!file.sst.is_columnar(), file.meta.range_delete_count > 0);
+        let (is_plain, has_range_deletes) = (!file.sst.is_columnar(), filters.has_range_deletes());
         if is_plain || has_range_deletes {
             self.finish(merge, counters)?;
         }
         if has_range_deletes && let Some(sequence) = file.sst.range_deletes().covering(self.key, snapshot) {
             merge.cover(format, sequence);
         }
-        if !file.sst.may_contain(self.hash) {
+        if has_range_deletes && !probe.may_contain(&mut KeyBits::new(self.hash)) {
             counters.files_skipped_by_bloom += 1;
             return Ok(());
         }

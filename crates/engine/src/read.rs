@@ -20,7 +20,7 @@ use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::PackedLayout;
 use mycelium_merge::Lookup;
-use mycelium_sst::GetScratch;
+use mycelium_sst::{FileFilters, GetScratch, KeyBits};
 
 use crate::buffer::OpenSegments;
 use crate::database::Inner;
@@ -121,11 +121,28 @@ pub(crate) struct PointRead<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<'a> {
     pub(crate) level: usize,
-    pub(crate) file: &'a OpenFile,
+    pub(crate) file: &'a Arc<OpenFile>,
+    pub(crate) filters: &'a FileFilters,
     /// Which of the tree's formats it has.
     pub(crate) format: usize,
     /// What of the compaction buffer stands for its run.
     pub(crate) buffer: Option<&'a OpenSegments>,
+}
+
+impl Probe<'_> {
+    /// Whether the Bloom filter lets the key pass.
+    #[inline]
+    pub(crate) fn may_contain(&self, bits: &mut KeyBits) -> bool {
+        self.filters.may_contain(bits, || &self.file.sst)
+    }
+
+    /// Whether neither the Bloom filter nor range deletes of the file have anything to say of the key. Counts it then.
+    #[inline]
+    pub(crate) fn is_ruled_out(&self, bits: &mut KeyBits, counters: &mut ReadCounters) -> bool {
+        let is_ruled_out = !self.filters.has_range_deletes() && !self.may_contain(bits);
+        counters.files_skipped_by_bloom += u64::from(is_ruled_out);
+        is_ruled_out
+    }
 }
 
 impl<'a> PointRead<'a> {
@@ -184,14 +201,14 @@ impl PointRead<'_> {
                 continue;
             }
             counters.memtables_searched += 1;
-            if let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot) {
+            if memtable.has_range_deletes()
+                && let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot)
+            {
                 lookup.cover(sequence);
             }
-            if memtable.may_contain(hash) {
-                for (trailer, value) in memtable.get(key, self.snapshot) {
-                    if lookup.visit(trailer, value).is_break() {
-                        return true;
-                    }
+            for (trailer, value) in memtable.get_hashed(key, hash, self.snapshot) {
+                if lookup.visit(trailer, value).is_break() {
+                    return true;
                 }
             }
             if lookup.is_covered() {
@@ -216,13 +233,14 @@ impl PointRead<'_> {
             hash,
             counters,
             |_| true,
-            |Probe { level, file, .. }, counters| {
-                if file.meta.range_delete_count > 0
+            |probe, counters| {
+                let Probe { level, file, filters, .. } = probe;
+                if filters.has_range_deletes()
                     && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
                 {
                     lookup.cover(sequence);
                 }
-                if !file.sst.may_contain(hash) {
+                if filters.has_range_deletes() && !probe.may_contain(&mut KeyBits::new(hash)) {
                     counters.files_skipped_by_bloom += 1;
                 } else {
                     counters.files_searched += 1;
@@ -237,8 +255,8 @@ impl PointRead<'_> {
         )
     }
 
-    /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key, youngest first, until it breaks.
-    /// The lines of their filters are on their way to the cache then.
+    /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key or have range deletes, youngest first,
+    /// until it breaks. All whose fences hold the key are found first, so that the lines of their filters are on their way to the cache.
     #[inline]
     pub(crate) fn visit_files<'s>(
         &self,
@@ -249,6 +267,7 @@ impl PointRead<'_> {
         wants: impl Fn(&OpenRun) -> bool,
         mut visit: impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let mut bits = KeyBits::new(hash);
         let mut probes: [Option<Probe<'s>>; PROBES] = [None; PROBES];
         let mut runs = state.tree.runs().filter(|(_, run)| wants(run));
         loop {
@@ -257,20 +276,20 @@ impl PointRead<'_> {
                 && let Some((level, run)) = runs.next()
             {
                 counters.files_considered += 1;
-                let Some(file) = run.file_for(key) else {
+                let Some((file, filters)) = run.find(key) else {
                     counters.files_skipped_by_fence += 1;
                     continue;
                 };
-                if self.skips(file.sst.min_sequence()) {
+                if self.skips(filters.oldest()) {
                     counters.files_skipped_by_snapshot += 1;
                     continue;
                 }
-                file.sst.prefetch_filter(hash);
-                probes[count] = Some(Probe { level, file, format: run.format, buffer: run.buffer.as_ref() });
+                filters.prefetch(hash);
+                probes[count] = Some(Probe { level, file, filters, format: run.format, buffer: run.buffer.as_ref() });
                 count += 1;
             }
             for probe in probes[..count].iter().copied().flatten() {
-                if self.visit_part(probe, (key, hash), counters, &mut visit)?.is_break() {
+                if self.visit_part(probe, key, &mut bits, counters, &mut visit)?.is_break() {
                     return Ok(());
                 }
             }

@@ -11,7 +11,7 @@ use mycelium_base::{ColumnSet, Error, FileNumber, Group, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
-use mycelium_sst::{SortedFiles, SstFile};
+use mycelium_sst::{FileFilters, SortedFiles, SstFile};
 
 use crate::buffer::{OpenSegments, SegmentUse};
 use crate::shape::TableFormats;
@@ -127,10 +127,10 @@ impl OpenRun {
         from..to.max(from)
     }
 
-    /// The file whose key range may hold `key`.
+    /// The file whose key range may hold `key`, and its filters.
     #[inline]
-    pub(crate) fn file_for(&self, key: &[u8]) -> Option<&Arc<OpenFile>> {
-        self.ssts.find(key).map(|at| &self.files[at])
+    pub(crate) fn find(&self, key: &[u8]) -> Option<(&Arc<OpenFile>, &FileFilters)> {
+        self.ssts.find(key).map(|(at, filters)| (&self.files[at], filters))
     }
 }
 

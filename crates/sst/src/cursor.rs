@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_cache::{BlockKind, ChainedBlock};
+use mycelium_cache::ChainedBlock;
 
 use crate::block::{BlockCursor, BlockPosition, KeyBuffer, Step, payload_in_memory};
 use crate::columnar::{ColumnBlock, ColumnPosition, Pick};
@@ -383,7 +383,7 @@ impl<B: BlockPosition> SstCursor<B> {
     fn take_up_read(&mut self, bytes: Arc<[u8]>, offset: u64) -> Result<()> {
         self.chain.leave();
         if self.options.fill_cache {
-            self.file.cache.insert(self.file.cache_key(offset), Arc::clone(&bytes), BlockKind::Data);
+            self.file.keep_block(offset, &bytes);
         }
         self.take_up(bytes, offset)
     }

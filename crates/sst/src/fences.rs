@@ -5,43 +5,78 @@
 //! like the separators of an [index](crate::Index):
 //!
 //! 1. All fences begin with the same bytes, which the first and the last of them tell. A key that does not lies before all or
-//!    behind all.
+//!    behind all. The first eight of these bytes are compared as a number.
 //! 2. A *head* is the eight bytes after these, as a big-endian number, zero-padded. Heads order as fences do, but may be equal.
 //! 3. The heads of upper fences are searched. Only of files whose upper fence has the key's head the caller is asked, who compares
 //!    whole keys; the same goes for the lower fence of the file found.
 //!
-//! 16 bytes a file. A search touches as many cache lines as it takes steps, the last two or three of them in one.
+//! In the cache line of a file's heads lies what is looked at next of the file found: of a run's files their [filters](FileFilters), so that
+//! a lookup which these end touches nothing else of the file. A search touches as many lines as it takes steps.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use mycelium_base::prefetch::CACHE_LINE;
+
+use crate::filter::FileFilters;
 use crate::index::{common_prefix, head};
 use crate::reader::SstFile;
 
-/// See the module. Thread-safe.
+/// See the module; `T` is what is looked at next of a file. Thread-safe.
 ///
 /// ```
 /// use mycelium_sst::Fences;
 ///
 /// let files = [("apple", "cherry"), ("fig", "grape")];
-/// let fences = Fences::new(files.iter().map(|(smallest, largest)| (smallest.as_bytes(), largest.as_bytes())));
+/// let colors = ["red", "purple"];
+/// let fences = Fences::new(files.iter().zip(colors).map(|((smallest, largest), color)| (smallest.as_bytes(), largest.as_bytes(), color)));
 /// let find = |key: &str| fences.find(key.as_bytes(), |file| files[file].1 < key, |file| files[file].0 > key);
-/// assert_eq!(find("banana"), Some(0));
+/// assert_eq!(find("banana"), Some((0, &"red")));
 /// assert_eq!(find("date"), None);
-/// assert_eq!(find("grape"), Some(1));
+/// assert_eq!(find("grape"), Some((1, &"purple")));
 /// ```
-#[derive(Debug, Default)]
-pub struct Fences {
-    /// What all fences begin with.
-    prefix: Vec<u8>,
-    /// The heads of each file's fences.
-    heads: Vec<Heads>,
+#[derive(Debug)]
+pub struct Fences<T> {
+    prefix: Prefix,
+    /// Of each file.
+    gates: Vec<Gate<T>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Heads {
+/// The heads of a file's fences, and what is looked at next.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Gate<T> {
     largest: u64,
     smallest: u64,
+    next: T,
+}
+
+// One cache line for the files of a run.
+const _: () = assert!(size_of::<Gate<FileFilters>>() == CACHE_LINE);
+
+/// What all fences begin with.
+#[derive(Default, Debug)]
+struct Prefix {
+    /// Its head, and which bits of that are its own.
+    head: u64,
+    mask: u64,
+    bytes: Box<[u8]>,
+}
+
+impl Prefix {
+    fn new(bytes: &[u8]) -> Self {
+        let mask = !u64::MAX.checked_shr(8 * bytes.len() as u32).unwrap_or(0);
+        Self { head: head(bytes), mask, bytes: bytes.into() }
+    }
+
+    /// What follows it in a key that begins with it.
+    #[inline]
+    fn rest_of<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        if (head(key) ^ self.head) & self.mask != 0 {
+            return None;
+        }
+        if self.bytes.len() <= 8 { key.get(self.bytes.len()..) } else { key.strip_prefix(&*self.bytes) }
+    }
 }
 
 /// Where a key lies as far as its head says.
@@ -52,20 +87,19 @@ enum Place {
     From(usize, u64),
 }
 
-impl Fences {
-    /// Of the smallest and the largest key of each file, ascending.
-    pub fn new<'k>(files: impl Iterator<Item = (&'k [u8], &'k [u8])> + Clone) -> Self {
-        let (Some((first, _)), Some((_, last))) = (files.clone().next(), files.clone().last()) else {
-            return Self::default();
+impl<T> Fences<T> {
+    /// Of the smallest and the largest key of each file, ascending, each with what is looked at next.
+    pub fn new<'k>(files: impl Iterator<Item = (&'k [u8], &'k [u8], T)> + Clone) -> Self {
+        let (Some((first, ..)), Some((_, last, _))) = (files.clone().next(), files.clone().last()) else {
+            return Self { prefix: Prefix::default(), gates: Vec::new() };
         };
-        let prefix = first[..common_prefix(first, last)].to_vec();
+        let prefix = &first[..common_prefix(first, last)];
         let head = |key: &[u8]| head(key.get(prefix.len()..).unwrap_or_default());
-        let heads =
-            files.map(|(smallest, largest)| Heads { largest: head(largest), smallest: head(smallest) }).collect();
-        Self { prefix, heads }
+        let gate = |(smallest, largest, next)| Gate { largest: head(largest), smallest: head(smallest), next };
+        Self { prefix: Prefix::new(prefix), gates: files.map(gate).collect() }
     }
 
-    /// The number of the file that may hold `key`. Where heads do not tell, `ends_before` says whether all that a file holds
+    /// The number of the file that may hold `key`, and what is looked at next of it. Where heads do not tell, `ends_before` says whether all that a file holds
     /// lies before the key, and `starts_after` whether all of it lies behind. O(log files).
     #[inline]
     pub fn find(
@@ -73,10 +107,10 @@ impl Fences {
         key: &[u8],
         ends_before: impl Fn(usize) -> bool,
         starts_after: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+    ) -> Option<(usize, &T)> {
         let Place::From(at, head) = self.place(key, ends_before) else { return None };
-        let smallest = self.heads.get(at)?.smallest;
-        (smallest < head || (smallest == head && !starts_after(at))).then_some(at)
+        let Gate { smallest, next, .. } = self.gates.get(at)?;
+        (*smallest < head || (*smallest == head && !starts_after(at))).then_some((at, next))
     }
 
     /// The number of the first file that does not lie before `key`; that of files if there is none. O(log files).
@@ -89,14 +123,14 @@ impl Fences {
 
     #[inline]
     fn place(&self, key: &[u8], ends_before: impl Fn(usize) -> bool) -> Place {
-        let Some(rest) = key.strip_prefix(&*self.prefix) else {
-            let is_before = key < &*self.prefix;
-            return Place::Outside(if is_before { 0 } else { self.heads.len() });
+        let Some(rest) = self.prefix.rest_of(key) else {
+            let is_before = key < &*self.prefix.bytes;
+            return Place::Outside(if is_before { 0 } else { self.gates.len() });
         };
         let head = head(rest);
-        let at = self.heads.partition_point(|heads| heads.largest < head);
-        match self.heads.get(at) {
-            Some(heads) if heads.largest == head => Place::From(self.among_equals(at, head, ends_before), head),
+        let at = self.gates.partition_point(|gate| gate.largest < head);
+        match self.gates.get(at) {
+            Some(gate) if gate.largest == head => Place::From(self.among_equals(at, head, ends_before), head),
             _ => Place::From(at, head),
         }
     }
@@ -104,7 +138,7 @@ impl Fences {
     /// The first file from `at` on that does not lie before a key with this head. Heads of upper fences are equal from `at` on.
     #[cold]
     fn among_equals(&self, at: usize, head: u64, ends_before: impl Fn(usize) -> bool) -> usize {
-        let equal = self.heads[at..].partition_point(|heads| heads.largest == head);
+        let equal = self.gates[at..].partition_point(|gate| gate.largest == head);
         let (mut low, mut high) = (at, at + equal);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -122,13 +156,13 @@ impl Fences {
 #[derive(Debug)]
 pub struct SortedFiles {
     files: Vec<Arc<SstFile>>,
-    fences: Fences,
+    fences: Fences<FileFilters>,
 }
 
 impl SortedFiles {
-    /// The number of the file that may hold `key`, by its fences. O(log files).
+    /// The number of the file that may hold `key` by its fences, and its filters. O(log files).
     #[inline]
-    pub fn find(&self, key: &[u8]) -> Option<usize> {
+    pub fn find(&self, key: &[u8]) -> Option<(usize, &FileFilters)> {
         self.fences.find(key, |file| self.files[file].ends_before(key), |file| self.files[file].smallest() > key)
     }
 
@@ -150,7 +184,7 @@ impl Deref for SortedFiles {
 
 impl From<Vec<Arc<SstFile>>> for SortedFiles {
     fn from(files: Vec<Arc<SstFile>>) -> Self {
-        let fences = Fences::new(files.iter().map(|file| (file.smallest(), file.largest())));
+        let fences = Fences::new(files.iter().map(|file| (file.smallest(), file.largest(), file.filters())));
         Self { files, fences }
     }
 }
@@ -183,13 +217,14 @@ mod tests {
             keys.sort();
             // A file may begin with the key that the one before it ends with.
             let files: Vec<(&[u8], &[u8])> = keys.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-            let fences = Fences::new(files.iter().copied());
+            let fences = Fences::new(files.iter().map(|&(smallest, largest)| (smallest, largest, ())));
             for key in asked.iter().chain(&keys) {
                 let key = key.as_slice();
                 let first = files.iter().position(|(_, largest)| *largest >= key);
                 prop_assert_eq!(fences.first_not_before(key, |file| files[file].1 < key), first.unwrap_or(files.len()));
                 let found = first.filter(|&file| files[file].0 <= key);
-                prop_assert_eq!(fences.find(key, |file| files[file].1 < key, |file| files[file].0 > key), found);
+                let asked = fences.find(key, |file| files[file].1 < key, |file| files[file].0 > key);
+                prop_assert_eq!(asked.map(|(file, ())| file), found);
             }
         }
 
@@ -197,11 +232,11 @@ mod tests {
         fn an_upper_fence_that_lies_outside_its_file_ends_it(keys in proptest::collection::btree_set(key(), 2..20)) {
             let keys: Vec<Vec<u8>> = keys.into_iter().collect();
             let files: Vec<(&[u8], &[u8])> = keys.windows(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-            let fences = Fences::new(files.iter().copied());
+            let fences = Fences::new(files.iter().map(|&(smallest, largest)| (smallest, largest, ())));
             for (at, key) in keys[..files.len()].iter().enumerate() {
                 let key = key.as_slice();
                 let found = fences.find(key, |file| files[file].1 <= key, |file| files[file].0 > key);
-                prop_assert_eq!(found, Some(at));
+                prop_assert_eq!(found, Some((at, &())));
             }
         }
     }

@@ -15,7 +15,9 @@
 use std::sync::Arc;
 
 use mycelium_base::prefetch::{CACHE_LINE as LINE, prefetch};
-use mycelium_base::{Error, Result};
+use mycelium_base::{Error, Result, SequenceNumber};
+
+use crate::reader::SstFile;
 
 const TAIL: usize = 5;
 const MAX_PROBES: u8 = 16;
@@ -103,12 +105,7 @@ impl FilterBuilder {
         let mut words = vec![[0_u64; 8]; lines as usize];
         for &hash in self.pieces.iter().flatten() {
             let line = &mut words[line_of(hash, lines)];
-            let mut state = next_probe(hash as u32);
-            for _ in 0..probes {
-                let bit = state >> 23;
-                line[(bit >> 6) as usize & 7] |= 1 << (bit & 63);
-                state = next_probe(state);
-            }
+            line.iter_mut().zip(KeyBits::new(hash).of(probes)).for_each(|(word, bits)| *word |= bits);
         }
         let mut out = Vec::with_capacity(words.len() * LINE + TAIL + crate::checksum::BLOCK_TRAILER_LEN);
         for word in words.as_flattened() {
@@ -153,22 +150,16 @@ impl FilterShape {
         self.lines == 0
     }
 
-    /// Whether the key with this hash may be in the set; `lines` are the payload's first [`FilterShape::len`] bytes.
+    /// Whether a key may be in the set; `lines` are the payload's first [`FilterShape::len`] bytes.
     #[inline]
-    pub fn may_contain(&self, lines: &[u8], hash: u64) -> bool {
-        let start = line_of(hash, self.lines) * LINE;
+    pub fn may_contain(&self, lines: &[u8], key: &mut KeyBits) -> bool {
+        let start = line_of(key.hash, self.lines) * LINE;
         let Some(line) = lines.get(start..).and_then(|rest| rest.first_chunk::<LINE>()) else {
             return true;
         };
-        let mut state = next_probe(hash as u32);
-        for _ in 0..self.probes {
-            let bit = state >> 23;
-            if line[(bit >> 3) as usize & 63] & (1 << (bit & 7)) == 0 {
-                return false;
-            }
-            state = next_probe(state);
-        }
-        true
+        let words = line.as_chunks::<8>().0.iter().zip(key.of(self.probes));
+        // All of them, without a branch that nobody could predict.
+        words.fold(0, |missing, (word, bits)| missing | (bits & !u64::from_le_bytes(*word))) == 0
     }
 
     /// Asks the processor to load the key's line.
@@ -176,6 +167,96 @@ impl FilterShape {
     pub fn prefetch(&self, lines: &[u8], hash: u64) {
         if let Some(line) = lines.get(line_of(hash, self.lines) * LINE) {
             prefetch(line);
+        }
+    }
+}
+
+/// What tells of a file, without a look at it, that it has nothing for a key at a snapshot.
+#[derive(Clone, Debug)]
+pub struct FileFilters {
+    bloom: Option<(AlignedBlock, FilterShape)>,
+    oldest: SequenceNumber,
+    has_range_deletes: bool,
+}
+
+impl FileFilters {
+    /// `bloom`: the file's Bloom filter, if it is resident. `oldest`: the smallest sequence number of its entries and range deletes.
+    pub(crate) fn new(
+        bloom: Option<(AlignedBlock, FilterShape)>,
+        oldest: SequenceNumber,
+        has_range_deletes: bool,
+    ) -> Self {
+        Self { bloom, oldest, has_range_deletes }
+    }
+
+    /// A read at a snapshot below it sees nothing of the file.
+    #[inline]
+    pub fn oldest(&self) -> SequenceNumber {
+        self.oldest
+    }
+
+    /// Whether the file has range deletes, which the Bloom filter does not know of.
+    #[inline]
+    pub fn has_range_deletes(&self) -> bool {
+        self.has_range_deletes
+    }
+
+    /// Asks the processor to load the line of the key with this hash.
+    #[inline]
+    pub fn prefetch(&self, key_hash: u64) {
+        if let Some((block, shape)) = &self.bloom {
+            shape.prefetch(block.bytes(), key_hash);
+        }
+    }
+
+    /// As [`SstFile::may_contain`] of the file, which is asked for if the filter is not resident.
+    #[inline]
+    pub fn may_contain<'f>(&self, key: &mut KeyBits, file: impl FnOnce() -> &'f SstFile) -> bool {
+        match &self.bloom {
+            Some((block, shape)) => shape.may_contain(block.bytes(), key),
+            None => file().may_contain(key.hash),
+        }
+    }
+}
+
+/// A key as filters ask for it: its bits in a line are the same in every filter of as many probes per key, and are worked out once
+/// for all that follow each other.
+#[derive(Clone, Debug)]
+pub struct KeyBits {
+    hash: u64,
+    /// Those that `words` has; 0 before the first filter.
+    probes: u8,
+    words: [u64; LINE / 8],
+}
+
+impl KeyBits {
+    /// Of the key with this hash ([`mycelium_base::hash::hash_key`]).
+    #[inline]
+    pub fn new(hash: u64) -> Self {
+        Self { hash, probes: 0, words: [0; LINE / 8] }
+    }
+
+    /// The hash.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    #[inline]
+    fn of(&mut self, probes: u8) -> &[u64; LINE / 8] {
+        if self.probes != probes {
+            self.work_out(probes);
+        }
+        &self.words
+    }
+
+    fn work_out(&mut self, probes: u8) {
+        (self.probes, self.words) = (probes, [0; LINE / 8]);
+        let mut state = next_probe(self.hash as u32);
+        for _ in 0..probes {
+            let bit = state >> 23;
+            self.words[(bit >> 6) as usize & 7] |= 1 << (bit & 63);
+            state = next_probe(state);
         }
     }
 }
@@ -234,9 +315,9 @@ mod tests {
             let hashes: Vec<u64> = (0..20_000_u32).map(|i| hash_key(&i.to_be_bytes())).collect();
             let payload = build(&hashes, bits);
             let shape = FilterShape::parse(&payload).unwrap();
-            assert!(hashes.iter().all(|&hash| shape.may_contain(&payload, hash)));
+            assert!(hashes.iter().all(|&hash| shape.may_contain(&payload, &mut KeyBits::new(hash))));
             let others = (20_000..40_000_u32).map(|i| hash_key(&i.to_be_bytes()));
-            let false_positives = others.filter(|&hash| shape.may_contain(&payload, hash)).count();
+            let false_positives = others.filter(|&hash| shape.may_contain(&payload, &mut KeyBits::new(hash))).count();
             assert!(false_positives * 1000 / 20_000 <= most_false, "{bits} bits: {false_positives} of 20000");
         }
     }

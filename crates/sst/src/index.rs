@@ -156,9 +156,12 @@ pub(crate) fn head(suffix: &[u8]) -> u64 {
     if let Some(bytes) = suffix.first_chunk::<8>() {
         return u64::from_be_bytes(*bytes);
     }
-    let mut bytes = [0; 8];
-    bytes[..suffix.len()].copy_from_slice(suffix);
-    u64::from_be_bytes(bytes)
+    // Bytes loaded twice are the same ones. Copying so few would be a call.
+    let padding = 8 * (8 - suffix.len() as u32);
+    if let (Some(first), Some(last)) = (suffix.first_chunk::<4>(), suffix.last_chunk::<4>()) {
+        return u64::from(u32::from_be_bytes(*first)) << 32 | u64::from(u32::from_be_bytes(*last)) << padding;
+    }
+    suffix.iter().zip([56, 48, 40]).fold(0, |head, (byte, shift)| head | u64::from(*byte) << shift)
 }
 
 #[inline(always)]
@@ -409,5 +412,20 @@ impl<'a> Index<'a> {
         let start = if i == 0 { 0 } else { self.separator_end(i - 1) as usize };
         let end = self.separator_end(i) as usize;
         self.payload.get(self.shape.separators + start..self.shape.separators + end).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_the_beginning_padded_with_zeros() {
+        let suffix = [0x81, 0x02, 0xfe, 0x04, 0x85, 0x06, 0x87, 0xf8, 0x09];
+        for len in 0..=suffix.len() {
+            let mut padded = [0; 8];
+            padded[..len.min(8)].copy_from_slice(&suffix[..len.min(8)]);
+            assert_eq!(head(&suffix[..len]), u64::from_be_bytes(padded), "{len} bytes");
+        }
     }
 }

@@ -11,6 +11,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mycelium_base::{Error, GroupFormat, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_cache::{BlockCache, BlockKind, BlockSlots, CacheKey, Reservation};
@@ -20,7 +21,7 @@ use crate::block::BlockBuffer;
 use crate::checksum::{BLOCK_TRAILER_LEN, open_block};
 use crate::columnar::{Directory, FileColumns, HeadedBlock};
 use crate::compression::{Compression, Decompressor, STORED, exclusive, zeroed};
-use crate::filter::{AlignedBlock, FilterShape};
+use crate::filter::{AlignedBlock, FileFilters, FilterShape, KeyBits};
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{Index, IndexEntry, IndexShape};
 use crate::properties::Properties;
@@ -61,6 +62,8 @@ pub struct SstFile {
     reservation: Option<Reservation>,
     /// Of a columnar file.
     pub(crate) columns: Option<Box<FileColumns>>,
+    /// Whether a data block was ever cached.
+    was_cached: AtomicBool,
     /// Of a columnar file whose index is resident: a row lies in several such files, whose blocks are looked up at once.
     pub(crate) slots: Option<Arc<BlockSlots<HeadedBlock>>>,
 }
@@ -203,6 +206,7 @@ impl SstFile {
             range_deletes,
             reservation,
             columns,
+            was_cached: AtomicBool::new(false),
             slots: None,
         };
         if sst.reservation.is_some() {
@@ -291,12 +295,10 @@ impl SstFile {
         self.index_shape.block_count()
     }
 
-    /// Asks the processor to load the filter line of the key with this hash, if the filter is in memory.
-    #[inline]
-    pub fn prefetch_filter(&self, key_hash: u64) {
-        if let (Some(shape), Some(filter)) = (&self.filter_shape, &self.filter) {
-            shape.prefetch(filter.bytes(), key_hash);
-        }
+    /// What a lookup asks before it looks at the file itself, to be kept beside that of other files.
+    pub fn filters(&self) -> FileFilters {
+        let bloom = self.filter.clone().zip(self.filter_shape);
+        FileFilters::new(bloom, self.min_sequence(), !self.range_deletes.is_empty())
     }
 
     /// Whether the file may hold entries of the key with this hash (see [`mycelium_base::hash::hash_key`]). `true` if
@@ -305,7 +307,7 @@ impl SstFile {
     pub fn may_contain(&self, key_hash: u64) -> bool {
         match (&self.filter_shape, &self.filter) {
             (None, _) => true,
-            (Some(shape), Some(filter)) => shape.may_contain(filter.bytes(), key_hash),
+            (Some(shape), Some(filter)) => shape.may_contain(filter.bytes(), &mut KeyBits::new(key_hash)),
             (Some(shape), None) => self.may_contain_by_cache(shape, key_hash),
         }
     }
@@ -327,7 +329,7 @@ impl SstFile {
                 Err(_) => return true,
             },
         };
-        shape.may_contain(block.bytes(), key_hash)
+        shape.may_contain(block.bytes(), &mut KeyBits::new(key_hash))
     }
 
     fn read_filter_again(&self, part: BlockHandle) -> Result<AlignedBlock> {
@@ -418,7 +420,7 @@ impl SstFile {
             return Ok(bytes);
         }
         let bytes = self.read_block(entry, decompressor, counters)?;
-        self.cache.insert(key, bytes.clone(), BlockKind::Data);
+        self.keep_block(entry.offset, &bytes);
         Ok(bytes)
     }
 
@@ -438,13 +440,27 @@ impl SstFile {
             return Ok(block);
         }
         let bytes = self.read_block(entry, decompressor, counters)?;
-        self.cache.insert(key, bytes.clone(), BlockKind::Data);
+        self.keep_block(entry.offset, &bytes);
         open(bytes)
     }
 
+    /// Caches the data block at this offset.
+    pub(crate) fn keep_block(&self, offset: u64, bytes: &Arc<[u8]>) {
+        // Not written again and again: readers of the file have the line of the flag in their caches.
+        if !self.was_cached.load(Ordering::Relaxed) {
+            self.was_cached.store(true, Ordering::Relaxed);
+        }
+        self.cache.insert(self.cache_key(offset), Arc::clone(bytes), BlockKind::Data);
+    }
+
     /// Whether the index is in memory and the block cached that holds the first versions of `key`, if the file holds some.
-    /// Counts as no use of the block.
+    /// Counts as no use of the block. O(log blocks), O(1) if no data block was cached since the file was opened.
+    #[inline]
     pub fn has_cached(&self, key: &[u8]) -> bool {
+        self.was_cached.load(Ordering::Relaxed) && self.has_cached_now(key)
+    }
+
+    fn has_cached_now(&self, key: &[u8]) -> bool {
         let Some(framed) = &self.index else { return false };
         let index = self.index_of(framed);
         let at = index.seek(key);

@@ -7,7 +7,6 @@
 //!    and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
 
 use mycelium_base::{Error, Result};
-use mycelium_cache::BlockKind;
 
 use crate::block::{BlockCursor, BlockPosition, Step, payload_in_memory};
 use crate::columnar::{ColumnPosition, WantedColumns};
@@ -142,7 +141,7 @@ impl SstFile {
             let from = (entry.offset - first.offset) as usize;
             let (payload, kind) = self.check_block(&bytes[from..from + entry.len as usize], entry.offset)?;
             let block = self.decompressed(payload, kind, entry.offset, &mut decompressor)?;
-            self.cache.insert(self.cache_key(entry.offset), block, BlockKind::Data);
+            self.keep_block(entry.offset, &block);
         }
         Ok(window.len())
     }

@@ -14,7 +14,8 @@ use mycelium_base::{
     Trailer, compare_entries,
 };
 use mycelium_sst::{
-    Compression, CursorOptions, GetScratch, LevelCursor, OpenOptions, SstCursor, SstFile, SstWriter, SstWriterOptions,
+    Compression, CursorOptions, GetScratch, KeyBits, LevelCursor, OpenOptions, SstCursor, SstFile, SstWriter,
+    SstWriterOptions,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -87,9 +88,12 @@ fn files_verify_and_describe_themselves() {
         assert_eq!(file.min_sequence(), sequences().min().unwrap());
         assert_eq!(file.max_sequence(), sequences().max().unwrap());
         assert_eq!(properties.raw_value_bytes, entries.iter().map(|(_, _, value)| value.len() as u64).sum::<u64>());
+        let filters = file.filters();
+        assert_eq!(filters.oldest(), file.min_sequence());
         for (key, ..) in entries {
-            file.prefetch_filter(hash_key(key));
             assert!(file.may_contain(hash_key(key)), "{name}");
+            filters.prefetch(hash_key(key));
+            assert!(filters.may_contain(&mut KeyBits::new(hash_key(key)), || file), "{name}");
         }
         let samples = file.key_samples(7).unwrap();
         assert!(samples.len() <= 7 && samples.windows(2).all(|pair| pair[0] < pair[1]), "{name}");

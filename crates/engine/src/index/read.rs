@@ -30,7 +30,7 @@ use mycelium_base::{
 };
 use mycelium_encoding::{Datum, DatumRef, PackedLayout, key};
 use mycelium_merge::{ExactCursor, MergingCursor};
-use mycelium_sst::GetScratch;
+use mycelium_sst::{GetScratch, KeyBits};
 use mycelium_transform::Deriver;
 
 use super::definition::IndexShared;
@@ -424,29 +424,29 @@ fn has_newer(
             return Ok(true);
         }
         if memtable.may_contain(hash)
-            && let Some((trailer, _)) = memtable.get(key, upto).next()
+            && let Some((trailer, _)) = memtable.get_hashed(key, hash, upto).next()
             && trailer.sequence() > after
         {
             return Ok(true);
         }
     }
-    let filters = table.definition.options.snapshot_filter;
+    let (snapshot_filter, mut bits) = (table.definition.options.snapshot_filter, KeyBits::new(hash));
     for (_, run) in state.tree.runs() {
         counters.files_considered += 1;
-        let Some(file) = run.file_for(key) else {
+        let Some((file, filters)) = run.find(key) else {
             counters.files_skipped_by_fence += 1;
             continue;
         };
-        if file.meta.max_sequence <= after || (filters && file.sst.min_sequence() > upto) {
+        if file.meta.max_sequence <= after || (snapshot_filter && filters.oldest() > upto) {
             counters.files_skipped_by_snapshot += 1;
             continue;
         }
-        if file.meta.range_delete_count > 0
+        if filters.has_range_deletes()
             && file.sst.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after)
         {
             return Ok(true);
         }
-        if !file.sst.may_contain(hash) {
+        if !filters.may_contain(&mut bits, || &file.sst) {
             counters.files_skipped_by_bloom += 1;
             continue;
         }

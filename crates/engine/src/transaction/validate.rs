@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_sst::{CursorOptions, GetScratch, RunCursor};
+use mycelium_sst::{CursorOptions, GetScratch, KeyBits, RunCursor};
 
 use super::conflict;
 use crate::table::{TableShared, TableState};
@@ -62,13 +62,13 @@ impl<'a> Check<'a> {
                 return Ok(true);
             }
         }
-        let mut scratch = GetScratch::default();
+        let (mut scratch, mut bits) = (GetScratch::default(), KeyBits::new(hash));
         for run in self.state.tree.levels.iter().flatten() {
-            let Some(file) = run.file_for(key).filter(|file| self.is_newer(file)) else { continue };
-            if file.meta.range_delete_count > 0 && self.covers(file.sst.range_deletes(), key) {
+            let Some((file, filters)) = run.find(key).filter(|(file, _)| self.is_newer(file)) else { continue };
+            if filters.has_range_deletes() && self.covers(file.sst.range_deletes(), key) {
                 return Ok(true);
             }
-            if !file.sst.may_contain(hash) {
+            if !filters.may_contain(&mut bits, || &file.sst) {
                 continue;
             }
             let mut found = false;

@@ -30,11 +30,11 @@ use std::sync::Arc;
 use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
 use mycelium_compaction::{Buffering, CompactionPlan, trim};
 use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segments, Version, VersionEdit};
-use mycelium_sst::{Fences, FileFilters, KeyBits};
+use mycelium_sst::{FenceLists, Fences, FileFilters, KeyBits};
 
 use crate::database::{Database, Inner};
 use crate::options::TableOptions;
-use crate::read::{PROBES, PointRead, Probe};
+use crate::read::{PROBES, Place, PointRead, Probe};
 use crate::shape::sizes;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::TableShared;
@@ -183,19 +183,11 @@ fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>)
 
 /// Segments that do not overlap, and are read alike.
 #[derive(Debug)]
-struct SegmentTable {
+pub(crate) struct SegmentTable {
     /// In key order.
     segments: Vec<OpenSegment>,
-    /// Theirs.
-    fences: Fences<FileFilters>,
     /// Which of the tree's formats they have.
-    format: usize,
-}
-
-/// One that is filled.
-struct Filling {
-    segments: Vec<OpenSegment>,
-    format: usize,
+    pub(crate) format: usize,
 }
 
 /// A segment, open.
@@ -206,25 +198,19 @@ pub(crate) struct OpenSegment {
 }
 
 impl SegmentTable {
+    /// The number of the file that may hold `key`, and its filters; `fences` are the table's.
     #[inline]
-    fn find(&self, key: &[u8]) -> Option<(&Arc<OpenFile>, &FileFilters)> {
+    fn find<'t>(&self, fences: &Fences<'t, FileFilters>, key: &[u8]) -> Option<(usize, &'t FileFilters)> {
         let segment = |at: usize| &self.segments[at].segment;
-        let found = self.fences.find(key, |at| segment(at).ends_before(key), |at| segment(at).smallest() > key);
-        found.map(|(at, filters)| (&self.segments[at].file, filters))
+        fences.find(key, |at| segment(at).ends_before(key), |at| segment(at).smallest() > key)
     }
-}
 
-impl From<Filling> for SegmentTable {
-    fn from(Filling { segments, format }: Filling) -> Self {
-        let fences = segments
-            .iter()
-            .map(|OpenSegment { segment, file }| (segment.smallest(), segment.largest(), file.sst.filters()));
-        let fences = Fences::new(fences);
-        Self { segments, fences, format }
+    /// The file with this number.
+    #[inline]
+    pub(crate) fn file(&self, at: usize) -> &Arc<OpenFile> {
+        &self.segments[at].file
     }
-}
 
-impl Filling {
     fn overlaps(&self, segment: &Segment) -> bool {
         let at = self.segments.partition_point(|open| open.segment.is_before(segment));
         self.segments.get(at).is_some_and(|open| !segment.is_before(&open.segment))
@@ -242,6 +228,8 @@ pub(crate) struct OpenSegments {
     segments: Segments,
     /// Newest first.
     tables: Vec<SegmentTable>,
+    /// Of the segments of each table.
+    fences: FenceLists<FileFilters>,
 }
 
 impl OpenSegments {
@@ -250,7 +238,7 @@ impl OpenSegments {
         mut format_of: impl FnMut(&FileMeta) -> Result<usize>,
         mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
     ) -> Result<Self> {
-        let mut tables: Vec<Filling> = Vec::new();
+        let mut tables: Vec<SegmentTable> = Vec::new();
         for segment in &segments.files {
             let (file, format) = (open(&segment.file)?, format_of(&segment.file)?);
             // Below the oldest table that has a newer file of the same keys.
@@ -258,10 +246,19 @@ impl OpenSegments {
             let opened = OpenSegment { segment: segment.clone(), file };
             match tables[below..].iter_mut().find(|table| table.format == format) {
                 Some(table) => table.insert(opened),
-                None => tables.push(Filling { segments: vec![opened], format }),
+                None => tables.push(SegmentTable { segments: vec![opened], format }),
             }
         }
-        Ok(Self { segments: segments.clone(), tables: tables.into_iter().map(SegmentTable::from).collect() })
+        let mut fences = FenceLists::default();
+        for table in &tables {
+            fences.push(
+                table
+                    .segments
+                    .iter()
+                    .map(|OpenSegment { segment, file }| (segment.smallest(), segment.largest(), file.sst.filters())),
+            );
+        }
+        Ok(Self { segments: segments.clone(), tables, fences })
     }
 
     /// All segments.
@@ -299,11 +296,13 @@ impl PointRead<'_> {
         counters: &mut ReadCounters,
         visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
-        match probe.buffer {
+        if probe.is_ruled_out(bits, counters) {
+            return Ok(ControlFlow::Continue(()));
+        }
+        match probe.buffer() {
             Some(buffer) if buffer.segments.covers(key) => {
                 self.visit_segments(buffer, probe, key, bits, counters, visit)
             }
-            _ if probe.is_ruled_out(bits, counters) => Ok(ControlFlow::Continue(())),
             _ => visit(probe, counters),
         }
     }
@@ -318,9 +317,8 @@ impl PointRead<'_> {
         counters: &mut ReadCounters,
         visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
-        let Probe { file, filters, .. } = probe;
-        let is_deleted =
-            || filters.has_range_deletes() && file.sst.range_deletes().covering(key, self.snapshot).is_some();
+        let file = probe.file();
+        let is_deleted = || file.sst.range_deletes().covering(key, self.snapshot).is_some();
         if !probe.may_contain(bits) && !is_deleted() {
             counters.files_skipped_by_bloom += 1;
             return Ok(ControlFlow::Continue(()));
@@ -329,16 +327,16 @@ impl PointRead<'_> {
             return visit(probe, counters);
         }
         counters.parts_read_from_buffer += 1;
-        let mut tables = buffer.tables.iter();
+        let mut tables = buffer.tables.iter().zip(buffer.fences.lists());
         loop {
             let mut asked: [Option<Probe<'s>>; PROBES] = [None; PROBES];
             let mut count = 0;
             while count < PROBES
-                && let Some(table) = tables.next()
+                && let Some((table, fences)) = tables.next()
             {
-                let Some((file, filters)) = table.find(key) else { continue };
+                let Some((at, filters)) = table.find(&fences, key) else { continue };
                 filters.prefetch(bits.hash());
-                asked[count] = Some(Probe { file, filters, format: table.format, ..probe });
+                asked[count] = Some(Probe { place: Place::Segments(table, at), filters, ..probe });
                 count += 1;
             }
             for segment in asked[..count].iter().copied().flatten() {
@@ -351,7 +349,7 @@ impl PointRead<'_> {
                     continue;
                 }
                 if segment.may_contain(bits) {
-                    segment.file.segment_use.note_read();
+                    segment.file().segment_use.note_read();
                 }
                 if visit(segment, counters)?.is_break() {
                     return Ok(ControlFlow::Break(()));

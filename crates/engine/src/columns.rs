@@ -119,10 +119,10 @@ impl PointRead<'_> {
             counters,
             |run| plan.concerns(run.format),
             |probe, counters| {
-                if !groups.is_apart(probe.format) {
+                if !groups.is_apart(probe.format()) {
                     groups.finish(merge, counters)?;
                 }
-                if merge.needs(probe.format) {
+                if merge.needs(probe.format()) {
                     groups.start(probe, merge, counters)?;
                 }
                 let is_done = merge.is_settled() || merge.is_covered();
@@ -158,12 +158,12 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
     /// Whether a file of this format may be looked at before the lookups that have begun end.
     fn is_apart(&self, format: usize) -> bool {
         let started = self.started[..self.count].iter().flatten();
-        self.count < TOGETHER && started.into_iter().all(|(probe, _)| self.plan.are_apart(probe.format, format))
+        self.count < TOGETHER && started.into_iter().all(|(probe, _)| self.plan.are_apart(probe.format(), format))
     }
 
     /// Begins the lookup in a columnar file; one of rows is read at once.
     fn start(&mut self, probe: Probe<'a>, merge: &mut ColumnMerge, counters: &mut ReadCounters) -> Result<()> {
-        let Probe { file, filters, format, .. } = probe;
+        let (file, filters, format) = (probe.file(), probe.filters, probe.format());
         let snapshot = self.read.snapshot;
         let (is_plain, has_range_deletes) = (!file.sst.is_columnar(), filters.has_range_deletes());
         if is_plain || has_range_deletes {
@@ -198,7 +198,7 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
         }
         for at in 0..count {
             let Some((probe, lookup)) = self.started[at].take() else { continue };
-            if merge.needs(probe.format) {
+            if merge.needs(probe.format()) {
                 self.visit(probe, merge, |scratch, visit| lookup.visit(scratch, counters, visit))?;
             }
         }
@@ -208,13 +208,13 @@ impl<'a, 'r> GroupLookups<'a, 'r> {
     /// Lets `read` give the row's versions in a file to the merge.
     fn visit(
         &mut self,
-        Probe { level, format, .. }: Probe<'_>,
+        probe: Probe<'_>,
         merge: &mut ColumnMerge,
         read: impl FnOnce(&mut GetScratch, &mut dyn FnMut(Trailer, &[u8]) -> ControlFlow<()>) -> Result<()>,
     ) -> Result<()> {
-        let mut failure = None;
+        let (mut failure, format) = (None, probe.format());
         read(&mut self.scratch, &mut |trailer, value| {
-            self.read.note_served(level);
+            self.read.note_served(probe.level);
             merge.visit(format, trailer, value).unwrap_or_else(|error| {
                 failure = Some(error);
                 ControlFlow::Break(())

@@ -22,7 +22,7 @@ use mycelium_encoding::PackedLayout;
 use mycelium_merge::Lookup;
 use mycelium_sst::{FileFilters, GetScratch, KeyBits};
 
-use crate::buffer::OpenSegments;
+use crate::buffer::{OpenSegments, SegmentTable};
 use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::snapshot::Snapshot;
@@ -121,19 +121,48 @@ pub(crate) struct PointRead<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Probe<'a> {
     pub(crate) level: usize,
-    pub(crate) file: &'a Arc<OpenFile>,
+    pub(crate) place: Place<'a>,
     pub(crate) filters: &'a FileFilters,
-    /// Which of the tree's formats it has.
-    pub(crate) format: usize,
-    /// What of the compaction buffer stands for its run.
-    pub(crate) buffer: Option<&'a OpenSegments>,
 }
 
-impl Probe<'_> {
+/// Where a file is, by its number there. The place itself is not looked at before the filters let the key pass.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    Run(&'a OpenRun, usize),
+    Segments(&'a SegmentTable, usize),
+}
+
+impl<'a> Probe<'a> {
+    #[inline]
+    pub(crate) fn file(&self) -> &'a Arc<OpenFile> {
+        match self.place {
+            Place::Run(run, at) => &run.files[at],
+            Place::Segments(table, at) => table.file(at),
+        }
+    }
+
+    /// Which of the tree's formats it has.
+    #[inline]
+    pub(crate) fn format(&self) -> usize {
+        match self.place {
+            Place::Run(run, _) => run.format,
+            Place::Segments(table, _) => table.format,
+        }
+    }
+
+    /// What of the compaction buffer stands for its run.
+    #[inline]
+    pub(crate) fn buffer(&self) -> Option<&'a OpenSegments> {
+        match self.place {
+            Place::Run(run, _) => run.buffer.as_ref(),
+            Place::Segments(..) => None,
+        }
+    }
+
     /// Whether the Bloom filter lets the key pass.
     #[inline]
     pub(crate) fn may_contain(&self, bits: &mut KeyBits) -> bool {
-        self.filters.may_contain(bits, || &self.file.sst)
+        self.filters.may_contain(bits, || &self.file().sst)
     }
 
     /// Whether neither the Bloom filter nor range deletes of the file have anything to say of the key. Counts it then.
@@ -234,7 +263,8 @@ impl PointRead<'_> {
             counters,
             |_| true,
             |probe, counters| {
-                let Probe { level, file, filters, .. } = probe;
+                let Probe { level, filters, .. } = probe;
+                let file = probe.file();
                 if filters.has_range_deletes()
                     && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
                 {
@@ -269,14 +299,14 @@ impl PointRead<'_> {
     ) -> Result<()> {
         let mut bits = KeyBits::new(hash);
         let mut probes: [Option<Probe<'s>>; PROBES] = [None; PROBES];
-        let mut runs = state.tree.runs().filter(|(_, run)| wants(run));
+        let mut runs = state.tree.fenced_runs().filter(|((_, run), _)| wants(run));
         loop {
             let mut count = 0;
             while count < PROBES
-                && let Some((level, run)) = runs.next()
+                && let Some(((level, run), fences)) = runs.next()
             {
                 counters.files_considered += 1;
-                let Some((file, filters)) = run.find(key) else {
+                let Some((at, filters)) = run.find(&fences, key) else {
                     counters.files_skipped_by_fence += 1;
                     continue;
                 };
@@ -285,7 +315,7 @@ impl PointRead<'_> {
                     continue;
                 }
                 filters.prefetch(hash);
-                probes[count] = Some(Probe { level, file, filters, format: run.format, buffer: run.buffer.as_ref() });
+                probes[count] = Some(Probe { level, place: Place::Run(run, at), filters });
                 count += 1;
             }
             for probe in probes[..count].iter().copied().flatten() {

@@ -11,7 +11,7 @@ use mycelium_base::{ColumnSet, Error, FileNumber, Group, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
-use mycelium_sst::{FileFilters, SortedFiles, SstFile};
+use mycelium_sst::{FenceLists, Fences, FileFilters, SortedFiles, SstFile};
 
 use crate::buffer::{OpenSegments, SegmentUse};
 use crate::shape::TableFormats;
@@ -127,10 +127,11 @@ impl OpenRun {
         from..to.max(from)
     }
 
-    /// The file whose key range may hold `key`, and its filters.
+    /// The number of the file whose key range may hold `key`, and its filters; `fences` are the run's.
     #[inline]
-    pub(crate) fn find(&self, key: &[u8]) -> Option<(&Arc<OpenFile>, &FileFilters)> {
-        self.ssts.find(key).map(|(at, filters)| (&self.files[at], filters))
+    pub(crate) fn find<'t>(&self, fences: &Fences<'t, FileFilters>, key: &[u8]) -> Option<(usize, &'t FileFilters)> {
+        let sst = |at: usize| &self.files[at].sst;
+        fences.find(key, |at| sst(at).ends_before(key), |at| sst(at).smallest() > key)
     }
 }
 
@@ -139,6 +140,8 @@ impl OpenRun {
 pub(crate) struct Tree {
     pub(crate) version: Arc<Version>,
     pub(crate) levels: Vec<Vec<OpenRun>>,
+    /// Of the files of each run, in the order of [`Tree::runs`].
+    fences: FenceLists<FileFilters>,
     pub(crate) has_range_deletes: bool,
     /// The formats of runs and memtables, that of whole rows in memtables first; empty for a key-value table.
     pub(crate) formats: Vec<FragmentFormat>,
@@ -179,7 +182,8 @@ impl Tree {
         let has_range_deletes = version.files().any(|(_, _, meta)| meta.range_delete_count > 0);
         let has_groups = version.has_groups() || table.is_some_and(|table| table.maps().is_some());
         let rows = levels.iter().flatten().map(|run: &OpenRun| run.entries as f64 * part_of_row(&formats, run)).sum();
-        Ok(Self { version, levels, has_range_deletes, formats, has_groups, rows, merge_plans: ArcSwap::default() })
+        let (fences, merge_plans) = (fences_of(&levels), ArcSwap::default());
+        Ok(Self { version, levels, fences, has_range_deletes, formats, has_groups, rows, merge_plans })
     }
 
     /// A tree without files, of a table with these formats.
@@ -187,6 +191,7 @@ impl Tree {
         Self {
             version: Arc::new(Version::new()),
             levels: Vec::new(),
+            fences: FenceLists::default(),
             has_range_deletes: false,
             formats: table.iter().map(|table| table.whole_at(0)).collect(),
             has_groups: table.is_some_and(|table| table.maps().is_some()),
@@ -226,6 +231,12 @@ impl Tree {
         self.levels.iter().enumerate().flat_map(|(level, runs)| runs.iter().map(move |run| (level, run)))
     }
 
+    /// The same, with the fences of each run for [`OpenRun::find`].
+    #[inline]
+    pub(crate) fn fenced_runs(&self) -> impl Iterator<Item = ((usize, &OpenRun), Fences<'_, FileFilters>)> {
+        self.runs().zip(self.fences.lists())
+    }
+
     /// All files with their level.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<OpenFile>)> {
         self.levels
@@ -249,6 +260,14 @@ impl Tree {
     pub(crate) fn find(&self, number: FileNumber) -> Option<&Arc<OpenFile>> {
         self.files().map(|(_, file)| file).find(|file| file.meta.number == number)
     }
+}
+
+fn fences_of(levels: &[Vec<OpenRun>]) -> FenceLists<FileFilters> {
+    let mut fences = FenceLists::default();
+    for run in levels.iter().flatten() {
+        fences.push(run.ssts.iter().map(|sst| (sst.smallest(), sst.largest(), sst.filters())));
+    }
+    fences
 }
 
 /// What share of a row's columns a run has.

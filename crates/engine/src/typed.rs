@@ -4,6 +4,7 @@
 //! (packed, if none was chosen); a patch is a value in which the columns it does not touch are absent. Scans hand out Arrow
 //! record batches filled column by column, whatever format and column groups the rows are stored in.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -119,7 +120,8 @@ impl Table {
         // Rows lie as they were written: their columns are read without packing them first.
         let wanted = self.value_columns(projection)?;
         let row = self.database.get(&self.shared, &key, Some(&wanted), options, counters)?;
-        row.map(|value| datums_of_stored(formats.rows(), &key, &value, (projection, &wanted))).transpose()
+        let scratch = &mut RowScratch::default();
+        row.map(|value| datums_of_stored(formats.rows(), &key, &value, (projection, &wanted), scratch)).transpose()
     }
 
     /// The columns of `projection` (all if `None`) of a stored row.
@@ -299,14 +301,14 @@ pub(crate) fn datums_of(
 }
 
 /// As [`datums_of`], of a row in the table's own format, in which these are outside the key.
-fn datums_of_stored(
+pub(crate) fn datums_of_stored(
     rows: &RowFormat,
     key: &[u8],
     value: &[u8],
     (projection, outside_key): (Option<&[usize]>, &ColumnSet),
+    scratch: &mut RowScratch,
 ) -> Result<Vec<Datum>> {
-    let mut scratch = RowScratch::default();
-    let mut row = rows.read(value, Some(outside_key), &mut scratch)?;
+    let mut row = rows.read(value, Some(outside_key), scratch)?;
     project(rows.schema(), key, projection, |column| {
         Ok(match row.get(column)? {
             ColumnState::Value(datum) => datum.to_datum(),
@@ -323,8 +325,7 @@ fn project(
     mut outside_key: impl FnMut(usize) -> Result<Datum>,
 ) -> Result<Vec<Datum>> {
     let columns = schema.columns().len();
-    let all: Vec<usize> = (0..columns).collect();
-    let wanted = projection.unwrap_or(&all);
+    let wanted = projection.map_or_else(|| Cow::Owned((0..columns).collect()), Cow::Borrowed);
     if let Some(column) = wanted.iter().find(|&&column| column >= columns) {
         return Err(Error::invalid(format!("column {column} does not exist")));
     }

@@ -389,7 +389,7 @@ impl AgedRun {
     }
 
     fn file_for(&self, key: &[u8]) -> Option<&Arc<SstFile>> {
-        self.files.find(key).map(|(at, _)| &self.files[at])
+        self.files.find(key)
     }
 
     /// The oldest and the newest sequence number that the run has for `key`; moves past the key.

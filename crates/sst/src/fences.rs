@@ -10,49 +10,96 @@
 //! 3. The heads of upper fences are searched. Only of files whose upper fence has the key's head the caller is asked, who compares
 //!    whole keys; the same goes for the lower fence of the file found.
 //!
-//! In the cache line of a file's heads lies what is looked at next of the file found: of a run's files their [filters](FileFilters), so that
-//! a lookup which these end touches nothing else of the file. A search touches as many lines as it takes steps.
+//! Beside a file's heads lies what is looked at next of the file found: for lookups its [filters](crate::FileFilters), so that
+//! one which these end touches nothing else of the file. A search touches as many lines as it takes steps.
+//!
+//! A lookup asks many lists of files, most of which are short: the files of level 0 are one each. The fences of all of them lie one behind the
+//! other ([`FenceLists`]), so that the processor fetches the next while it looks at one.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use mycelium_base::prefetch::CACHE_LINE;
-
-use crate::filter::FileFilters;
 use crate::index::{common_prefix, head};
 use crate::reader::SstFile;
 
 /// See the module; `T` is what is looked at next of a file. Thread-safe.
 ///
 /// ```
-/// use mycelium_sst::Fences;
+/// use mycelium_sst::FenceLists;
 ///
 /// let files = [("apple", "cherry"), ("fig", "grape")];
 /// let colors = ["red", "purple"];
-/// let fences = Fences::new(files.iter().zip(colors).map(|((smallest, largest), color)| (smallest.as_bytes(), largest.as_bytes(), color)));
-/// let find = |key: &str| fences.find(key.as_bytes(), |file| files[file].1 < key, |file| files[file].0 > key);
+/// let mut fences = FenceLists::default();
+/// fences.push(files.iter().zip(colors).map(|((smallest, largest), color)| (smallest.as_bytes(), largest.as_bytes(), color)));
+/// let find = |key: &str| fences.lists().next()?.find(key.as_bytes(), |file| files[file].1 < key, |file| files[file].0 > key);
 /// assert_eq!(find("banana"), Some((0, &"red")));
 /// assert_eq!(find("date"), None);
 /// assert_eq!(find("grape"), Some((1, &"purple")));
 /// ```
 #[derive(Debug)]
-pub struct Fences<T> {
-    prefix: Prefix,
-    /// Of each file.
+pub struct FenceLists<T> {
+    lists: Vec<List>,
+    /// Of all files.
     gates: Vec<Gate<T>>,
+}
+
+#[derive(Debug)]
+struct List {
+    prefix: Prefix,
+    /// Where its files end among those of all lists.
+    end: usize,
+}
+
+impl<T> Default for FenceLists<T> {
+    fn default() -> Self {
+        Self { lists: Vec::new(), gates: Vec::new() }
+    }
+}
+
+/// What the fences of these files begin with, and the gates of each.
+fn gates<'k, T>(
+    files: impl Iterator<Item = (&'k [u8], &'k [u8], T)> + Clone,
+) -> (Prefix, impl Iterator<Item = Gate<T>>) {
+    let ends = files.clone().next().zip(files.clone().last());
+    let prefix = ends.map_or(&[][..], |((first, ..), (_, last, _))| &first[..common_prefix(first, last)]);
+    let head = |key: &[u8]| head(key.get(prefix.len()..).unwrap_or_default());
+    let gate = move |(smallest, largest, next)| Gate { largest: head(largest), smallest: head(smallest), next };
+    (Prefix::new(prefix), files.map(gate))
+}
+
+impl<T> FenceLists<T> {
+    /// Adds a list, of the smallest and the largest key of each file, ascending, each with what is looked at next.
+    pub fn push<'k>(&mut self, files: impl Iterator<Item = (&'k [u8], &'k [u8], T)> + Clone) {
+        let (prefix, gates) = gates(files);
+        self.gates.extend(gates);
+        self.lists.push(List { prefix, end: self.gates.len() });
+    }
+
+    /// The lists, in the order in which they were added.
+    #[inline]
+    pub fn lists(&self) -> impl Iterator<Item = Fences<'_, T>> {
+        let mut start = 0;
+        self.lists.iter().map(move |List { prefix, end }| {
+            let gates = &self.gates[std::mem::replace(&mut start, *end)..*end];
+            Fences { prefix, gates }
+        })
+    }
+}
+
+/// Those of one list.
+#[derive(Debug)]
+pub struct Fences<'f, T> {
+    prefix: &'f Prefix,
+    gates: &'f [Gate<T>],
 }
 
 /// The heads of a file's fences, and what is looked at next.
 #[derive(Debug)]
-#[repr(align(64))]
 struct Gate<T> {
     largest: u64,
     smallest: u64,
     next: T,
 }
-
-// One cache line for the files of a run.
-const _: () = assert!(size_of::<Gate<FileFilters>>() == CACHE_LINE);
 
 /// What all fences begin with.
 #[derive(Default, Debug)]
@@ -87,18 +134,7 @@ enum Place {
     From(usize, u64),
 }
 
-impl<T> Fences<T> {
-    /// Of the smallest and the largest key of each file, ascending, each with what is looked at next.
-    pub fn new<'k>(files: impl Iterator<Item = (&'k [u8], &'k [u8], T)> + Clone) -> Self {
-        let (Some((first, ..)), Some((_, last, _))) = (files.clone().next(), files.clone().last()) else {
-            return Self { prefix: Prefix::default(), gates: Vec::new() };
-        };
-        let prefix = &first[..common_prefix(first, last)];
-        let head = |key: &[u8]| head(key.get(prefix.len()..).unwrap_or_default());
-        let gate = |(smallest, largest, next)| Gate { largest: head(largest), smallest: head(smallest), next };
-        Self { prefix: Prefix::new(prefix), gates: files.map(gate).collect() }
-    }
-
+impl<'f, T> Fences<'f, T> {
     /// The number of the file that may hold `key`, and what is looked at next of it. Where heads do not tell, `ends_before` says whether all that a file holds
     /// lies before the key, and `starts_after` whether all of it lies behind. O(log files).
     #[inline]
@@ -107,7 +143,7 @@ impl<T> Fences<T> {
         key: &[u8],
         ends_before: impl Fn(usize) -> bool,
         starts_after: impl Fn(usize) -> bool,
-    ) -> Option<(usize, &T)> {
+    ) -> Option<(usize, &'f T)> {
         let Place::From(at, head) = self.place(key, ends_before) else { return None };
         let Gate { smallest, next, .. } = self.gates.get(at)?;
         (*smallest < head || (*smallest == head && !starts_after(at))).then_some((at, next))
@@ -156,21 +192,33 @@ impl<T> Fences<T> {
 #[derive(Debug)]
 pub struct SortedFiles {
     files: Vec<Arc<SstFile>>,
-    fences: Fences<FileFilters>,
+    prefix: Prefix,
+    gates: Vec<Gate<()>>,
 }
 
 impl SortedFiles {
-    /// The number of the file that may hold `key` by its fences, and its filters. O(log files).
     #[inline]
-    pub fn find(&self, key: &[u8]) -> Option<(usize, &FileFilters)> {
-        self.fences.find(key, |file| self.files[file].ends_before(key), |file| self.files[file].smallest() > key)
+    fn fences(&self) -> Fences<'_, ()> {
+        Fences { prefix: &self.prefix, gates: &self.gates }
+    }
+
+    /// The file that may hold `key`, by its fences. O(log files).
+    #[inline]
+    pub fn find(&self, key: &[u8]) -> Option<&Arc<SstFile>> {
+        let found =
+            self.fences().find(key, |file| self.ends_before(file, key), |file| self.files[file].smallest() > key);
+        found.map(|(file, ())| &self.files[file])
     }
 
     /// The first file of `part` that does not lie before `key`; its end if there is none. O(log files).
     #[inline]
     pub fn first_not_before(&self, key: &[u8], part: &Range<usize>) -> usize {
-        let first = self.fences.first_not_before(key, |file| self.files[file].ends_before(key));
+        let first = self.fences().first_not_before(key, |file| self.ends_before(file, key));
         first.clamp(part.start, part.end)
+    }
+
+    fn ends_before(&self, file: usize, key: &[u8]) -> bool {
+        self.files[file].ends_before(key)
     }
 }
 
@@ -184,8 +232,9 @@ impl Deref for SortedFiles {
 
 impl From<Vec<Arc<SstFile>>> for SortedFiles {
     fn from(files: Vec<Arc<SstFile>>) -> Self {
-        let fences = Fences::new(files.iter().map(|file| (file.smallest(), file.largest(), file.filters())));
-        Self { files, fences }
+        let (prefix, gates) = gates(files.iter().map(|file| (file.smallest(), file.largest(), ())));
+        let gates = gates.collect();
+        Self { files, prefix, gates }
     }
 }
 
@@ -217,14 +266,18 @@ mod tests {
             keys.sort();
             // A file may begin with the key that the one before it ends with.
             let files: Vec<(&[u8], &[u8])> = keys.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-            let fences = Fences::new(files.iter().map(|&(smallest, largest)| (smallest, largest, ())));
+            // Behind another list.
+            let mut lists = FenceLists::default();
+            lists.push([(&b"a"[..], &b"b"[..], 0)].into_iter());
+            lists.push(files.iter().enumerate().map(|(at, &(smallest, largest))| (smallest, largest, at)));
+            let fences = lists.lists().nth(1).expect("the second list");
             for key in asked.iter().chain(&keys) {
                 let key = key.as_slice();
                 let first = files.iter().position(|(_, largest)| *largest >= key);
                 prop_assert_eq!(fences.first_not_before(key, |file| files[file].1 < key), first.unwrap_or(files.len()));
                 let found = first.filter(|&file| files[file].0 <= key);
                 let asked = fences.find(key, |file| files[file].1 < key, |file| files[file].0 > key);
-                prop_assert_eq!(asked.map(|(file, ())| file), found);
+                prop_assert_eq!(asked, found.as_ref().map(|file| (*file, file)));
             }
         }
 
@@ -232,7 +285,9 @@ mod tests {
         fn an_upper_fence_that_lies_outside_its_file_ends_it(keys in proptest::collection::btree_set(key(), 2..20)) {
             let keys: Vec<Vec<u8>> = keys.into_iter().collect();
             let files: Vec<(&[u8], &[u8])> = keys.windows(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-            let fences = Fences::new(files.iter().map(|&(smallest, largest)| (smallest, largest, ())));
+            let mut lists = FenceLists::default();
+            lists.push(files.iter().map(|&(smallest, largest)| (smallest, largest, ())));
+            let fences = lists.lists().next().expect("a list");
             for (at, key) in keys[..files.len()].iter().enumerate() {
                 let key = key.as_slice();
                 let found = fences.find(key, |file| files[file].1 <= key, |file| files[file].0 > key);

@@ -28,7 +28,8 @@ use mycelium_base::{
     ColumnSet, Error, ErrorKind, Group, GroupFormat, Operation, ReadCounters, Result, RowFormatKind, SequenceNumber,
     Trailer,
 };
-use mycelium_encoding::{Datum, DatumRef, PackedLayout, key};
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{Datum, PackedLayout, key};
 use mycelium_merge::{ExactCursor, MergingCursor};
 use mycelium_sst::{GetScratch, KeyBits};
 use mycelium_transform::Deriver;
@@ -45,7 +46,7 @@ use crate::snapshot::Snapshot;
 use crate::sources::Source;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, Table, TableShared, TableState};
-use crate::typed::datums_of;
+use crate::typed::{datums_of, datums_of_stored};
 
 /// Bytes of rows that a lookup through an index that is not built gathers from one scan of the table.
 const SCANNED_BYTES: usize = 4 << 20;
@@ -180,6 +181,8 @@ struct Lookup {
     projection: Vec<usize>,
     /// The columns outside the primary key that are read from rows: those asked for, and those that an entry is compared with.
     wanted: ColumnSet,
+    /// Of a row, in this order: the columns of the index, and those asked for.
+    read: Vec<usize>,
     /// Whether entries hold all that is asked for.
     is_covered: bool,
     /// Keeps the versions from being dropped.
@@ -203,7 +206,8 @@ impl Lookup {
             schema.is_primary_key(column) || index.index.cover.contains(column) || source.on().contains(&column)
         };
         let is_covered = projection.iter().all(|&column| held(column));
-        Self { table, state, index, sequence, projection, wanted, is_covered, _snapshot: snapshot.cloned() }
+        let read = source.on().iter().chain(&projection).copied().collect();
+        Self { table, state, index, sequence, projection, wanted, read, is_covered, _snapshot: snapshot.cloned() }
     }
 }
 
@@ -274,13 +278,12 @@ impl IndexedRows {
                 return Ok(Some(IndexRow { key: row_key.to_vec(), values, derived }));
             }
         }
-        let Some((layout, row)) = read_row(lookup, row_key, counters)? else { return Ok(None) };
-        let Some(value) = comparison.value_derived(lookup, entries.key(), row_key, (&layout, &row))? else {
-            return Ok(None);
-        };
-        let derived = derived_entry(index, &values, &value);
-        let values = datums_of(&layout, row_key, &row, Some(&lookup.projection))?;
-        Ok(Some(IndexRow { key: row_key.to_vec(), values, derived }))
+        let Some(row) = ReadRow::get(lookup, row_key, counters)? else { return Ok(None) };
+        let borne_out = comparison.bears_out(lookup, entries.key(), row_key, &row)?;
+        Ok(borne_out.map(|(read, value)| {
+            let derived = derived_entry(index, &values, &value);
+            IndexRow { key: row_key.to_vec(), values: read, derived }
+        }))
     }
 }
 
@@ -289,26 +292,41 @@ impl IndexedRows {
 struct Comparison {
     /// What derives from rows as the lookup reads them, of a flat-map; made when the first one is compared.
     deriver: Option<Deriver>,
+    scratch: RowScratch,
+    /// The codes of a row's indexed values.
+    prefix: Vec<u8>,
 }
 
 impl Comparison {
-    /// If the row derives the key of an entry, the value that it derives with it. Of an index on columns the value is left
-    /// empty: the row has what it holds.
-    fn value_derived(
+    /// If the row derives the key of an entry, what is asked for of it, and the value that it derives with the key. Of an index on
+    /// columns the value is left empty: the row has what it holds.
+    fn bears_out(
         &mut self,
         lookup: &Lookup,
         key: &[u8],
         row_key: &[u8],
-        (layout, row): (&PackedLayout, &[u8]),
-    ) -> Result<Option<Vec<u8>>> {
-        let index = &lookup.index.index;
-        if let IndexSource::Columns(_) = index.source {
-            let is_same = indexed_prefix(index, layout, row_key, row)? == key[..key.len() - row_key.len()];
-            return Ok(is_same.then(Vec::new));
+        row: &ReadRow,
+    ) -> Result<Option<(Vec<Datum>, Vec<u8>)>> {
+        let IndexShared { source, schema, .. } = &*lookup.index.index;
+        let derived = match source {
+            IndexSource::Columns(_) => Vec::new(),
+            IndexSource::FlatMap(_) => {
+                let derived = self.deriver(lookup)?.derive(row_key, Operation::Put, &row.bytes)?;
+                let Some((_, value)) = derived.entries().find(|(derived, _)| *derived == key) else { return Ok(None) };
+                value.to_vec()
+            }
+        };
+        let mut indexed = row.datums(lookup, row_key, &mut self.scratch)?;
+        let asked = indexed.split_off(source.on().len());
+        if let IndexSource::Columns(_) = source {
+            let (values, prefix) = (indexed.iter().map(Datum::borrowed).collect::<Vec<_>>(), &mut self.prefix);
+            prefix.clear();
+            source.encode_prefix(schema, &values, prefix)?;
+            if *prefix != key[..key.len() - row_key.len()] {
+                return Ok(None);
+            }
         }
-        let derived = self.deriver(lookup)?.derive(row_key, Operation::Put, row)?;
-        let found = derived.entries().find(|(derived, _)| *derived == key).map(|(_, value)| value.to_vec());
-        Ok(found)
+        Ok(Some((asked, derived)))
     }
 
     fn deriver(&mut self, lookup: &Lookup) -> Result<&mut Deriver> {
@@ -322,11 +340,10 @@ impl Comparison {
     }
 }
 
-/// The group whose values [`read_row`] gives.
+/// The group whose values a [`ReadRow`] is.
 fn group_read(lookup: &Lookup) -> Result<Group> {
-    let formats = lookup.table.typed_formats()?;
-    if formats.is_packed() && !lookup.state.tree.has_groups {
-        return Ok(formats.whole_group());
+    if !lookup.state.tree.has_groups {
+        return Ok(lookup.table.typed_formats()?.whole_group());
     }
     Ok(Group { columns: lookup.wanted.clone(), format: GroupFormat::Row(RowFormatKind::Packed) })
 }
@@ -378,31 +395,39 @@ fn entry_datums(
     projection.iter().map(datum).collect()
 }
 
-/// The codes of a row's indexed values.
-fn indexed_prefix(index: &IndexShared, layout: &PackedLayout, row_key: &[u8], row: &[u8]) -> Result<Vec<u8>> {
-    let values = datums_of(layout, row_key, row, Some(index.source.on()))?;
-    let values: Vec<DatumRef<'_>> = values.iter().map(Datum::borrowed).collect();
-    let mut prefix = Vec::new();
-    index.source.encode_prefix(&index.schema, &values, &mut prefix)?;
-    Ok(prefix)
+/// The row that a lookup's snapshot sees.
+struct ReadRow {
+    /// Of a packed row; `None` of a whole row in the table's own format, if that is another.
+    layout: Option<Arc<PackedLayout>>,
+    bytes: Vec<u8>,
 }
 
-/// The wanted columns of the row that the lookup's snapshot sees, packed, and their layout.
-fn read_row(
-    lookup: &Lookup,
-    row_key: &[u8],
-    counters: &mut ReadCounters,
-) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
-    let table = &lookup.table;
-    let formats = table.typed_formats()?;
-    let read = PointRead::new(table, lookup.sequence);
-    if formats.is_packed() && !lookup.state.tree.has_groups {
-        let row = read.get(&lookup.state, row_key, counters)?;
-        return Ok(row.map(|row| (formats.packed_layout().clone(), row)));
+impl ReadRow {
+    fn get(lookup: &Lookup, row_key: &[u8], counters: &mut ReadCounters) -> Result<Option<Self>> {
+        let (table, state) = (&lookup.table, &lookup.state);
+        let read = PointRead::new(table, lookup.sequence);
+        if !state.tree.has_groups {
+            // Whatever its format: its columns are read without packing it first.
+            let formats = table.typed_formats()?;
+            let layout = formats.is_packed().then(|| formats.packed_layout().clone());
+            return Ok(read.get(state, row_key, counters)?.map(|bytes| Self { layout, bytes }));
+        }
+        let plan = table.merge_plan(&state.tree, Some(&lookup.wanted))?;
+        let row = read.get_columns(state, row_key, plan.clone(), counters)?;
+        Ok(row.map(|bytes| Self { layout: Some(plan.layout().clone()), bytes }))
     }
-    let plan = table.merge_plan(&lookup.state.tree, Some(&lookup.wanted))?;
-    let row = read.get_columns(&lookup.state, row_key, plan.clone(), counters)?;
-    Ok(row.map(|row| (plan.layout().clone(), row)))
+
+    /// The columns that the lookup reads.
+    fn datums(&self, lookup: &Lookup, row_key: &[u8], scratch: &mut RowScratch) -> Result<Vec<Datum>> {
+        let columns = Some(lookup.read.as_slice());
+        match &self.layout {
+            Some(layout) => datums_of(layout, row_key, &self.bytes, columns),
+            None => {
+                let rows = lookup.table.typed_formats()?.rows();
+                datums_of_stored(rows, row_key, &self.bytes, (columns, &lookup.wanted), scratch)
+            }
+        }
+    }
 }
 
 /// Whether the table has an entry for `key`, or a range delete over it, with a sequence number in `(after, upto]`.
@@ -431,12 +456,13 @@ fn has_newer(
         }
     }
     let (snapshot_filter, mut bits) = (table.definition.options.snapshot_filter, KeyBits::new(hash));
-    for (_, run) in state.tree.runs() {
+    for ((_, run), fences) in state.tree.fenced_runs() {
         counters.files_considered += 1;
-        let Some((file, filters)) = run.find(key) else {
+        let Some((at, filters)) = run.find(&fences, key) else {
             counters.files_skipped_by_fence += 1;
             continue;
         };
+        let file = &run.files[at];
         if file.meta.max_sequence <= after || (snapshot_filter && filters.oldest() > upto) {
             counters.files_skipped_by_snapshot += 1;
             continue;
@@ -515,9 +541,9 @@ impl RowCheck {
     /// Why the index cannot hold the row that this key has at this moment, if there is one that it cannot.
     pub(super) fn refusal(&mut self, row_key: &[u8]) -> Result<Option<Error>> {
         let Self { lookup, comparison, counters } = self;
-        let Some((_, row)) = read_row(lookup, row_key, counters)? else { return Ok(None) };
+        let Some(row) = ReadRow::get(lookup, row_key, counters)? else { return Ok(None) };
         let deriver = comparison.deriver(lookup)?;
-        refused_row(&lookup.index.table.name, deriver, row_key, Operation::Put, &row)
+        refused_row(&lookup.index.table.name, deriver, row_key, Operation::Put, &row.bytes)
     }
 
     pub(super) fn sequence(&self) -> SequenceNumber {
@@ -528,8 +554,8 @@ impl RowCheck {
     pub(super) fn derives(&mut self, key: &[u8]) -> Result<bool> {
         let Self { lookup, comparison, counters } = self;
         let (_, row_key) = lookup.index.index.decode_key(key)?;
-        let Some((layout, row)) = read_row(lookup, row_key, counters)? else { return Ok(false) };
-        Ok(comparison.value_derived(lookup, key, row_key, (&layout, &row))?.is_some())
+        let Some(row) = ReadRow::get(lookup, row_key, counters)? else { return Ok(false) };
+        Ok(comparison.bears_out(lookup, key, row_key, &row)?.is_some())
     }
 }
 
@@ -560,12 +586,10 @@ pub(super) fn check_entries(
         let range = (entries.sequence(), lookup.sequence);
         let is_trusted = range.0 >= index.status.trusted_from
             && !has_newer(table, &lookup.state, row_key, range, scratch, counters)?;
-        let mut row = None;
-        if let Some((layout, read)) = read_row(lookup, row_key, counters)?
-            && let Some(value) = comparison.value_derived(lookup, entries.key(), row_key, (&layout, &read))?
-        {
-            row = Some((datums_of(&layout, row_key, &read, Some(&lookup.projection))?, value));
-        }
+        let row = match ReadRow::get(lookup, row_key, counters)? {
+            Some(row) => comparison.bears_out(lookup, entries.key(), row_key, &row)?,
+            None => None,
+        };
         found.held += u64::from(row.is_some());
         if is_trusted {
             let alone = entry_datums(&index.index, &lookup.projection, &values, row_key, entries.value())?;

@@ -63,8 +63,12 @@ impl<'a> Check<'a> {
             }
         }
         let (mut scratch, mut bits) = (GetScratch::default(), KeyBits::new(hash));
-        for run in self.state.tree.levels.iter().flatten() {
-            let Some((file, filters)) = run.find(key).filter(|(file, _)| self.is_newer(file)) else { continue };
+        for ((_, run), fences) in self.state.tree.fenced_runs() {
+            let Some((at, filters)) = run.find(&fences, key) else { continue };
+            let file = &run.files[at];
+            if !self.is_newer(file) {
+                continue;
+            }
             if filters.has_range_deletes() && self.covers(file.sst.range_deletes(), key) {
                 return Ok(true);
             }

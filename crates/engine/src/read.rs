@@ -30,7 +30,7 @@ use crate::table::{TableShared, TableState};
 use crate::tree::{OpenFile, OpenRun};
 
 /// Files whose filter lines are asked for at once.
-pub(crate) const PROBES: usize = 16;
+pub(crate) const PROBES: usize = 24;
 
 impl Inner {
     /// The sequence number that a read with these options sees; call after taking the state.

@@ -43,9 +43,16 @@ fn line_of(hash: u64, lines: u32) -> usize {
     (((hash >> 32) * u64::from(lines)) >> 32) as usize
 }
 
+/// The bits of a key in its line: of each the word, and the bit in it.
 #[inline(always)]
-fn next_probe(state: u32) -> u32 {
-    state.wrapping_mul(0x9e37_79b9)
+fn bits_of(hash: u64, probes: u8) -> impl Iterator<Item = (usize, u64)> {
+    let next = |state: u32| state.wrapping_mul(0x9e37_79b9);
+    let mut state = hash as u32;
+    (0..probes).map(move |_| {
+        state = next(state);
+        let bit = state >> 23;
+        ((bit >> 6) as usize & 7, 1 << (bit & 63))
+    })
 }
 
 /// Hashes that a [`FilterBuilder`] keeps in one piece: 64 KiB.
@@ -105,7 +112,7 @@ impl FilterBuilder {
         let mut words = vec![[0_u64; 8]; lines as usize];
         for &hash in self.pieces.iter().flatten() {
             let line = &mut words[line_of(hash, lines)];
-            line.iter_mut().zip(KeyBits::new(hash).of(probes)).for_each(|(word, bits)| *word |= bits);
+            bits_of(hash, probes).for_each(|(word, bit)| line[word] |= bit);
         }
         let mut out = Vec::with_capacity(words.len() * LINE + TAIL + crate::checksum::BLOCK_TRAILER_LEN);
         for word in words.as_flattened() {
@@ -252,12 +259,7 @@ impl KeyBits {
 
     fn work_out(&mut self, probes: u8) {
         (self.probes, self.words) = (probes, [0; LINE / 8]);
-        let mut state = next_probe(self.hash as u32);
-        for _ in 0..probes {
-            let bit = state >> 23;
-            self.words[(bit >> 6) as usize & 7] |= 1 << (bit & 63);
-            state = next_probe(state);
-        }
+        bits_of(self.hash, probes).for_each(|(word, bit)| self.words[word] |= bit);
     }
 }
 

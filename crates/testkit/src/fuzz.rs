@@ -19,7 +19,7 @@ use mycelium_engine::{
 use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
 use mycelium_sst::{
     BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
-    OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer, SummaryPart,
+    KeyBits, OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer, SummaryPart,
     encode_range_deletes, open_block, parse_range_deletes, parse_summary_directory, parse_summary_page,
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
@@ -259,7 +259,7 @@ fn sst_filter(bytes: &[u8]) {
     assert!(shape.len() <= bytes.len(), "a filter longer than its block");
     for hash in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {
         shape.prefetch(bytes, hash);
-        std::hint::black_box(shape.may_contain(bytes, hash));
+        std::hint::black_box(shape.may_contain(bytes, &mut KeyBits::new(hash)));
     }
 }
 

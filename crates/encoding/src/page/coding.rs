@@ -28,6 +28,17 @@ impl TextCoding {
         }
     }
 
+    /// As [`TextCoding::parse`] of bytes that it accepted before; see [`Dictionary::parse_checked`]. O(1).
+    ///
+    /// # Errors
+    /// As [`TextCoding::parse`], as far as it is noticed.
+    pub fn parse_checked(bytes: Arc<[u8]>, payload: Range<usize>) -> Result<Self> {
+        match bytes.get(payload.clone()) {
+            Some(body) if SymbolTable::begins(body) => SymbolTable::parse(body).map(Self::SymbolTable),
+            _ => Dictionary::parse_checked(bytes, payload).map(Self::Dictionary),
+        }
+    }
+
     /// Appends the payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

@@ -42,11 +42,9 @@ impl Dictionary {
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed: not ascending, or cut short.
     pub fn parse(bytes: Arc<[u8]>, payload: Range<usize>) -> Result<Self> {
-        let body = bytes.get(payload.clone()).ok_or_else(|| malformed("length"))?;
-        let len = body.first_chunk::<4>().map(|&chunk| u32::from_le_bytes(chunk)).ok_or_else(|| malformed("length"))?;
-        let values_at = (len as usize).checked_mul(ENTRY_LEN).and_then(|ends| ends.checked_add(ENTRY_LEN));
-        let values_len = values_at.and_then(|at| body.len().checked_sub(at)).ok_or_else(|| malformed("length"))?;
-        let dictionary = Self { bytes: bytes.clone(), payload, len };
+        let dictionary = Self::parse_checked(bytes, payload)?;
+        let len = dictionary.len;
+        let values_len = dictionary.body().len() - ENTRY_LEN * (1 + dictionary.len());
         let mut before: Option<&[u8]> = None;
         let mut end_before = 0;
         for code in 0..len {
@@ -64,6 +62,21 @@ impl Dictionary {
             return Err(malformed("bytes behind the values").expected(values_len, end_before));
         }
         Ok(dictionary)
+    }
+
+    /// As [`Dictionary::parse`] of bytes that it accepted before: the ends and the order of values are not looked at again. Of
+    /// others codes may be wrong, and values missing. O(1).
+    ///
+    /// # Errors
+    /// `ErrorKind::Corruption` where it is cut short before its values.
+    pub fn parse_checked(bytes: Arc<[u8]>, payload: Range<usize>) -> Result<Self> {
+        let body = bytes.get(payload.clone()).ok_or_else(|| malformed("length"))?;
+        let len = body.first_chunk::<4>().map(|&chunk| u32::from_le_bytes(chunk)).ok_or_else(|| malformed("length"))?;
+        let values_at = (len as usize).checked_mul(ENTRY_LEN).and_then(|ends| ends.checked_add(ENTRY_LEN));
+        if values_at.is_none_or(|at| at > body.len()) {
+            return Err(malformed("length"));
+        }
+        Ok(Self { bytes, payload, len })
     }
 
     /// A dictionary of these values, ascending, each once.
@@ -188,6 +201,8 @@ mod tests {
             assert_eq!(read.value(code as u32), Some(*value));
             assert_eq!(read.code(value), Ok(code as u32));
         }
+        let again = Dictionary::parse_checked(bytes.clone().into(), 0..bytes.len()).unwrap();
+        assert!(again.values().eq(values.iter().copied()));
         assert_eq!((read.value(6), read.code(b"b"), read.len()), (None, Err(4), 6));
         assert_eq!(read.codes_within(Bound::Excluded(b""), Bound::Included(b"a")), 1..4);
         assert_eq!(read.codes_within(Bound::Included(b"b"), Bound::Excluded(b"c")), 4..4);
@@ -199,8 +214,14 @@ mod tests {
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x41;
-            if let Ok(read) = parse(damaged) {
+            if let Ok(read) = parse(damaged.clone()) {
                 assert!((0..read.len() as u32).all(|code| read.value(code).is_some()));
+            }
+            // Wrong, perhaps, but nothing worse.
+            let len = damaged.len();
+            if let Ok(read) = Dictionary::parse_checked(damaged.into(), 0..len) {
+                assert_eq!(read.values().count(), read.len());
+                assert!(read.code(b"a").unwrap_or_else(|code| code) <= read.len() as u32);
             }
         }
     }

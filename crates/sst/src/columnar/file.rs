@@ -1,10 +1,11 @@
 //! The columns of an open columnar file.
 //!
 //! Dictionaries stay in memory if the cache grants a reservation for them; otherwise they are cached like any block, and
-//! read and checked again when they were evicted.
+//! read again, with their checksum, when they were evicted. Whether their values are in order is checked once.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::{self, AtomicBool};
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
@@ -14,7 +15,6 @@ use mycelium_encoding::{ColumnState, DatumRef, PackedLayout};
 use super::block::ColumnBlock;
 use super::directory::{ColumnPart, Directory};
 use super::zones::{ColumnZones, ZoneMap};
-use crate::footer::BlockHandle;
 use crate::reader::{SstFile, malformed_part, payload_of};
 
 /// What an open file knows of its columns.
@@ -27,6 +27,8 @@ pub(crate) struct FileColumns {
     positions: Vec<Option<usize>>,
     /// By column; `None` where they are not resident.
     codings: Option<Arc<[Option<TextCoding>]>>,
+    /// By column, whether its coding was found well-formed: as long as its checksum matches it is.
+    checked: Box<[AtomicBool]>,
 }
 
 impl FileColumns {
@@ -37,7 +39,8 @@ impl FileColumns {
         for (position, part) in directory.parts.iter().enumerate() {
             positions[part.column] = Some(position);
         }
-        Self { directory, layout, positions, codings: None }
+        let checked = directory.parts.iter().map(|_| AtomicBool::new(false)).collect();
+        Self { directory, layout, positions, codings: None, checked }
     }
 
     pub(crate) fn parts(&self) -> &[ColumnPart] {
@@ -130,11 +133,7 @@ impl SstFile {
     /// Reads the codings of a columnar file, which stay in memory from now on.
     pub(crate) fn keep_codings(&mut self) -> Result<()> {
         let Some(columns) = &self.columns else { return Ok(()) };
-        let read = |part: &ColumnPart| match part.coding {
-            BlockHandle { len: 0, .. } => Ok(None),
-            part => self.read_coding(part).map(Some),
-        };
-        let codings = columns.parts().iter().map(read).collect::<Result<_>>()?;
+        let codings = (0..columns.parts().len()).map(|at| self.read_coding(columns, at)).collect::<Result<_>>()?;
         if let Some(columns) = &mut self.columns {
             columns.codings = Some(codings);
         }
@@ -172,19 +171,26 @@ impl SstFile {
         }
         let mut codings = vec![None; columns.parts().len()];
         for position in wanted.columns().filter_map(|column| columns.position(column)) {
-            let part = columns.parts()[position].coding;
-            if part.len > 0 {
-                codings[position] = Some(self.read_coding(part)?);
-            }
+            codings[position] = self.read_coding(columns, position)?;
         }
         Ok(codings.into())
     }
 
-    /// A coding, from the cache or the file.
-    pub(crate) fn read_coding(&self, part: BlockHandle) -> Result<TextCoding> {
+    /// The coding of the column with this place among the file's, if it has one, from the cache or the file.
+    fn read_coding(&self, columns: &FileColumns, position: usize) -> Result<Option<TextCoding>> {
+        let (part, checked) = (columns.parts()[position].coding, &columns.checked[position]);
+        if part.len == 0 {
+            return Ok(None);
+        }
         let framed = self.cached_part(part, BlockKind::Dictionary)?;
         let payload = 0..payload_of(&framed).len();
-        TextCoding::parse(framed, payload).map_err(|e| malformed_part(self.path(), "coding of texts", part.offset, e))
+        let coding = match checked.load(atomic::Ordering::Relaxed) {
+            true => TextCoding::parse_checked(framed, payload),
+            false => TextCoding::parse(framed, payload),
+        };
+        let coding = coding.map_err(|e| malformed_part(self.path(), "coding of texts", part.offset, e))?;
+        checked.store(true, atomic::Ordering::Relaxed);
+        Ok(Some(coding))
     }
 
     /// The file's columns; an error for a file of rows.

@@ -162,7 +162,7 @@ impl<'a> Probe<'a> {
     /// Whether the Bloom filter lets the key pass.
     #[inline]
     pub(crate) fn may_contain(&self, bits: &mut KeyBits) -> bool {
-        self.filters.may_contain(bits, || &self.file().sst)
+        self.filters.may_contain(bits, |hash| self.file().sst.may_contain(hash))
     }
 
     /// Whether neither the Bloom filter nor range deletes of the file have anything to say of the key. Counts it then.

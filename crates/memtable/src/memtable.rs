@@ -79,12 +79,6 @@ impl Memtable {
         self.filter.may_contain(key_hash)
     }
 
-    /// Fetches the filter's line for a key into the cache, ahead of [`Memtable::may_contain`].
-    #[inline]
-    pub fn prefetch_filter(&self, key_hash: u64) {
-        self.filter.prefetch(key_hash);
-    }
-
     /// The range deletes, ready for lookups. Fragmented on the first call after a change, else the cost of an `Arc`.
     pub fn range_deletes(&self) -> Arc<RangeDeleteSet> {
         self.range_deletes.set()

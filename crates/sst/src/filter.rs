@@ -11,13 +11,14 @@
 //! 3. Setting and testing touch that line only. At 10 bits per key about 1 % of absent keys pass.
 //!
 //! Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007).
+//!
+//! A lookup asks many filters for one key: [`KeyBits`] works its bits out once for all of them, and [`FileFilters`] is what it asks of
+//! a file, to be kept beside those of other files (see [`crate::FenceLists`]).
 
 use std::sync::Arc;
 
 use mycelium_base::prefetch::{CACHE_LINE as LINE, prefetch};
 use mycelium_base::{Error, Result, SequenceNumber};
-
-use crate::reader::SstFile;
 
 const TAIL: usize = 5;
 const MAX_PROBES: u8 = 16;
@@ -216,12 +217,13 @@ impl FileFilters {
         }
     }
 
-    /// As [`SstFile::may_contain`] of the file, which is asked for if the filter is not resident.
+    /// Whether the file may hold entries of the key by its Bloom filter. If that is not resident, `ask_file` says so by the key's hash
+    /// ([`crate::SstFile::may_contain`]).
     #[inline]
-    pub fn may_contain<'f>(&self, key: &mut KeyBits, file: impl FnOnce() -> &'f SstFile) -> bool {
+    pub fn may_contain(&self, key: &mut KeyBits, ask_file: impl FnOnce(u64) -> bool) -> bool {
         match &self.bloom {
             Some((block, shape)) => shape.may_contain(block.bytes(), key),
-            None => file().may_contain(key.hash),
+            None => ask_file(key.hash),
         }
     }
 }

@@ -448,8 +448,7 @@ fn has_newer(
         if memtable.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after) {
             return Ok(true);
         }
-        if memtable.may_contain(hash)
-            && let Some((trailer, _)) = memtable.get_hashed(key, hash, upto).next()
+        if let Some((trailer, _)) = memtable.get_hashed(key, hash, upto).next()
             && trailer.sequence() > after
         {
             return Ok(true);
@@ -472,7 +471,7 @@ fn has_newer(
         {
             return Ok(true);
         }
-        if !filters.may_contain(&mut bits, || &file.sst) {
+        if !filters.may_contain(&mut bits, |hash| file.sst.may_contain(hash)) {
             counters.files_skipped_by_bloom += 1;
             continue;
         }

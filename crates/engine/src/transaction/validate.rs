@@ -72,7 +72,7 @@ impl<'a> Check<'a> {
             if filters.has_range_deletes() && self.covers(file.sst.range_deletes(), key) {
                 return Ok(true);
             }
-            if !filters.may_contain(&mut bits, || &file.sst) {
+            if !filters.may_contain(&mut bits, |hash| file.sst.may_contain(hash)) {
                 continue;
             }
             let mut found = false;

@@ -319,7 +319,8 @@ impl PointRead<'_> {
     ) -> Result<ControlFlow<()>> {
         let file = probe.file();
         let is_deleted = || file.sst.range_deletes().covering(key, self.snapshot).is_some();
-        if !probe.may_contain(bits) && !is_deleted() {
+        // Without range deletes its filter has let the key pass already.
+        if probe.filters.has_range_deletes() && !probe.may_contain(bits) && !is_deleted() {
             counters.files_skipped_by_bloom += 1;
             return Ok(ControlFlow::Continue(()));
         }

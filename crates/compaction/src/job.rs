@@ -265,7 +265,7 @@ fn copy<C, S: Survivors<C>>(
         if !stream.advance()? || upper.is_some_and(|upper| stream.key() >= upper) {
             return Ok(stream.counters());
         }
-        if let Some(size) = mapping.outputs.size_before(stream.key())
+        if let Some(size) = mapping.outputs.size_before(stream.key(), context)?
             && partitioner.should_cut(stream.key(), size)
         {
             mapping.outputs.finish_current(Some(stream.key().to_vec()), *context.borrow_mut())?;

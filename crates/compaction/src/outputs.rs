@@ -98,13 +98,19 @@ impl Outputs {
         self.waiting += nanoseconds;
     }
 
-    /// Bytes of the output being written, if it may end before `key`.
+    /// Bytes of the output being written, if it may end before `key`. The context is told of them where they have become many.
     #[inline]
-    pub(crate) fn size_before(&self, key: &[u8]) -> Option<u64> {
-        self.writer
-            .as_ref()
-            .filter(|(_, writer)| writer.last_key() != Some(key))
-            .map(|(_, writer)| writer.estimated_size())
+    pub(crate) fn size_before(&mut self, key: &[u8], context: &RefCell<&mut dyn JobContext>) -> Result<Option<u64>> {
+        let Some((_, writer)) = &self.writer else { return Ok(None) };
+        if writer.last_key() == Some(key) {
+            return Ok(None);
+        }
+        let size = writer.estimated_size();
+        if size >= self.reported + REPORT_BYTES {
+            self.report(size - self.reported, *context.borrow_mut())?;
+            self.reported = size;
+        }
+        Ok(Some(size))
     }
 
     /// Whether the next entry may come as cells: not where its file gets summaries, which may have been asked for meanwhile.
@@ -145,13 +151,6 @@ impl Outputs {
         content: Content<'_>,
         context: &RefCell<&mut dyn JobContext>,
     ) -> Result<()> {
-        if let Some((_, writer)) = &self.writer {
-            let size = writer.estimated_size();
-            if size >= self.reported + REPORT_BYTES {
-                self.report(size - self.reported, *context.borrow_mut())?;
-                self.reported = size;
-            }
-        }
         let writer = match &mut self.writer {
             Some((_, writer)) => writer,
             None => self.open(*context.borrow_mut())?,

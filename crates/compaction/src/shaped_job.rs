@@ -146,14 +146,17 @@ fn cut(
     partitioner: &mut dyn Partitioner,
     context: &RefCell<&mut dyn JobContext>,
 ) -> Result<()> {
-    let largest = siblings.iter().filter_map(|sibling| sibling.outputs.size_before(key)).max();
+    let mut largest = None;
+    for sibling in siblings.iter_mut() {
+        largest = largest.max(sibling.outputs.size_before(key, context)?);
+    }
     if let Some(size) = largest
         && partitioner.should_cut(key, size)
     {
         let smallest = partitioner.smallest_size().min(size);
         let mut left_open = 0;
         for sibling in siblings {
-            match sibling.outputs.size_before(key) {
+            match sibling.outputs.size_before(key, context)? {
                 Some(size) if size < smallest => left_open = left_open.max(size),
                 _ => sibling.outputs.finish_current(Some(key.to_vec()), *context.borrow_mut())?,
             }

@@ -16,6 +16,8 @@
 //!
 //! Neither gives anything the sequence number 0. What one key has is held in memory, nothing else.
 
+use std::ops::Range;
+
 use mycelium_base::{Cursor, Operation, ReadCounters, Result, SequenceNumber, Trailer};
 
 use crate::StreamCounters;
@@ -120,8 +122,9 @@ pub struct ExactStream<'p, C, B> {
     snapshots: Vec<SequenceNumber>,
     is_base: B,
     key: Vec<u8>,
-    /// What survives of `key`, oldest first; the last is the current entry.
-    queue: Vec<(Trailer, Vec<u8>)>,
+    /// What survives of `key`, oldest first, each with its place in `values`; the last is the current entry.
+    queue: Vec<(Trailer, Range<usize>)>,
+    values: Vec<u8>,
     purge: Option<&'p mut dyn Purge>,
     counters: StreamCounters,
 }
@@ -130,8 +133,8 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
     /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending.
     pub fn new(input: C, snapshots: Vec<SequenceNumber>, is_base: B) -> Self {
         debug_assert!(snapshots.is_sorted());
-        let (key, queue, counters) = Default::default();
-        Self { input, snapshots, is_base, key, queue, purge: None, counters }
+        let (key, queue, values, counters) = Default::default();
+        Self { input, snapshots, is_base, key, queue, values, purge: None, counters }
     }
 
     /// Has `purge` asked for every `Put` that would survive.
@@ -142,6 +145,7 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
     }
 
     /// Goes to the next surviving entry; `false` at the end.
+    #[inline]
     pub fn advance(&mut self) -> Result<bool> {
         self.queue.pop();
         while self.queue.is_empty() && self.input.valid() {
@@ -156,7 +160,7 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
 
     /// Fills the queue with what survives of the input's key.
     fn settle_key(&mut self) -> Result<()> {
-        let is_base = (self.is_base)(&self.key);
+        self.values.clear();
         let mut decided = None;
         loop {
             let trailer = self.input.trailer();
@@ -166,10 +170,12 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
                 if decided.replace(stripe) == Some(stripe) {
                     self.counters.dropped_obsolete += 1;
                 } else {
-                    self.queue.push((trailer, self.input.value().to_vec()));
+                    let start = self.values.len();
+                    self.values.extend_from_slice(self.input.value());
+                    self.queue.push((trailer, start..self.values.len()));
                 }
             } else {
-                self.remove(trailer, is_base, &mut decided);
+                self.remove(trailer, &mut decided);
             }
             self.input.next()?;
             if !self.input.valid() || !self.input.same_key_as_previous() {
@@ -195,7 +201,7 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
     }
 
     /// A removal was met: the `Put` that it names, which would be the newest of its stripe, was none.
-    fn remove(&mut self, removal: Trailer, is_base: bool, decided: &mut Option<usize>) {
+    fn remove(&mut self, removal: Trailer, decided: &mut Option<usize>) {
         if let Some((last, _)) = self.queue.last() {
             if *last == removal {
                 self.counters.dropped_tombstones += 1;
@@ -207,10 +213,10 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
                 *decided = None;
             }
         }
-        if is_base {
+        if (self.is_base)(&self.key) {
             self.counters.dropped_tombstones += 1;
         } else {
-            self.queue.push((removal, Vec::new()));
+            self.queue.push((removal, 0..0));
         }
     }
 
@@ -231,7 +237,7 @@ impl<'p, C: Cursor, B: FnMut(&[u8]) -> bool> ExactStream<'p, C, B> {
     /// The current entry's value.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.queue.last().map_or(&[], |(_, value)| value)
+        self.queue.last().map_or(&[], |(_, value)| &self.values[value.clone()])
     }
 
     /// What happened so far.

@@ -232,6 +232,18 @@ impl Protobuf {
         };
         (end <= payload.len()).then_some((place, end))
     }
+
+    /// From the field at `at`, guessed to be at place `from` of `by_number`, to the next that is wanted or not plain.
+    #[inline]
+    fn step_over_unwanted(&self, payload: &[u8], at: usize, from: usize, wanted: &ColumnSet) -> (usize, usize) {
+        let (mut at, mut from) = (at, from);
+        while let Some((place, end)) = self.plain_field(payload, at, from)
+            && !wanted.contains(self.by_number[place].1)
+        {
+            (at, from) = (end, place + 1);
+        }
+        (at, from)
+    }
 }
 
 /// The varint at `at` and where it ends, if it is as short as it can be.
@@ -312,6 +324,12 @@ impl Codec for Protobuf {
         };
         let (mut at, mut guess) = (0, 0);
         while at < payload.len() && missing > 0 {
+            if let Scan::Trusted(Some(wanted)) = scan {
+                (at, guess) = self.step_over_unwanted(payload, at, guess, wanted);
+                if at == payload.len() {
+                    break;
+                }
+            }
             let (tag, piece) = varint(payload, at)?;
             let tag =
                 u32::try_from(tag).map_err(|_| Fault::new(at, "malformed Protobuf: a field number is over 29 bits"))?;

@@ -144,7 +144,12 @@ impl<'a> Reader<'a> {
 
     /// A byte string written by [`put_bytes`].
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
-        let n = self.length(self.rest.len())?;
+        self.bytes_up_to(usize::MAX)
+    }
+
+    /// A byte string written by [`put_bytes`] of at most `limit` bytes.
+    pub fn bytes_up_to(&mut self, limit: usize) -> Result<&'a [u8]> {
+        let n = self.length(limit.min(self.rest.len()))?;
         self.take(n)
     }
 

@@ -4,20 +4,20 @@
 //! 2. Tell the form: as given, else from the first bytes (`ARROW1` or a stream's continuation mark: Arrow; `{`: JSON), else
 //!    from the name, else CSV.
 //! 3. Take the schema given, or infer one from the first rows; what inference read is read again.
-//! 4. Read batch by batch, and bring each to the schema: columns by name, types by a checked cast. An Arrow file is read as
-//!    the stream it holds, so that pipes work.
+//! 4. Read batch by batch, and bring each to the schema: columns by name, types by casts that lose nothing ([`exact`]); where
+//!    a reader of text would lose digits, it reads the text. An Arrow file is read as the stream it holds, so that pipes work.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
-use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use indicatif::ProgressBar;
 use regex::Regex;
 
 use crate::args::{InputArgs, InputFormat};
+use crate::exact;
 use crate::failure::Failure;
 use crate::output::in_utc;
 
@@ -163,13 +163,13 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
     let (schema, in_file) = match target {
         Target::Inferred { key } => {
             let schema = inferred(&found, key)?;
-            (schema.clone(), nullable(&schema))
+            (schema.clone(), in_text(&schema, exact::loses_digits))
         }
-        Target::Given(schema) if args.no_header => (schema.clone(), nullable(schema)),
+        Target::Given(schema) if args.no_header => (schema.clone(), in_text(schema, exact::loses_digits)),
         Target::Given(schema) => {
             let field = |found: &Field| {
                 let ty = schema.field_with_name(found.name()).map_or(&DataType::Utf8, Field::data_type);
-                Field::new(found.name(), in_utc(ty), true)
+                Field::new(found.name(), read_as(ty, exact::loses_digits), true)
             };
             let fields: Vec<_> = found.fields().iter().map(|found| field(found)).collect();
             (schema.clone(), Arc::new(Schema::new(fields)))
@@ -195,11 +195,13 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
             (inferred(&found, key)?, sample.into_inner().rewound(), true)
         }
     };
-    let in_file = nullable(&schema);
+    // Numbers of instants are ticks, which no text tells from a date without signs: they are read as they ever were.
+    let in_file = in_text(&schema, |ty| ty.is_integer() || exact::loses_digits(ty));
     let reader: Box<dyn BufRead> = Box::new(BufReader::new(reader));
     let batches = arrow_json::ReaderBuilder::new(in_file)
         .with_batch_size(args.batch_rows)
         .with_strict_mode(strict)
+        .with_coerce_primitive(true)
         .build(reader)
         .map_err(arrow_failure)?;
     Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
@@ -230,6 +232,10 @@ fn arrow_failure(error: ArrowError) -> Failure {
         ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text.clone(),
         _ => error.to_string(),
     };
+    wrong_type(text)
+}
+
+fn wrong_type(text: String) -> Failure {
     Failure::input(text).hint("--schema gives the types; --infer-rows looks at more rows before it settles on them")
 }
 
@@ -288,12 +294,17 @@ fn stored_type(ty: &DataType) -> Option<DataType> {
     })
 }
 
-/// The schema with every column nullable, so that a null in a key column is found here and named, and with instants in
-/// UTC, as text without a zone is taken.
-fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let field = |field: &Field| field.clone().with_nullable(true).with_data_type(in_utc(field.data_type()));
+/// The schema as a reader of text is to read it: with every column nullable, so that a null in a key column is found here and
+/// named.
+fn in_text(schema: &SchemaRef, as_text: impl Fn(&DataType) -> bool) -> SchemaRef {
+    let field = |field: &Field| field.clone().with_nullable(true).with_data_type(read_as(field.data_type(), &as_text));
     let fields: Vec<_> = schema.fields().iter().map(|found| field(found)).collect();
     Arc::new(Schema::new(fields))
+}
+
+/// The type to be read for values of type `ty`: text, where it says so.
+fn read_as(ty: &DataType, as_text: impl Fn(&DataType) -> bool) -> DataType {
+    if as_text(ty) { DataType::Utf8 } else { ty.clone() }
 }
 
 fn distinct(schema: &Schema) -> Result<(), Failure> {
@@ -305,18 +316,16 @@ fn distinct(schema: &Schema) -> Result<(), Failure> {
     }
 }
 
-/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing unseen.
+/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants without a
+/// zone are in UTC.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
     let column = |field: &Arc<Field>| -> Result<ArrayRef, Failure> {
         let column = match batch.column_by_name(field.name()) {
             None => new_null_array(field.data_type(), batch.num_rows()),
             Some(column) if column.data_type() == field.data_type() => column.clone(),
-            Some(column) => {
-                let strict = CastOptions { safe: false, ..CastOptions::default() };
-                cast_with_options(column, &in_utc(field.data_type()), &strict)
-                    .and_then(|column| cast_with_options(&column, field.data_type(), &strict))
-                    .map_err(|e| Failure::input(format!("column {:?}: {e}", field.name())))?
-            }
+            Some(column) => exact::cast(column, &in_utc(field.data_type()))
+                .and_then(|column| exact::cast(&column, field.data_type()))
+                .map_err(|e| wrong_type(format!("column {:?}: {e}", field.name())))?,
         };
         if !field.is_nullable() && column.null_count() > 0 {
             return Err(Failure::input(format!("column {:?} must not be null, and is in some row", field.name())));
@@ -383,6 +392,26 @@ mod tests {
         let headless = InputArgs { no_header: true, ..args() };
         let (_, batches) = read(b"1.5,8,t\n", &headless, &Target::Given(given)).expect("well formed");
         assert_eq!(batches[0].column(1).as_primitive::<Int32Type>().value(0), 8);
+    }
+
+    #[test]
+    fn numbers_that_a_column_cannot_hold_are_not_cut() {
+        let late = InputArgs { infer_rows: 1, ..args() };
+        assert!(infer(b"{\"id\":1,\"v\":1}\n{\"id\":2,\"v\":2.7}\n", &late, "id").is_err());
+        let given = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
+        for (json, found) in [("7.9", None), ("8.0", Some(8)), ("-9007199254740993", Some(-9_007_199_254_740_993))] {
+            let read = read(format!("{{\"id\": {json}}}").as_bytes(), &args(), &Target::Given(given.clone()));
+            let values = read.ok().map(|(_, batches)| batches[0].column(0).as_primitive::<Int64Type>().value(0));
+            assert_eq!(values, found, "{json}");
+        }
+        let floats = Arc::new(Schema::new(vec![Field::new("id", DataType::Float64, false)]));
+        let column: ArrayRef = Arc::new(arrow_array::Float64Array::from(vec![1.9]));
+        let mut stream = arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &floats).expect("in memory");
+        stream.write(&RecordBatch::try_new(floats, vec![column]).expect("one column")).expect("in memory");
+        assert!(read(&stream.into_inner().expect("in memory"), &args(), &Target::Given(given)).is_err());
+        let cents = Arc::new(Schema::new(vec![Field::new("id", DataType::Decimal128(9, 2), false)]));
+        assert!(read(b"id\n1.239\n", &args(), &Target::Given(cents.clone())).is_err());
+        assert!(read(b"id\n1.23\n", &args(), &Target::Given(cents)).is_ok());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod demo;
+mod exact;
 mod failure;
 mod input;
 mod output;

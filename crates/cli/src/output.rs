@@ -66,6 +66,7 @@ impl<W: Write> Output<W> {
     }
 
     fn json_rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
+        let batch = &distinctly_named(batch)?;
         let mut writer = arrow_json::WriterBuilder::new()
             .with_explicit_nulls(true)
             .build::<_, arrow_json::writer::LineDelimited>(&mut self.out);
@@ -137,6 +138,23 @@ fn printable(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let columns = batch.columns().iter().zip(&fields).map(|(column, field)| cast(column, field.data_type()));
     let columns = columns.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(print_failure)
+}
+
+/// The batch with a number behind every name that an earlier column has: `id`, `id_2`. Of members of one name readers of JSON keep
+/// but one.
+fn distinctly_named(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+    let schema = batch.schema();
+    let mut names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    for at in 1..names.len() {
+        let is_new = |name: &String, names: &[String]| !names.iter().enumerate().any(|(n, known)| n != at && known == name);
+        if names[..at].contains(&names[at]) {
+            let numbered = (2..).map(|number| format!("{}_{number}", names[at]));
+            names[at] = { numbered }.find(|name| is_new(name, &names)).unwrap_or_default();
+        }
+    }
+    let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    RecordBatch::try_new(schema, batch.columns().to_vec()).map_err(print_failure)
 }
 
 /// The type of the same instants with the zone `+00:00`; any other type as it is.

@@ -522,3 +522,26 @@ fn sql_answers_as_text_json_and_csv_and_refuses_to_write() {
     assert_eq!(shell.failure(&["sql", "db", "--csv", "--json", "-c", "SELECT 1"]).0, 2);
     assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 3);
 }
+
+#[test]
+fn a_bound_with_a_line_break_is_not_cut_short() {
+    let shell = Shell::new();
+    shell.one(&["create", "db", "t", "--schema", "k utf8 not null, v int32, primary key (k)"]);
+    shell.one(&["put", "db", "t", "k=a", "v=1"]);
+    shell.one(&["put", "db", "t", "k=a\nb", "v=2"]);
+    for prefix in ["a\nb", "\n", "a\n", ""] {
+        assert_eq!(shell.failure(&["delete", "db", "t", "--prefix", prefix]).0, 2, "{prefix:?}");
+    }
+    assert_eq!(shell.json(&["scan", "db", "t"]).len(), 2);
+    shell.one(&["delete", "db", "t", "--prefix", "\"a\nb\""]);
+    assert_eq!(shell.one(&["scan", "db", "t"])["k"], "a");
+}
+
+#[test]
+fn columns_of_one_name_have_each_a_key_in_json() {
+    let shell = Shell::new();
+    people(&shell);
+    let query = "SELECT x.id, y.id, x.id AS id_2 FROM people x JOIN people y ON x.id < y.id WHERE y.id = 1";
+    let row = &shell.json(&["sql", "db", "-c", query])[0];
+    assert_eq!(*row, serde_json::json!({ "id": -2, "id_3": 1, "id_2": -2 }));
+}

@@ -69,15 +69,18 @@ pub(crate) fn cascade(
     round.deletion = round.deletion.take().filter(|segments| !segments.files.is_empty());
 }
 
-/// Step 7, in the version after the edit.
+/// Step 7, in the version after the edit, which does not know yet whether the round drains still.
 pub(crate) fn begin_again(most_tables: usize, after: &Version, round: &mut Round) {
-    let Some(appending) = &mut round.appending else { return };
-    if table_count(&appending.files) <= most_tables {
+    if round.appending.as_ref().is_none_or(|appending| table_count(&appending.files) <= most_tables) {
         return;
     }
-    let part = after.insertion_part(round.level, round.group.as_ref());
-    let files = part.iter().flat_map(|part| &part.files).map(|file| file.clone().into()).collect();
-    *appending = Segments { files, uncovered: Vec::new() };
+    let mut runs = after.level(round.level).runs.iter().filter(|run| run.group() == round.group.as_ref());
+    let part = if round.is_draining && runs.clone().count() < 2 { None } else { runs.next() };
+    // Without files there is nothing to stand for.
+    round.appending = part.map(|part| {
+        let files = part.files.iter().map(|file| file.clone().into()).collect();
+        Segments { files, uncovered: Vec::new() }
+    });
 }
 
 /// How many tables of files that do not overlap the segments form, newest first.

@@ -213,7 +213,7 @@ impl CompactionPolicy for ShapedPolicy {
         {
             Some(file) if !self.is_one_run(version, output) => RunPlace::InPlaceOf(file.number),
             None if self.is_two_phase(version, output) => RunPlace::Inserted,
-            None if self.is_tiered(output) => RunPlace::Newest,
+            None if !self.is_one_run(version, output) => RunPlace::Newest,
             _ => RunPlace::Sorted,
         };
         let mut plan = self.picker(table, version, busy).finish(inputs, (output, place), (Reason::Manual, 0.0))?;
@@ -240,7 +240,8 @@ impl CompactionPolicy for ShapedPolicy {
             return None;
         }
         let inputs = crate::leveled::connected(version, level..=level, range);
-        self.picker(table, version, busy).merged_down(inputs, level + 1, (Reason::Manual, 0.0))
+        let picker = self.picker(table, version, busy);
+        picker.unite_runs().unwrap_or_else(|| picker.merged_down(inputs, level + 1, (Reason::Manual, 0.0)))
     }
 }
 
@@ -387,7 +388,7 @@ impl Picker<'_> {
     }
 
     /// Merges `upper` with what it overlaps in a leveled level below or in the insertion part of a two-phase one, or makes it the
-    /// newest runs of a tiered one.
+    /// newest runs of a tiered one. A leveled level that has several runs still takes nothing before they are united.
     pub(crate) fn merged_down(
         &self,
         mut upper: Vec<PlanInput>,
@@ -398,8 +399,11 @@ impl Picker<'_> {
             let plan = self.finish(upper, (output, RunPlace::Newest), why)?;
             return Some(self.deferring(plan));
         }
-        upper.extend(self.overlapping(output, &upper));
         let is_two_phase = self.policy.is_two_phase(self.version, output);
+        if !is_two_phase && overlapping_run(self.version, output).is_some() {
+            return None;
+        }
+        upper.extend(self.overlapping(output, &upper));
         self.finish(upper, (output, if is_two_phase { RunPlace::Inserted } else { RunPlace::Sorted }), why)
     }
 

@@ -111,10 +111,10 @@ pub(crate) fn complete(
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
             cascade((policy.buffering(), policy.most_tables()), version, plan, edit, &mut round);
-            begin_again(policy.most_tables(), &after, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
                 (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
             }
+            begin_again(policy.most_tables(), &after, &mut round);
             if !round.is_draining && surplus_run(&after, level).is_none() && is_full() {
                 (round.is_draining, round.deletion) = (true, round.appending.take());
             }

@@ -464,3 +464,27 @@ fn ascending_keys_are_written_once() {
     assert_eq!(sim.compacted_bytes, 0, "sequential loads only move files");
     assert!(sim.moves >= 490);
 }
+
+/// The deletion part is emptied by the very edit whose many files are too many tables: what the segments then stand for is the new
+/// insertion part.
+#[test]
+fn segments_that_begin_again_as_a_round_ends_hold_what_they_cover() {
+    let options = LeveledOptions { level0_trigger: 2, fanout: 2.0, level_count: 4, ..LeveledOptions::default() };
+    let policy = shaped("two-phase", options).buffering_as(Buffering::Full);
+    let new: String = (100..117).rev().map(|n| format!("L0: {n}:[b-z]#{n} 1MB\n")).collect();
+    let text = format!("{new}L1: 1:[a-m]#1-9 1MB\n");
+    let before = Version::parse(&text).unwrap();
+    let plan = policy.pick(TABLE, &before, &BusyFiles::new()).unwrap();
+    assert_eq!(plan.input_files().count(), 18, "{plan}");
+    let swapped = Version::parse(&format!("{text}round L1: 0 draining\n")).unwrap();
+    let output = Version::parse("L1: 200:[a-z]#1-117 2MB").unwrap();
+    let mut edit = plan.install_edit(output.level(1).files().cloned());
+    policy.complete(&swapped, &plan, &mut edit).unwrap();
+    let after = swapped.apply(TABLE, &edit).unwrap();
+    let round = &after.rounds[0];
+    for part in round.parts() {
+        assert!(!part.files.is_empty() || !part.covers(b"c"), "{after}");
+    }
+    let appending = round.appending.as_ref().unwrap();
+    assert!(appending.files.iter().any(|segment| segment.file.number == 200), "{after}");
+}

@@ -57,13 +57,16 @@ pub fn encode_key(schema: &Schema, values: &[DatumRef<'_>], out: &mut Vec<u8>) -
             values.len()
         )));
     }
-    encode_key_prefix(schema, values, out)
+    let start = out.len();
+    encode_key_prefix(schema, values, out)?;
+    check_len(out.len() - start)
 }
 
-/// Appends the prefix that the keys with these values in the first `values.len()` primary key columns share.
+/// Appends the prefix that the keys with these values in the first `values.len()` primary key columns share. It may be longer
+/// than a key can be: it is a bound all the same, and no key begins with it.
 ///
 /// # Errors
-/// As [`encode_row_key`].
+/// [`mycelium_base::ErrorKind::InvalidArgument`]: too many values, wrong type or null. `out` may then hold a part.
 pub fn encode_key_prefix(schema: &Schema, values: &[DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
     if values.len() > schema.primary_key().len() {
         return Err(Error::invalid(format!(
@@ -72,12 +75,11 @@ pub fn encode_key_prefix(schema: &Schema, values: &[DatumRef<'_>], out: &mut Vec
             values.len()
         )));
     }
-    let start = out.len();
     for (&index, value) in schema.primary_key().iter().zip(values) {
         value.check(&schema.columns()[index])?;
         encode_datum(*value, out);
     }
-    check_len(out.len() - start)
+    Ok(())
 }
 
 pub(crate) fn check_len(len: usize) -> Result<()> {

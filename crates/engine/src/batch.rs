@@ -133,6 +133,13 @@ impl WriteBatch {
         self.count = position.1;
     }
 
+    /// What is wrong with a value added last, if it is no row of its table: the batch, cut back to where it was before, is right again.
+    pub(crate) fn take_malformed(&mut self) -> Option<Error> {
+        let refusal = self.malformed.is_some().then(|| self.refusal());
+        self.malformed = None;
+        refusal
+    }
+
     pub(crate) fn body(&self) -> &[u8] {
         &self.body
     }
@@ -245,8 +252,12 @@ impl<'a> Operations<'a> {
         let Some(operation) = Operation::from_u8(code) else {
             return Err(Error::corruption("unknown operation in a batch").at(at).expected("0 to 4", code));
         };
-        let key = self.reader.bytes()?;
-        let value = if operation == Operation::Delete { &[][..] } else { self.reader.bytes()? };
+        let key = self.reader.bytes_up_to(MAX_KEY_LEN)?;
+        let value = match operation {
+            Operation::Delete => &[][..],
+            Operation::RangeDelete => self.reader.bytes_up_to(MAX_KEY_LEN)?,
+            _ => self.reader.bytes_up_to(MAX_VALUE_LEN)?,
+        };
         let trailer = Trailer::new(self.sequence, operation);
         self.sequence += 1;
         self.left -= 1;

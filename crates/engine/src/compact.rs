@@ -362,7 +362,7 @@ impl Inner {
     /// Keys at which a large plan is cut to run in parallel.
     fn subcompaction_cuts(&self, taken: &Taken) -> Result<Vec<Vec<u8>>> {
         let plan = &taken.plan;
-        if self.options.subcompactions <= 1 || plan.input_bytes() < 2 * plan.target_file_size {
+        if self.options.subcompactions <= 1 || plan.input_bytes() < plan.target_file_size.saturating_mul(2) {
             return Ok(Vec::new());
         }
         let mut samples = Vec::new();

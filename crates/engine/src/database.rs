@@ -64,8 +64,8 @@ pub(crate) struct Inner {
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     closed: AtomicBool,
-    /// Held until the database is closed, so that no second process opens the directory.
-    lock: Mutex<Option<Box<dyn FileLock>>>,
+    /// Held until the database is closed and the last job that writes files has ended, so that nobody else opens the directory.
+    lock: Mutex<Option<Arc<dyn FileLock>>>,
 }
 
 /// The parts that recovery hands over.
@@ -111,7 +111,7 @@ impl Inner {
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
-            lock: Mutex::new(parts.lock),
+            lock: Mutex::new(parts.lock.map(Arc::from)),
         }
     }
 
@@ -173,6 +173,11 @@ impl Inner {
         if let Some(listener) = &self.options.listener {
             listener.on_event(&event());
         }
+    }
+
+    /// The lock on the directory, if this database holds it.
+    pub(crate) fn held_lock(&self) -> Option<Arc<dyn FileLock>> {
+        self.lock.lock().clone()
     }
 
     pub(crate) fn sync_directory(&self) -> Result<()> {

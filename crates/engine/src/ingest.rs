@@ -162,6 +162,7 @@ impl<'a> Ingestion<'a> {
     }
 
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.inner.check_open()?;
         let last = self.writer.as_ref().and_then(|(_, writer)| writer.last_key()).or(self.last_key.as_deref());
         if last.is_some_and(|last| last >= key) {
             return Err(Error::invalid(format!("row {} does not come after the row before it", self.rows)));
@@ -226,10 +227,23 @@ impl<'a> Ingestion<'a> {
     }
 }
 
-/// Levels kept free of compactions' outputs while files are put into them.
+/// Levels kept free of compactions' outputs while files are put into them, and the files kept from compactions until what they
+/// hold can be seen: a compaction keeps for later snapshots only what one of then would see (snapshot.rs).
 struct Reservation<'a> {
     inner: &'a Inner,
     jobs: Vec<JobId>,
+    files: Vec<FileNumber>,
+}
+
+impl Reservation<'_> {
+    /// Keeps files, which are not installed yet, from compactions.
+    fn hold<'f>(&mut self, files: impl Iterator<Item = &'f Arc<FileMeta>>) {
+        let mut core = self.inner.core.lock();
+        for file in files {
+            core.busy.hold_file(file.number);
+            self.files.push(file.number);
+        }
+    }
 }
 
 impl Drop for Reservation<'_> {
@@ -237,6 +251,9 @@ impl Drop for Reservation<'_> {
         let mut core = self.inner.core.lock();
         for job in self.jobs.drain(..) {
             core.busy.finish(job);
+        }
+        for file in self.files.drain(..) {
+            core.busy.release_file(file);
         }
     }
 }
@@ -278,14 +295,15 @@ impl Inner {
         derived.check(self, table, &opened)?;
         let mut manifest = self.manifest()?;
         table.check_alive()?;
-        let (mut edit, reservation) = self.place_ingested(table, &metas);
+        let (mut edit, mut reservation) = self.place_ingested(table, &metas);
+        reservation.hold(metas.iter().chain(of_indexes.iter().map(|(_, meta)| meta)));
         for (derived, meta) in of_indexes {
             edit.add_file(derived, 0, RunPlace::Newest, meta);
         }
         self.apply_edit(&mut manifest, edit, &opened, &[], |_| ())?;
-        drop(reservation);
         writer.last_sequence = sequence;
         self.visible.store(sequence, Ordering::Release);
+        drop(reservation);
         Ok(Some(sequence))
     }
 
@@ -324,7 +342,7 @@ impl Inner {
         }
         let jobs =
             ranges.into_iter().map(|(level, range)| core.busy.start(&reserving_plan(table.id, level, range))).collect();
-        (edit, Reservation { inner: self, jobs })
+        (edit, Reservation { inner: self, jobs, files: Vec::new() })
     }
 }
 

@@ -6,14 +6,18 @@
 //! 2. [`OutputFiles::sync`] syncs those left, and then their directory. Files whose journal entries one commit has taken
 //!    do not wait for another.
 //! 3. Only then a manifest edit may name them; once it does, they are kept. Else they are removed when the job ends.
+//!
+//! As long as there may be such files the directory stays locked, even if the database is closed meanwhile: whoever opens it next
+//! gives its own files these numbers.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{FileKind, FileNumber, Result};
 use mycelium_compaction::job::StageTimes;
-use mycelium_vfs::WritableFile;
+use mycelium_vfs::{FileLock, WritableFile};
 
 use crate::database::Inner;
 use crate::sync::Mutex;
@@ -29,6 +33,8 @@ pub(crate) struct OutputFiles<'a> {
     /// Complete, the oldest first.
     unsynced: VecDeque<Box<dyn WritableFile>>,
     kept: bool,
+    /// Let go when all else is done.
+    lock: Option<Arc<dyn FileLock>>,
 }
 
 impl<'a> OutputFiles<'a> {
@@ -38,10 +44,15 @@ impl<'a> OutputFiles<'a> {
 
     /// Files of another directory: a checkpoint's.
     pub(crate) fn within(inner: &'a Inner, directory: &'a Path) -> Self {
-        Self { inner, directory, created: Vec::new(), unsynced: VecDeque::new(), kept: false }
+        let lock = inner.held_lock();
+        Self { inner, directory, created: Vec::new(), unsynced: VecDeque::new(), kept: false, lock }
     }
 
+    /// Fails if the job began when the database had been closed.
     pub(crate) fn create(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
+        if self.lock.is_none() && !self.inner.options.read_only {
+            self.inner.check_open()?;
+        }
         let number = self.inner.core.lock().numbers.allocate();
         let path = self.directory.join(FileKind::Sst.name(number));
         let file = self.inner.disk.create(&path)?;

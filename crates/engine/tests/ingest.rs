@@ -250,3 +250,28 @@ fn ingestion_goes_on_beside_writers_and_compactions() {
     database.wait_idle().unwrap();
     assert_verified(&database);
 }
+
+#[test]
+fn an_ingestion_that_outlives_its_database_harms_no_later_one() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    let loaded = rows(0..5000, "a");
+    let mut database = Some(database);
+    let slow = loaded.iter().enumerate().map(|(at, row)| {
+        if at == 2500 {
+            database.take().unwrap().close().unwrap();
+            // What it has written so far has numbers that a database opened now would give to its own files.
+            assert_eq!(Database::open("/db", small_options(&disk)).unwrap_err().kind(), ErrorKind::Locked);
+        }
+        Ok(row.clone())
+    });
+    assert_eq!(table.ingest(slow).unwrap_err().kind(), ErrorKind::Closed);
+    drop(table);
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.table("t").unwrap();
+    assert!(scan(&table).is_empty());
+    table.ingest(feed(&loaded)).unwrap();
+    assert_eq!(scan(&table).len(), 5000);
+    assert_verified(&database);
+}

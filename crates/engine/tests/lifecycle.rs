@@ -3,13 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test helper's panic is the test's failure")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
+use mycelium_base::Operation;
+use mycelium_base::coding::{put_bytes, put_varint};
 use mycelium_engine::{
     Background, Compression, Database, Durability, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
     WriteBatch,
 };
-use mycelium_vfs::{CrashDraw, CrashMode, MemoryDisk};
+use mycelium_vfs::{CrashDraw, CrashMode, Disk, MemoryDisk};
+use mycelium_wal::{SegmentReader, SegmentWriter};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -162,4 +166,55 @@ fn a_created_table_is_not_found_without_what_was_written_before_it() {
     let database = Database::open("/db", small_options(&image)).unwrap();
     assert_eq!(database.table_names(), ["t", "done"]);
     assert_eq!(database.table("t").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
+#[test]
+fn a_forged_log_with_a_key_that_is_too_long_is_corrupt() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap().id();
+    database.close().unwrap();
+    let directory = Path::new("/db");
+    let names = disk.list(directory).unwrap();
+    let name = names.iter().filter(|name| name.ends_with(".wal")).max().unwrap();
+    let path = directory.join(name);
+    let header = *SegmentReader::open(&disk, &path, None).unwrap().header();
+    for (key, value) in [(65_536, 1), (1, (256 << 20) + 1)] {
+        let mut payload = Vec::new();
+        put_varint(&mut payload, 1);
+        put_varint(&mut payload, 1);
+        put_varint(&mut payload, table.0.into());
+        payload.push(Operation::Put as u8);
+        put_bytes(&mut payload, &vec![0; key]);
+        put_bytes(&mut payload, &vec![0; value]);
+        disk.remove(&path).unwrap();
+        let mut log = SegmentWriter::create(&disk, &path, header).unwrap();
+        log.append(&[&payload]).unwrap();
+        log.sync().unwrap();
+        drop(log);
+        let error = Database::open("/db", small_options(&disk)).unwrap_err();
+        assert!(error.is_corruption(), "{error}");
+    }
+}
+
+#[test]
+fn small_files_of_level_0_are_merged_in_parallel_parts_without_a_target() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", Options { subcompactions: 2, ..small_options(&disk) }).unwrap();
+    let leveled = LeveledOptions { level0_trigger: 2, base_level_bytes: 64 << 20, ..LeveledOptions::default() };
+    let options = TableOptions { policy: Policy::Leveled(leveled), ..TableOptions::default() };
+    let table = database.create_table("t", options).unwrap();
+    let put = |range: std::ops::Range<u32>| {
+        for n in range {
+            table.put(&n.to_be_bytes(), &[7; 100], Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+    };
+    put(0..5_000);
+    database.compact(&table).unwrap();
+    for round in 0..6 {
+        put(round..round + 10);
+    }
+    database.wait_idle().unwrap();
+    assert_eq!(scan(&table, &ReadOptions::default()).len(), 5_000);
 }

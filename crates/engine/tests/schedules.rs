@@ -404,3 +404,50 @@ fn rows_of(table: &Table) -> usize {
     }
     count
 }
+
+#[test]
+fn a_snapshot_beside_an_ingestion_and_its_compaction_keeps_its_rows() {
+    explore(|| {
+        let setup = Setup::filled(3);
+        let ingestion = {
+            let table = setup.table.clone();
+            thread::spawn(move || drop(table.ingest((0..3).map(|key| Ok(([key], value(1))))).unwrap()))
+        };
+        let worker = work(setup.database.clone(), 3);
+        let snapshot = setup.database.snapshot();
+        let first = rows(&setup.table, &at(&snapshot));
+        assert_eq!(first.len(), 3);
+        join_all(vec![ingestion, worker]);
+        assert_eq!(rows(&setup.table, &at(&snapshot)), first);
+    });
+}
+
+#[test]
+fn an_index_dropped_beside_its_compaction_leaves_the_database_writable() {
+    explore(|| {
+        let database = Database::open("db", options(&MemoryDisk::new())).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
+        let table =
+            database.create_typed_table("people", schema, TableOptions { policy, ..TableOptions::default() }).unwrap();
+        let by_city = IndexOptions { name: "by_city".into(), on: vec!["city".into()], ..IndexOptions::default() };
+        database.create_index(&table, &by_city).unwrap();
+        let insert = |id| table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8("Graz")], Durability::Os);
+        insert(1).unwrap();
+        database.flush().unwrap();
+        insert(2).unwrap();
+        database.flush().unwrap();
+        let worker = {
+            let database = database.clone();
+            thread::spawn(move || {
+                for _ in 0..4 {
+                    database.step().unwrap();
+                }
+            })
+        };
+        database.drop_index(&table, "by_city").unwrap();
+        worker.join().unwrap();
+        insert(3).unwrap();
+        assert_eq!(rows_of(&table), 3);
+    });
+}

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
     Background, Combiner, Database, Durability, ErrorKind, IsolationLevel, Options, ReadOptions, Result, Table,
     TableOptions, Transaction, TransactionOptions,
@@ -811,4 +812,21 @@ fn run_random_transactions(database: &Database, table: &Table, keys: u32, seed: 
         }
     }
     records
+}
+
+#[test]
+fn a_value_that_is_no_row_is_refused_at_once_and_spoils_no_transaction() {
+    let database = Database::open("/db", small_options(&MemoryDisk::new())).unwrap();
+    let schema = Schema::parse("id int64 not null, name utf8, primary key (id)").unwrap();
+    let people = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+    let mut transaction = database.begin(IsolationLevel::Snapshot);
+    transaction.insert_row(&people, &[DatumRef::Int64(1), DatumRef::Utf8("Ada")]).unwrap();
+    let savepoint = transaction.savepoint();
+    let row_key = people.row_key(&[DatumRef::Int64(2)]).unwrap();
+    let refused = transaction.put(&people, &row_key, b"no row").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(transaction.get(&people, &row_key).unwrap(), None);
+    transaction.rollback_to(savepoint).unwrap();
+    transaction.commit(Durability::Os).unwrap();
+    assert_eq!(scan(&people).len(), 1);
 }

@@ -377,7 +377,7 @@ fn edit_level(
     mut gone: HashSet<FileNumber>,
 ) -> std::result::Result<Level, VersionError> {
     let old = version.level(level);
-    let mut places = new_runs(version, level, added)?;
+    let mut places = new_runs(version, level, added, &gone)?;
     let mut runs: Vec<Arc<Run>> = Vec::with_capacity(old.runs.len() + 1);
     runs.extend(places.newest.into_iter().rev());
     for (index, run) in old.runs.iter().enumerate() {
@@ -426,14 +426,25 @@ struct Places {
     before: Vec<(usize, Vec<Arc<Run>>)>,
 }
 
-fn new_runs(version: &Version, level: usize, added: &[&AddedFile]) -> std::result::Result<Places, VersionError> {
+fn new_runs(
+    version: &Version,
+    level: usize,
+    added: &[&AddedFile],
+    gone: &HashSet<FileNumber>,
+) -> std::result::Result<Places, VersionError> {
     let old = version.level(level);
     let mut places = Places::default();
     for a in added.iter().filter(|a| a.level == level) {
         let runs = match a.place {
             RunPlace::Sorted if level == 0 => return Err(VersionError::SortedPlace { level, runs: old.runs.len() }),
             RunPlace::Sorted if runs_of(old, a.file.group.as_ref()) > 1 => {
-                return Err(VersionError::SortedPlace { level, runs: runs_of(old, a.file.group.as_ref()) });
+                // The level became tiered after the edit was planned. Its files can lie above all that they do not overlap.
+                let range = a.file.range();
+                let mut left = old.overlapping(&range).filter(|file| !gone.contains(&file.number));
+                if left.any(|file| file.shares_columns(&a.file)) {
+                    return Err(VersionError::SortedPlace { level, runs: runs_of(old, a.file.group.as_ref()) });
+                }
+                &mut places.newest
             }
             RunPlace::Inserted if level == 0 => return Err(VersionError::SortedPlace { level, runs: old.runs.len() }),
             RunPlace::Inserted if version.insertion_part(level, a.file.group.as_ref()).is_none() => &mut places.newest,

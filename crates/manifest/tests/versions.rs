@@ -223,7 +223,7 @@ fn edits_that_do_not_fit_are_refused() {
     let add = |level, place, text: &str| apply(&v, |e| e.add_file(TABLE, level, place, file(text))).unwrap_err();
     let overlap = VersionError::Overlap { level: 1, run: 0, left: 1, right: 5 };
     assert_eq!(add(1, RunPlace::Sorted, "5:[c-d]#1 1kB"), overlap);
-    assert_eq!(add(2, RunPlace::Sorted, "5:[c-d]#1 1kB"), VersionError::SortedPlace { level: 2, runs: 2 });
+    assert_eq!(add(2, RunPlace::Sorted, "5:[b-d]#1 1kB"), VersionError::SortedPlace { level: 2, runs: 2 });
     assert_eq!(add(0, RunPlace::Sorted, "5:[c-d]#1 1kB"), VersionError::SortedPlace { level: 0, runs: 1 });
     assert_eq!(add(2, RunPlace::InPlaceOf(1), "5:[c-d]#1"), VersionError::MissingFile { level: 2, file: 1 });
     assert_eq!(add(3, RunPlace::Newest, "4:[c-d]#1 1kB"), VersionError::DuplicateFile { level: 3, file: 4 });
@@ -458,4 +458,13 @@ fn cut_keys_are_as_few_as_can_be() {
         }
         assert_eq!(keys.len(), apart, "seed {seed}");
     }
+}
+
+#[test]
+fn a_file_planned_for_the_only_run_of_a_level_that_became_tiered_makes_a_run() {
+    let v = Version::parse("L2: 4:[a-b]#9 1kB\nL2: 3:[a-b]#1 1kB").unwrap();
+    let after = apply(&v, |e| e.add_file(TABLE, 2, RunPlace::Sorted, file("5:[c-d]#1 1kB"))).unwrap();
+    after.check().unwrap();
+    let first = |run: usize| after.level(2).runs[run].files[0].number;
+    assert_eq!((first(0), first(1), first(2)), (5, 4, 3));
 }

@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
+use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, ReadCounters, Result};
 use mycelium_encoding::batch::batch_of;
 use mycelium_encoding::page::{ColumnTest, Filter};
-use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema};
+use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, RecordBatchBuilder, Schema, key};
 use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 
 use crate::key_range::KeyRange;
@@ -191,7 +192,12 @@ impl Reader<'_> {
         let _timer = self.counts.baseline.elapsed_compute().timer();
         let (table, projection) = (&self.work.table, &self.work.projection);
         let (values, columns) = (key, self.work.columns_read());
-        let key = table.row_key(&values.iter().map(Datum::borrowed).collect::<Vec<_>>())?;
+        let mut key = Vec::new();
+        key::encode_key_prefix(self.work.schema()?, &values.iter().map(Datum::borrowed).collect::<Vec<_>>(), &mut key)?;
+        if key.len() > MAX_KEY_LEN {
+            // No row has it.
+            return Ok(());
+        }
         let mut counters = ReadCounters::default();
         let found = table.get_packed(&key, Some(&columns), &ReadOptions::at(&self.work.snapshot), &mut counters)?;
         self.counts.add(&ReadCounters::default(), &counters);

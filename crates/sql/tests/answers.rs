@@ -390,3 +390,29 @@ fn decimals_are_compared_as_datafusion_does_wherever_their_values_lie() {
         assert!(!plan.contains("FilterExec"), "{plan}");
     }
 }
+
+#[test]
+fn literals_longer_than_a_key_can_be_are_bounds_like_others() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k utf8 not null, d utf8, primary key (k)", Form::Rows);
+    let rows = [["a", "b"], ["zz", "z"]].map(|row| row.map(DatumRef::Utf8));
+    for row in &rows {
+        table.insert_row(row, Durability::Buffered).expect("in memory");
+    }
+    let columns = table.schema().expect("typed").columns().to_vec();
+    let batch = batch_of(&columns, TextArrays::Plain, rows.iter().map(|row| row.to_vec())).expect("rows of the table");
+    twin.teach("t", vec![batch]);
+    let check = || {
+        for column in ["k", "d"] {
+            for operator in ["=", "<", "<=", ">", ">="] {
+                twin.check(&format!("SELECT k FROM t WHERE {column} {operator} '{}'", "z".repeat(70_000)), false);
+            }
+        }
+    };
+    check();
+    let options = IndexOptions { name: "by_d".into(), on: vec!["d".into()], ..IndexOptions::default() };
+    twin.database.create_index(&table, &options).expect("a new index");
+    check();
+    twin.database.compact(&table).expect("in memory");
+    check();
+}

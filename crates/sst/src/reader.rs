@@ -625,7 +625,7 @@ fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> 
             }
         }
     }
-    Ok(Some(FileColumns::new(directory)))
+    Ok(Some(FileColumns::new(directory, properties.block_size)))
 }
 
 fn read_filter(opening: &Opening, part: BlockHandle) -> Result<Option<(FilterShape, AlignedBlock)>> {

@@ -39,7 +39,7 @@ const WRITE_LEN: usize = 256 << 10;
 /// Write-back is started after so many bytes.
 const WRITEBACK_LEN: u64 = 4 << 20;
 /// The largest block size that can be asked for.
-const MAX_BLOCK_SIZE: usize = 64 << 20;
+pub(crate) const MAX_BLOCK_SIZE: usize = 64 << 20;
 
 /// How a file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

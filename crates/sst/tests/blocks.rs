@@ -90,3 +90,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_interval_of_forged_keys_is_refused_before_it_takes_all_memory() {
+    let mut builder = BlockBuilder::new(usize::MAX);
+    let mut last = Vec::new();
+    for number in 0..2_000_u32 {
+        let key = [&[b'k'; 60_000][..], &number.to_be_bytes()].concat();
+        builder.add(&key, common(&last, &key), false, Trailer::new(1, Operation::Put), b"");
+        last = key;
+    }
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes);
+    assert!(bytes.len() < 100_000);
+    let (end, mut cursor) = (bytes.len(), BlockCursor::new());
+    cursor.load(bytes.into(), 0, end, None).unwrap();
+    assert!(cursor.seek_to_first().unwrap());
+    assert!(cursor.seek_to_last().unwrap_err().is_corruption());
+}

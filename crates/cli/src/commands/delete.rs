@@ -15,6 +15,9 @@ pub(crate) fn run(args: &DeleteArgs, out: &mut Output) -> Result<(), Failure> {
     let schema = table.schema().cloned();
     let mut batch = WriteBatch::new();
     if args.key.is_empty() {
+        if args.range.prefix.as_deref() == Some("") {
+            return Err(Failure::usage("all keys begin with an empty --prefix").hint("--from '' deletes all rows"));
+        }
         let interval = interval(schema.as_deref(), &args.range)?;
         let end = match interval.to {
             Some(end) => Some(end),

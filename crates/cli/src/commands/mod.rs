@@ -222,11 +222,17 @@ fn key_prefix(schema: Option<&Schema>, text: &str) -> Result<Vec<u8>, Failure> {
     Ok(out)
 }
 
-/// Texts separated as in CSV.
+/// Texts separated as in CSV: one record, and no line break that it would end at.
 fn separated(text: &str) -> Result<Vec<String>, Failure> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
-    let record = reader.records().next().transpose().map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(record.iter().flatten().map(str::to_owned).collect())
+    let records = reader.records().collect::<Result<Vec<_>, _>>();
+    let records = records.map_err(|error| Failure::usage(error.to_string()))?;
+    let ends = ['\n', '\r'];
+    if records.len() > 1 || text.starts_with(ends) || text.ends_with(ends) {
+        return Err(Failure::usage(format!("{text:?} has a line break, which ends the values of a key"))
+            .hint("a value with a line break stands in double quotes"));
+    }
+    Ok(records.iter().flatten().map(str::to_owned).collect())
 }
 
 /// A key interval `[from, to)`; `None` is unbounded.

@@ -236,7 +236,7 @@ impl<'a> Page<'a> {
                 let ends = Integers::read(&mut reader, rows)?;
                 Body::Compressed(ends, reader.rest(), table)
             }
-            (PLAIN, _, _) if is_text => {
+            (PLAIN, _, coding) if is_text && !matches!(coding, Some(TextCoding::Dictionary(_))) => {
                 let ends = Integers::read(&mut reader, rows)?;
                 Body::Plain(ends, reader.rest())
             }

@@ -539,3 +539,18 @@ fn a_million_rows_of_a_page_take_the_bits_that_they_need() {
     assert_eq!(page.encoding(), Encoding::Packed);
     assert!(matches!(page.cell(999_999).unwrap(), ColumnState::Value(DatumRef::Int32(-500..500))));
 }
+
+#[test]
+fn a_plain_page_of_a_column_with_a_dictionary_is_damage() {
+    let kind = ColumnType::Utf8;
+    let texts: Vec<Cell> = (0..4_000).map(|n| Ok(Datum::Utf8(format!("text {}", n % 10)))).collect();
+    let finished = gather(&kind, &texts).finish();
+    let coding = finished.coding().unwrap();
+    assert!(coding.dictionary().is_some());
+    let mut plain = Cells::without_dictionary(&kind);
+    plain.push(ColumnState::Value(DatumRef::Utf8("text 1"))).unwrap();
+    let mut bytes = Vec::new();
+    plain.finish().encode(0..1, &mut bytes).unwrap();
+    assert!(Page::parse(&bytes, 1, &kind, None).is_ok());
+    assert!(Page::parse(&bytes, 1, &kind, Some(&coding)).unwrap_err().is_corruption());
+}

@@ -1,7 +1,7 @@
 //! The next keys that something younger than the main runs says something of.
 //!
-//! They are read ahead, twice as many each time, up to a bound: the sources and their merge then run for many keys in a row, and
-//! so does what is done with the keys.
+//! They are read ahead, twice as many each time, up to a bound of keys and one of bytes: the sources and their merge then run for
+//! many keys in a row, and so does what is done with the keys.
 
 use std::ops::Range;
 
@@ -13,6 +13,9 @@ use crate::sources::Source;
 /// Keys that are read ahead first, and at most.
 const FIRST_AHEAD: usize = 4;
 const MOST_AHEAD: usize = 512;
+
+/// From so many bytes on no further key is read ahead.
+const MOST_BYTES: usize = 256 << 10;
 
 /// From so many on it is worth while to have them fetched from memory together.
 const LEAST_FETCHED: usize = 64;
@@ -115,7 +118,7 @@ impl Touched {
         if self.ahead >= LEAST_FETCHED {
             rest.merged.fetch_ahead(self.ahead);
         }
-        while self.found.len() < self.ahead && rest.is_on_key() {
+        while self.found.len() < self.ahead && self.bytes.len() < MOST_BYTES && rest.is_on_key() {
             self.read_key(&mut rest)?;
         }
         Ok(())

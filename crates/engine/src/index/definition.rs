@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
-use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_compaction::JobId;
 use mycelium_encoding::{Datum, PackedLayout, Schema};
@@ -172,13 +171,9 @@ impl IndexShared {
         self.source.name()
     }
 
-    /// Appends what the keys with these values in the first indexed columns start with.
+    /// Appends what the keys with these values in the first indexed columns start with: a bound, which may be longer than a key can be.
     pub(crate) fn encode_prefix(&self, values: &[mycelium_encoding::DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
-        self.source.encode_prefix(&self.schema, values, out)?;
-        if out.len() > MAX_KEY_LEN {
-            return Err(Error::invalid("the values are longer than a key of the index can be"));
-        }
-        Ok(())
+        self.source.encode_prefix(&self.schema, values, out)
     }
 
     /// The indexed values of a derived key, and the key of its row.

@@ -495,8 +495,9 @@ impl Inner {
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
             core.tables.remove(&derived.id);
         })?;
-        drop(manifest);
+        // Before another job has the manifest, which would find the table alive and its record gone.
         self.forget_table(writer, derived);
+        drop(manifest);
         self.renew_derivers(writer)
     }
 

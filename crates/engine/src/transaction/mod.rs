@@ -412,6 +412,7 @@ impl Transaction {
         if self.batch.encoded_len() + key.len() + value.len() + OPERATION_OVERHEAD > MAX_BATCH_LEN {
             return Err(Error::invalid(format!("the transaction's writes exceed the limit of {MAX_BATCH_LEN} bytes")));
         }
+        let position = self.batch.position();
         match operation {
             Operation::Put => self.batch.put(table, key, value),
             Operation::Delete => self.batch.delete(table, key),
@@ -419,6 +420,10 @@ impl Transaction {
             Operation::Merge => self.batch.merge(table, key, value),
             Operation::Patch => self.batch.patch(table, key, value),
         };
+        if let Some(refusal) = self.batch.take_malformed() {
+            self.batch.truncate(position);
+            return Err(refusal);
+        }
         let own = self
             .writes
             .entry(table.id())

@@ -7,6 +7,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::prefetch::prefetch;
 use mycelium_base::{Result, SequenceNumber, Trailer};
 
@@ -42,6 +43,9 @@ pub struct BlockCursor {
     same_key: bool,
     before: Before,
 }
+
+/// Bytes of keys that a restart interval has at most: intervals of tables have up to 1,024.
+const MOST_KEYS_LEN: usize = 1024 * MAX_KEY_LEN;
 
 /// How far ahead of a value, in bytes, memory is asked for at least.
 const AHEAD: usize = 384;
@@ -457,6 +461,9 @@ impl BlockCursor {
                 return Err(bad_entry(shape, at));
             }
             if !same_key {
+                if before.keys.len() + entry.shared + entry.suffix_len > MOST_KEYS_LEN {
+                    return Err(bad_entry(shape, at));
+                }
                 let start = before.keys.len();
                 before.keys.extend_from_within(key_start..key_start + entry.shared);
                 before.keys.extend_from_slice(&self.bytes[entry.suffix..entry.next()]);

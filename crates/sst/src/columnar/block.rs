@@ -27,6 +27,7 @@ use self_cell::self_cell;
 
 use super::directory::Directory;
 use super::file::FileColumns;
+use crate::writer::MAX_BLOCK_SIZE;
 use super::key_window::KeyWindow;
 use super::keys::{KeyPage, integer_of_ordinal};
 use crate::block::BlockFacts;
@@ -60,14 +61,15 @@ impl BlockHeader {
 
     /// Of a block in memory, which may have a few bytes behind its end: how many its last byte tells, which lies far from the
     /// header, so that it is not asked.
-    pub(crate) fn parse_in_memory(bytes: &[u8], columns: usize) -> Result<Self> {
-        let end = Self::len(columns) - 4;
+    pub(crate) fn parse_in_memory(bytes: &[u8], columns: &FileColumns) -> Result<Self> {
+        let end = Self::len(columns.parts().len()) - 4;
         let end = bytes.get(end..).and_then(|rest| rest.first_chunk::<4>()).copied().map_or(0, u32::from_le_bytes);
         Self::parse(bytes, 0, end as usize, columns)
     }
 
-    /// Of the block `bytes[start..end]` of a file with so many columns.
-    pub(crate) fn parse(bytes: &[u8], start: usize, end: usize, columns: usize) -> Result<Self> {
+    /// Of the block `bytes[start..end]` of a file with these columns.
+    pub(crate) fn parse(bytes: &[u8], start: usize, end: usize, file: &FileColumns) -> Result<Self> {
+        let columns = file.parts().len();
         let block = bytes.get(start..end).unwrap_or_default();
         let mut reader = Reader::new(block);
         let (mark, flags) = (reader.u8()?, reader.u8()?);
@@ -80,6 +82,9 @@ impl BlockHeader {
         }
         let rows = reader.u32()?;
         let (min_sequence, max_sequence) = (reader.u64()?, reader.u64()?);
+        if rows as usize > file.most_rows() {
+            return Err(malformed("rows").expected(format_args!("at most {}", file.most_rows()), rows));
+        }
         if rows == 0 || min_sequence > max_sequence || max_sequence > MAX_SEQUENCE_NUMBER {
             return Err(malformed("rows and sequence numbers"));
         }
@@ -284,7 +289,7 @@ impl ColumnBlock {
         (bytes, start, end): (Arc<[u8]>, usize, usize),
         wanted: &[usize],
     ) -> Result<Self> {
-        let header = BlockHeader::parse(&bytes, start, end, columns.parts().len())?;
+        let header = BlockHeader::parse(&bytes, start, end, columns)?;
         header.prefetch_heads(&bytes, wanted.iter().copied());
         let held = Held { bytes, header, codings };
         let loaded = Loaded::try_new(held, |held| {
@@ -305,7 +310,7 @@ impl ColumnBlock {
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed.
     pub fn of(directory: &Directory, codings: Arc<[Option<TextCoding>]>, payload: Arc<[u8]>) -> Result<Self> {
-        let columns = FileColumns::new(directory.clone());
+        let columns = FileColumns::new(directory.clone(), MAX_BLOCK_SIZE as u64);
         let all: Vec<usize> = (0..columns.parts().len()).collect();
         let end = payload.len();
         Self::load(&columns, codings, (payload, 0, end), &all)

@@ -106,7 +106,7 @@ impl SstFile {
             let inside = |e| malformed_part(self.path(), "data block", entry.offset, e);
             let bytes = self.read_block(entry, &mut decompressor, &mut ReadCounters::default())?;
             let end = payload_in_memory(&bytes).len();
-            let header = BlockHeader::parse(&bytes, 0, end, columns.parts().len()).map_err(inside)?;
+            let header = BlockHeader::parse(&bytes, 0, end, columns).map_err(inside)?;
             let rows = header.rows();
             figures.keys.add(header.page_len(&bytes, 0), rows);
             figures.trailers.add(header.page_len(&bytes, 1), rows);

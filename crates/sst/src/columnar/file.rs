@@ -16,6 +16,7 @@ use super::block::ColumnBlock;
 use super::directory::{ColumnPart, Directory};
 use super::zones::{ColumnZones, ZoneMap};
 use crate::reader::{SstFile, malformed_part, payload_of};
+use crate::writer::MAX_BLOCK_SIZE;
 
 /// What an open file knows of its columns.
 #[derive(Debug)]
@@ -29,10 +30,12 @@ pub(crate) struct FileColumns {
     codings: Option<Arc<[Option<TextCoding>]>>,
     /// By column, whether its coding was found well-formed: as long as its checksum matches it is.
     checked: Box<[AtomicBool]>,
+    most_rows: usize,
 }
 
 impl FileColumns {
-    pub(crate) fn new(directory: Directory) -> Self {
+    /// Of a file whose blocks were to have so many bytes of entries.
+    pub(crate) fn new(directory: Directory, block_size: u64) -> Self {
         let columns = directory.parts.iter().map(|part| part.column).collect();
         let layout = Arc::new(PackedLayout::of(directory.schema.clone(), &columns));
         let mut positions = vec![None; directory.schema.columns().len()];
@@ -40,11 +43,19 @@ impl FileColumns {
             positions[part.column] = Some(position);
         }
         let checked = directory.parts.iter().map(|_| AtomicBool::new(false)).collect();
-        Self { directory, layout, positions, codings: None, checked }
+        let block_size = usize::try_from(block_size).map_or(MAX_BLOCK_SIZE, |size| size.min(MAX_BLOCK_SIZE));
+        // An entry counts as a byte at least, and a block ends where it would exceed its size by more than it falls short of it.
+        let most_rows = 2 * block_size;
+        Self { directory, layout, positions, codings: None, checked, most_rows }
     }
 
     pub(crate) fn parts(&self) -> &[ColumnPart] {
         &self.directory.parts
+    }
+
+    /// The rows that a block has at most.
+    pub(crate) fn most_rows(&self) -> usize {
+        self.most_rows
     }
 
     pub(crate) fn layout(&self) -> &Arc<PackedLayout> {

@@ -58,7 +58,7 @@ impl HeadedBlock {
     /// # Errors
     /// `ErrorKind::Corruption` where header or keys are malformed.
     pub(crate) fn open(block: Arc<[u8]>, columns: &FileColumns) -> Result<Self> {
-        let header = BlockHeader::parse_in_memory(&block, columns.parts().len())?;
+        let header = BlockHeader::parse_in_memory(&block, columns)?;
         let keys = header.keys(&block)?.head(&block);
         let head = |position| header.head(&block, position, &columns.parts()[position].kind);
         let heads: Vec<_> = (0..columns.parts().len()).map(head).collect();

@@ -1,0 +1,205 @@
+//! Casts that lose nothing unseen: what a column cannot hold as it is is refused, and the row named.
+//!
+//! 1. *Text* of a number has no more digits than the column keeps, however it is spelled (`2.50` and `25e-1` fit one place); that of a date no time of day;
+//!    that of an instant no finer fraction than the column's unit.
+//! 2. *Numbers and instants* come back the same when they are cast back. Of floats the nearest is taken, as every reader does.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_cast::{CastOptions, cast_with_options};
+use arrow_schema::{ArrowError, DataType, TimeUnit};
+
+/// The most zeros that an exponent may stand for: more digits than any column has.
+const MOST_ZEROS: usize = 64;
+
+/// Whether readers of text lose digits of values of this type, so that they are to be read as text.
+pub(crate) fn loses_digits(ty: &DataType) -> bool {
+    matches!(ty, DataType::Date32 | DataType::Timestamp(..) | DataType::Decimal128(..))
+}
+
+/// The values as others of type `ty`.
+pub(crate) fn cast(column: &ArrayRef, ty: &DataType) -> Result<ArrayRef, ArrowError> {
+    match column.data_type() {
+        DataType::Dictionary(_, values) => cast(&strict(column, values)?, ty),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if ty.is_integer() || loses_digits(ty) => {
+            cast_texts(strict(column, &DataType::Utf8)?.as_string(), ty)
+        }
+        from => {
+            let found = strict(column, ty)?;
+            if is_number(from) && is_number(ty) && !(from.is_floating() && ty.is_floating()) {
+                check_same(column, &strict(&found, from)?, ty)?;
+            }
+            Ok(found)
+        }
+    }
+}
+
+fn strict(column: &dyn Array, ty: &DataType) -> Result<ArrayRef, ArrowError> {
+    cast_with_options(column, ty, &CastOptions { safe: false, ..CastOptions::default() })
+}
+
+fn is_number(ty: &DataType) -> bool {
+    ty.is_numeric() || ty.is_temporal()
+}
+
+fn refused(row: usize, value: &str, ty: &DataType) -> ArrowError {
+    ArrowError::CastError(format!("{value} of row {} is not held in full by a column of type {ty}", row + 1))
+}
+
+fn check_same(before: &ArrayRef, back: &ArrayRef, ty: &DataType) -> Result<(), ArrowError> {
+    if before == back {
+        return Ok(());
+    }
+    let differs = |&row: &usize| before.slice(row, 1) != back.slice(row, 1);
+    let row = (0..before.len()).find(differs).unwrap_or_default();
+    let text = arrow_cast::display::array_value_to_string(before, row)?;
+    Err(refused(row, &text, ty))
+}
+
+fn cast_texts(texts: &StringArray, ty: &DataType) -> Result<ArrayRef, ArrowError> {
+    let plain: StringArray = match ty {
+        DataType::Date32 | DataType::Timestamp(..) => texts.clone(),
+        _ => texts.iter().map(|text| text.map(spelled_out)).collect(),
+    };
+    let fits = |text: &str| match ty {
+        DataType::Decimal128(_, scale) => fits_scale(text, *scale),
+        DataType::Timestamp(unit, _) => fraction(text).len() <= digits(*unit),
+        DataType::Date32 => is_midnight(text),
+        _ => true,
+    };
+    for (row, text) in plain.iter().enumerate() {
+        if text.is_some_and(|text| !fits(text)) {
+            return Err(refused(row, texts.value(row), ty));
+        }
+    }
+    strict(&(Arc::new(plain) as ArrayRef), ty)
+}
+
+/// A decimal number without exponent, and without a fraction of zeros; any other text as it is.
+fn spelled_out(text: &str) -> Cow<'_, str> {
+    let (sign, body) = match text.strip_prefix('-') {
+        Some(body) => ("-", body),
+        None => ("", text),
+    };
+    let (mantissa, exponent) = body.split_once(['e', 'E']).unwrap_or((body, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let is_number = !whole.is_empty() && whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
+    let exponent = exponent.parse::<i64>().ok().filter(|exponent| exponent.unsigned_abs() <= MOST_ZEROS as u64);
+    let (true, true, Some(exponent)) = (is_number, body.len() > whole.len(), exponent) else { return text.into() };
+    // The point stands behind so many of the digits, of which there are enough on both sides of it.
+    let digits = format!("{:0>MOST_ZEROS$}{whole}{fraction}{:0>MOST_ZEROS$}", "", "");
+    let point = (MOST_ZEROS + whole.len()).saturating_add_signed(exponent as isize);
+    let (whole, fraction) = digits.split_at(point);
+    let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{whole}{point}{fraction}").into()
+}
+
+/// Whether a number that is spelled out has no digit below the last one of the scale.
+fn fits_scale(text: &str, scale: i8) -> bool {
+    let places = usize::from(scale.unsigned_abs());
+    match scale {
+        0.. => fraction(text).len() <= places,
+        _ => {
+            let digits = text.trim_start_matches(['-', '0']);
+            let zeros = digits.len() - digits.trim_end_matches('0').len();
+            fraction(text).is_empty() && (digits.is_empty() || zeros >= places)
+        }
+    }
+}
+
+/// The digits behind the point, without zeros at the end.
+fn fraction(text: &str) -> &str {
+    let Some((_, behind)) = text.split_once('.') else { return "" };
+    let end = behind.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(behind.len());
+    behind[..end].trim_end_matches('0')
+}
+
+fn digits(unit: TimeUnit) -> usize {
+    match unit {
+        TimeUnit::Second => 0,
+        TimeUnit::Millisecond => 3,
+        TimeUnit::Microsecond => 6,
+        TimeUnit::Nanosecond => 9,
+    }
+}
+
+/// Whether text that spells a date, perhaps with a time of day in some zone, spells the beginning of a day.
+fn is_midnight(text: &str) -> bool {
+    let Some((_, time)) = text.split_once(['T', 't', ' ']) else { return true };
+    let clock = time.split(['Z', 'z', '+', '-', ' ']).next().unwrap_or_default();
+    let zone = time[clock.len()..].trim_start();
+    let is_zero = |text: &str| text.bytes().all(|byte| !byte.is_ascii_digit() || byte == b'0');
+    is_zero(clock) && is_zero(zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::{Float64Array, Int64Array, TimestampNanosecondArray};
+
+    use super::*;
+
+    fn of_text(text: &str, ty: &DataType) -> Option<String> {
+        let column: ArrayRef = Arc::new(StringArray::from(vec![Some("0001-01-01").filter(|_| false), Some(text)]));
+        let found = cast(&column, ty).ok()?;
+        assert!(found.is_null(0));
+        Some(arrow_cast::display::array_value_to_string(&found, 1).expect("printable"))
+    }
+
+    #[test]
+    fn texts_are_held_in_full_or_refused() {
+        let cents = DataType::Decimal128(9, 2);
+        let thousands = DataType::Decimal128(9, -3);
+        let millis = DataType::Timestamp(TimeUnit::Millisecond, None);
+        for (text, ty, expected) in [
+            ("2", &DataType::Int64, Some("2")),
+            ("-2.000", &DataType::Int64, Some("-2")),
+            ("1.2e1", &DataType::Int64, Some("12")),
+            ("9007199254740993", &DataType::Int64, Some("9007199254740993")),
+            ("2.7", &DataType::Int64, None),
+            ("25e-1", &DataType::Int8, None),
+            ("1e64", &DataType::Int8, None),
+            ("1e999999999999", &DataType::Int64, None),
+            ("300", &DataType::Int8, None),
+            ("1.5", &cents, Some("1.50")),
+            ("-1.2300", &cents, Some("-1.23")),
+            ("25e-1", &cents, Some("2.50")),
+            ("-5e-2", &cents, Some("-0.05")),
+            ("1.239", &cents, None),
+            ("1e-3", &cents, None),
+            ("0", &cents, Some("0.00")),
+            ("7000", &thousands, Some("7000")),
+            ("7500", &thousands, None),
+            ("2024-02-29", &DataType::Date32, Some("2024-02-29")),
+            ("2024-02-29T00:00:00Z", &DataType::Date32, Some("2024-02-29")),
+            ("2024-02-29T23:00:00Z", &DataType::Date32, None),
+            ("2024-02-29T00:00:00+02:00", &DataType::Date32, None),
+            ("2024-02-29 05:00:00.1230", &millis, Some("2024-02-29T05:00:00.123")),
+            ("2024-02-29 05:00:00.1234", &millis, None),
+            ("2024-02-29T05:00:00.000001Z", &millis, None),
+            ("never", &millis, None),
+            ("NaN", &DataType::Int64, None),
+        ] {
+            assert_eq!(of_text(text, ty).as_deref(), expected, "{text} as {ty}");
+        }
+    }
+
+    #[test]
+    fn numbers_and_instants_come_back_or_are_refused() {
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![None, Some(2.0), Some(1.9)]));
+        let error = cast(&floats, &DataType::Int64).expect_err("1.9 is no integer").to_string();
+        assert!(error.contains("1.9 of row 3"), "{error}");
+        assert_eq!(cast(&floats.slice(0, 2), &DataType::Int64).expect("integers").null_count(), 1);
+        assert!(cast(&floats, &DataType::Float32).is_ok());
+        let large: ArrayRef = Arc::new(Int64Array::from(vec![(1 << 53) + 1]));
+        assert!(cast(&large, &DataType::Float64).is_err());
+        let instants: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_000_001]));
+        assert!(cast(&instants, &DataType::Timestamp(TimeUnit::Microsecond, None)).is_err());
+        let whole: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_000_000]));
+        assert!(cast(&whole, &DataType::Timestamp(TimeUnit::Microsecond, None)).is_ok());
+    }
+}

@@ -411,7 +411,9 @@ fn a_snapshot_beside_an_ingestion_and_its_compaction_keeps_its_rows() {
         let setup = Setup::filled(3);
         let ingestion = {
             let table = setup.table.clone();
-            thread::spawn(move || drop(table.ingest((0..3).map(|key| Ok(([key], value(1))))).unwrap()))
+            thread::spawn(move || {
+                table.ingest((0..3).map(|key| Ok(([key], value(1))))).unwrap();
+            })
         };
         let worker = work(setup.database.clone(), 3);
         let snapshot = setup.database.snapshot();

@@ -195,7 +195,6 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
             (inferred(&found, key)?, sample.into_inner().rewound(), true)
         }
     };
-    // Numbers of instants are ticks, which no text tells from a date without signs: they are read as they ever were.
     let in_file = in_text(&schema, |ty| ty.is_integer() || exact::loses_digits(ty));
     let reader: Box<dyn BufRead> = Box::new(BufReader::new(reader));
     let batches = arrow_json::ReaderBuilder::new(in_file)

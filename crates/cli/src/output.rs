@@ -146,7 +146,8 @@ fn distinctly_named(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let schema = batch.schema();
     let mut names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     for at in 1..names.len() {
-        let is_new = |name: &String, names: &[String]| !names.iter().enumerate().any(|(n, known)| n != at && known == name);
+        let is_new =
+            |name: &String, names: &[String]| !names.iter().enumerate().any(|(n, known)| n != at && known == name);
         if names[..at].contains(&names[at]) {
             let numbered = (2..).map(|number| format!("{}_{number}", names[at]));
             names[at] = { numbered }.find(|name| is_new(name, &names)).unwrap_or_default();

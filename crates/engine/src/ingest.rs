@@ -59,7 +59,8 @@ impl Table {
     ///
     /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait only
     /// while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block and the
-    /// filter of one file. Indexes may be created and dropped, and be built, meanwhile.
+    /// filter of one file. Indexes may be created and dropped, and be built, meanwhile. If the database is closed meanwhile, the load
+    /// fails at its next row; until then the directory stays locked.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits, or

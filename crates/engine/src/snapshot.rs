@@ -2,7 +2,8 @@
 //!
 //! Taking one registers the newest visible sequence number; dropping the last handle unregisters it. A compaction reads
 //! the live numbers when it starts: a snapshot taken later sees everything the compaction's inputs hold, so nothing it
-//! needs can be dropped.
+//! needs can be dropped. Memtables are flushed when all that they hold is visible; files of a bulk load, which are in the tree
+//! before that, are kept from compactions until it is (ingest.rs).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -395,3 +395,16 @@ pub(crate) fn file(bytes: &[u8]) {
 pub(crate) fn file_seeds() -> Vec<Vec<u8>> {
     vec![PARTS.file.clone()]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_claims_no_more_rows_than_its_size_allows() {
+        let mut forged = PARTS.blocks[0].clone();
+        forged[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        let error = ColumnBlock::of(&PARTS.directory, PARTS.codings.clone(), forged.into()).expect_err("forged");
+        assert!(error.is_corruption() && error.to_string().contains("at most"), "{error}");
+    }
+}

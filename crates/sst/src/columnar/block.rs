@@ -27,10 +27,10 @@ use self_cell::self_cell;
 
 use super::directory::Directory;
 use super::file::FileColumns;
-use crate::writer::MAX_BLOCK_SIZE;
 use super::key_window::KeyWindow;
 use super::keys::{KeyPage, integer_of_ordinal};
 use crate::block::BlockFacts;
+use crate::writer::MAX_BLOCK_SIZE;
 
 /// The first byte; no block of rows begins with it.
 pub(crate) const MARK: u8 = 0xC1;

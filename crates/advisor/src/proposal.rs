@@ -159,15 +159,25 @@ pub fn entries_per_block(version: &Version, columns: usize, block_bytes: u64) ->
     (block_bytes as f64 / (value_bytes * (1 + columns) as f64)).max(f64::MIN_POSITIVE)
 }
 
-/// What is known of columnar groups: `e` from the bytes of a value, or key, in files of both formats, the rest as usual.
+/// What is known of columnar groups: `e` from the bytes of a value, or key, in files of both formats, where both hold the same
+/// columns (values of others say nothing of it), the rest as usual.
 fn formats_of(version: &Version, columns: usize) -> Formats {
     let [mut rows, mut columnar] = [Sizes::default(), Sizes::default()];
+    let [mut of_rows, mut of_columnar] = [ColumnSet::new(), ColumnSet::new()];
+    let mut has_whole_rows = false;
     for run in version.levels.iter().flat_map(|level| &level.runs) {
-        let sizes = if is_columnar(run) { &mut columnar } else { &mut rows };
+        let (sizes, held) =
+            if is_columnar(run) { (&mut columnar, &mut of_columnar) } else { (&mut rows, &mut of_rows) };
         sizes.add(run, columns, 1.0);
+        has_whole_rows |= run.group().is_none();
+        *held = run.group().map_or_else(|| held.clone(), |group| held.union(&group.columns));
     }
     let usual = Formats::default();
-    let encoded = columnar.value_bytes().zip(rows.value_bytes()).map(|(columnar, rows)| columnar / rows);
+    let encoded = columnar.value_bytes().zip(rows.value_bytes()).filter(|_| match has_whole_rows {
+        true => of_columnar.len() == columns,
+        false => of_rows == of_columnar,
+    });
+    let encoded = encoded.map(|(columnar, rows)| columnar / rows);
     Formats { encoded: encoded.unwrap_or(usual.encoded), ..usual }
 }
 
@@ -287,6 +297,15 @@ mod tests {
         assert_eq!(formats_of(&both, 4).encoded, 0.4);
         assert!((entries_per_block(&both, 4, 4_000) - 80.0).abs() < 1e-9);
         assert_eq!(formats_of(&Version::new(), 4), Formats::default());
+    }
+
+    /// A long text in rows and numbers in columns say nothing of what encoding either would save.
+    #[test]
+    fn encoding_is_not_read_off_files_of_other_columns() {
+        let numbers = Group { columns: "2-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let file = FileMeta { size: 8_000, entry_count: 1_000, group: Some(Arc::new(numbers)), ..FileMeta::default() };
+        let apart = vec![vec![], vec![run(Some("1"), 1_000_000, 1_000), Run { files: vec![Arc::new(file)] }]];
+        assert_eq!(formats_of(&version(apart), 4), Formats::default());
     }
 
     #[test]

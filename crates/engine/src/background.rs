@@ -6,8 +6,10 @@
 //!    a single thread it does everything); the others compact.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
 //! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
-//!    meanwhile writers that need it get the error. Any other failure latches the database read-only.
+//!    meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a panic: what the
+//!    job held stays taken, and who waits for it would wait for ever.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,9 @@ enum Role {
 
 /// How long a thread waits before it tries a job again that found the disk full.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long a thread waits while readers hold files that are to be removed: they wake nobody when they let go.
+const HELD_FILES_PAUSE: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// Something changed that a waiting thread may care about.
@@ -118,6 +123,17 @@ impl Inner {
         outcome
     }
 
+    /// As [`Inner::run_job`]; a panic, of a user's transformer perhaps, is a failure.
+    fn run_job_caught(&self, role: Role) -> Result<bool> {
+        catch_unwind(AssertUnwindSafe(|| self.run_job(role))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            let error = Error::new(ErrorKind::Io, "a background job panicked").caused_by(text);
+            self.latch(&error);
+            Err(error)
+        })
+    }
+
     fn try_job(&self, role: Role) -> Result<bool> {
         let flushes = role != Role::Compactions && (self.flush_oldest()? || self.remove_obsolete_files());
         Ok(flushes
@@ -174,7 +190,7 @@ impl Inner {
                 return Ok(());
             }
             // Reads may have made it due, and they wake nobody.
-            if self.has_redesign_work() || self.has_failed_index() {
+            if self.has_redesign_work() || self.has_failed_index() || !self.graveyard.is_empty() {
                 self.wake_background();
             }
             self.wait_for_progress(Duration::from_millis(20));
@@ -199,7 +215,7 @@ impl Inner {
             if inner.signals.is_shutting_down() {
                 return;
             }
-            let full = match inner.run_job(role) {
+            let full = match inner.run_job_caught(role) {
                 Ok(true) => continue,
                 Ok(false) => false,
                 Err(error) => error.kind() == ErrorKind::NoSpace,
@@ -211,10 +227,17 @@ impl Inner {
                 return;
             }
             if full {
-                inner.signals.changed.wait_for(&mut changes, FULL_DISK_PAUSE);
+                drop(changes);
+                // Other threads that find it full change something, too.
+                let is_over = || inner.signals.is_shutting_down() || inner.is_latched();
+                inner.signals.pause(Instant::now() + FULL_DISK_PAUSE, is_over);
+                changes = inner.signals.changes.lock();
             } else if *changes == seen {
                 match patient_until {
                     Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
+                    None if inner.graveyard.is_awaited() => {
+                        inner.signals.changed.wait_for(&mut changes, HELD_FILES_PAUSE);
+                    }
                     None => inner.signals.changed.wait(&mut changes),
                 }
             }

@@ -162,10 +162,13 @@ impl Inner {
         Error::new(ErrorKind::ReadOnly, "the database was opened read-only")
     }
 
-    /// The manifest, locked: whoever holds it is the only one to change versions.
+    /// The manifest, locked: whoever holds it is the only one to change versions. Fails if the directory may be another's already.
     pub(crate) fn manifest(&self) -> Result<MutexGuard<'_, Manifest>> {
         let manifest = self.manifest.as_ref();
-        Ok(manifest.ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))?.lock())
+        let manifest = manifest.ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))?;
+        let locked = manifest.lock();
+        self.check_held()?;
+        Ok(locked)
     }
 
     #[inline]
@@ -173,6 +176,15 @@ impl Inner {
         if let Some(listener) = &self.options.listener {
             listener.on_event(&event());
         }
+    }
+
+    /// Fails if the database was closed and has let the directory go: nothing may be written there any more. With the commit lock or the
+    /// manifest held, closing waits until they are let go.
+    pub(crate) fn check_held(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) && self.lock.lock().is_none() {
+            return Err(self.refusal());
+        }
+        Ok(())
     }
 
     /// The lock on the directory, if this database holds it.
@@ -203,7 +215,11 @@ impl Inner {
         if result.is_ok() {
             self.save_traces();
         }
+        // Who is changing tables or sealing memtables finishes first.
+        let writer = self.commits.writer.lock();
+        let manifest = self.manifest.as_ref().map(|manifest| manifest.lock());
         *self.lock.lock() = None;
+        drop((manifest, writer));
         result
     }
 
@@ -526,6 +542,9 @@ impl Database {
         let Some(mut range) = whole else { return Ok(()) };
         if let Some(lower) = lower {
             range.smallest = range.smallest.max(lower.to_vec());
+        }
+        if upper.is_some_and(|upper| upper <= range.smallest.as_slice()) || range.ends_before(&range.smallest) {
+            return Ok(());
         }
         if let Some(upper) = upper
             && range.contains(upper)

@@ -58,6 +58,10 @@ impl Inner {
         }
         core.publish_indexes();
         self.update_throttle(&core);
+        drop(core);
+        // Made for tables that were dropped meanwhile.
+        let is_named = |file: &OpenFile| edit.added_files.iter().any(|added| added.file.number == file.meta.number);
+        opened.iter().filter(|file| !is_named(file)).for_each(|file| file.mark_obsolete());
         Ok(())
     }
 

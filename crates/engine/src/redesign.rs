@@ -21,6 +21,7 @@ use mycelium_manifest::Version;
 
 use crate::database::Inner;
 use crate::events::Event;
+use crate::options::Policy;
 use crate::shape::sizes;
 use crate::table::{Table, TableShared};
 
@@ -52,7 +53,10 @@ impl TableShared {
         let facts = TableFacts {
             layout: &shape.layout,
             version: &state.tree.version,
-            size_ratio: sizes(options).fanout,
+            size_ratio: match &options.policy {
+                Policy::Tiered(tiered) => tiered.runs_per_level as f64,
+                Policy::Leveled(_) | Policy::TwoPhase(_) => sizes(options).fanout,
+            },
             block_bytes: options.block_size as u64,
         };
         let usual = || usual_widths(trace.columns());
@@ -110,8 +114,14 @@ impl Inner {
                         predicted_saving: advice.verdict.gain,
                     }),
                     Ok(false) => {}
-                    // It is decided on again when the next window is full.
-                    Err(error) if is_gone || error.kind() == ErrorKind::NoSpace => {
+                    // It is decided on again when the next window is full. Advice that cannot be followed is no fault of the data.
+                    Err(error)
+                        if is_gone
+                            || matches!(
+                                error.kind(),
+                                ErrorKind::NoSpace | ErrorKind::InvalidArgument | ErrorKind::Unsupported
+                            ) =>
+                    {
                         tracing::warn!(%error, "a layout could not be changed");
                     }
                     Err(error) => return Err(error),

@@ -35,6 +35,11 @@ impl Graveyard {
         self.files.lock().is_empty()
     }
 
+    /// Whether there are files to remove, now or when their readers go.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.pinned_bytes.load(Ordering::Acquire) > 0 || !self.is_empty()
+    }
+
     pub(crate) fn pinned_bytes(&self) -> u64 {
         self.pinned_bytes.load(Ordering::Relaxed)
     }
@@ -79,8 +84,8 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            self.graveyard.pinned_bytes.fetch_sub(self.meta.size, Ordering::Relaxed);
             self.graveyard.files.lock().push(self.sst.clone());
+            self.graveyard.pinned_bytes.fetch_sub(self.meta.size, Ordering::Release);
         }
     }
 }

@@ -20,7 +20,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mycelium_base::{Cursor, Error, FileKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_base::{
+    Cursor, Error, ErrorKind, FileKind, FileNumber, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId,
+};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{FileMeta, Manifest, ManifestState, Run, TableRecord, Version};
 use mycelium_sst::{CursorOptions, RunCursor, SortedFiles, SstFile};
@@ -239,10 +241,18 @@ impl Inner {
             let path = self.directory.join(FileKind::Wal.name(number));
             match SegmentReader::open(&*self.disk, &path, Some(number)) {
                 Ok(reader) => readers.push((path, reader)),
+                // A flush has made it unneeded meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound && !self.is_log_needed(number, current) => {}
                 Err(error) => report.add(None, error),
             }
         }
         readers
+    }
+}
+
+impl Inner {
+    fn is_log_needed(&self, number: FileNumber, current: Option<FileNumber>) -> bool {
+        current == Some(number) || self.core.lock().sealed_logs().iter().any(|log| log.number == number)
     }
 }
 

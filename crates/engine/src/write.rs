@@ -517,6 +517,7 @@ impl Inner {
     /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment begins.
     /// The commit lock is held.
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
+        self.check_held()?;
         if writer.memtables.iter().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
             return Ok(());
         }

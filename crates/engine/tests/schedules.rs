@@ -453,3 +453,20 @@ fn an_index_dropped_beside_its_compaction_leaves_the_database_writable() {
         assert_eq!(rows_of(&table), 3);
     });
 }
+
+#[test]
+fn a_table_created_beside_a_close_is_there_or_refused() {
+    explore(|| {
+        let setup = Setup::new();
+        let creator = {
+            let database = setup.database.clone();
+            thread::spawn(move || database.create_table("u", TableOptions::default()).is_ok())
+        };
+        setup.database.close().unwrap();
+        let reopened = Database::open("db", options(&setup.disk)).unwrap();
+        let created = creator.join().unwrap();
+        reopened.close().unwrap();
+        let again = Database::open("db", options(&setup.disk)).unwrap();
+        assert!(!created || again.table("u").is_ok(), "acknowledged, and gone");
+    });
+}

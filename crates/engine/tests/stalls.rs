@@ -4,11 +4,11 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{key, scan, small_options, small_table};
 use mycelium_engine::events::{Event, EventListener, StallCause};
-use mycelium_engine::{Database, Durability, LeveledOptions, Options, Policy, TableOptions};
+use mycelium_engine::{Background, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, TableOptions};
 use mycelium_vfs::MemoryDisk;
 
 #[derive(Default)]
@@ -74,4 +74,34 @@ fn stopped_writers_are_told_and_go_on_after_a_compaction() {
     table.put(&key(9), b"value", Durability::Buffered).unwrap();
     assert_eq!((stops.begun.load(Ordering::Relaxed), stops.ended.load(Ordering::Relaxed)), (1, 1));
     assert_eq!(database.metrics().stops, 1);
+}
+
+/// Panics at flushes, once it is armed.
+#[derive(Default)]
+struct Panics(AtomicBool);
+
+impl EventListener for Panics {
+    fn on_event(&self, event: &Event) {
+        let is_flush = matches!(event, Event::FlushBegin { .. });
+        assert!(!is_flush || !self.0.load(Ordering::Relaxed), "a listener of the user panics");
+    }
+}
+
+#[test]
+fn a_panic_in_the_background_makes_the_database_read_only_and_nobody_waits() {
+    let panics = Arc::<Panics>::default();
+    let options = Options {
+        disk: Arc::new(MemoryDisk::new()),
+        background: Background::Threads(2),
+        listener: Some(panics.clone()),
+        ..Options::default()
+    };
+    let database = Database::open("/db", options).unwrap();
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"k", b"v", Durability::Os).unwrap();
+    panics.0.store(true, Ordering::Relaxed);
+    assert_eq!(database.flush().unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(database.wait_idle().unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(table.put(b"k", b"w", Durability::Os).unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
 }

@@ -10,12 +10,11 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
 use mycelium_encoding::key::decode_key;
-use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
-use mycelium_encoding::{Datum, DatumRef, RecordBatchBuilder};
+use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
     Background, Buffering, CompactionCaching, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options,
-    PickPriority, Policy, ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableIterator, TableOptions,
+    PickPriority, Policy, ReadOptions, RowFormatDefinition, Snapshot, Table, TableIterator, TableOptions,
     TieredOptions, Transaction, ViewOptions, WriteBatch, verify_directory,
 };
 use mycelium_transform::{Augment, TransformerSet};
@@ -25,6 +24,7 @@ use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
 use crate::index_checks::{check_indexes, check_indexes_by};
 use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
+use crate::scan_checks::{Draw, check_scans};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
 use crate::transformers::{is_mapped, transformers, unmapped};
@@ -47,6 +47,8 @@ pub struct EngineStore {
     checkpoints: u64,
     /// Flushes asked for so far; each brings the next layout.
     flushes: usize,
+    /// Scans of whole tables so far; each asks for other columns, in another way.
+    scans: usize,
     mechanisms: Mechanisms,
 }
 
@@ -78,6 +80,7 @@ impl EngineStore {
             opened: None,
             checkpoints: 0,
             flushes: 0,
+            scans: 0,
             mechanisms: Mechanisms::new(configuration.levels()),
         };
         store.open_again()?;
@@ -376,111 +379,6 @@ fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &Rea
     Err(Error::invalid(format!("columns {projection:?} read as {found:?}, but the row has {expected:?}")))
 }
 
-/// Scans of some columns must give what the rows have, and those that pass of them.
-fn check_batches(table: &Table) -> Result<()> {
-    if table.schema().is_none() {
-        return Ok(());
-    }
-    let rows = rows_of(table)?;
-    for projection in [vec![], vec![0], vec![3], vec![6, 0, 2], vec![1, 5], vec![0, 1, 2, 3, 4, 5, 6]] {
-        check_scan(table, &rows, &projection, None)?;
-    }
-    for (projection, filter) in filters_of(table, &rows)? {
-        check_scan(table, &rows, &projection, Some(filter))?;
-    }
-    Ok(())
-}
-
-/// A scan must give these rows, but for those that do not pass.
-fn check_scan(
-    table: &Table,
-    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
-    projection: &[usize],
-    filter: Option<Filter>,
-) -> Result<()> {
-    let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), projection, usize::MAX)?;
-    for (key, row) in rows {
-        if filter.as_ref().map_or(Ok(true), |filter| passes(table, filter, key, row))? {
-            expected.append(key, row)?;
-        }
-    }
-    let expected = expected.finish()?;
-    let options = ScanOptions {
-        projection: Some(projection.to_vec()),
-        batch_rows: usize::MAX,
-        filter: filter.clone(),
-        ..ScanOptions::default()
-    };
-    let found = table.scan_batches(options)?.collect::<Result<Vec<_>>>()?;
-    let same = match found.as_slice() {
-        [] => expected.num_rows() == 0,
-        [batch] => *batch == expected,
-        _ => false,
-    };
-    match (same, filter) {
-        (true, _) => Ok(()),
-        (false, None) => Err(Error::invalid(format!("a scan of columns {projection:?} differs from the rows"))),
-        (false, Some(filter)) => {
-            let found: usize = found.iter().map(|batch| batch.num_rows()).sum();
-            let expected = expected.num_rows();
-            Err(Error::invalid(format!("a scan of {projection:?} where {filter:?}: {found} rows, not {expected}")))
-        }
-    }
-}
-
-/// The naive meaning of a filter.
-fn passes(table: &Table, filter: &Filter, key: &[u8], row: &[u8]) -> Result<bool> {
-    let layout = table.packed_layout()?;
-    let (row, key_values) = (layout.row(row)?, decode_key(layout.schema(), key)?);
-    for ColumnTest { column, test } in &filter.conjuncts {
-        let cell = match layout.schema().primary_key().iter().position(|key| key == column) {
-            Some(place) => key_values[place].borrowed().into(),
-            None => row.get(*column)?,
-        };
-        if !test.passes(cell) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Filters with values of some of the rows, and what is to be read with them.
-fn filters_of(table: &Table, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Vec<(Vec<usize>, Filter)>> {
-    let layout = table.packed_layout()?;
-    let columns = layout.schema().columns().len();
-    let mut filters = Vec::new();
-    for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
-        let row = layout.row(row)?;
-        let mut conjuncts = Vec::new();
-        for column in (0..columns).filter(|column| (column + number) % 3 == 0) {
-            let value = match layout.schema().primary_key().contains(&column) {
-                true => decode_key(layout.schema(), key)?[0].clone(),
-                false => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
-            };
-            conjuncts.push(ColumnTest { column, test: test_of(value, column + 2 * number) });
-        }
-        filters.push((vec![number % columns, 6], Filter { conjuncts: conjuncts[..1].to_vec() }));
-        filters.push((vec![], Filter { conjuncts }));
-    }
-    Ok(filters)
-}
-
-/// A test with a value, of a kind that `draw` says.
-fn test_of(value: Datum, draw: usize) -> Test {
-    let prefix = |bytes: &[u8]| Test::Prefix(bytes[..bytes.len().min(2)].to_vec());
-    match (draw % 6, &value) {
-        (_, Datum::Null) => Test::IsNull,
-        (0, _) => Test::Equal(value),
-        (1, _) => Test::NotEqual(value),
-        (2, _) => Test::Range { lower: Bound::Excluded(value), upper: Bound::Unbounded },
-        (3, _) => Test::Range { lower: Bound::Unbounded, upper: Bound::Included(value) },
-        (4, Datum::Utf8(text)) => prefix(text.as_bytes()),
-        (4, Datum::Binary(bytes)) => prefix(bytes),
-        (4, _) => Test::In(vec![value.clone(), value]),
-        _ => Test::IsNotNull,
-    }
-}
-
 fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let all = scan_of(table)?;
     let rows: Vec<Row> = all.iter().map(|(key, row)| (key.clone(), row.clone())).collect();
@@ -755,6 +653,8 @@ impl Store for EngineStore {
         if *range == ScanRange::ALL && limit == usize::MAX {
             check_indexes(table, &found, snapshot)?;
             check_views(table, &found, snapshot)?;
+            check_scans(table, &found.iter().cloned().collect(), snapshot, Draw(self.scans))?;
+            self.scans += 1;
         }
         Ok(found)
     }
@@ -865,7 +765,10 @@ impl Store for EngineStore {
 
     fn verify(&mut self) -> Result<()> {
         let opened = self.opened.as_ref().ok_or_else(closed)?;
-        opened.tables.iter().flatten().try_for_each(check_batches)?;
+        for table in opened.tables.iter().flatten().filter(|table| table.schema().is_some()) {
+            let rows = rows_of(table)?;
+            (0..Draw::ALL).try_for_each(|draw| check_scans(table, &rows, None, Draw(draw)))?;
+        }
         self.database()?.verify(|_, _| {})?.into_result().map(drop)
     }
 }

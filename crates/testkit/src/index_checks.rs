@@ -132,7 +132,7 @@ fn all_columns(table: &Table, (key, value): &Row) -> Result<Expected> {
 }
 
 /// Text that is ordered as the values of one column are, nulls first; written apart from the engine's codes.
-fn order_of(value: &Datum) -> (bool, String) {
+pub(crate) fn order_of(value: &Datum) -> (bool, String) {
     let text = match value {
         Datum::Null => return (false, String::new()),
         Datum::Bool(v) => u8::from(*v).to_string(),

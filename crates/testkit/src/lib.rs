@@ -26,6 +26,7 @@ pub mod model;
 pub mod operations;
 mod random_configurations;
 pub mod scale;
+mod scan_checks;
 pub mod shrink;
 pub mod store;
 pub mod tables;

@@ -1,0 +1,184 @@
+//! Scans of columns against the rows of a table: some columns, those that pass of the rows, at a snapshot, in batches.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use mycelium_base::{Error, Result};
+use mycelium_encoding::key::decode_key;
+use mycelium_encoding::page::{ColumnTest, Filter, Test};
+use mycelium_encoding::{Datum, RecordBatchBuilder};
+use mycelium_engine::{FilterPlan, ScanOptions, Snapshot, Table};
+
+use crate::index_checks::order_of;
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What is read.
+const PROJECTIONS: [&[usize]; 6] = [&[], &[0], &[3], &[6, 0, 2], &[1, 5], &[0, 1, 2, 3, 4, 5, 6]];
+
+/// What is asked for, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draw(pub(crate) usize);
+
+impl Draw {
+    /// After so many all projections and filters were drawn.
+    pub(crate) const ALL: usize = 9;
+
+    fn batch_rows(self) -> usize {
+        [1, 7, usize::MAX][self.0 % 3]
+    }
+
+    fn filter_plan(self) -> FilterPlan {
+        [FilterPlan::Automatic, FilterPlan::MergeFirst, FilterPlan::FilterFirst][self.0 / 3 % 3]
+    }
+}
+
+/// Scans of a typed table must give what its rows have, and those that pass of them.
+pub(crate) fn check_scans(table: &Table, rows: &Rows, snapshot: Option<&Snapshot>, draw: Draw) -> Result<()> {
+    if table.schema().is_none() {
+        return Ok(());
+    }
+    check_scan(table, rows, snapshot, draw, (PROJECTIONS[draw.0 % PROJECTIONS.len()], None))?;
+    let filters = filters_of(table, rows)?;
+    match filters.get(draw.0 % filters.len().max(1)) {
+        Some((projection, filter)) => check_scan(table, rows, snapshot, draw, (projection, Some(filter))),
+        None => Ok(()),
+    }
+}
+
+/// A scan must give these rows, but for those that do not pass.
+fn check_scan(
+    table: &Table,
+    rows: &Rows,
+    snapshot: Option<&Snapshot>,
+    draw: Draw,
+    (projection, filter): (&[usize], Option<&Filter>),
+) -> Result<()> {
+    let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), projection, usize::MAX)?;
+    for (key, row) in rows {
+        if filter.map_or(Ok(true), |filter| passes(table, filter, key, row))? {
+            expected.append(key, row)?;
+        }
+    }
+    let expected = expected.finish()?;
+    let options = ScanOptions {
+        projection: Some(projection.to_vec()),
+        batch_rows: draw.batch_rows(),
+        filter: filter.cloned(),
+        filter_plan: draw.filter_plan(),
+        snapshot: snapshot.cloned(),
+        ..ScanOptions::default()
+    };
+    let (mut at, mut same) = (0, true);
+    for batch in table.scan_batches(options)? {
+        let batch = batch?;
+        same &= at + batch.num_rows() <= expected.num_rows() && batch == expected.slice(at, batch.num_rows());
+        at += batch.num_rows();
+        if !same {
+            break;
+        }
+    }
+    if same && at == expected.num_rows() {
+        return Ok(());
+    }
+    let what = format!("a scan of columns {projection:?} where {filter:?}, {draw:?}, at {snapshot:?}");
+    Err(Error::invalid(format!("{what}: {at} rows or more, not the {} expected", expected.num_rows())))
+}
+
+/// The naive meaning of a filter.
+fn passes(table: &Table, filter: &Filter, key: &[u8], row: &[u8]) -> Result<bool> {
+    let layout = table.packed_layout()?;
+    let (row, key_values) = (layout.row(row)?, decode_key(layout.schema(), key)?);
+    for ColumnTest { column, test } in &filter.conjuncts {
+        let value = match layout.schema().primary_key().iter().position(|key| key == column) {
+            Some(place) => key_values[place].clone(),
+            None => row.datum(*column)?.map_or(Datum::Null, |datum| datum.to_datum()),
+        };
+        if !meets(test, &value) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What SQL says of a test; written apart from the engine's. Null passes none but its own.
+fn meets(test: &Test, value: &Datum) -> bool {
+    let order = |other: &Datum| order_of(value).cmp(&order_of(other));
+    match (test, value) {
+        (Test::IsNull, value) => *value == Datum::Null,
+        (_, Datum::Null) => false,
+        (Test::IsNotNull, _) => true,
+        (Test::Equal(other), _) => order(other) == Ordering::Equal,
+        (Test::NotEqual(other), _) => order(other) != Ordering::Equal,
+        (Test::In(others), _) => others.iter().any(|other| order(other) == Ordering::Equal),
+        (Test::Prefix(prefix), Datum::Utf8(text)) => text.as_bytes().starts_with(prefix),
+        (Test::Prefix(prefix), Datum::Binary(bytes)) => bytes.starts_with(prefix),
+        (Test::Prefix(_), _) => false,
+        (Test::Range { lower, upper }, _) => {
+            let is_above = match lower {
+                Bound::Included(lower) => order(lower) != Ordering::Less,
+                Bound::Excluded(lower) => order(lower) == Ordering::Greater,
+                Bound::Unbounded => true,
+            };
+            let is_below = match upper {
+                Bound::Included(upper) => order(upper) != Ordering::Greater,
+                Bound::Excluded(upper) => order(upper) == Ordering::Less,
+                Bound::Unbounded => true,
+            };
+            is_above && is_below
+        }
+    }
+}
+
+/// Filters with values of some of the rows, and what is to be read with them.
+fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
+    let layout = table.packed_layout()?;
+    let columns = layout.schema().columns().len();
+    let mut filters = Vec::new();
+    for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
+        let row = layout.row(row)?;
+        let mut conjuncts = Vec::new();
+        for column in (0..columns).filter(|column| (column + number) % 3 == 0) {
+            let value = match layout.schema().primary_key().contains(&column) {
+                true => decode_key(layout.schema(), key)?[0].clone(),
+                false => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
+            };
+            conjuncts.push(ColumnTest { column, test: test_of(value, column + 2 * number) });
+        }
+        filters.push((vec![number % columns, 6], Filter { conjuncts: conjuncts[..1].to_vec() }));
+        filters.push((vec![], Filter { conjuncts }));
+    }
+    Ok(filters)
+}
+
+/// A test with a value, of a kind that `draw` says.
+fn test_of(value: Datum, draw: usize) -> Test {
+    let prefix = |bytes: &[u8]| Test::Prefix(bytes[..bytes.len().min(2)].to_vec());
+    match (draw % 6, &value) {
+        (_, Datum::Null) => Test::IsNull,
+        (0, _) => Test::Equal(value),
+        (1, _) => Test::NotEqual(value),
+        (2, _) => Test::Range { lower: Bound::Excluded(value), upper: Bound::Unbounded },
+        (3, _) => Test::Range { lower: Bound::Unbounded, upper: Bound::Included(value) },
+        (4, Datum::Utf8(text)) => prefix(text.as_bytes()),
+        (4, Datum::Binary(bytes)) => prefix(bytes),
+        (4, _) => Test::In(vec![value.clone(), value]),
+        _ => Test::IsNotNull,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_mean_what_sql_says() {
+        let five = || Datum::Int64(5);
+        assert!(meets(&Test::Equal(five()), &five()) && !meets(&Test::NotEqual(five()), &five()));
+        assert!(!meets(&Test::NotEqual(five()), &Datum::Null) && meets(&Test::IsNull, &Datum::Null));
+        let above = Test::Range { lower: Bound::Excluded(five()), upper: Bound::Unbounded };
+        assert!(meets(&above, &Datum::Int64(6)) && !meets(&above, &five()) && !meets(&above, &Datum::Int64(-7)));
+        assert!(meets(&Test::Prefix(b"ab".to_vec()), &Datum::Utf8("abc".into())));
+    }
+}

@@ -66,7 +66,7 @@ impl Server {
         server.run("initdb", &["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8", "-D", &data])?;
         let settings = format!(
             "-c listen_addresses= -c unix_socket_directories={} -c shared_buffers={}MB -c synchronous_commit=off \
-             -c max_parallel_workers_per_gather=0 -c max_wal_size=4GB",
+             -c max_parallel_workers_per_gather=0 -c max_wal_size=4GB -c plan_cache_mode=force_custom_plan",
             directory.display(),
             (cache_bytes >> 20).max(16)
         );

@@ -225,7 +225,7 @@ fn insert(table: &Table, index: u64) -> Result<()> {
     for (column, cell) in row.iter_mut().enumerate().skip(1) {
         *cell = DatumRef::Int32(value(index, column));
     }
-    table.insert_row(&row, Durability::Buffered)?;
+    table.insert_row(&row, Durability::Os)?;
     Ok(())
 }
 
@@ -345,7 +345,7 @@ impl<'a> Htap<'a> {
 
     fn update(&self, index: u64) -> Result<()> {
         let change = [("a5", DatumRef::Int32(index as i32))];
-        self.table.patch_row(&[DatumRef::UInt64(key(index))], &change, Durability::Buffered)?;
+        self.table.patch_row(&[DatumRef::UInt64(key(index))], &change, Durability::Os)?;
         Ok(())
     }
 

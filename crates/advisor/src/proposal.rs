@@ -169,8 +169,10 @@ fn formats_of(version: &Version, columns: usize) -> Formats {
         let (sizes, held) =
             if is_columnar(run) { (&mut columnar, &mut of_columnar) } else { (&mut rows, &mut of_rows) };
         sizes.add(run, columns, 1.0);
-        has_whole_rows |= run.group().is_none();
-        *held = run.group().map_or_else(|| held.clone(), |group| held.union(&group.columns));
+        match run.group() {
+            Some(group) => *held = held.union(&group.columns),
+            None => has_whole_rows = true,
+        }
     }
     let usual = Formats::default();
     let encoded = columnar.value_bytes().zip(rows.value_bytes()).filter(|_| match has_whole_rows {

@@ -248,9 +248,7 @@ impl Inner {
         }
         readers
     }
-}
 
-impl Inner {
     fn is_log_needed(&self, number: FileNumber, current: Option<FileNumber>) -> bool {
         current == Some(number) || self.core.lock().sealed_logs().iter().any(|log| log.number == number)
     }

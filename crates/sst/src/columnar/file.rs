@@ -43,7 +43,9 @@ impl FileColumns {
             positions[part.column] = Some(position);
         }
         let checked = directory.parts.iter().map(|_| AtomicBool::new(false)).collect();
-        let block_size = usize::try_from(block_size).map_or(MAX_BLOCK_SIZE, |size| size.min(MAX_BLOCK_SIZE));
+        // A file that does not say has the largest.
+        let said = usize::try_from(block_size).ok().filter(|&size| size > 0);
+        let block_size = said.map_or(MAX_BLOCK_SIZE, |size| size.min(MAX_BLOCK_SIZE));
         // An entry counts as a byte at least, and a block ends where it would exceed its size by more than it falls short of it.
         let most_rows = 2 * block_size;
         Self { directory, layout, positions, codings: None, checked, most_rows }

@@ -2,7 +2,8 @@
 //! (`duckdb.py`): its C++ sources would take longer to compile than everything else here.
 //!
 //! 1. The rows are loaded in the order of their keys, which is its best case: what bounds a key then bounds a place.
-//! 2. Writes are gathered in transactions that end before the next scan: each commit costs it several writes.
+//! 2. Writes are gathered in transactions that end before the next scan, since each commit costs it several writes; or each statement commits
+//!    itself, in one way there and back.
 //! 3. It has one thread, as ours has, or as many as are asked for, and reads from files that the page cache holds.
 //!
 //! The way there and back is in its latencies: some tens of microseconds, of a point read's thousand.
@@ -34,35 +35,44 @@ struct DuckTable {
     database: DuckDb,
     directory: PathBuf,
     rows: Rows,
+    /// Whether writes are gathered in transactions, or commit themselves.
+    gathers: bool,
     /// Writes wait for their commit.
     writing: bool,
 }
 
 /// A loaded table, of one thread.
 pub(crate) fn load(directory: &Path, rows: Rows, count: u64, _: u64) -> Result<Box<dyn HybridTable>> {
-    load_with_threads(directory, rows, count, 1)
+    Ok(Box::new(DuckTable { gathers: true, ..DuckTable::load(directory, rows, count, 1)? }))
 }
 
-/// A loaded table of so many threads.
-pub(crate) fn load_with_threads(
+/// A loaded table of so many threads, whose writes commit themselves.
+pub(crate) fn load_committing(
     directory: &Path,
     rows: Rows,
     count: u64,
     threads: usize,
 ) -> Result<Box<dyn HybridTable>> {
-    let database = DuckDb::open(directory, threads)?;
-    let mut table = DuckTable { database, directory: directory.to_path_buf(), rows, writing: false };
-    let csv = directory.join("rows.csv");
-    write_csv(&csv, rows, count)?;
-    table.execute(&sql::create_table(rows), &[])?;
-    table.execute(
-        &format!("INSERT INTO t SELECT * FROM read_csv('{}', header = false) ORDER BY 1", csv.display()),
-        &[],
-    )?;
-    table.execute("ALTER TABLE t ADD PRIMARY KEY (a0)", &[])?;
-    table.execute("CHECKPOINT", &[])?;
-    fs::remove_file(csv)?;
-    Ok(Box::new(table))
+    Ok(Box::new(DuckTable::load(directory, rows, count, threads)?))
+}
+
+impl DuckTable {
+    fn load(directory: &Path, rows: Rows, count: u64, threads: usize) -> Result<Self> {
+        let database = DuckDb::open(directory, threads)?;
+        let mut table =
+            DuckTable { database, directory: directory.to_path_buf(), rows, gathers: false, writing: false };
+        let csv = directory.join("rows.csv");
+        write_csv(&csv, rows, count)?;
+        table.execute(&sql::create_table(rows), &[])?;
+        table.execute(
+            &format!("INSERT INTO t SELECT * FROM read_csv('{}', header = false) ORDER BY 1", csv.display()),
+            &[],
+        )?;
+        table.execute("ALTER TABLE t ADD PRIMARY KEY (a0)", &[])?;
+        table.execute("CHECKPOINT", &[])?;
+        fs::remove_file(csv)?;
+        Ok(table)
+    }
 }
 
 fn write_csv(path: &Path, rows: Rows, count: u64) -> Result<()> {
@@ -124,7 +134,7 @@ impl DuckTable {
     }
 
     fn write(&mut self, text: &str, parameters: &[i64]) -> Result<()> {
-        if !self.writing {
+        if self.gathers && !self.writing {
             self.execute("BEGIN TRANSACTION", &[])?;
             self.writing = true;
         }

@@ -2,16 +2,16 @@
 //!
 //! | rival | how it is set up |
 //! |---|---|
-//! | RocksDB | a row is a value of 4-byte numbers; defaults but for the block cache, Bloom filters and a write buffer as ours; compacted; a scan in two threads, as ours; an update reads the row and writes it |
-//! | DuckDB | loaded in the order of its keys, its best case, as in `duckdb.rs`; two threads |
-//! | PostgreSQL | as in `postgresql.rs`; a scan in one process |
+//! | RocksDB | a row is a value of 4-byte numbers; defaults but for the block cache (HyperClock), Bloom filters and a write buffer as ours; compacted; a scan in two threads, as ours; an update is a merge operand of one cell, as ours is a patch |
+//! | DuckDB | loaded in the order of its keys, its best case, as in `duckdb.rs`; two threads; each write is one statement that commits itself |
+//! | PostgreSQL | as in `postgresql.rs`; two workers beside the process that asks, its default |
 
 use std::path::{Path, PathBuf};
 
 use mycelium_bench::Result;
 use mycelium_bench::experiments::laser::{Aggregate, HybridRival, HybridTable, Rows};
 use mycelium_engine::ReadCounters;
-use rocksdb::{BlockBasedOptions, Cache, DB, Options, ReadOptions, WaitForCompactOptions};
+use rocksdb::{BlockBasedOptions, Cache, DB, MergeOperands, Options, ReadOptions, WaitForCompactOptions};
 
 use crate::{duckdb, postgresql};
 
@@ -23,9 +23,12 @@ pub(crate) const RIVALS: [HybridRival<'static>; 3] = [
     HybridRival { name: "RocksDB", load: &load },
     HybridRival {
         name: "DuckDB",
-        load: &|at, rows, count, _| duckdb::load_with_threads(at, rows, count, THREADS as usize),
+        load: &|at, rows, count, _| duckdb::load_committing(at, rows, count, THREADS as usize),
     },
-    HybridRival { name: "PostgreSQL", load: &postgresql::load },
+    HybridRival {
+        name: "PostgreSQL",
+        load: &|at, rows, count, cache| postgresql::load_with_workers(at, rows, count, cache, THREADS as usize),
+    },
 ];
 
 struct RocksTable {
@@ -36,13 +39,15 @@ struct RocksTable {
 
 fn load(directory: &Path, rows: Rows, count: u64, cache_bytes: u64) -> Result<Box<dyn HybridTable>> {
     let mut blocks = BlockBasedOptions::default();
-    blocks.set_block_cache(&Cache::new_lru_cache(usize::try_from(cache_bytes)?));
+    // It tunes the number of its entries by itself.
+    blocks.set_block_cache(&Cache::new_hyper_clock_cache(usize::try_from(cache_bytes)?, 0));
     blocks.set_bloom_filter(10.0, false);
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_block_based_table_factory(&blocks);
     options.set_write_buffer_size(WRITE_BUFFER);
     options.set_max_background_jobs(2);
+    options.set_merge_operator("cells", changed, joined_changes);
     let db = DB::open(&options, directory)?;
     let mut table = RocksTable { db, directory: directory.to_path_buf(), rows };
     (0..count).try_for_each(|index| table.insert(index))?;
@@ -50,6 +55,27 @@ fn load(directory: &Path, rows: Rows, count: u64, cache_bytes: u64) -> Result<Bo
     table.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     table.db.wait_for_compact(&WaitForCompactOptions::default())?;
     Ok(Box::new(table))
+}
+
+/// A change of one column: its number and the new cell.
+fn change(column: usize, value: i32) -> Result<[u8; 5]> {
+    let [a, b, c, d] = value.to_le_bytes();
+    Ok([u8::try_from(column)?, a, b, c, d])
+}
+
+/// A row after changes.
+fn changed(_: &[u8], row: Option<&[u8]>, changes: &MergeOperands) -> Option<Vec<u8>> {
+    let mut row = row?.to_vec();
+    for change in changes.iter().flat_map(|changes| changes.chunks_exact(5)) {
+        let at = 4 * (usize::from(change[0]) - 1);
+        row.get_mut(at..at + 4)?.copy_from_slice(&change[1..]);
+    }
+    Some(row)
+}
+
+/// Changes of a row that is not at hand.
+fn joined_changes(_: &[u8], _: Option<&[u8]>, changes: &MergeOperands) -> Option<Vec<u8>> {
+    Some(changes.iter().flatten().copied().collect())
 }
 
 /// Column `column` of a value, from 1 on.
@@ -98,12 +124,8 @@ impl HybridTable for RocksTable {
         Ok(self.db.put(self.key(index), value)?)
     }
 
-    fn update(&mut self, index: u64, column: usize, changed: i32) -> Result<()> {
-        let key = self.key(index);
-        let mut value = self.db.get(key)?.ok_or("a row is not there")?;
-        let cell = value.get_mut(4 * (column - 1)..4 * column).ok_or("a value is too short")?;
-        cell.copy_from_slice(&changed.to_le_bytes());
-        Ok(self.db.put(key, value)?)
+    fn update(&mut self, index: u64, column: usize, value: i32) -> Result<()> {
+        Ok(self.db.merge(self.key(index), change(column, value)?)?)
     }
 
     fn point(&mut self, index: u64, projection: &[usize], _: &mut ReadCounters) -> Result<i64> {

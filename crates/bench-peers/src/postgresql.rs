@@ -4,7 +4,7 @@
 //!    the user `postgres`, whom Debian's package makes.
 //! 2. The rows are loaded by `COPY`, then get their primary key, `VACUUM` and `ANALYZE`.
 //! 3. Statements are prepared. Commits wait for no disk (`synchronous_commit = off`), as our writes do not, and a query has one
-//!    process, as ours has one thread.
+//!    process, as ours has one thread, or workers beside it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -38,9 +38,20 @@ struct PostgresTable {
     statements: HashMap<String, Statement>,
 }
 
-/// A loaded table.
+/// A loaded table, whose queries have one process.
 pub(crate) fn load(directory: &Path, rows: Rows, count: u64, cache_bytes: u64) -> Result<Box<dyn HybridTable>> {
-    let server = Server::start(&directory.canonicalize()?, cache_bytes)?;
+    load_with_workers(directory, rows, count, cache_bytes, 0)
+}
+
+/// A loaded table, whose queries have so many workers beside the process that asks.
+pub(crate) fn load_with_workers(
+    directory: &Path,
+    rows: Rows,
+    count: u64,
+    cache_bytes: u64,
+    workers: usize,
+) -> Result<Box<dyn HybridTable>> {
+    let server = Server::start(&directory.canonicalize()?, cache_bytes, workers)?;
     let mut config = postgres::Config::new();
     let mut client = config.host_path(&server.directory).user("postgres").dbname("postgres").connect(NoTls)?;
     client.batch_execute(&sql::create_table(rows))?;
@@ -57,7 +68,7 @@ pub(crate) fn load(directory: &Path, rows: Rows, count: u64, cache_bytes: u64) -
 }
 
 impl Server {
-    fn start(directory: &Path, cache_bytes: u64) -> Result<Self> {
+    fn start(directory: &Path, cache_bytes: u64, workers: usize) -> Result<Self> {
         let server = Self { programs: programs()?, directory: directory.to_path_buf() };
         if let Some(owner) = owner()? {
             chown(directory, Some(owner.0), Some(owner.1))?;
@@ -66,7 +77,7 @@ impl Server {
         server.run("initdb", &["--auth=trust", "--username=postgres", "--no-sync", "--encoding=UTF8", "-D", &data])?;
         let settings = format!(
             "-c listen_addresses= -c unix_socket_directories={} -c shared_buffers={}MB -c synchronous_commit=off \
-             -c max_parallel_workers_per_gather=0 -c max_wal_size=4GB -c plan_cache_mode=force_custom_plan",
+             -c max_parallel_workers_per_gather={workers} -c max_wal_size=4GB -c plan_cache_mode=force_custom_plan",
             directory.display(),
             (cache_bytes >> 20).max(16)
         );

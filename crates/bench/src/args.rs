@@ -211,6 +211,16 @@ impl BenchArgs {
         }
     }
 
+    /// Refuses seconds that no clock can wait for.
+    fn check_times(&self) -> Result<()> {
+        for (name, seconds) in [("--seconds", self.seconds), ("--warmup-seconds", self.warmup_seconds)] {
+            if !(0.0..=1e9).contains(&seconds) {
+                return Err(format!("{name} {seconds} is no number of seconds from 0 on").into());
+            }
+        }
+        Ok(())
+    }
+
     fn pace(&self) -> Pace {
         Pace { seconds: self.seconds, warmup_seconds: self.warmup_seconds, seed: self.seed, ..Pace::default() }
     }
@@ -324,6 +334,7 @@ impl BenchArgs {
 /// function again: that call does one group of phases and ends the process.
 pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> {
     isolation::serve_if_child(&[factory]);
+    args.check_times()?;
     let report = run_scenarios(&args.scenarios()?, &[factory.name()], &args.settings(), &[factory])?;
     if let Some(path) = &args.json_file {
         report.write_json(path)?;

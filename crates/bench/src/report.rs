@@ -231,6 +231,11 @@ impl ScenarioReport {
 }
 
 impl Report {
+    /// Runs that were not finished.
+    pub fn failures(&self) -> usize {
+        self.scenarios.iter().flat_map(|scenario| &scenario.runs).filter(|run| run.failure.is_some()).count()
+    }
+
     /// An empty report.
     pub fn new(subject: Option<String>) -> Self {
         let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

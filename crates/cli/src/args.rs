@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Create(CreateArgs),
     /// Show a table's layout and what each level holds by column group, or change it.
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
-                            mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 7-8 packed | 9-18 packed'")]
+                            mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 3,5-8 packed | 11,13-18 packed'")]
     Layout(LayoutArgs),
     /// Create, drop and list the secondary indexes of a typed table.
     #[command(subcommand)]
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
     #[command(
         after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
-                            tail -f events.jsonl | mycelium load ./db - --table events --format json --key id"
+                            mycelium load ./db - --table events --format json --key id < events.jsonl"
     )]
     Load(LoadArgs),
     /// Print one row.
@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Check every checksum, order and invariant of every file.
     #[command(after_help = "Example:\n  mycelium verify ./db")]
     Verify(DatabaseArgs),
-    /// Make a copy that opens on its own, by hard links where the disk can.
+    /// Make a copy that opens on its own, by hard links, on the same file system.
     #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup")]
     Checkpoint(CheckpointArgs),
     /// Measure: db_bench-like workloads, YCSB, the papers' experiments.
@@ -341,7 +341,7 @@ pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) at: TableArgs,
     /// Typed tables: COLUMN=VALUE of every column (those left out are null). Key-value tables: KEY VALUE.
-    #[arg(required = true)]
+    #[arg(required = true, allow_negative_numbers = true)]
     pub(crate) values: Vec<String>,
     /// Change only the columns given; does nothing where there is no such row.
     #[arg(long)]

@@ -24,6 +24,8 @@ use crate::output::in_utc;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const ARROW_FILE_MAGIC: &[u8; 8] = b"ARROW1\0\0";
 const ARROW_STREAM_MAGIC: [u8; 4] = [0xff; 4];
+/// How files begin that would be taken for CSV.
+const UNREADABLE: [(&[u8], &str); 2] = [(&[0x1f, 0x8b], "packed by gzip"), (b"PAR1", "a Parquet file")];
 
 /// The schema that rows must have.
 pub(crate) enum Target<'a> {
@@ -70,6 +72,11 @@ pub(crate) fn rows(
     }
     let mut reader = unpacked(Box::new(progress.wrap_read(raw))).map_err(|e| unreadable(&name, &e))?;
     let head = peek(&mut reader, 4096).map_err(|e| unreadable(&name, &e))?;
+    if let Some((_, what)) = UNREADABLE.iter().find(|(magic, _)| head.starts_with(magic)) {
+        return Err(
+            Failure::input(format!("{name}: {what}")).hint("CSV, JSON lines and Arrow IPC are read, plain or in zstd")
+        );
+    }
     let format = args.format.unwrap_or_else(|| told_format(&head, path));
     let reader: Box<dyn Read> = Box::new(Cursor::new(head).chain(reader));
     let rows = match format {
@@ -80,8 +87,12 @@ pub(crate) fn rows(
     let context = name.clone();
     let rows = rows.map_err(|failure| failure.of_input(&name))?;
     let schema = rows.schema.clone();
+    let mut is_first = true;
     let batches = rows.batches.map(move |batch| {
         let batch = batch.map_err(|failure| failure.of_input(&context))?;
+        if std::mem::take(&mut is_first) {
+            compare_columns(&batch, &schema).map_err(|failure| failure.of_input(&context))?;
+        }
         conform(&batch, &schema).map_err(|failure| failure.of_input(&context))
     });
     Ok(Rows { schema: rows.schema, batches: Box::new(batches) })
@@ -159,7 +170,12 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
     let mut recorder = Recorder::new(reader);
     // Columns of a given schema need no sample, but their names in the file are needed: no rows are inferred from then.
     let sample = if matches!(target, Target::Given(_)) && !args.no_header { 0 } else { args.infer_rows };
-    let (found, _) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
+    let (found, sampled) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
+    if sampled == 0 && matches!(target, Target::Inferred { .. }) {
+        return Err(
+            Failure::input("it has no rows that say of which types its columns are").hint("--schema gives the types")
+        );
+    }
     let (schema, in_file) = match target {
         Target::Inferred { key } => {
             let schema = inferred(&found, key)?;
@@ -315,6 +331,29 @@ fn distinct(schema: &Schema) -> Result<(), Failure> {
     }
 }
 
+/// Says which columns the input lacks, and which of its own are passed over. One that may not be null must be there.
+fn compare_columns(batch: &RecordBatch, schema: &SchemaRef) -> Result<(), Failure> {
+    let found = batch.schema();
+    let names_without = |of: &SchemaRef, other: &SchemaRef| {
+        let names = of.fields().iter().map(|field| field.name().as_str());
+        names.filter(|name| other.field_with_name(name).is_err()).collect::<Vec<_>>().join(", ")
+    };
+    let lacks = |field: &&Arc<Field>| !field.is_nullable() && found.field_with_name(field.name()).is_err();
+    if let Some(field) = schema.fields().iter().find(lacks) {
+        let columns = found.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
+        let message = format!("it has no column {:?}, which may not be null", field.name());
+        return Err(Failure::input(message).hint(format!("its columns: {columns}")));
+    }
+    let (missing, unknown) = (names_without(schema, &found), names_without(&found, schema));
+    if !missing.is_empty() {
+        eprintln!("mycelium: columns that the input lacks are null: {missing}");
+    }
+    if !unknown.is_empty() {
+        eprintln!("mycelium: columns of the input that the table lacks are passed over: {unknown}");
+    }
+    Ok(())
+}
+
 /// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants without a
 /// zone are in UTC.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
@@ -357,6 +396,24 @@ mod tests {
     }
 
     const CSV: &str = "id,name,score\n1,a,1.5\n2,NA,\n3,c,NA\n";
+
+    #[test]
+    fn input_that_would_be_taken_for_something_else_is_refused() {
+        let refusal = |bytes: &[u8]| infer(bytes, &args(), "id").expect_err("it is no input").to_string();
+        assert!(refusal(b"id,name\n").contains("no rows"), "columns without rows have no types");
+        assert!(refusal(&[0x1f, 0x8b, 8, 0]).contains("gzip"));
+        assert!(refusal(b"PAR1").contains("Parquet"));
+    }
+
+    #[test]
+    fn a_column_of_the_key_that_the_input_lacks_is_named() {
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("name", DataType::Utf8, true),
+        ]));
+        let error = read(b"ID,name\n1,a\n", &args(), &Target::Given(schema)).expect_err("there is no id").to_string();
+        assert!(error.contains("no column \"id\"") && error.contains("ID, name"), "{error}");
+    }
 
     #[test]
     fn csv_is_inferred_with_nulls_and_key() {

@@ -4,7 +4,7 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
@@ -61,8 +61,14 @@ impl<W: Write> Output<W> {
     /// Rows as CSV, the first of an answer below the names of the columns. Null is nothing.
     pub(crate) fn csv_rows(&mut self, batch: &RecordBatch, with_names: bool) -> Result<(), Failure> {
         let batch = printable(batch)?;
-        let mut writer = arrow_csv::WriterBuilder::new().with_header(with_names).build(&mut self.out);
-        writer.write(&batch).map_err(print_failure)
+        // In memory first: the writer's own errors do not say that the reader went away.
+        let mut text = Vec::new();
+        arrow_csv::WriterBuilder::new()
+            .with_header(with_names)
+            .build(&mut text)
+            .write(&batch)
+            .map_err(print_failure)?;
+        Ok(self.out.write_all(&text)?)
     }
 
     fn json_rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
@@ -137,7 +143,13 @@ fn printable(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let fields: Vec<Field> = fields.collect();
     let columns = batch.columns().iter().zip(&fields).map(|(column, field)| cast(column, field.data_type()));
     let columns = columns.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(print_failure)
+    with_rows_of(batch, Schema::new(fields), columns)
+}
+
+/// A batch may have rows and no columns.
+fn with_rows_of(batch: &RecordBatch, schema: Schema, columns: Vec<ArrayRef>) -> Result<RecordBatch, Failure> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(print_failure)
 }
 
 /// The batch with a number behind every name that an earlier column has: `id`, `id_2`. Of members of one name readers of JSON keep
@@ -154,8 +166,7 @@ fn distinctly_named(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
         }
     }
     let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    RecordBatch::try_new(schema, batch.columns().to_vec()).map_err(print_failure)
+    with_rows_of(batch, Schema::new(fields.collect::<Vec<_>>()), batch.columns().to_vec())
 }
 
 /// The type of the same instants with the zone `+00:00`; any other type as it is.

@@ -72,3 +72,21 @@ fn the_report_is_a_table_without_json_and_wrong_workloads_are_refused() {
         assert!(!output.status.success() && !output.stderr.is_empty(), "{wrong}");
     }
 }
+
+#[test]
+fn what_cannot_be_run_is_wrong_usage() {
+    let home = tempfile::tempdir().unwrap();
+    for (workloads, more) in
+        [(&["nonsense"][..], &[][..]), (&["fillseq"], &["--seconds=-1"]), (&["fillseq"], &["--seconds=nan"])]
+    {
+        let names: Vec<String> = workloads.iter().map(|name| (*name).to_owned()).collect();
+        let output = Command::new(env!("CARGO_BIN_EXE_mycelium"))
+            .arg("bench")
+            .args(&names)
+            .args(more)
+            .current_dir(home.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

@@ -545,3 +545,41 @@ fn columns_of_one_name_have_each_a_key_in_json() {
     let row = &shell.json(&["sql", "db", "-c", query])[0];
     assert_eq!(*row, serde_json::json!({ "id": -2, "id_3": 1, "id_2": -2 }));
 }
+
+/// It was told that there is no database, and how to make one.
+#[test]
+fn a_database_that_lacks_a_file_is_damaged_and_not_missing() {
+    let shell = Shell::new();
+    people(&shell);
+    let manifest =
+        std::fs::read_dir(shell.path("db")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let manifest = manifest.into_iter().find(|name| name.to_uppercase().contains("MANIFEST")).unwrap();
+    std::fs::remove_file(shell.path("db").join(&manifest)).unwrap();
+    for command in [&["scan", "db", "people"][..], &["put", "db", "people", "id=4", "name=x"]] {
+        let (code, message) = shell.failure(command);
+        assert_eq!(code, 4, "{message}");
+        assert!(message.contains(&manifest) && message.contains("verify"), "{message}");
+    }
+    assert_eq!(shell.failure(&["scan", "elsewhere", "people"]).0, 1);
+}
+
+#[test]
+fn rows_without_columns_are_printed() {
+    let shell = Shell::new();
+    people(&shell);
+    assert_eq!(shell.json(&["sql", "db", "-c", "SELECT FROM people"]).len(), 3);
+}
+
+/// Columns that the input lacks were null without a word.
+#[test]
+fn columns_that_a_load_passes_over_or_leaves_null_are_said() {
+    let shell = Shell::new();
+    people(&shell);
+    let file = shell.write("more.csv", b"id,Name\n7,x\n");
+    let output = shell.run(&["load", "db", &file, "--table", "people"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && told.contains("null: name, score") && told.contains("passed over: Name"),
+        "{told}"
+    );
+}

@@ -182,8 +182,10 @@ fn parse_timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
     let mut parts = clock.split(':');
     let hour = parse_digits(parts.next()?, 2..=2).filter(|h| *h < 24)?;
     let minute = parse_digits(parts.next()?, 2..=2).filter(|m| *m < 60)?;
-    let second = parse_digits(parts.next().unwrap_or("00"), 2..=2).filter(|s| *s < 60)?;
-    if parts.next().is_some() || time.ends_with('.') {
+    let seconds = parts.next();
+    let second = parse_digits(seconds.unwrap_or("00"), 2..=2).filter(|s| *s < 60)?;
+    // A fraction is one of a second.
+    if parts.next().is_some() || time.ends_with('.') || seconds.is_none() && time.contains('.') {
         return None;
     }
     let fraction = fraction.trim_end_matches('0');
@@ -201,8 +203,12 @@ fn parse_offset(text: &str) -> Option<i64> {
     if text == "Z" {
         return Some(0);
     }
-    let sign = if text.starts_with('-') { -1 } else { 1 };
-    let (hours, minutes) = text.get(1..)?.split_once(':').unwrap_or((&text[1..], "00"));
+    let (sign, clock) = match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(clock), _) => (1, clock),
+        (_, Some(clock)) => (-1, clock),
+        _ => return None,
+    };
+    let (hours, minutes) = clock.split_once(':').unwrap_or((clock, "00"));
     let hours = parse_digits(hours, 2..=2).filter(|h| *h < 24)?;
     let minutes = parse_digits(minutes, 2..=2).filter(|m| *m < 60)?;
     Some(sign * (hours * 3600 + minutes * 60))
@@ -324,6 +330,9 @@ mod tests {
             ("2024-01-01T24:00:00", Timestamp(TimeUnit::Second, None)),
             ("2024-01-01T00:00:00.5", Timestamp(TimeUnit::Second, None)),
             ("2024-01-01T00:00:00+é", Timestamp(TimeUnit::Second, None)),
+            ("2024-01-01T00:00:00Z05", Timestamp(TimeUnit::Second, None)),
+            ("2024-01-01T00:00:00Z01:00", Timestamp(TimeUnit::Second, None)),
+            ("2024-01-01T12:30.5", Timestamp(TimeUnit::Millisecond, None)),
             ("999999999999-01-01T00:00:00", Timestamp(TimeUnit::Nanosecond, None)),
             ("1.234", Decimal128(5, 2)),
             ("1234", Decimal128(5, 2)),

@@ -5,8 +5,8 @@
 //! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
 //!    a single thread it does everything); the others compact.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
-//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later;
-//!    meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a panic: what the
+//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a flush at once, if files
+//!    that nobody needs could be removed. Meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a panic: what the
 //!    job held stays taken, and who waits for it would wait for ever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,6 +57,33 @@ const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 /// How long a thread waits while readers hold files that are to be removed: they wake nobody when they let go.
 const HELD_FILES_PAUSE: Duration = Duration::from_secs(1);
 
+/// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none of them.
+#[derive(Default)]
+pub(crate) struct FullDisk {
+    of_flushes: FullDiskError,
+    of_others: FullDiskError,
+}
+
+/// An error for want of space, until the work that met it succeeds or has nothing to do.
+#[derive(Default)]
+struct FullDiskError(Mutex<Option<Error>>);
+
+impl FullDiskError {
+    fn noting(&self, work: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let outcome = work();
+        match &outcome {
+            Err(error) if error.kind() == ErrorKind::NoSpace => *self.0.lock() = Some(error.duplicate()),
+            Err(_) => {}
+            Ok(_) => *self.0.lock() = None,
+        }
+        outcome
+    }
+
+    fn check(&self) -> Result<()> {
+        self.0.lock().as_ref().map_or(Ok(()), |error| Err(error.duplicate()))
+    }
+}
+
 impl Inner {
     /// Something changed that a waiting thread may care about.
     pub(crate) fn wake_background(&self) {
@@ -72,7 +99,7 @@ impl Inner {
 
     /// Runs the most urgent job, if there is one.
     pub(crate) fn step(&self) -> Result<bool> {
-        self.run_job(Role::Everything)
+        self.caught(|| self.run_job(Role::Everything))
     }
 
     /// Runs a job, or waits for one that another thread is at. `false` if there is neither.
@@ -104,17 +131,12 @@ impl Inner {
         self.check_writable()?;
         let outcome = self.try_job(role);
         match &outcome {
-            Ok(true) => {
-                *self.background_space.lock() = None;
-                self.wake_background();
-            }
+            Ok(true) => self.wake_background(),
             Ok(false) => {}
             Err(error) => {
                 let latched = error.kind() != ErrorKind::NoSpace;
                 if latched {
                     self.latch(error);
-                } else {
-                    *self.background_space.lock() = Some(error.duplicate());
                 }
                 self.emit(|| Event::BackgroundError { message: error.to_string(), latched });
                 self.wake_background();
@@ -123,9 +145,9 @@ impl Inner {
         outcome
     }
 
-    /// As [`Inner::run_job`]; a panic, of a user's transformer perhaps, is a failure.
-    fn run_job_caught(&self, role: Role) -> Result<bool> {
-        catch_unwind(AssertUnwindSafe(|| self.run_job(role))).unwrap_or_else(|panic| {
+    /// Runs jobs in this thread. A panic, of a user's transformer perhaps, is a failure that latches.
+    pub(crate) fn caught<T>(&self, jobs: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(jobs)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
             let error = Error::new(ErrorKind::Io, "a background job panicked").caused_by(text);
@@ -135,18 +157,36 @@ impl Inner {
     }
 
     fn try_job(&self, role: Role) -> Result<bool> {
-        let flushes = role != Role::Compactions && (self.flush_oldest()? || self.remove_obsolete_files());
-        Ok(flushes
-            || (role != Role::Flushes
-                && (self.redesign_one()? || self.compact_one()? || self.build_one()? || self.drop_failed_index()?)))
+        if role != Role::Compactions
+            && (self.full_disk.of_flushes.noting(|| self.flush_or_make_space())? || self.remove_obsolete_files())
+        {
+            return Ok(true);
+        }
+        if role == Role::Flushes {
+            return Ok(false);
+        }
+        self.full_disk.of_others.noting(|| {
+            Ok(self.redesign_one()? || self.drop_failed_index()? || self.compact_one()? || self.build_one()?)
+        })
     }
 
-    /// The error that background work last met for want of space, until a job succeeds.
+    /// A flush that finds the disk full may find space once a file is gone that nobody needs.
+    fn flush_or_make_space(&self) -> Result<bool> {
+        self.flush_oldest().or_else(|error| match error.kind() == ErrorKind::NoSpace && self.remove_obsolete_files() {
+            true => Ok(true),
+            false => Err(error),
+        })
+    }
+
+    /// The error that background work last met for want of space, until it succeeds or has nothing to do.
     pub(crate) fn check_background_space(&self) -> Result<()> {
-        match &*self.background_space.lock() {
-            Some(error) => Err(error.duplicate()),
-            None => Ok(()),
-        }
+        self.check_flush_space()?;
+        self.full_disk.of_others.check()
+    }
+
+    /// As [`Inner::check_background_space`], of flushes alone.
+    pub(crate) fn check_flush_space(&self) -> Result<()> {
+        self.full_disk.of_flushes.check()
     }
 
     /// Removes files that no reader holds any more, and what is cached of them, until a generation waits for its flush and may hold up writers: to
@@ -215,7 +255,7 @@ impl Inner {
             if inner.signals.is_shutting_down() {
                 return;
             }
-            let full = match inner.run_job_caught(role) {
+            let full = match inner.caught(|| inner.run_job(role)) {
                 Ok(true) => continue,
                 Ok(false) => false,
                 Err(error) => error.kind() == ErrorKind::NoSpace,
@@ -258,7 +298,7 @@ impl Threads {
             Background::Threads(count) if !inner.options.read_only => count,
             _ => 0,
         };
-        let mut handles = Vec::with_capacity(count);
+        let threads = Self { inner: inner.clone(), handles: Mutex::new(Vec::with_capacity(count)) };
         for i in 0..count {
             let role = match (i, count) {
                 (_, 1) => Role::Everything,
@@ -270,9 +310,9 @@ impl Threads {
                 .name(format!("mycelium-{i}"))
                 .spawn(move || Inner::run_thread(&inner, role))
                 .map_err(|e| Error::new(ErrorKind::Io, "cannot start a background thread").caused_by(e))?;
-            handles.push(handle);
+            threads.handles.lock().push(handle);
         }
-        Ok(Self { inner: inner.clone(), handles: Mutex::new(handles) })
+        Ok(threads)
     }
 
     /// Stops the threads after the jobs they are at.

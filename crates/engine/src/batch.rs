@@ -33,7 +33,7 @@ pub struct WriteBatch {
     error: Option<Box<(&'static str, usize)>>,
     foreign: bool,
     unmergeable: bool,
-    /// What is wrong with the first value that is no row of its table.
+    /// What is wrong with the first key or value that is none of its table.
     malformed: Option<Arc<Error>>,
     /// Of payloads.
     pub(crate) scratch: RowScratch,
@@ -45,11 +45,11 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Sets the row of `key`. The value of a typed table's row must be one in the table's row format; it is checked when the
-    /// batch is written.
+    /// Sets the row of `key`. In a typed table the key must be one that [`Table::row_key`] gives and the value one in the table's row
+    /// format; a batch with others is refused when it is written.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
         if let Some(formats) = &table.shared.formats
-            && let Err(error) = formats.check_row(value)
+            && let Err(error) = formats.check_key(key).and_then(|()| formats.check_row(value))
         {
             self.malformed.get_or_insert(Arc::new(error));
         }
@@ -92,7 +92,7 @@ impl WriteBatch {
     pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> &mut Self {
         match &table.shared.formats {
             Some(formats) => {
-                if let Err(error) = formats.check_patch(patch) {
+                if let Err(error) = formats.check_key(key).and_then(|()| formats.check_patch(patch)) {
                     self.malformed.get_or_insert(Arc::new(error));
                 }
             }
@@ -133,7 +133,7 @@ impl WriteBatch {
         self.count = position.1;
     }
 
-    /// What is wrong with a value added last, if it is no row of its table: the batch, cut back to where it was before, is right again.
+    /// What is wrong with a key or value added last, if it is none of its table: the batch, cut back to where it was before, is right again.
     pub(crate) fn take_malformed(&mut self) -> Option<Error> {
         let refusal = self.malformed.is_some().then(|| self.refusal());
         self.malformed = None;
@@ -182,7 +182,7 @@ impl WriteBatch {
             return Error::invalid(format!("a {what} of {len} bytes exceeds the limit of {limit}"));
         }
         if let Some(error) = &self.malformed {
-            return Error::invalid("a value that is no row of its table").caused_by(error.to_string());
+            return Error::invalid("a key or value that is none of its table").caused_by(error.to_string());
         }
         if self.unmergeable {
             return Error::invalid("merge needs a table with a merge operator, patch a table with a schema");

@@ -421,13 +421,15 @@ impl Inner {
         Ok(MadePart { output, derived, guessed })
     }
 
-    /// What finds stale entries of a derived table on their way into its last level.
+    /// What finds stale entries of a derived table on their way into its last level, or by hand into whichever is the oldest.
     fn stale_entries(&self, taken: &Taken) -> Result<Option<StaleEntries>> {
         let Taken { plan, table, job, .. } = taken;
-        if plan.output_level + 1 < sizes(&table.definition.options).level_count {
-            return Ok(None);
+        let is_by_hand = plan.reason == Reason::Manual;
+        let is_last = plan.output_level + 1 == sizes(&table.definition.options).level_count;
+        if is_last || is_by_hand && plan.are_oldest() {
+            return StaleEntries::new(self, table, *job, is_by_hand);
         }
-        StaleEntries::new(self, table, *job, plan.reason == Reason::Manual)
+        Ok(None)
     }
 
     /// By output group: what feeds the indexes whose columns it holds.
@@ -514,8 +516,7 @@ struct WatchedOutput {
     sees_drops: bool,
 }
 
-/// The output group that holds all columns that the index reads; `None` if they are in several. One of key columns alone goes
-/// with the first column of the table's others.
+/// The output group that holds all columns that feed the index; `None` if they are in several.
 fn watched_output(taken: &Taken, index: &IndexShared) -> Result<Option<WatchedOutput>> {
     let formats = taken.table.typed_formats()?;
     let fed_by = columns_fed_by(taken, index)?;
@@ -531,11 +532,7 @@ fn watched_output(taken: &Taken, index: &IndexShared) -> Result<Option<WatchedOu
 
 /// The columns whose group feeds an index.
 fn columns_fed_by(taken: &Taken, index: &IndexShared) -> Result<ColumnSet> {
-    let reads = index.source.columns_read();
-    if !reads.is_empty() {
-        return Ok(reads.clone());
-    }
-    Ok(taken.table.typed_formats()?.whole.columns().iter().take(1).collect())
+    Ok(index.source.fed_by(taken.table.typed_formats()?.whole.columns()))
 }
 
 /// Whether rows of an output group are put together from narrower ones.

@@ -11,7 +11,7 @@ use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, ManifestState, Tab
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
-use crate::background::{Signals, Threads};
+use crate::background::{FullDisk, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
@@ -55,12 +55,14 @@ pub(crate) struct Inner {
     pub(crate) indexed: ArcSwap<IndexedTables>,
     /// Held while files are being removed, so that removals take turns.
     pub(crate) removal: Mutex<()>,
+    /// Held while the directory is being synced.
+    directory_sync: Mutex<()>,
     pub(crate) counters: Counters,
     pub(crate) signals: Signals,
     /// Callers that wait for the background to come to rest.
     pub(crate) impatient: AtomicUsize,
     pub(crate) limiter: RateLimiter,
-    pub(crate) background_space: Mutex<Option<Error>>,
+    pub(crate) full_disk: FullDisk,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     closed: AtomicBool,
@@ -104,10 +106,11 @@ impl Inner {
             sealed_bytes: AtomicUsize::new(0),
             graveyard: parts.graveyard,
             removal: Mutex::new(()),
+            directory_sync: Mutex::new(()),
             counters: Counters::default(),
             signals: Signals::default(),
             impatient: AtomicUsize::new(0),
-            background_space: Mutex::new(None),
+            full_disk: FullDisk::default(),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
@@ -119,13 +122,23 @@ impl Inner {
     #[cold]
     pub(crate) fn latch(&self, error: &Error) {
         let mut failure = self.failure.lock();
-        if failure.is_none() {
+        let is_first = failure.is_none();
+        if is_first {
             tracing::error!(%error, "the database is read-only from now on");
             *failure = Some(error.duplicate());
         }
         self.failed.store(true, Ordering::Release);
         drop(failure);
         self.wake_background();
+        if is_first {
+            self.emit(|| Event::ReadOnly { message: error.to_string() });
+        }
+    }
+
+    /// Fails if the database was latched.
+    #[inline]
+    pub(crate) fn check_unlatched(&self) -> Result<()> {
+        if self.failed.load(Ordering::Acquire) { Err(self.refusal()) } else { Ok(()) }
     }
 
     /// Whether an error latched the database read-only.
@@ -140,6 +153,14 @@ impl Inner {
             return Err(self.refusal());
         }
         Ok(())
+    }
+
+    /// Refuses a table of another database: its number means another table here.
+    pub(crate) fn check_own(&self, table: &Table) -> Result<()> {
+        if table.database_identity() == self.identity {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("table {} belongs to another database", table.name())))
     }
 
     /// Fails if the database was latched or closed.
@@ -192,7 +213,10 @@ impl Inner {
         self.lock.lock().clone()
     }
 
+    /// After one that failed there is none: it could succeed without what that one lost.
     pub(crate) fn sync_directory(&self) -> Result<()> {
+        let _serial = self.directory_sync.lock();
+        self.check_unlatched()?;
         self.disk.sync_directory(&self.directory).inspect_err(|error| self.latch(error))
     }
 
@@ -490,6 +514,7 @@ impl Database {
     /// [`ErrorKind::InvalidArgument`] if level 0 is not the table's own rows, or the table is a key-value table;
     /// [`ErrorKind::Unsupported`] for a format that the table's rows cannot be converted to.
     pub fn set_layout(&self, table: &Table, layout: Layout) -> Result<()> {
+        self.inner.check_own(table)?;
         self.inner.change_layout(&table.shared, layout, None).map(drop)
     }
 
@@ -501,6 +526,12 @@ impl Database {
     /// Makes everything written so far, whatever its durability, survive power loss.
     pub fn sync(&self) -> Result<()> {
         self.inner.sync_all()
+    }
+
+    /// The error that made the database read-only, if one did. Reads go on; to write, open it again. [`crate::Event::ReadOnly`] tells
+    /// when.
+    pub fn failure(&self) -> Option<Error> {
+        self.inner.failure.lock().as_ref().map(Error::duplicate)
     }
 
     /// The present state, kept readable until the handle's last clone is dropped.
@@ -537,6 +568,7 @@ impl Database {
 
     /// As [`Database::compact`], for the files that overlap `[lower, upper)`; `None` is unbounded.
     pub fn compact_range(&self, table: &Table, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+        self.inner.check_own(table)?;
         self.flush()?;
         let whole = KeyRange::hull(table.shared.state.load().tree.files().map(|(_, file)| &*file.meta));
         let Some(mut range) = whole else { return Ok(()) };
@@ -551,13 +583,15 @@ impl Database {
         {
             range = KeyRange::exclusive(range.smallest, upper);
         }
-        self.inner.compact_range(&table.shared, Some(&range))?;
-        if lower.is_some() || upper.is_some() {
-            return Ok(());
-        }
-        let indexes = table.shared.state.load().indexes.clone();
-        let mut built = indexes.iter().filter(|index| index.table.may_be_compacted());
-        built.try_for_each(|index| self.inner.compact_range(&index.table, None))
+        self.inner.caught(|| {
+            self.inner.compact_range(&table.shared, Some(&range))?;
+            if lower.is_some() || upper.is_some() {
+                return Ok(());
+            }
+            let indexes = table.shared.state.load().indexes.clone();
+            let mut built = indexes.iter().filter(|index| index.table.may_be_compacted());
+            built.try_for_each(|index| self.inner.compact_range(&index.table, None))
+        })
     }
 
     /// The directory.

@@ -138,7 +138,7 @@ impl Inner {
             self.wait_for_flush(&mut writer)?;
             self.seal_generation(&mut writer)?;
         }
-        self.wait_until(|inner| inner.core.lock().generations.is_empty())
+        self.wait_for_flushes()
     }
 
     /// As [`Inner::flush_all`], with the commit lock held throughout: no memtable holds anything when it returns.

@@ -55,7 +55,8 @@ pub struct IngestSummary {
 
 impl Table {
     /// Loads rows in bulk, past the log and the memtable. Keys must ascend strictly. All rows become visible at once, as
-    /// one commit, replace older rows of their keys, and are durable when the call returns.
+    /// one commit, replace older rows of their keys, and are durable when the call returns. In a typed table keys are such as
+    /// [`Table::row_key`] gives, and values are in the table's row format.
     ///
     /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait only
     /// while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block and the
@@ -64,7 +65,7 @@ impl Table {
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits, or
-    /// would in an index; [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
+    /// would in an index, or if a typed table can have no such key or row; [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Options, Result, TableOptions};
@@ -84,7 +85,12 @@ impl Table {
         let mut ingestion = Ingestion::start(self)?;
         for row in rows {
             let (key, value) = row?;
-            ingestion.add(key.as_ref(), value.as_ref())?;
+            let (key, value) = (key.as_ref(), value.as_ref());
+            if let Some(formats) = &self.shared.formats {
+                let checked = formats.check_key(key).and_then(|()| formats.check_row(value));
+                checked.map_err(|e| Error::invalid(format!("row {}", ingestion.rows)).caused_by(e))?;
+            }
+            ingestion.add(key, value)?;
         }
         ingestion.finish()
     }
@@ -256,6 +262,9 @@ impl Drop for Reservation<'_> {
         for file in self.files.drain(..) {
             core.busy.release_file(file);
         }
+        drop(core);
+        // What was kept away may run now, whether or not anything was loaded.
+        self.inner.wake_background();
     }
 }
 

@@ -64,7 +64,8 @@ pub use mycelium_cache::CacheStats;
 pub use mycelium_compaction::job::StageTimes;
 pub use mycelium_compaction::{Buffering, LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::GroupRow;
-pub use mycelium_manifest::Layout;
+pub use mycelium_manifest::{Layout, LevelLayout, Merge};
+pub use mycelium_merge::StreamCounters;
 pub use mycelium_sst::Compression;
 pub use options::{
     Background, CompactionCaching, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition,

@@ -199,19 +199,27 @@ impl Inner {
             self.core.lock().seal(None, &mut writer, next_log);
             next_log
         };
-        self.flush_oldest()?;
+        if let Err(error) = self.flush_oldest() {
+            // What a full disk lacks may be in files that nothing names. The log is needed until the flush succeeds.
+            if error.kind() != ErrorKind::NoSpace || !self.remove_orphans(FileNumber::MIN)? {
+                return Err(error);
+            }
+            self.flush_oldest()?;
+        }
         self.remove_orphans(next_log)?;
         self.drop_unchecked_indexes()
     }
 
-    /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped. Manifests are the manifest's own.
-    fn remove_orphans(&self, oldest_log: FileNumber) -> Result<()> {
+    /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped. Manifests are the manifest's own. Whether
+    /// there were any.
+    fn remove_orphans(&self, oldest_log: FileNumber) -> Result<bool> {
         let live: HashSet<FileNumber> = {
             let core = self.core.lock();
             let trees = core.tables.values().map(|table| table.state.load().tree.clone());
             trees.flat_map(|tree| tree.all_files().map(|file| file.meta.number).collect::<Vec<_>>()).collect()
         };
         let tables: HashSet<u64> = self.core.lock().tables.keys().map(|table| table.0.into()).collect();
+        let mut found = false;
         for (kind, number) in numbered(&*self.disk, &self.directory)? {
             let orphan = match kind {
                 FileKind::Trace => !tables.contains(&number),
@@ -222,7 +230,8 @@ impl Inner {
             if orphan {
                 self.disk.remove(&self.directory.join(kind.name(number)))?;
             }
+            found |= orphan;
         }
-        Ok(())
+        Ok(found)
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result, RowFormatKind};
 use mycelium_compaction::{CompactionPolicy, Deferral, LeveledOptions, LeveledPolicy, ShapedPolicy, TieredPolicy};
+use mycelium_encoding::key::KeyReader;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema};
 use mycelium_manifest::{Layout, Merge, Version};
@@ -180,6 +181,16 @@ impl TableFormats {
     /// Positions of columns in packed whole rows.
     pub(crate) fn packed_layout(&self) -> &Arc<PackedLayout> {
         self.packed.rows().layout()
+    }
+
+    /// Refuses a key that no row of the table can have.
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        let (schema, mut reader, mut scratch) = (self.schema(), KeyReader::new(key), Vec::new());
+        let columns = schema.primary_key().iter().map(|&column| &schema.columns()[column].ty);
+        let mut values = columns.map(|ty| reader.next(ty, &mut scratch).map(drop));
+        let read = values.try_for_each(|value| value);
+        drop(values);
+        read.and_then(|()| reader.finish()).map_err(|e| Error::invalid("a key that no row can have").caused_by(e))
     }
 
     /// Refuses a value that is no whole row of the table.

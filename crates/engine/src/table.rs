@@ -388,7 +388,8 @@ impl Table {
         self.write_with(durability, |batch| batch.delete_range(self, start, end))
     }
 
-    /// Changes some columns of a row of a typed table; `patch` is a packed row in which the others are absent.
+    /// Changes some columns of a row of a typed table; `patch` is a value of the table's row format in which the others are
+    /// absent.
     pub fn patch(&self, key: &[u8], patch: &[u8], durability: Durability) -> Result<SequenceNumber> {
         self.write_with(durability, |batch| batch.patch(self, key, patch))
     }

@@ -63,6 +63,9 @@ impl Default for ScanOptions {
 /// from every run would cost more than the rows.
 const SHORT: u64 = 1024;
 
+/// Steps of a scan, each a row or a stretch of rows of a block, after which it pauses.
+const STEPS_BEFORE_PAUSE: u32 = 1 << 13;
+
 fn borrow(datums: &[Datum]) -> Vec<DatumRef<'_>> {
     datums.iter().map(Datum::borrowed).collect()
 }
@@ -259,6 +262,12 @@ impl Table {
         if let Some(column) = tested.iter().find(|&&column| column >= schema.columns().len()) {
             return Err(Error::invalid(format!("the filter names column {column}, which does not exist")));
         }
+        if let Some(test) = filter.iter().flat_map(|filter| &filter.conjuncts).find(|test| !test.suits(&schema)) {
+            let column = &schema.columns()[test.column];
+            let message =
+                format!("the filter compares column \"{}\", of type {}, with other values", column.name, column.ty);
+            return Err(Error::invalid(message));
+        }
         let wanted = wanted.union(&self.value_columns(Some(&tested))?);
         let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
         let builder = |layout| RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts);
@@ -364,36 +373,55 @@ impl BatchScan {
         }
     }
 
-    fn fill(&mut self) -> Result<Option<arrow_array::RecordBatch>> {
+    /// As [`Iterator::next`], but gives `None` in place of a batch that is not full yet, and goes on at the next call, once it has looked at
+    /// some thousand rows or stretches of rows: whoever waits for the batch may have gone.
+    pub fn next_or_pause(&mut self) -> Option<Result<Option<arrow_array::RecordBatch>>> {
+        if self.done {
+            return None;
+        }
+        let next = self.fill().transpose();
+        self.done = !matches!(next, Some(Ok(_)));
+        next
+    }
+
+    /// The next batch, or a pause; nothing at the end.
+    fn fill(&mut self) -> Result<Option<Option<arrow_array::RecordBatch>>> {
         let Self { source, builder, left, .. } = self;
+        let mut left_steps = STEPS_BEFORE_PAUSE;
+        let steps = &mut left_steps;
         match source {
             ScanSource::Rows { rows, filter } => {
                 let passes =
                     |key: &[u8], value: &[u8]| filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, value));
-                append_rows(rows, builder, left, |builder, key, value| {
+                append_rows(rows, builder, (&mut *left, &mut *steps), |builder, key, value| {
                     let passes = passes(key, value)?;
                     if passes { builder.append(key, value).map(|()| true) } else { Ok(false) }
                 })?;
             }
             ScanSource::Stored { rows, format, scratch } => {
-                append_rows(rows, builder, left, |builder, key, value| {
+                append_rows(rows, builder, (&mut *left, &mut *steps), |builder, key, value| {
                     builder.append_stored(key, value, format, scratch).map(|()| true)
                 })?;
             }
-            ScanSource::Blocks { scan, .. } => scan.fill(builder, left)?,
+            ScanSource::Blocks { scan, .. } => scan.fill(builder, left, steps)?,
         }
-        if builder.is_empty() { Ok(None) } else { builder.finish().map(Some) }
+        match (*steps == 0 && *left > 0 && !builder.is_full(), builder.is_empty()) {
+            (true, _) => Ok(Some(None)),
+            (false, true) => Ok(None),
+            (false, false) => builder.finish().map(|batch| Some(Some(batch))),
+        }
     }
 }
 
-/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have.
+/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have, or the steps are taken.
 fn append_rows(
     rows: &mut TableIterator,
     builder: &mut RecordBatchBuilder,
-    left: &mut u64,
+    (left, steps): (&mut u64, &mut u32),
     mut append: impl FnMut(&mut RecordBatchBuilder, &[u8], &[u8]) -> Result<bool>,
 ) -> Result<()> {
-    while rows.valid() && *left > 0 && !builder.is_full() {
+    while rows.valid() && *left > 0 && *steps > 0 && !builder.is_full() {
+        *steps -= 1;
         if append(builder, rows.key(), rows.value())? {
             *left -= 1;
             if *left == 0 {
@@ -410,12 +438,11 @@ impl Iterator for BatchScan {
     type Item = Result<arrow_array::RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
+        loop {
+            if let Some(batch) = self.next_or_pause()?.transpose() {
+                return Some(batch);
+            }
         }
-        let batch = self.fill().transpose();
-        self.done = !matches!(batch, Some(Ok(_)));
-        batch
     }
 }
 

@@ -348,6 +348,8 @@ impl Inner {
     ) -> Result<()> {
         self.check_writable()?;
         self.make_room(writer, group.iter().map(|pending| pending.batch.body.len() as u64).sum())?;
+        // It may have waited.
+        self.check_writable()?;
         let total: u64 = group.iter().map(|pending| u64::from(pending.batch.count)).sum();
         if total > mycelium_base::MAX_SEQUENCE_NUMBER - writer.last_sequence {
             return Err(Error::invalid("the sequence numbers of the database are used up"));
@@ -400,19 +402,27 @@ impl Inner {
                 self.counters.log_bytes.fetch_add(after - before, Ordering::Relaxed);
                 Ok(())
             }
-            Err(error) => Err(self.take_back(writer, error, before, had_buffered)),
+            Err(error) => Err(self.take_back(writer, error, (before, had_buffered), group.len() > 1)),
         }
     }
 
-    /// A group could not be logged: what the log still holds of it must not come back at recovery.
+    /// Records could not be logged: what the log still holds of them must not come back at recovery. `before` is the log's length before them and
+    /// whether some of that was buffered, `may_be_whole` whether one of them can have reached the disk whole.
     #[cold]
-    fn take_back(&self, writer: &mut Writer, error: Error, before: u64, had_buffered: bool) -> Error {
+    fn take_back(
+        &self,
+        writer: &mut Writer,
+        error: Error,
+        (before, had_buffered): (u64, bool),
+        may_be_whole: bool,
+    ) -> Error {
         let Ok(log) = writer.log() else { return error };
-        // A full disk leaves a log that was cut back to a record border; if that border lies inside the group, or
-        // anything else happened, what is on the disk is not what was acknowledged.
-        let undone = error.kind() == ErrorKind::NoSpace && !log.is_broken() && log.len() <= before;
+        // A full disk leaves a log that was cut back to a record border, which may lie inside the group. If it cannot be cut back to the
+        // group's start, durably, or anything else happened, what is on the disk is not what was acknowledged.
+        let cut_back = if error.kind() == ErrorKind::NoSpace { log.cut_back(before) } else { Err(error.duplicate()) };
         writer.log_gap |= had_buffered;
-        if !undone {
+        let is_gone = cut_back.and_then(|()| if may_be_whole { self.sync_logs(writer) } else { Ok(()) });
+        if is_gone.is_err() {
             self.latch(&error);
         }
         error
@@ -439,7 +449,7 @@ impl Inner {
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
         if let Err(error) = log.flush() {
-            return Err(self.take_back(writer, error, before, had_buffered));
+            return Err(self.take_back(writer, error, (before, had_buffered), false));
         }
         self.sync_logs(writer).inspect_err(|error| self.latch(error))
     }
@@ -477,13 +487,23 @@ impl Inner {
             return Ok(());
         }
         let stall = self.begin_stall(StallCause::Memory, true);
-        let result = self.wait_until(|inner| inner.core.lock().generations.is_empty());
+        let result = self.wait_for_flushes();
         self.end_stall(stall);
         result
     }
 
+    /// Waits until no sealed generation is left, without the commit lock.
+    pub(crate) fn wait_for_flushes(&self) -> Result<()> {
+        self.wait_unless(Self::check_flush_space, |inner| inner.core.lock().generations.is_empty())
+    }
+
     /// Waits for background work until `ready`; in manual mode does that work.
     pub(crate) fn wait_until(&self, ready: impl Fn(&Self) -> bool) -> Result<()> {
+        self.wait_unless(Self::check_background_space, ready)
+    }
+
+    /// As [`Inner::wait_until`], unless the background meets this hindrance.
+    fn wait_unless(&self, hindrance: impl Fn(&Self) -> Result<()>, ready: impl Fn(&Self) -> bool) -> Result<()> {
         loop {
             if ready(self) {
                 return Ok(());
@@ -494,7 +514,7 @@ impl Inner {
                     return Err(Error::new(ErrorKind::NoSpace, "no background work can make room for the write"));
                 }
             } else {
-                self.check_background_space()?;
+                hindrance(self)?;
                 self.wait_for_progress(Duration::from_millis(100));
             }
         }
@@ -518,13 +538,14 @@ impl Inner {
     /// The commit lock is held.
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
         self.check_held()?;
+        self.check_unlatched()?;
         if writer.memtables.iter().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
             return Ok(());
         }
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
         if let Err(error) = log.flush() {
-            return Err(self.take_back(writer, error, before, had_buffered));
+            return Err(self.take_back(writer, error, (before, had_buffered), false));
         }
         let number = self.core.lock().numbers.allocate();
         let log = self.begin_segment(SegmentHeader { number, previous: Some((log.number(), log.len())) })?;

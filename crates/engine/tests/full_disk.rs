@@ -71,3 +71,45 @@ fn a_log_that_fails_while_it_is_switched_latches() {
     assert_eq!(table.put(b"b", b"2", Durability::Sync).unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
+
+/// A database of two level-0 files that were compacted, whose inputs are still there, and rows in memory, on a disk with no room for them.
+fn full_but_for_obsolete_files() -> (MemoryDisk, FaultDisk, Database) {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let database = open(&disk);
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    for round in 0..2 {
+        for n in 0..200_u32 {
+            table.put(&n.to_be_bytes(), &[round; 100], Durability::Buffered).unwrap();
+        }
+        database.flush().unwrap();
+    }
+    database.compact(&table).unwrap();
+    for n in 200..300_u32 {
+        table.put(&n.to_be_bytes(), &[2; 100], Durability::Os).unwrap();
+    }
+    memory.set_capacity(Some(memory.used_space() + (2 << 10)));
+    (memory, disk, database)
+}
+
+/// The flush failed first, and nothing else was tried.
+#[test]
+fn files_that_nobody_needs_make_room_for_a_flush() {
+    let (_memory, _disk, database) = full_but_for_obsolete_files();
+    database.flush().unwrap();
+    let table = database.table("t").unwrap();
+    assert_eq!(table.get(&250_u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 100][..]));
+}
+
+/// It could not be opened: it had to write what was in its log before it removed what nothing named.
+#[test]
+fn files_that_nothing_names_make_room_for_opening() {
+    let (memory, _disk, database) = full_but_for_obsolete_files();
+    let image = memory.kill_image();
+    drop(database);
+    image.set_capacity(Some(image.used_space() + (2 << 10)));
+    let database = open(&FaultDisk::over_memory(image));
+    let table = database.table("t").unwrap();
+    assert_eq!(table.get(&250_u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 100][..]));
+    assert_eq!(table.get(&7_u32.to_be_bytes()).unwrap().as_deref(), Some(&[1; 100][..]));
+}

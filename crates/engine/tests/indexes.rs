@@ -518,6 +518,29 @@ fn an_index_of_the_key_does_not_keep_deleted_rows_when_groups_change_places() {
     assert_verified(&database);
 }
 
+/// One part of a row has the number of its patch, the other that of the row: an index of the key, built then, had an entry for the one and was
+/// told that the other left.
+#[test]
+fn an_index_of_the_key_that_is_built_over_groups_does_not_keep_deleted_rows() {
+    let database = open(&MemoryDisk::new());
+    let table_options = TableOptions { layout: Some(groups("1 packed | 2-3 packed")), ..small_table() };
+    let table = database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let keeps_numbers = database.snapshot();
+    put(&table, 1, "Graz", 0);
+    database.compact(&table).unwrap();
+    table.patch_row(&[DatumRef::Int64(1)], &[("year", DatumRef::Int32(1))], Durability::Os).unwrap();
+    database.compact(&table).unwrap();
+    drop(keeps_numbers);
+    let index = database.create_index(&table, &options("by_id", &["id"], &[])).unwrap();
+    index.wait_built().unwrap();
+    let found = |id: i64| index.get(&[DatumRef::Int64(id)], Some(&[0]), None).unwrap().count();
+    assert_eq!(found(1), 1);
+    delete(&table, 1);
+    database.compact(&table).unwrap();
+    assert_eq!(found(1), 0);
+    assert_verified(&database);
+}
+
 /// While an index waited to be built, a compaction folded one part of a row with a patch that the index does not read: no entry
 /// was ever made for the number that this part has now, and the row could not be put together for the number of the other.
 #[test]
@@ -809,4 +832,64 @@ fn readers_find_every_row_once_while_compactions_run() {
     });
     database.compact(&table).unwrap();
     assert_verified(&database);
+}
+
+/// Numbers of tables are those of a database: the call dropped another table, or changed its layout.
+#[test]
+fn tables_of_another_database_are_refused_and_nothing_changes() {
+    let (one, other) = (open(&MemoryDisk::new()), open(&MemoryDisk::new()));
+    let table = create(&one);
+    one.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    put(&table, 1, "Graz", 0);
+    let foreign = create(&other);
+    other.create_index(&foreign, &options("by_city", &["city"], &[])).unwrap();
+    put(&foreign, 2, "Linz", 0);
+    let refused = [
+        one.drop_index(&foreign, "by_city"),
+        one.set_layout(&foreign, groups("1 packed | 2-3 packed")),
+        one.compact(&foreign),
+        one.compact_range(&foreign, Some(b"a"), None),
+        one.create_index(&foreign, &options("by_year", &["year"], &[])).map(drop),
+    ];
+    for (call, result) in refused.into_iter().enumerate() {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidArgument, "call {call}");
+    }
+    for (database, table, city, id) in [(&one, &table, "Graz", 1), (&other, &foreign, "Linz", 2)] {
+        database.compact(table).unwrap();
+        assert_eq!(ids(&table.index("by_city").unwrap(), city), [id]);
+        assert_verified(database);
+    }
+}
+
+/// A scan, or the building of an index, met the key later: the one failed, the other made the database read-only.
+#[test]
+fn keys_and_rows_that_a_typed_table_cannot_have_are_refused() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    put(&table, 1, "Graz", 0);
+    let (key, value) = (table.row_key(&[DatumRef::Int64(2)]).unwrap(), table.get(&key_of(&table, 1)).unwrap().unwrap());
+    let wrong_keys: [&[u8]; 3] = [b"7", b"", &[0; 9]];
+    for wrong in wrong_keys {
+        let mut transaction = database.begin(IsolationLevel::Serializable);
+        let mut patching = WriteBatch::new();
+        patching.patch(&table, wrong, &value);
+        let refused = [
+            table.put(wrong, &value, Durability::Os).map(drop),
+            transaction.put(&table, wrong, &value),
+            database.write(&patching, Durability::Os).map(drop),
+            table.ingest([Ok((wrong, value.as_slice()))]).map(drop),
+        ];
+        for (call, result) in refused.into_iter().enumerate() {
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::InvalidArgument, "{wrong:?}, call {call}");
+        }
+    }
+    let error = table.ingest([Ok((key.as_slice(), b"no row".as_slice()))]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    assert_eq!(table.ingest([Ok((key, value))]).unwrap().rows, 1);
+    database.compact(&table).unwrap();
+    assert_verified(&database);
+}
+
+fn key_of(table: &Table, id: i64) -> Vec<u8> {
+    table.row_key(&[DatumRef::Int64(id)]).unwrap()
 }

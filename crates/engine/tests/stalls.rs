@@ -105,3 +105,24 @@ fn a_panic_in_the_background_makes_the_database_read_only_and_nobody_waits() {
     assert_eq!(table.put(b"k", b"w", Durability::Os).unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
 }
+
+/// What the job held stayed taken, and nothing said so.
+#[test]
+fn a_panic_in_a_job_that_the_caller_runs_makes_the_database_read_only() {
+    let panics = Arc::<Panics>::default();
+    let options = Options {
+        disk: Arc::new(MemoryDisk::new()),
+        background: Background::Manual,
+        listener: Some(panics.clone()),
+        ..Options::default()
+    };
+    let database = Database::open("/db", options).unwrap();
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"k", b"v", Durability::Os).unwrap();
+    assert!(database.failure().is_none());
+    panics.0.store(true, Ordering::Relaxed);
+    assert_eq!(database.flush().unwrap_err().kind(), ErrorKind::Io);
+    assert!(database.failure().unwrap().to_string().contains("panicked"));
+    assert_eq!(table.put(b"k", b"w", Durability::Os).unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}

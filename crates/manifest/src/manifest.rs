@@ -251,7 +251,7 @@ impl Manifest {
     fn failed_append(&mut self, error: Error) -> Error {
         if let Err(second) = self.rewrite_tail() {
             let is_full = error.kind() == ErrorKind::NoSpace && second.kind() == ErrorKind::NoSpace;
-            if !is_full || self.writer.is_broken() {
+            if !is_full || self.writer.has_failed() {
                 self.poisoned = Some(second.caused_by(error.duplicate()));
             }
         }

@@ -19,7 +19,8 @@
 use std::sync::Arc;
 
 use mycelium_base::{
-    Combiner, Cursor, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSet, Result, SequenceNumber, Trailer,
+    Combiner, Cursor, ErrorKind, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
+    Trailer,
 };
 
 use crate::KeyHistory;
@@ -283,12 +284,17 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
         let combiner = need(self.combiner.as_deref())?;
         self.counters.folded += operands.len() as u64 - 1;
         if !matches!(end, End::Unknown) {
+            let base = matches!(end, End::Base).then(|| self.input.value());
+            let hides_older = base.is_some();
+            let applied = match combiner.apply(&self.key, base, &oldest_first) {
+                // The base follows from the input.
+                Err(error) if error.kind() == ErrorKind::InvalidArgument => return self.leave_unfolded(operands),
+                applied => applied?,
+            };
             if let Some(watch) = &mut self.watch {
                 operands.iter().try_for_each(|(trailer, value)| watch.dropped(&self.key, *trailer, value))?;
             }
-            let base = matches!(end, End::Base).then(|| self.input.value());
-            let hides_older = base.is_some();
-            if let Some(row) = combiner.apply(&self.key, base, &oldest_first)? {
+            if let Some(row) = applied {
                 let trailer = self.row_trailer(newest.sequence(), stripe, &self.key);
                 if let Some(watch) = &mut self.watch {
                     watch.made(&self.key, trailer, &row)?;
@@ -303,21 +309,28 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
             self.decided = self.still_on_key().then_some(stripe).or(self.decided);
             return Ok(());
         }
-        let fused = if operands.len() > 1 { combiner.fuse(&self.key, &oldest_first)? } else { None };
+        let fused = if operands.len() > 1 { combiner.fuse(&self.key, &oldest_first) } else { Ok(None) };
         match fused {
-            Some(operand) => {
+            Ok(Some(operand)) => {
                 if let Some(watch) = &mut self.watch {
                     operands.iter().try_for_each(|(trailer, value)| watch.dropped(&self.key, *trailer, value))?;
                     watch.made(&self.key, newest, &operand)?;
                 }
                 self.queue.push((newest, operand));
             }
-            None => {
-                self.counters.folded -= operands.len() as u64 - 1;
-                operands.reverse();
-                self.queue = operands;
-            }
+            Ok(None) => return self.leave_unfolded(operands),
+            Err(error) if error.kind() == ErrorKind::InvalidArgument => return self.leave_unfolded(operands),
+            Err(error) => return Err(error),
         }
+        Ok(())
+    }
+
+    /// The operands stay as they are: their combiner does not fuse them, or what they come to would be longer than a value can be. A
+    /// compaction that failed for that would fail for ever; reads of the row do.
+    fn leave_unfolded(&mut self, mut operands: Vec<(Trailer, Vec<u8>)>) -> Result<()> {
+        self.counters.folded -= operands.len() as u64 - 1;
+        operands.reverse();
+        self.queue = operands;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use mycelium_base::{Combiner, Cursor, Operation, RangeDelete, RangeDeleteSet, Result, Trailer};
+use mycelium_base::{Combiner, Cursor, Error, Operation, RangeDelete, RangeDeleteSet, Result, Trailer};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -284,4 +284,46 @@ fn a_single_row_survives_as_it_does_in_the_stream() {
         assert_eq!((counted.entries_in, counted.entries_out), (1, 1));
     }
     assert!(short > 50, "only {short} rows took the short way");
+}
+
+/// What values come to is longer than a value can be.
+struct TooLong;
+
+impl Combiner for TooLong {
+    fn apply(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Err(Error::invalid("too long"))
+    }
+    fn fuse(&self, _: &[u8], _: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Err(Error::invalid("too long"))
+    }
+    fn name(&self) -> &str {
+        "too long"
+    }
+}
+
+/// The compaction failed, again and again, and recovery's flush with it: the database did not open.
+#[test]
+fn a_row_that_would_be_too_long_stays_in_parts() {
+    let entry = |sequence, operation| (b"a".to_vec(), Trailer::new(sequence, operation), vec![sequence as u8]);
+    let entries = vec![
+        entry(13, Operation::Patch),
+        entry(12, Operation::Patch),
+        entry(10, Operation::Put),
+        entry(9, Operation::Patch),
+        entry(3, Operation::Put),
+    ];
+    for is_base in [false, true] {
+        for snapshots in [vec![], vec![11], vec![12]] {
+            let mut input = VecCursor::new(entries.clone());
+            input.seek_to_first().unwrap();
+            let combiner: Arc<dyn Combiner> = Arc::new(TooLong);
+            let set = Arc::new(RangeDeleteSet::default());
+            let mut stream = CompactionStream::new(input, snapshots, set, Some(combiner), |_| is_base, false);
+            let mut kept = Vec::new();
+            while stream.advance().unwrap() {
+                kept.push((stream.trailer().sequence(), stream.trailer().operation()));
+            }
+            assert_eq!(kept, [(13, Operation::Patch), (12, Operation::Patch), (10, Operation::Put)]);
+        }
+    }
 }

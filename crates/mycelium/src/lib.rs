@@ -52,10 +52,12 @@
 //! | how durable a write is | [`Durability`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
-//! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`] |
+//! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`], [`filter`] |
 //! | other disks: in memory, failing on purpose | [`disk`] |
 //! | what a table is asked for, and the layout that calls for | [`Table::trace`], [`Table::advise`], [`advisor`] |
 //! | what the engine tells while it works | [`events`], [`Metrics`] |
+//!
+//! Record batches are those of `arrow-array` 59.
 //!
 //! All handles are cheap to clone and may be used from any thread; an iterator belongs to one thread at a time.
 
@@ -65,7 +67,36 @@ pub use mycelium_engine::*;
 
 /// What reshapes data inside compactions: descriptions of transformers, and the layouts they link to.
 pub mod transform {
+    pub use mycelium_base::Operation;
     pub use mycelium_transform::*;
+}
+
+/// What rows of a scan must pass: [`crate::ScanOptions::filter`].
+///
+/// ```
+/// use mycelium::filter::{ColumnTest, Filter, Test};
+/// use mycelium::{Database, Datum, DatumRef, Durability, Options, ScanOptions, Schema, TableOptions};
+/// use mycelium::disk::MemoryDisk;
+/// use std::sync::Arc;
+///
+/// let database = Database::open("db", Options { disk: Arc::new(MemoryDisk::new()), ..Options::default() })?;
+/// let schema = Schema::parse("id int64 not null, name utf8, primary key (id)")?;
+/// let people = database.create_typed_table("people", schema, TableOptions::default())?;
+/// for (id, name) in [(1, "Ada"), (2, "Grace"), (3, "Adele")] {
+///     people.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8(name)], Durability::Os)?;
+/// }
+/// let filter = Filter { conjuncts: vec![ColumnTest { column: 1, test: Test::Prefix(b"Ad".to_vec()) }] };
+/// let found = people.scan_batches(ScanOptions { filter: Some(filter), ..ScanOptions::default() })?;
+/// let rows: Result<Vec<_>, _> = found.map(|batch| batch.map(|batch| batch.num_rows())).collect();
+/// assert_eq!(rows?.iter().sum::<usize>(), 2);
+///
+/// // A value that is not of the column's type is refused, not never found.
+/// let filter = Filter { conjuncts: vec![ColumnTest { column: 1, test: Test::Equal(Datum::Int64(1)) }] };
+/// assert!(people.scan_batches(ScanOptions { filter: Some(filter), ..ScanOptions::default() }).is_err());
+/// # Ok::<(), mycelium::Error>(())
+/// ```
+pub mod filter {
+    pub use mycelium_encoding::page::{ColumnTest, Filter, Test};
 }
 
 /// The disk that a database stands on: [`crate::Options::disk`].

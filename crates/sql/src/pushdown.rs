@@ -16,6 +16,7 @@
 
 use std::ops::Bound;
 
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use mycelium_encoding::page::{ColumnTest, Test};
 use mycelium_encoding::{Column, ColumnType, Datum, Schema};
@@ -41,11 +42,16 @@ pub(crate) struct Pushed {
 
 /// Splits conjuncts; `indexes` are the indexed columns of each index.
 pub(crate) fn plan_filters(schema: &Schema, indexes: &[&[usize]], filters: &[&Expr]) -> Pushed {
+    let constants: Vec<Option<bool>> = filters.iter().map(|filter| constant(filter)).collect();
+    if constants.contains(&Some(false)) {
+        let support = vec![TableProviderFilterPushDown::Exact; filters.len()];
+        return Pushed { keys: Some(Vec::new()), index: None, tests: Vec::new(), support };
+    }
     let test = |(at, filter): (usize, &&Expr)| Some((at, column_test(schema, filter)?));
     let tests: Vec<(usize, ColumnTest)> = filters.iter().enumerate().filter_map(test).collect();
     let keys = ranges_of(schema, schema.primary_key(), &tests, is_float_of_keys);
     let decided = |at: usize| keys.as_ref().is_some_and(|keys| keys.decided.contains(&at));
-    let mut support = vec![TableProviderFilterPushDown::Unsupported; filters.len()];
+    let mut support: Vec<_> = constants.iter().map(of_constant).collect();
     let mut rest = Vec::new();
     for (at, test) in &tests {
         let is_long = matches!(&test.test, Test::In(values) if values.len() > LONGEST_LIST);
@@ -64,6 +70,22 @@ pub(crate) fn plan_filters(schema: &Schema, indexes: &[&[usize]], filters: &[&Ex
     let of_index = |on: &[usize]| ranges_of(schema, on, &tests, no_floats);
     let index = if keys.is_some() { None } else { best_index(indexes, of_index) };
     Pushed { keys, index, tests: rest, support }
+}
+
+/// Whether every row passes a predicate, or none does: DataFusion simplifies what it gave away already, and `IS NULL` of a column that is
+/// never null becomes `false`.
+fn constant(filter: &Expr) -> Option<bool> {
+    match filter {
+        Expr::Literal(ScalarValue::Boolean(value), _) => Some(value.unwrap_or(false)),
+        _ => None,
+    }
+}
+
+fn of_constant(constant: &Option<bool>) -> TableProviderFilterPushDown {
+    match constant {
+        Some(_) => TableProviderFilterPushDown::Exact,
+        None => TableProviderFilterPushDown::Unsupported,
+    }
 }
 
 /// The ranges of keys of these columns; `takes_float` says of which floats they may be made.

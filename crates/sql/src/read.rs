@@ -25,6 +25,8 @@ use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 use crate::key_range::KeyRange;
 use crate::table::TEXTS;
 
+/// Bytes of texts from which on rows found by an index are handed on, however few.
+const BATCH_BYTES: usize = 16 << 20;
 /// Rows of the first batch of an index's.
 const FIRST_BATCH: usize = 256;
 
@@ -109,8 +111,8 @@ impl Work {
             && self.ranges.iter().all(|range| range.point(columns).is_some())
     }
 
-    /// Hands every batch to `send`, until that says that nobody wants more.
-    pub(crate) fn run(&self, counts: &ScanCounts, send: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
+    /// Hands every batch to `send`, until that says that nobody wants more; now and then `None`, to ask for nothing else.
+    pub(crate) fn run(&self, counts: &ScanCounts, send: &mut dyn FnMut(Option<RecordBatch>) -> bool) -> Result<()> {
         let mut reader = Reader { work: self, counts, send, left: self.limit.unwrap_or(usize::MAX), lookups: None };
         for range in &self.ranges {
             match (&self.index, range.point(self.key_columns())) {
@@ -145,7 +147,7 @@ impl Work {
 struct Reader<'w> {
     work: &'w Work,
     counts: &'w ScanCounts,
-    send: &'w mut dyn FnMut(RecordBatch) -> bool,
+    send: &'w mut dyn FnMut(Option<RecordBatch>) -> bool,
     /// Rows still wanted.
     left: usize,
     /// Rows looked up and not yet sent, with the layout that they were packed in.
@@ -156,7 +158,7 @@ impl Reader<'_> {
     fn send(&mut self, batch: RecordBatch) {
         let rows = batch.num_rows();
         self.counts.baseline.record_output(rows);
-        self.left = if (self.send)(batch) { self.left.saturating_sub(rows) } else { 0 };
+        self.left = if (self.send)(Some(batch)) { self.left.saturating_sub(rows) } else { 0 };
     }
 
     fn scan(&mut self, range: &KeyRange) -> Result<()> {
@@ -176,13 +178,17 @@ impl Reader<'_> {
         let mut scan = self.work.table.scan_batches(options)?;
         let mut seen = ReadCounters::default();
         while self.left > 0 {
-            let batch = scan.next();
+            let batch = scan.next_or_pause();
             timer.stop();
             let counters = scan.counters();
             self.counts.add(&seen, &counters);
             seen = counters;
-            let Some(batch) = batch else { break };
-            self.send(batch?);
+            match batch.transpose()? {
+                Some(Some(batch)) => self.send(batch),
+                Some(None) if (self.send)(None) => {}
+                Some(None) => self.left = 0,
+                None => break,
+            }
             timer.restart();
         }
         Ok(())
@@ -262,9 +268,15 @@ impl Reader<'_> {
                 let mut tested = self.work.tests.iter().zip(values.iter().skip(wanted));
                 tested.all(|(test, value)| test.test.passes(ColumnState::from(value.borrowed())))
             };
-            let found = rows.by_ref().map(|row| row.map(|row| row.values));
-            let found = found.filter(|values| values.as_ref().map_or(true, |values| passes(values)));
-            let found = found.take(batch_rows.min(self.left)).collect::<Result<Vec<_>>>()?;
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            while found.len() < batch_rows.min(self.left) && bytes < BATCH_BYTES {
+                let Some(row) = rows.next() else { break };
+                let values = row?.values;
+                if passes(&values) {
+                    bytes += values.iter().map(text_len).sum::<usize>();
+                    found.push(values);
+                }
+            }
             let counters = rows.counters();
             self.counts.add(&seen, &counters);
             seen = counters;
@@ -278,6 +290,15 @@ impl Reader<'_> {
             batch_rows = self.work.batch_rows;
         }
         Ok(())
+    }
+}
+
+/// Bytes of a text or of binary.
+fn text_len(value: &Datum) -> usize {
+    match value {
+        Datum::Utf8(text) => text.len(),
+        Datum::Binary(bytes) => bytes.len(),
+        _ => 0,
     }
 }
 

@@ -42,6 +42,8 @@ const AHEAD: usize = 2;
 const SHORT: usize = 1024;
 /// Look-ups of whole keys up to which they are one partition.
 const FEW_POINTS: usize = 64;
+/// Partitions of a scan at most: each has a thread for as long as it is read, and a merge by key reads all of them at once.
+const MOST_PARTITIONS: usize = 64;
 /// Bytes of files below which a partition is not worth its thread.
 const LEAST_BYTES: u64 = 1 << 20;
 /// One row in so many is taken to pass tests of which nothing is known: what DataFusion takes for its filters.
@@ -175,7 +177,7 @@ fn deal(request: &ScanRequest, extent: &Extent) -> mycelium_base::Result<Vec<Vec
         || points_of(request).is_some_and(|points| points <= FEW_POINTS)
         || request.index.is_some();
     let worth = usize::try_from(extent.bytes / LEAST_BYTES).unwrap_or(usize::MAX).max(1);
-    let parts = if is_short { 1 } else { request.partitions.min(worth) };
+    let parts = if is_short { 1 } else { request.partitions.min(worth).min(MOST_PARTITIONS) };
     if parts <= 1 {
         return Ok(vec![ranges]);
     }
@@ -281,7 +283,7 @@ impl ExecutionPlan for MyceliumScan {
             let batches = stream::once(async move {
                 let mut batches = Vec::new();
                 work.run(&counts, &mut |batch| {
-                    batches.push(Ok(batch));
+                    batches.extend(batch.map(Ok));
                     true
                 })
                 .map_err(outward)?;
@@ -292,7 +294,11 @@ impl ExecutionPlan for MyceliumScan {
         let mut receiver = RecordBatchReceiverStreamBuilder::new(self.schema(), AHEAD);
         let sender = receiver.tx();
         receiver.spawn_blocking(move || {
-            work.run(&counts, &mut |batch| sender.blocking_send(Ok(batch)).is_ok()).map_err(outward)
+            let mut send = |batch| match batch {
+                Some(batch) => sender.blocking_send(Ok(batch)).is_ok(),
+                None => !sender.is_closed(),
+            };
+            work.run(&counts, &mut send).map_err(outward)
         });
         Ok(receiver.build())
     }

@@ -14,6 +14,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, EmptyCatalogProviderList, MemoryCatalogProviderList};
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -31,6 +32,9 @@ use crate::scan::MyceliumScan;
 use crate::statement::Statement;
 
 /// A session over a database: settings, snapshots under names, and statements one after the other or at the same time.
+///
+/// Sorts, groups and joins that together would take more than half of the machine's memory go to temporary files, or fail where they
+/// cannot; `SET datafusion.runtime.memory_limit = '4G'` says otherwise.
 ///
 /// It runs within a Tokio runtime, and reads in that runtime's threads for blocking work. Names that are not quoted are
 /// folded to lower case, as in PostgreSQL; a column `"Id"` needs its quotes.
@@ -79,11 +83,15 @@ impl Session {
             .with_information_schema(true)
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, SCHEMA);
-        let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
+        // Without a directory for temporary files nothing spills, and there is no limit.
+        let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
+        let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
+        let state = builder.with_default_features().build();
         Self { database: database.clone(), state: Mutex::new(state), snapshots: Mutex::default() }
     }
 
-    /// Begins a statement, one of those that the crate's documentation lists.
+    /// Begins a statement: a query, `EXPLAIN`, `SHOW`, `DESCRIBE`, `SET` and `RESET` of DataFusion's settings, or of snapshots `TAKE SNAPSHOT name`,
+    /// `USE SNAPSHOT name`, `USE LATEST`, `DROP SNAPSHOT name`, `SHOW SNAPSHOTS`.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`] for a statement that would write; [`ErrorKind::InvalidArgument`] for one that is wrong;
@@ -183,6 +191,17 @@ impl Session {
         let rows = execute_stream(plan.clone(), context.task_ctx())?;
         Ok(Answer { plan: Some(plan), rows })
     }
+}
+
+/// Half of the machine's memory, where that can be told.
+fn memory_limit() -> usize {
+    #[cfg(target_os = "linux")]
+    {
+        let info = rustix::system::sysinfo();
+        usize::try_from(u64::from(info.mem_unit).saturating_mul(info.totalram) / 2).unwrap_or(usize::MAX)
+    }
+    #[cfg(not(target_os = "linux"))]
+    usize::MAX
 }
 
 impl std::fmt::Debug for Session {

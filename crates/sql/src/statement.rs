@@ -56,6 +56,7 @@ impl Statement {
 
     /// The statements that SQL does not have.
     fn of_session(text: &str) -> Option<Self> {
+        let text = without_comments(text);
         let words: Vec<&str> = text.trim().trim_end_matches(';').split_whitespace().collect();
         let is = |at: usize, word: &str| words.get(at).is_some_and(|found| found.eq_ignore_ascii_case(word));
         match words[..] {
@@ -70,6 +71,31 @@ impl Statement {
             _ => None,
         }
     }
+}
+
+/// A text that has no quotes without its comments, each of which is a space.
+fn without_comments(text: &str) -> String {
+    let (mut kept, mut rest, mut depth) = (String::new(), text, 0_usize);
+    while let Some(first) = rest.chars().next() {
+        let len = match rest {
+            _ if rest.starts_with("/*") => {
+                kept.push(' ');
+                depth += 1;
+                2
+            }
+            _ if depth > 0 && rest.starts_with("*/") => {
+                depth -= 1;
+                2
+            }
+            _ if depth == 0 && rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            _ => {
+                kept.push(if depth == 0 { first } else { ' ' });
+                first.len_utf8()
+            }
+        };
+        rest = &rest[len..];
+    }
+    kept
 }
 
 fn check(statement: &Parsed) -> Result<()> {
@@ -179,6 +205,17 @@ mod tests {
             "RESET datafusion.execution.target_partitions",
         ] {
             assert!(matches!(Statement::parse(text), Ok(Statement::Sql(_))), "{text}: {:?}", Statement::parse(text));
+        }
+    }
+
+    #[test]
+    fn statements_of_the_session_may_have_comments() {
+        for (text, expected) in [
+            ("-- before the load\nTAKE SNAPSHOT s;", Statement::TakeSnapshot("s".into())),
+            ("USE /* a /* b */ c */ LATEST -- now", Statement::Use(None)),
+            ("SHOW/**/SNAPSHOTS", Statement::ShowSnapshots),
+        ] {
+            assert_eq!(Statement::parse(text).expect("it is one"), expected, "{text}");
         }
     }
 

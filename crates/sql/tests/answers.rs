@@ -189,6 +189,10 @@ fn joins_subqueries_and_windows_answer_as_over_the_model() {
         "SELECT a, b, row_number() OVER (PARTITION BY a ORDER BY b) FROM t WHERE a < 20",
         "SELECT a, b FROM t WHERE a = 3 UNION ALL SELECT a, b FROM t WHERE a = 4",
         "WITH x AS (SELECT a, sum(e) AS s FROM t GROUP BY a) SELECT * FROM x WHERE s > 0",
+        // Predicates that storage took over as they were, and which are simplified to `false` and `true` afterwards.
+        "SELECT x FROM (SELECT a AS x FROM t UNION ALL SELECT c FROM t) u WHERE x IS NULL",
+        "SELECT x FROM (SELECT a AS x FROM t UNION ALL SELECT c FROM t) u WHERE x IS NOT NULL",
+        "SELECT x.a, y.b FROM t x LEFT JOIN t y ON x.c = y.c WHERE y.a IS NULL AND y.c > 5",
     ] {
         written.twin.check(query, false);
     }

@@ -126,6 +126,8 @@ pub struct Configuration {
     pub slowdown_level0_runs: usize,
     /// How much of a table may wait for its transformation, in percent.
     pub deferral_percent: u8,
+    /// Whether the database is opened with other options each time, and for reading only in between.
+    pub changing_options: bool,
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key, of a flat-map.
@@ -206,6 +208,7 @@ const BASE: Configuration = Configuration {
     warm: Warm::Nothing,
     slowdown_level0_runs: 20,
     deferral_percent: 10,
+    changing_options: false,
 };
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -240,6 +243,25 @@ pub fn configurations() -> Vec<Configuration> {
     vec![
         Configuration { name: "base".into(), ..BASE },
         Configuration { name: "tiny-memtable".into(), memtable_bytes: 2 << 10, ..BASE },
+        Configuration {
+            name: "changing-options".into(),
+            layouts: texts(&[FINER, ROWS_TO_COLUMNAR, COLUMNAR]),
+            indexes: texts(INDEXES),
+            views: texts(VIEWS),
+            memtable_bytes: 4 << 10,
+            changing_options: true,
+            ..BASE
+        },
+        Configuration {
+            name: "buffer-changing-options".into(),
+            policy: two_phase(4),
+            buffer: Buffering::Full,
+            buffer_bytes: 32 << 10,
+            memtable_bytes: 4 << 10,
+            file_bytes: 2 << 10,
+            changing_options: true,
+            ..BASE
+        },
         Configuration { name: "large-memtable".into(), memtable_bytes: 64 << 20, ..BASE },
         Configuration { name: "two-levels".into(), policy: leveled(2), ..BASE },
         Configuration { name: "three-levels".into(), policy: leveled(3), ..BASE },

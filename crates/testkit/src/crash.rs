@@ -159,7 +159,7 @@ impl Workload {
 }
 
 /// Does one action and tells the model what became durable by it. The model is not locked while the database works.
-fn apply<S: Store>(
+pub(crate) fn apply<S: Store>(
     store: &mut S,
     model: &Mutex<Model>,
     snapshots: &mut BTreeMap<SnapshotId, S::Snapshot>,
@@ -243,24 +243,36 @@ impl Tally {
         crash: CrashKind,
         how: &dyn fmt::Debug,
     ) -> Option<State> {
+        self.check_image(point, (point.model, point.setup), image, crash, how)
+    }
+
+    /// The same for an image drawn at any `moment`, by the model and setup of that moment.
+    pub fn check_image(
+        &self,
+        moment: &dyn fmt::Display,
+        (model, setup): (&Model, &Setup),
+        image: &MemoryDisk,
+        crash: CrashKind,
+        how: &dyn fmt::Debug,
+    ) -> Option<State> {
         let number = self.images.fetch_add(1, Ordering::Relaxed);
-        let mut store = match open_and_read(image, point.setup) {
+        let mut store = match open_and_read(image, setup) {
             Ok((store, state)) => (store, state),
             Err(error) => {
-                self.fail(&self.unopened, format!("{point}, {crash:?} {how:?}: cannot open: {error:?}"));
+                self.fail(&self.unopened, format!("{moment}, {crash:?} {how:?}: cannot open: {error:?}"));
                 return None;
             }
         };
-        if let Err(violation) = point.model.check_prefix_rule(&store.1, crash) {
-            self.fail(&self.lost, format!("{point}, {crash:?} {how:?}: {violation}"));
+        if let Err(violation) = model.check_prefix_rule(&store.1, crash) {
+            self.fail(&self.lost, format!("{moment}, {crash:?} {how:?}: {violation}"));
         }
         if let Err(what) = check_directory(image, &store.0) {
-            self.fail(&self.untidy, format!("{point}, {crash:?} {how:?}: {what}"));
+            self.fail(&self.untidy, format!("{moment}, {crash:?} {how:?}: {what}"));
         }
         if number.is_multiple_of(8)
             && let Err(what) = go_on(&mut store.0, &store.1)
         {
-            self.fail(&self.lost, format!("{point}, {crash:?} {how:?}: after recovery: {what}"));
+            self.fail(&self.lost, format!("{moment}, {crash:?} {how:?}: after recovery: {what}"));
         }
         Some(store.1)
     }

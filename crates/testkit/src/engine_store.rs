@@ -15,7 +15,7 @@ use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
     Background, Buffering, CompactionCaching, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options,
     PickPriority, Policy, ReadOptions, RowFormatDefinition, Snapshot, Table, TableIterator, TableOptions,
-    TieredOptions, Transaction, ViewOptions, WriteBatch, verify_directory,
+    TieredOptions, Transaction, ViewOptions, Warm, WriteBatch, verify_directory,
 };
 use mycelium_transform::{Augment, TransformerSet};
 use mycelium_vfs::{Disk, MemoryDisk};
@@ -43,6 +43,8 @@ pub struct EngineStore {
     kinds: Vec<TableKind>,
     /// `None` after a failed opening.
     opened: Option<Opened>,
+    /// Openings so far; with `changing_options` each has other options.
+    openings: usize,
     /// Checkpoints made so far; each gets a directory of its own.
     checkpoints: u64,
     /// Flushes asked for so far; each brings the next layout.
@@ -56,6 +58,30 @@ struct Opened {
     database: Database,
     /// By index; `None` where the table does not exist (yet).
     tables: Vec<Option<Table>>,
+}
+
+impl Opened {
+    fn open(options: Options, count: usize) -> Result<Self> {
+        let database = Database::open(Path::new(DIRECTORY), options)?;
+        let mut tables = Vec::with_capacity(count);
+        for index in 0..count {
+            tables.push(match database.table(&table_name(index)) {
+                Ok(table) => Some(table),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            });
+        }
+        Ok(Self { database, tables })
+    }
+
+    fn state(&self) -> Result<State> {
+        self.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
+    }
+
+    fn close(self) -> Result<()> {
+        drop(self.tables);
+        self.database.close()
+    }
 }
 
 impl EngineStore {
@@ -78,6 +104,7 @@ impl EngineStore {
             configuration: configuration.clone(),
             kinds: kinds.to_vec(),
             opened: None,
+            openings: 0,
             checkpoints: 0,
             flushes: 0,
             scans: 0,
@@ -121,8 +148,7 @@ impl EngineStore {
 
     /// Every row of every table, by a full scan of each, with which their indexes and views must agree.
     pub fn state(&self) -> Result<State> {
-        let opened = self.opened.as_ref().ok_or_else(closed)?;
-        opened.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
+        self.opened.as_ref().ok_or_else(closed)?.state()
     }
 
     /// What ran so far of the configuration's mechanisms.
@@ -147,18 +173,32 @@ impl EngineStore {
     /// Opens the database on the present disk, closing nothing.
     pub fn open_again(&mut self) -> Result<()> {
         self.opened = None;
-        let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
-        let database = Database::open(Path::new(DIRECTORY), options)?;
-        let mut tables = Vec::with_capacity(self.kinds.len());
-        for index in 0..self.kinds.len() {
-            tables.push(match database.table(&table_name(index)) {
-                Ok(table) => Some(table),
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
-            });
-        }
-        self.opened = Some(Opened { database, tables });
+        self.opened = Some(Opened::open(self.options(), self.kinds.len())?);
+        self.openings += 1;
         Ok(())
+    }
+
+    fn options(&self) -> Options {
+        let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
+        if self.configuration.changing_options { otherwise(options, self.openings) } else { options }
+    }
+
+    /// Opened for reading only, the closed database has these rows, takes none, and leaves its directory as it is.
+    fn look(&self, expected: &State) -> Result<()> {
+        let before = self.disk.list(Path::new(DIRECTORY))?;
+        let opened = Opened::open(Options { read_only: true, ..self.options() }, self.kinds.len())?;
+        if opened.state()? != *expected {
+            return Err(Error::invalid("opened for reading only it has other rows"));
+        }
+        let written = opened.database.write(&WriteBatch::new(), mycelium_engine::Durability::Buffered);
+        if written.is_ok() {
+            return Err(Error::invalid("opened for reading only it takes a batch"));
+        }
+        opened.close()?;
+        match self.disk.list(Path::new(DIRECTORY))? == before {
+            true => Ok(()),
+            false => Err(Error::invalid("opened for reading only it changed its directory")),
+        }
     }
 
     fn write_within(&self, transaction: &mut Transaction, write: &Write) -> Result<()> {
@@ -396,6 +436,23 @@ fn scan_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
         rows.next()?;
     }
     Ok(all)
+}
+
+/// Options that decide how much is kept in memory and on the disk beside the tables, and when: others at each turn.
+fn otherwise(options: Options, turn: usize) -> Options {
+    let part = turn % 3;
+    Options {
+        memory_budget: options.memory_budget * [1, 4, 2][part],
+        cache_bytes: [options.cache_bytes, 0, 1 << 20][part],
+        index_and_filter_bytes: [None, Some(0), Some(64 << 10)][part],
+        buffer_bytes: options.buffer_bytes * [1, 0, 4][part],
+        compaction_caching: CompactionCaching {
+            warm: [Warm::Successors, Warm::Everything, options.compaction_caching.warm][part],
+            ..options.compaction_caching
+        },
+        deferral_percent: [60, 0, options.deferral_percent][part],
+        ..options
+    }
 }
 
 /// The options of a database in this configuration.
@@ -736,9 +793,10 @@ impl Store for EngineStore {
     fn reopen(&mut self) -> Result<()> {
         self.observe();
         self.mechanisms.reopened();
-        if let Some(Opened { database, tables }) = self.opened.take() {
-            drop(tables);
-            database.close()?;
+        if let Some(opened) = self.opened.take() {
+            let rows = self.configuration.changing_options.then(|| opened.state()).transpose()?;
+            opened.close()?;
+            rows.iter().try_for_each(|rows| self.look(rows))?;
         }
         self.open_again()
     }

@@ -16,6 +16,7 @@ pub mod configurations;
 pub mod crash;
 pub mod driver;
 pub mod engine_store;
+pub mod failing;
 pub mod fuzz;
 mod fuzz_columns;
 mod fuzz_rows;

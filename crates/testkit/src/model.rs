@@ -386,16 +386,29 @@ impl Model {
                 return Ok(count);
             }
         }
-        let differences = |count: usize| differences(&self.state_after(count), recovered);
+        Err(self.violation(floor, recovered))
+    }
+
+    /// Checks that `found` is the state after all commits that were acknowledged: of the newest it is not said that it failed.
+    ///
+    /// # Errors
+    /// [`PrefixViolation`] with the differences to the nearest prefix.
+    pub fn check_acknowledged(&self, found: &State) -> Result<(), PrefixViolation> {
+        let acknowledged = self.commits.iter().rposition(|commit| commit.acknowledged).map_or(0, |last| last + 1);
+        if self.state_after(acknowledged) == *found { Ok(()) } else { Err(self.violation(acknowledged, found)) }
+    }
+
+    fn violation(&self, floor: usize, found: &State) -> PrefixViolation {
+        let differences = |count: usize| differences(&self.state_after(count), found);
         let nearest = (0..=self.commits.len()).rev().min_by_key(|&count| differences(count).len()).unwrap_or(0);
-        Err(PrefixViolation {
+        PrefixViolation {
             floor,
             commits: self.commits.len(),
             nearest,
             differences: differences(nearest),
             tables: self.tables.len(),
-            recovered_tables: recovered.len(),
-        })
+            recovered_tables: found.len(),
+        }
     }
 
     fn state_after(&self, commits: usize) -> State {
@@ -407,6 +420,13 @@ impl Model {
 
     /// Forgets all but the first `commits` commits, as recovery did; those left are durable now.
     pub fn truncate(&mut self, commits: usize) {
+        self.take_back(commits);
+        self.durable_commits = self.commits.len();
+        self.handed_over_commits = self.commits.len();
+    }
+
+    /// Forgets the commits behind the first `commits`: they were begun and refused.
+    pub fn take_back(&mut self, commits: usize) {
         self.commits.truncate(commits);
         let last = self.last_sequence();
         for table in &mut self.tables {
@@ -418,8 +438,6 @@ impl Model {
             });
             life.range_deletes.retain(|delete| delete.sequence <= last);
         }
-        self.durable_commits = self.commits.len();
-        self.handed_over_commits = self.commits.len();
     }
 }
 

@@ -94,6 +94,7 @@ impl Configuration {
             warm: *pick(rng, &[Warm::Nothing, Warm::Successors, Warm::Everything]),
             slowdown_level0_runs: *pick(rng, &[4, 20]),
             deferral_percent: *pick(rng, &[0, 10, 60]),
+            changing_options: rng.random(),
         }
     }
 }

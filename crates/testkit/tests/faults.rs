@@ -4,6 +4,9 @@
 //! Whatever fails: no panic, no wrong answer, nothing acknowledged after a failed sync, and after the fault is gone a
 //! database that opens with a prefix of the history that lacks nothing acknowledged as durable.
 //!
+//! Most tests do so with two tables of keys and values, at every request; one with tables of all configurations, at drawn
+//! ones (`mycelium_testkit::failing`).
+//!
 //! Counts before a release: `MYCELIUM_TEST_SCALE=release`.
 
 #![allow(clippy::unwrap_used)]
@@ -12,9 +15,13 @@ mod reliability;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mycelium_base::FileKind;
 use mycelium_engine::{Durability, ErrorKind, Options};
+use mycelium_testkit::CrashKind;
+use mycelium_testkit::crash::{Tally, Workload};
+use mycelium_testkit::failing::{FailingRun, requests};
 use mycelium_vfs::{CrashDraw, Disk, Effect, Fault, FaultDisk, LocalDisk, MemoryDisk, OperationKind};
 use reliability::{Failure, Journal, Session, scaled, seed, small_options};
 
@@ -22,6 +29,8 @@ use reliability::{Failure, Journal, Session, scaled, seed, small_options};
 const STEPS: u64 = 120;
 /// Steps that go on after something failed.
 const STEPS_AFTER: u64 = 12;
+/// Actions of a workload of tables of any configuration.
+const ACTIONS: usize = 120;
 
 struct Trial {
     name: String,
@@ -198,6 +207,58 @@ fn any_failed_operation_leaves_right_answers_and_a_database_that_opens() {
         let effect = Effect::PartialAppend { keep };
         at_every(OperationKind::Append, effect, false, scaled(50, 1000), seed, |trial| trial % 3 == 0);
     }
+}
+
+/// One trial of a table's configuration, and of what fails: both follow from its number. Whether the fault was met.
+fn fail_somewhere(trial: u64, seed: u64, tally: &Tally) -> bool {
+    let effects = [
+        (OperationKind::Read, Effect::Io),
+        (OperationKind::Append, Effect::Io),
+        (OperationKind::Sync, Effect::LoseUnsynced),
+        (OperationKind::Append, Effect::PartialAppend { keep: 13 }),
+        (OperationKind::Open, Effect::Io),
+        (OperationKind::Create, Effect::Io),
+        (OperationKind::Sync, Effect::IoAfterwards),
+        (OperationKind::Remove, Effect::Io),
+        (OperationKind::SyncDirectory, Effect::Io),
+        (OperationKind::Rename, Effect::Io),
+    ];
+    let (kind, effect) = effects[trial as usize % effects.len()];
+    let workload = Workload::small(seed + trial / effects.len() as u64, ACTIONS);
+    let count =
+        requests(&workload, kind).unwrap_or_else(|e| panic!("workload {} without a fault: {e:?}", workload.seed));
+    if count == 0 {
+        return false;
+    }
+    // The multiplicative hash of the trial.
+    let fault = Fault::new(kind, effect).nth(1 + (trial.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % count);
+    let fault = if trial.is_multiple_of(3) { fault.sticky() } else { fault };
+    let crash = if trial.is_multiple_of(4) { CrashKind::PowerLoss } else { CrashKind::ProcessKill };
+    FailingRun::new(&workload, fault).run(crash, tally)
+}
+
+#[test]
+fn whatever_fails_tables_of_any_configuration_keep_their_rows() {
+    let seed = seed("any configuration");
+    let wanted = scaled(1_500, 60_000);
+    let (next, met, tally) = (AtomicU64::new(0), AtomicU64::new(0), Tally::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let trial = next.fetch_add(1, Ordering::Relaxed);
+                    if trial >= wanted {
+                        break;
+                    }
+                    met.fetch_add(u64::from(fail_somewhere(trial, seed, &tally)), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let met = met.into_inner();
+    tally.finish(&format!("{wanted} trials, {met} met the fault"));
+    assert!(met * 10 >= wanted * 9, "only {met} of {wanted} trials met the fault");
 }
 
 /// Steps of a database on a disk that fills up at the n-th append: reads go on, and once there is space all goes on.

@@ -179,6 +179,33 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Forgets all records from `offset` on, which [`SegmentWriter::len`] was before they were appended; those handed over leave the file.
+    /// Not durable: until the next sync a crash of the machine may bring them back.
+    ///
+    /// # Errors
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if some of them were synced; the error of an earlier failure after which the writer
+    /// does nothing more; the disk's, after which it does nothing more either.
+    pub fn cut_back(&mut self, offset: u64) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.duplicate());
+        }
+        if offset < self.synced_len {
+            return Err(Error::invalid(format!("records from {offset} on are synced, to {}", self.synced_len)));
+        }
+        if offset >= self.flushed_len {
+            self.buffer.truncate((offset - self.flushed_len) as usize);
+            return Ok(());
+        }
+        self.buffer.clear();
+        self.flushed_len = offset;
+        self.file.truncate(offset).map_err(|error| {
+            self.broken = true;
+            let error = error.in_file(&self.path);
+            self.failed = Some(error.duplicate());
+            error
+        })
+    }
+
     /// Bytes of the segment, buffered ones included: the offset of the next record.
     #[inline]
     pub fn len(&self) -> u64 {
@@ -209,6 +236,11 @@ impl SegmentWriter {
     /// The segment's path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether every later call fails: a sync failed, or a failed append could not be undone.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Whether a failed append could not be undone, so that the file may end in part of a record. Every later call

@@ -157,6 +157,33 @@ fn a_failed_flush_drops_all_that_was_buffered() {
     assert_eq!(payloads(&applied), [b"kept".to_vec(), b"after".to_vec()]);
 }
 
+/// Records that were handed over, but not acknowledged, leave the log; what was synced stays.
+#[test]
+fn records_are_taken_back_up_to_the_last_sync() {
+    for is_flushed in [false, true] {
+        let disk = FaultDisk::over_memory(new_disk());
+        let mut writer = create(&disk, 1, None);
+        writer.append(&[b"synced"]).unwrap();
+        writer.sync().unwrap();
+        let synced = writer.len();
+        writer.append(&[b"kept"]).unwrap();
+        let before = writer.len();
+        writer.append(&[&[1; 100]]).unwrap();
+        writer.append(&[&[2; 100_000]]).unwrap();
+        if is_flushed {
+            writer.flush().unwrap();
+        }
+        writer.cut_back(before).unwrap();
+        assert_eq!(writer.len(), before);
+        assert_eq!(writer.cut_back(synced - 1).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        writer.append(&[b"after"]).unwrap();
+        writer.sync().unwrap();
+        let (applied, report) = replay_all(&disk, &[1], RecoveryMode::Strict);
+        assert_eq!(payloads(&applied), [b"synced".to_vec(), b"kept".to_vec(), b"after".to_vec()]);
+        assert_eq!(report.unwrap().end, Some((1, writer.len())));
+    }
+}
+
 #[test]
 fn a_tear_that_cannot_be_undone_is_skipped_by_the_next_segment() {
     let disk = FaultDisk::over_memory(new_disk());

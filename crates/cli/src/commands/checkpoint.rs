@@ -14,7 +14,7 @@ pub(crate) fn run(args: &CheckpointArgs, out: &mut Output) -> Result<(), Failure
     let summary = copy(args)?;
     if out.is_json() {
         return out.object(&json!({
-            "directory": args.target, "sequence": summary.sequence, "files": summary.files, "bytes": summary.bytes,
+            "directory": args.target.display().to_string(), "sequence": summary.sequence, "files": summary.files, "bytes": summary.bytes,
         }));
     }
     out.line(format_args!(

@@ -12,7 +12,7 @@ use mycelium::{
 use serde_json::{Value, json};
 
 use crate::args::{BufferArg, CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::output::unescape_bytes;
 
 pub(crate) mod advise;
@@ -57,11 +57,15 @@ pub(crate) fn is_database(directory: &Path) -> Result<bool, Failure> {
 }
 
 fn missing(directory: &Path, error: mycelium::Error) -> Failure {
-    if error.kind() == ErrorKind::NotFound {
-        return Failure::negative(format!("there is no database in {}", directory.display()))
-            .hint("`mycelium create` and `mycelium load` make one");
+    if error.kind() != ErrorKind::NotFound {
+        return error.into();
     }
-    error.into()
+    match is_database(directory) {
+        Ok(true) => Failure::new(FailureKind::Corruption, error.to_string())
+            .hint("a file that the database needs is not there; `mycelium verify` lists all that is wrong"),
+        _ => Failure::negative(format!("there is no database in {}", directory.display()))
+            .hint("`mycelium create` and `mycelium load` make one"),
+    }
 }
 
 /// The table, or a failure that names the tables there are.

@@ -1,7 +1,7 @@
 //! `mycelium verify`: every checksum, order and invariant of every file; then indexes and views beside the rows of their tables.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use mycelium::{Options, VerifyReport, verify_directory};
+use mycelium::{ErrorKind, Options, VerifyReport, verify_directory};
 use serde_json::json;
 
 use super::open_to_read;
@@ -23,10 +23,17 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
         bar.set_position(done);
     })?;
     bar.finish_and_clear();
-    let not_compared = if report.is_ok() { compare(args, &mut report)? } else { None };
-    print(&report, not_compared.as_ref(), out)?;
+    let compared = if report.is_ok() { compare(args, &mut report) } else { Ok(None) };
+    print(&report, compared.as_ref().map_or_else(Some, Option::as_ref), out)?;
+    compared?;
     if report.is_ok() {
         return Ok(());
+    }
+    if let Err(error) = disk.lock(&args.database.join("LOCK"))
+        && error.kind() == ErrorKind::Locked
+    {
+        let message = "another process writes to it, so files may have come and gone while they were looked for";
+        return Err(Failure::new(FailureKind::Busy, message).hint("verify it at rest, or a checkpoint of it"));
     }
     Err(Failure::new(FailureKind::Corruption, format!("{} faults found", units::count(report.problem_count))))
 }

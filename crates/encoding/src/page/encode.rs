@@ -120,8 +120,8 @@ impl PageCells<'_> {
         self.has_value(at).then(|| symbols.of_row(first + at))
     }
 
-    /// The codes of each text. Expanded again, they were compared with the text: `None` if one differs, and the page is to hold
-    /// texts as they are.
+    /// The codes of each text. Expanded again, they were compared with the text: `None` if one differs, or if the codes are no shorter, and the
+    /// page is to hold texts as they are.
     fn compress_texts(
         &self,
         symbols: &Symbols,
@@ -139,7 +139,11 @@ impl PageCells<'_> {
             Some(text) => compress(text).map(Some),
             None => Some(None),
         });
-        codes.collect()
+        let codes: Vec<Option<Vec<u8>>> = codes.collect::<Option<_>>()?;
+        let texts = (0..self.rows).filter_map(|at| self.text(symbols, first, at));
+        let (before, after) =
+            (texts.map(<[u8]>::len).sum::<usize>(), codes.iter().flatten().map(Vec::len).sum::<usize>());
+        (after < before).then_some(codes)
     }
 }
 

@@ -15,7 +15,7 @@ use super::coding::TextCoding;
 use super::dictionary::Dictionary;
 use super::ordinal::ordinal;
 use super::zone::Zone;
-use crate::{ColumnState, ColumnType, Datum, DatumRef};
+use crate::{ColumnState, ColumnType, Datum, DatumRef, Schema};
 
 /// A test of one column.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,6 +48,26 @@ pub struct ColumnTest {
     pub column: usize,
     /// Its test.
     pub test: Test,
+}
+
+impl ColumnTest {
+    /// Whether the column is there and can have the values that it is compared with; null is one that none equals. Prefixes suit text and
+    /// binary.
+    pub fn suits(&self, schema: &Schema) -> bool {
+        let Some(column) = schema.columns().get(self.column) else { return false };
+        let is_its = |value: &Datum| matches!(value, Datum::Null) || value.borrowed().is_of(&column.ty);
+        let is_bound = |bound: &Bound<Datum>| match bound {
+            Bound::Included(value) | Bound::Excluded(value) => is_its(value),
+            Bound::Unbounded => true,
+        };
+        match &self.test {
+            Test::Equal(value) | Test::NotEqual(value) => is_its(value),
+            Test::Range { lower, upper } => is_bound(lower) && is_bound(upper),
+            Test::In(values) => values.iter().all(is_its),
+            Test::Prefix(_) => matches!(column.ty, ColumnType::Utf8 | ColumnType::Binary),
+            Test::IsNull | Test::IsNotNull => true,
+        }
+    }
 }
 
 /// A conjunction of tests of single columns; an empty one passes all rows.

@@ -324,7 +324,8 @@ impl<'a> Integers<'a> {
             body.finish()?;
             let form = reader.u8()?;
             let ends = Flat::parse(reader, form, count)?;
-            if count == 0 || ends.get(count - 1) != rows as i64 {
+            // Each run has a row at least.
+            if count == 0 || count > rows || ends.get(count - 1) != rows as i64 {
                 return Err(malformed("ends of runs"));
             }
             Kind::Runs { values, ends, count }

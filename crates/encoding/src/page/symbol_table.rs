@@ -29,6 +29,8 @@ const MARK: u32 = u32::MAX;
 const ESCAPE: u8 = u8::MAX;
 
 const LONGEST_SYMBOL: usize = 8;
+/// Codes for which room is made at once.
+const CODES_AT_ONCE: usize = 1024;
 
 /// Texts that a table is trained on and judged by, about so many bytes of them.
 const SAMPLE_BYTES: usize = 64 << 10;
@@ -121,17 +123,19 @@ impl SymbolTable {
         self.symbols().for_each(|symbol| out.extend_from_slice(symbol));
     }
 
-    /// Appends the text that is written as these codes. At most eight bytes for each.
+    /// Appends the text that is written as these codes. At most eight bytes for each; room is made for some at a time.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` for a code that there is not.
     pub(super) fn expand(&self, codes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let Symbols { bytes, lens } = &*self.0;
         let mut end = out.len();
-        // Every symbol is written as eight bytes, and the next one over what is behind it.
-        out.resize(end + codes.len() * LONGEST_SYMBOL, 0);
         let mut codes = codes.iter();
         while let Some(&code) = codes.next() {
+            // Every symbol is written as eight bytes, and the next one over what is behind it.
+            if end + LONGEST_SYMBOL > out.len() {
+                out.resize(end + (codes.len() + 1).min(CODES_AT_ONCE) * LONGEST_SYMBOL, 0);
+            }
             let (symbol, len) = match (bytes.get(usize::from(code)), lens.get(usize::from(code))) {
                 (Some(symbol), Some(&len)) if len > 0 => (*symbol, usize::from(len)),
                 (None, _) => {

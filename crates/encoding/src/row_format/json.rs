@@ -5,7 +5,7 @@
 //! ```text
 //! bool               true, false
 //! int*, uint*        a number without fraction and exponent
-//! float32, float64   a number, or one of the strings "NaN", "inf", "-inf"
+//! float32, float64   a number, or one of the strings "NaN", "inf", "-inf", or "NaN:7fc00001": a NaN by its bits
 //! decimal(p, s)      a number without exponent, or a string that holds one
 //! utf8               a string
 //! binary             a string: \x and hexadecimal digits, in JSON "\\x00ff"
@@ -186,6 +186,12 @@ impl Codec for Json {
             DatumRef::Date32(_) | DatumRef::Timestamp(_) => {
                 print(out, format_args!("\"{}\"", datum.display_as(&self.members[column].ty)));
             }
+            DatumRef::Float32(v) if v.is_nan() && v.to_bits() != f32::NAN.to_bits() => {
+                print(out, format_args!("\"NaN:{:08x}\"", v.to_bits()));
+            }
+            DatumRef::Float64(v) if v.is_nan() && v.to_bits() != f64::NAN.to_bits() => {
+                print(out, format_args!("\"NaN:{:016x}\"", v.to_bits()));
+            }
             DatumRef::Float32(v) if !v.is_finite() => print(out, format_args!("\"{v}\"")),
             DatumRef::Float64(v) if !v.is_finite() => print(out, format_args!("\"{v}\"")),
             // The debug form has a fraction or an exponent: a float never looks like an integer.
@@ -262,9 +268,21 @@ fn special_float(piece: &[u8], ty: &ColumnType) -> Option<DatumRef<'static>> {
         b"\"NaN\"" => f64::NAN,
         b"\"inf\"" => f64::INFINITY,
         b"\"-inf\"" => f64::NEG_INFINITY,
-        _ => return None,
+        _ => return other_nan(piece, ty),
     };
     Some(if *ty == ColumnType::Float32 { DatumRef::Float32(value as f32) } else { DatumRef::Float64(value) })
+}
+
+/// A NaN that is not the usual one, by its bits: filters order them all, so none may become another.
+fn other_nan(piece: &[u8], ty: &ColumnType) -> Option<DatumRef<'static>> {
+    let digits = std::str::from_utf8(piece.strip_prefix(b"\"NaN:")?.strip_suffix(b"\"")?).ok()?;
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let bits = u64::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+    match (ty, digits.len()) {
+        (ColumnType::Float32, 8) => Some(f32::from_bits(bits as u32)).filter(|v| v.is_nan()).map(DatumRef::Float32),
+        (ColumnType::Float64, 16) => Some(f64::from_bits(bits)).filter(|v| v.is_nan()).map(DatumRef::Float64),
+        _ => None,
+    }
 }
 
 /// The value of a number: `None` if the column holds no numbers, `Some(None)` if the column cannot hold this one.

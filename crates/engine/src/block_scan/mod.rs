@@ -206,8 +206,9 @@ impl BlockScan {
     }
 
     /// Appends rows until the builder is full, `left` is used up, or there are no more.
-    pub(crate) fn fill(&mut self, builder: &mut RecordBatchBuilder, left: &mut u64) -> Result<()> {
-        while *left > 0 && builder.room() > 0 {
+    pub(crate) fn fill(&mut self, builder: &mut RecordBatchBuilder, left: &mut u64, steps: &mut u32) -> Result<()> {
+        while *left > 0 && *steps > 0 && builder.room() > 0 {
+            *steps -= 1;
             let most = builder.room().min(usize::try_from(*left).unwrap_or(usize::MAX));
             let before = builder.len();
             let goes_on = match self.plan.is_checking() {

@@ -131,9 +131,11 @@ impl PatchShape {
                 let tests = own.iter().map(compiled).collect();
                 self.tested.push(TestedColumn { column, tests, place: row.slot(column)? });
             }
-            let Some(target) = targets.iter().find(|target| target.column == column) else { continue };
-            let Some(place) = row.slot(column)?.filter(|_| can_overwrite(target)) else { return Ok(false) };
-            self.values.push((target.target, place));
+            // A column may be asked for more than once.
+            for target in targets.iter().filter(|target| target.column == column) {
+                let Some(place) = row.slot(column)?.filter(|_| can_overwrite(target)) else { return Ok(false) };
+                self.values.push((target.target, place));
+            }
         }
         let places = self.values.iter().map(|(_, place)| place);
         let places = places.chain(self.tested.iter().filter_map(|tested| tested.place.as_ref()));

@@ -224,6 +224,8 @@ struct Gathering<'f, 'a> {
     derivers: Vec<Option<Deriver>>,
     /// Puts the columns that the index reads together, and derives from them.
     completing: Completing,
+    /// The columns whose groups the entries come from.
+    fed_by: ColumnSet,
     /// Whether the columns lie apart in some runs.
     are_apart: bool,
     /// All versions of the key in hand, each with the format of its run.
@@ -250,6 +252,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let for_transformers = formats.for_transformers();
         let source = &task.index.source;
         let reads = source.columns_read();
+        let fed_by = source.fed_by(formats.whole.columns());
         let mut derivers = Vec::with_capacity(state.tree.formats.len());
         let mut are_apart = false;
         for format in &state.tree.formats {
@@ -263,7 +266,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let completing = Completing {
             merge: ColumnMerge::new(Arc::new(MergePlan::new(&wanted, &state.tree.formats)?)),
             deriver: source.deriver(for_transformers, &packed)?,
-            range_deletes: range_deletes_of(state, reads),
+            range_deletes: range_deletes_of(state, &fed_by),
             row: Vec::new(),
         };
         Ok(Self {
@@ -274,6 +277,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
             written: Vec::new(),
             derivers,
             completing,
+            fed_by,
             are_apart,
             history: FragmentHistory::default(),
             staged: Staged::default(),
@@ -283,8 +287,8 @@ impl<'f, 'a> Gathering<'f, 'a> {
 
     fn run(mut self) -> Result<Gathered> {
         let options = CursorOptions { fill_cache: false, read_ahead: READ_AHEAD, ..CursorOptions::default() };
-        let reads = self.task.index.source.columns_read().clone();
-        let holds = |format: usize| reads.is_empty() || self.state.tree.formats[format].columns().overlaps(&reads);
+        let fed_by = self.fed_by.clone();
+        let holds = |format: usize| fed_by.is_empty() || self.state.tree.formats[format].columns().overlaps(&fed_by);
         let runs: Vec<_> = self.state.tree.runs().map(|(_, run)| run).filter(|run| holds(run.format)).collect();
         let formats: Vec<usize> = runs.iter().map(|run| run.format).collect();
         let total: u64 = runs.iter().flat_map(|run| &run.files).map(|file| file.meta.entry_count).sum();

@@ -395,9 +395,7 @@ impl Inner {
     /// 3. Note which compactions are running: they tell the index nothing of what they drop, so its building waits for them.
     fn create_index(self: &Arc<Self>, table: &Table, options: &IndexOptions) -> Result<Index> {
         self.check_writable()?;
-        if table.database_identity() != self.identity {
-            return Err(Error::invalid("the table belongs to another database"));
-        }
+        self.check_own(table)?;
         let index = self.create_locked(&mut self.commits.writer.lock(), table, options)?;
         self.wake_background();
         if options.unique && !index.is_unique() {
@@ -478,6 +476,7 @@ impl Inner {
 
     pub(super) fn drop_index(&self, table: &Table, name: &str) -> Result<()> {
         self.check_writable()?;
+        self.check_own(table)?;
         self.drop_locked(&mut self.commits.writer.lock(), table, name)?;
         self.wake_background();
         Ok(())

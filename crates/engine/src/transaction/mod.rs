@@ -286,7 +286,7 @@ impl Transaction {
         self.write(table, Operation::Merge, key, operand)
     }
 
-    /// Changes some columns of a row; `patch` is a packed row in which the others are absent. This reads nothing.
+    /// Changes some columns of a row; `patch` is a value of the table's row format in which the others are absent. This reads nothing.
     pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> Result<()> {
         self.write(table, Operation::Patch, key, patch)
     }
@@ -387,9 +387,7 @@ impl Transaction {
     }
 
     fn check_table(&self, table: &Table) -> Result<()> {
-        if table.database_identity() != self.database.identity {
-            return Err(Error::invalid("the table belongs to another database"));
-        }
+        self.database.check_own(table)?;
         table.shared.check_alive()
     }
 

@@ -176,9 +176,7 @@ impl Inner {
     /// Changes the views of a table, in the manifest first. Files that are being written keep those they began with.
     fn change_views<T>(&self, table: &Table, change: impl FnOnce(&mut ViewSet) -> Result<T>) -> Result<T> {
         self.check_writable()?;
-        if table.database_identity() != self.identity {
-            return Err(Error::invalid("the table belongs to another database"));
-        }
+        self.check_own(table)?;
         let mut manifest = self.manifest()?;
         table.shared.check_alive()?;
         let Some(state) = manifest.state().tables.get(&table.id()) else {

@@ -102,9 +102,7 @@ impl Ours {
             // See `mycelium_store`: the memtables of one generation hold a write buffer's worth of rows.
             memory_budget: usize::try_from(settings.buffer_bytes)? / 16 * 21,
             cache_bytes: settings.cache_bytes(),
-            index_and_filter_bytes: Some(
-                settings.outside_cache_bytes(&records, groups as u64 + u64::from(has_index))?,
-            ),
+            index_and_filter_bytes: Some(settings.outside_cache_bytes(&records, groups as u64 + u64::from(has_index))?),
             background: Background::Threads(2),
             slowdown_level0_runs: TransformationSettings::SLOWDOWN_FILES,
             stop_level0_runs: TransformationSettings::STOP_FILES,

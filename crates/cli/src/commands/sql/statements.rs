@@ -1,4 +1,5 @@
-//! A text as statements, which end at `;` outside quotes and comments.
+//! A text as statements, which end at `;` outside quotes and comments, as DataFusion's parser knows them: `'text'`, `E'text with \''`, `"name"`,
+//! `` `name` ``, `$$text$$`, `$tag$text$tag$`, `-- to the end of the line`, `/* may /* nest */ */`.
 
 /// The statements of a text, without the semicolons and without those that are empty.
 pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
@@ -48,27 +49,71 @@ enum Piece {
 
 /// The pieces of a text and where they begin. A doubled quote is the end of one quoted piece and the beginning of the next.
 fn pieces(text: &str) -> impl Iterator<Item = (Piece, usize)> {
-    let mut at = 0;
+    let (mut at, mut is_in_word) = (0, false);
     std::iter::from_fn(move || {
         let rest = text.get(at..)?;
         let first = rest.chars().next()?;
         let closed_by = |open: usize, close: &str| {
             let found = rest.get(open..).and_then(|tail| tail.find(close));
-            found.map_or((rest.len(), false), |end| (open + end + close.len(), true))
+            found.map_or(rest.len(), |end| open + end + close.len())
         };
-        let (piece, (len, _)) = match first {
-            '\'' | '"' => (Piece::Quoted, closed_by(1, &first.to_string())),
-            '-' if rest.starts_with("--") => (Piece::Comment { is_closed: true }, closed_by(2, "\n")),
-            '/' if rest.starts_with("/*") => {
-                let end = closed_by(2, "*/");
-                (Piece::Comment { is_closed: end.1 }, end)
+        let (piece, len) = match (first, dollar_tag(rest)) {
+            ('\'' | '"' | '`', _) => (Piece::Quoted, closed_by(1, &first.to_string())),
+            ('e' | 'E', _) if !is_in_word && rest[1..].starts_with('\'') => {
+                (Piece::Quoted, 1 + escaped_len(&rest[1..]))
             }
-            other => (Piece::Plain, (other.len_utf8(), true)),
+            ('$', Some(tag)) if !is_in_word => (Piece::Quoted, closed_by(tag.len(), tag)),
+            ('-', _) if rest.starts_with("--") => (Piece::Comment { is_closed: true }, closed_by(2, "\n")),
+            ('/', _) if rest.starts_with("/*") => {
+                let (len, is_closed) = comment_len(rest);
+                (Piece::Comment { is_closed }, len)
+            }
+            (other, _) => (Piece::Plain, other.len_utf8()),
         };
+        is_in_word = piece == Piece::Plain && (first.is_alphanumeric() || first == '_');
         let start = at;
         at += len;
         Some((piece, start))
     })
+}
+
+/// What opens a text in dollars, and closes it.
+fn dollar_tag(rest: &str) -> Option<&str> {
+    let name = rest.strip_prefix('$')?.split('$').next()?;
+    let is_name =
+        !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    rest.get(..name.len() + 2).filter(|tag| is_name && tag.ends_with('$'))
+}
+
+/// The length of a quoted text in which `\` makes the next character one of the text.
+fn escaped_len(quoted: &str) -> usize {
+    let mut characters = quoted.char_indices().skip(1);
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\\' => drop(characters.next()),
+            '\'' => return at + 1,
+            _ => {}
+        }
+    }
+    quoted.len()
+}
+
+/// The length of a comment with those inside it, and whether it has an end.
+fn comment_len(comment: &str) -> (usize, bool) {
+    let (mut at, mut depth) = (0, 0);
+    while let Some(rest) = comment.get(at..).filter(|rest| !rest.is_empty()) {
+        let step = match rest {
+            _ if rest.starts_with("/*") => 1,
+            _ if rest.starts_with("*/") => -1,
+            _ => 0,
+        };
+        depth += step;
+        at += if step == 0 { rest.chars().next().map_or(1, char::len_utf8) } else { 2 };
+        if depth == 0 {
+            return (at, true);
+        }
+    }
+    (comment.len(), false)
 }
 
 #[cfg(test)]
@@ -82,6 +127,21 @@ mod tests {
         assert_eq!(split(text).collect::<Vec<_>>(), expected);
         assert_eq!(split("SELECT 1").collect::<Vec<_>>(), ["SELECT 1"]);
         assert_eq!(split(" ; -- nothing").count(), 0);
+    }
+
+    #[test]
+    fn quotes_and_comments_are_those_of_the_parser() {
+        for whole in [
+            "SELECT $$a;b$$",
+            "SELECT $t$a;$$;b$t$ AS x",
+            "SELECT 1 AS `a;b`",
+            "SELECT E'it\\'s; x'",
+            "/* a /* b */ c; */ SELECT 1",
+        ] {
+            assert_eq!(split(whole).collect::<Vec<_>>(), [whole]);
+            assert!(is_complete(&format!("{whole};")) && !is_complete(whole), "{whole}");
+        }
+        assert_eq!(split("SELECT $1; SELECT name'a;'").collect::<Vec<_>>(), ["SELECT $1", " SELECT name'a;'"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) fn check_indexes(table: &Table, rows: &[Row], snapshot: Option<&Snaps
 pub(crate) fn check_indexes_by(table: &Table, rows: &[Row], find: &Find<'_>) -> Result<()> {
     for index in table.indexes() {
         check_index(table, &index, rows, find)
-            .map_err(|what| Error::invalid(format!("index {} (built: {}): {what}", index.name(), index.is_built())))?;
+            .map_err(|e| Error::new(e.kind(), format!("index {} (built: {}): {e}", index.name(), index.is_built())))?;
     }
     Ok(())
 }

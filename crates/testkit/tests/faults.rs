@@ -240,7 +240,7 @@ fn fail_somewhere(trial: u64, seed: u64, tally: &Tally) -> bool {
 #[test]
 fn whatever_fails_tables_of_any_configuration_keep_their_rows() {
     let seed = seed("any configuration");
-    let wanted = scaled(1_500, 60_000);
+    let wanted = scaled(4_000, 60_000);
     let (next, met, tally) = (AtomicU64::new(0), AtomicU64::new(0), Tally::default());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

@@ -11,11 +11,13 @@
 //! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
+//! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
 //! | `failure` | errors across the border |
 
 mod catalog;
 mod column_test;
+mod deep_stack;
 mod failure;
 mod key_range;
 mod literal;

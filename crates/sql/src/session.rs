@@ -27,6 +27,7 @@ use mycelium_engine::{Database, Snapshot};
 use parking_lot::Mutex;
 
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
+use crate::deep_stack::OnDeepStack;
 use crate::failure::inward;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
@@ -107,7 +108,7 @@ impl Session {
     /// As [`Session::query`].
     pub async fn query_at(&self, text: &str, snapshot: &Snapshot) -> Result<Answer> {
         match Statement::parse(text)? {
-            Statement::Sql(parsed) => self.run(*parsed, snapshot).await.map_err(inward),
+            Statement::Sql(parsed) => OnDeepStack::new(self.run(*parsed, snapshot)).await.map_err(inward),
             Statement::TakeSnapshot(name) => self.take_snapshot(&name).map(|()| Answer::nothing()),
             Statement::DropSnapshot(name) => self.drop_snapshot(&name).map(|()| Answer::nothing()),
             Statement::Use(name) => self.use_snapshot(name.as_deref()).map(|()| Answer::nothing()),
@@ -194,7 +195,6 @@ impl Session {
 }
 
 /// Half of the machine's memory, where Linux tells it.
-#[expect(clippy::disallowed_methods, reason = "a file of the system, which no database lies in")]
 fn memory_limit() -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));

@@ -19,6 +19,7 @@ use datafusion::sql::parser::{DFParser, Statement as Parsed};
 use datafusion::sql::sqlparser::ast::{Query, Select, Statement as Ast, Visit, Visitor};
 use mycelium_base::{Error, ErrorKind, Result};
 
+use crate::deep_stack;
 use crate::failure::inward;
 
 /// A statement that may be run.
@@ -44,6 +45,11 @@ impl Statement {
         if let Some(own) = Self::of_session(text) {
             return Ok(own);
         }
+        deep_stack::check_depth(text)?;
+        deep_stack::run(|| Self::parse_sql(text))
+    }
+
+    fn parse_sql(text: &str) -> Result<Self> {
         let mut parsed = DFParser::parse_sql(text).map_err(inward)?;
         let statement = match (parsed.pop_front(), parsed.is_empty()) {
             (Some(statement), true) => statement,

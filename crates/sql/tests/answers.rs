@@ -420,3 +420,32 @@ fn literals_longer_than_a_key_can_be_are_bounds_like_others() {
     twin.database.compact(&table).expect("in memory");
     check();
 }
+
+/// A chain is as deep as it is long, and planning walks it: the stack of a thread was used up, which ends the process.
+#[test]
+fn long_chains_of_operators_are_answered_or_refused() {
+    const TERMS: i64 = 390;
+    let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);
+    let twin = written.twin;
+    let either = |terms: i64| {
+        let terms = (0..terms).map(|n| format!("(c = {n} AND a > -1000000)")).collect::<Vec<_>>().join(" OR ");
+        format!("SELECT count(*) FROM t WHERE {terms}")
+    };
+    let sum = |terms: i64| {
+        format!("SELECT (a{}) = a * {terms} AS same, count(*) FROM t GROUP BY 1", " + a".repeat(terms as usize - 1))
+    };
+    let reading = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
+        let expected =
+            twin.rows(&format!("SELECT count(*) FROM t WHERE c BETWEEN 0 AND {} AND a > -1000000", TERMS - 1));
+        assert_eq!(twin.rows(&either(TERMS)), expected);
+        assert!(twin.rows(&sum(TERMS)).iter().all(|row| row.starts_with("true")));
+        for longer in [either(100_000), sum(100_000)] {
+            let refused = twin.runtime.block_on(twin.session.query(&longer)).map(drop).expect_err("too deep");
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        }
+        // A list is no chain.
+        let list = (0..20_000).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+        assert_eq!(twin.rows(&format!("SELECT count(*) FROM t WHERE c IN ({list})")).len(), 1);
+    });
+    reading.expect("a thread").join().expect("answers");
+}

@@ -171,7 +171,7 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
     // Columns of a given schema need no sample, but their names in the file are needed: no rows are inferred from then.
     let sample = if matches!(target, Target::Given(_)) && !args.no_header { 0 } else { args.infer_rows };
     let (found, sampled) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
-    if sampled == 0 && matches!(target, Target::Inferred { .. }) {
+    if sampled == 0 && !found.fields().is_empty() && matches!(target, Target::Inferred { .. }) {
         return Err(
             Failure::input("it has no rows that say of which types its columns are").hint("--schema gives the types")
         );

@@ -69,18 +69,19 @@ pub(crate) fn cascade(
     round.deletion = round.deletion.take().filter(|segments| !segments.files.is_empty());
 }
 
-/// Step 7, in the version after the edit, which does not know yet whether the round drains still.
+/// Step 7, in the version after the edit, which does not know yet whether the round drains still. Segments of an insertion part without
+/// files, of which a compaction left nothing, stand for nothing: named by the manifest, but held by no tree, their files would be removed.
 pub(crate) fn begin_again(most_tables: usize, after: &Version, round: &mut Round) {
-    if round.appending.as_ref().is_none_or(|appending| table_count(&appending.files) <= most_tables) {
-        return;
-    }
     let mut runs = after.level(round.level).runs.iter().filter(|run| run.group() == round.group.as_ref());
     let part = if round.is_draining && runs.clone().count() < 2 { None } else { runs.next() };
-    // Without files there is nothing to stand for.
-    round.appending = part.map(|part| {
+    let Some(part) = part else {
+        round.appending = None;
+        return;
+    };
+    if round.appending.as_ref().is_some_and(|appending| table_count(&appending.files) > most_tables) {
         let files = part.files.iter().map(|file| file.clone().into()).collect();
-        Segments { files, uncovered: Vec::new() }
-    });
+        round.appending = Some(Segments { files, uncovered: Vec::new() });
+    }
 }
 
 /// How many tables of files that do not overlap the segments form, newest first.

@@ -117,6 +117,14 @@ fn long_histories_give_the_answers_of_the_model() {
     assert!(left_encoded.into_inner(), "no compaction left values encoded");
 }
 
+/// A compaction left nothing of what went into an empty insertion part, and its inputs stayed as segments that stood for nothing: the manifest
+/// named files that no tree held, which were removed, and a checkpoint missed them.
+#[test]
+fn segments_that_stand_for_nothing_are_not_kept() {
+    let buffered = Configuration::named("buffer-groups").unwrap();
+    check_seeds(1_040..1_041, 400, |_| vec![buffered.clone()], |_, _| {});
+}
+
 /// Histories on tables with indexes, which come and go, under every layout: what an index answers, at the newest state and
 /// at every live snapshot, is what its table's rows say.
 #[test]

@@ -21,7 +21,8 @@
 //! 6. Whatever else is written into a level leaves both its parts without segments.
 //!
 //! 7. A round may last long where the same keys are written again and again: they fill no level. Where the segments of the insertion
-//!    part form too many tables, its own files take their place: they stand for themselves, and those to come stand on them.
+//!    part form too many tables, its own files take their place: they stand for themselves, and those to come stand on them. A part without
+//!    files has no segments.
 //!
 //! No byte is written for any of it. [`trim`] takes segments out, which changes no answer.
 

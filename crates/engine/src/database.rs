@@ -138,7 +138,7 @@ impl Inner {
     /// Fails if the database was latched.
     #[inline]
     pub(crate) fn check_unlatched(&self) -> Result<()> {
-        if self.failed.load(Ordering::Acquire) { Err(self.refusal()) } else { Ok(()) }
+        if self.is_latched() { Err(self.refusal()) } else { Ok(()) }
     }
 
     /// Whether an error latched the database read-only.

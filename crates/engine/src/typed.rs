@@ -387,25 +387,24 @@ impl BatchScan {
     /// The next batch, or a pause; nothing at the end.
     fn fill(&mut self) -> Result<Option<Option<arrow_array::RecordBatch>>> {
         let Self { source, builder, left, .. } = self;
-        let mut left_steps = STEPS_BEFORE_PAUSE;
-        let steps = &mut left_steps;
+        let mut steps = STEPS_BEFORE_PAUSE;
         match source {
             ScanSource::Rows { rows, filter } => {
                 let passes =
                     |key: &[u8], value: &[u8]| filter.as_ref().map_or(Ok(true), |filter| filter.passes(key, value));
-                append_rows(rows, builder, (&mut *left, &mut *steps), |builder, key, value| {
+                append_rows(rows, builder, (&mut *left, &mut steps), |builder, key, value| {
                     let passes = passes(key, value)?;
                     if passes { builder.append(key, value).map(|()| true) } else { Ok(false) }
                 })?;
             }
             ScanSource::Stored { rows, format, scratch } => {
-                append_rows(rows, builder, (&mut *left, &mut *steps), |builder, key, value| {
+                append_rows(rows, builder, (&mut *left, &mut steps), |builder, key, value| {
                     builder.append_stored(key, value, format, scratch).map(|()| true)
                 })?;
             }
-            ScanSource::Blocks { scan, .. } => scan.fill(builder, left, steps)?,
+            ScanSource::Blocks { scan, .. } => scan.fill(builder, left, &mut steps)?,
         }
-        match (*steps == 0 && *left > 0 && !builder.is_full(), builder.is_empty()) {
+        match (steps == 0 && *left > 0 && !builder.is_full(), builder.is_empty()) {
             (true, _) => Ok(Some(None)),
             (false, true) => Ok(None),
             (false, false) => builder.finish().map(|batch| Some(Some(batch))),

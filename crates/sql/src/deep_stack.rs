@@ -9,9 +9,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::Token;
 use mycelium_base::{Error, ErrorKind, Result};
 
 /// Bytes of the stack.
@@ -42,10 +41,9 @@ impl<F: Future> Future for OnDeepStack<F> {
     }
 }
 
-/// Refuses a statement that would be a deeper tree. One that is no SQL is for the parser to refuse.
-pub(crate) fn check_depth(text: &str) -> Result<()> {
-    let Ok(tokens) = Tokenizer::new(&GenericDialect {}, text).tokenize() else { return Ok(()) };
-    let depth = depth_of(&tokens);
+/// Refuses a statement that would be a deeper tree.
+pub(crate) fn check_depth(tokens: &[Token]) -> Result<()> {
+    let depth = depth_of(tokens);
     if depth <= DEEPEST {
         return Ok(());
     }

@@ -51,7 +51,10 @@ pub(crate) fn plan_filters(schema: &Schema, indexes: &[&[usize]], filters: &[&Ex
     let tests: Vec<(usize, ColumnTest)> = filters.iter().enumerate().filter_map(test).collect();
     let keys = ranges_of(schema, schema.primary_key(), &tests, is_float_of_keys);
     let decided = |at: usize| keys.as_ref().is_some_and(|keys| keys.decided.contains(&at));
-    let mut support: Vec<_> = constants.iter().map(of_constant).collect();
+    let mut support = vec![TableProviderFilterPushDown::Unsupported; filters.len()];
+    for (support, _) in support.iter_mut().zip(&constants).filter(|(_, constant)| constant.is_some()) {
+        *support = TableProviderFilterPushDown::Exact;
+    }
     let mut rest = Vec::new();
     for (at, test) in &tests {
         let is_long = matches!(&test.test, Test::In(values) if values.len() > LONGEST_LIST);
@@ -78,13 +81,6 @@ fn constant(filter: &Expr) -> Option<bool> {
     match filter {
         Expr::Literal(ScalarValue::Boolean(value), _) => Some(value.unwrap_or(false)),
         _ => None,
-    }
-}
-
-fn of_constant(constant: &Option<bool>) -> TableProviderFilterPushDown {
-    match constant {
-        Some(_) => TableProviderFilterPushDown::Exact,
-        None => TableProviderFilterPushDown::Unsupported,
     }
 }
 

@@ -17,6 +17,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParser, Statement as Parsed};
 use datafusion::sql::sqlparser::ast::{Query, Select, Statement as Ast, Visit, Visitor};
+use datafusion::sql::sqlparser::dialect::GenericDialect;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use mycelium_base::{Error, ErrorKind, Result};
 
 use crate::deep_stack;
@@ -42,10 +44,13 @@ impl Statement {
     /// [`ErrorKind::InvalidArgument`]: no statement, several, or one that does not parse. [`ErrorKind::ReadOnly`]: one that
     /// would write. [`ErrorKind::Unsupported`]: any other.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        if let Some(own) = Self::of_session(text) {
-            return Ok(own);
+        // What has no tokens is no SQL, and for the parser to refuse.
+        if let Ok(tokens) = Tokenizer::new(&GenericDialect {}, text).tokenize() {
+            if let Some(own) = Self::of_session(&tokens) {
+                return Ok(own);
+            }
+            deep_stack::check_depth(&tokens)?;
         }
-        deep_stack::check_depth(text)?;
         deep_stack::run(|| Self::parse_sql(text))
     }
 
@@ -60,9 +65,13 @@ impl Statement {
         Ok(Self::Sql(Box::new(statement)))
     }
 
-    /// The statements that SQL does not have.
-    fn of_session(text: &str) -> Option<Self> {
-        let text = without_comments(text);
+    /// The statements that SQL does not have. Comments are space.
+    fn of_session(tokens: &[Token]) -> Option<Self> {
+        let text_of = |token: &Token| match token {
+            Token::Whitespace(_) => " ".to_owned(),
+            token => token.to_string(),
+        };
+        let text: String = tokens.iter().map(text_of).collect();
         let words: Vec<&str> = text.trim().trim_end_matches(';').split_whitespace().collect();
         let is = |at: usize, word: &str| words.get(at).is_some_and(|found| found.eq_ignore_ascii_case(word));
         match words[..] {
@@ -77,31 +86,6 @@ impl Statement {
             _ => None,
         }
     }
-}
-
-/// A text that has no quotes without its comments, each of which is a space.
-fn without_comments(text: &str) -> String {
-    let (mut kept, mut rest, mut depth) = (String::new(), text, 0_usize);
-    while let Some(first) = rest.chars().next() {
-        let len = match rest {
-            _ if rest.starts_with("/*") => {
-                kept.push(' ');
-                depth += 1;
-                2
-            }
-            _ if depth > 0 && rest.starts_with("*/") => {
-                depth -= 1;
-                2
-            }
-            _ if depth == 0 && rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
-            _ => {
-                kept.push(if depth == 0 { first } else { ' ' });
-                first.len_utf8()
-            }
-        };
-        rest = &rest[len..];
-    }
-    kept
 }
 
 fn check(statement: &Parsed) -> Result<()> {

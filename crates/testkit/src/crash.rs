@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mycelium_base::{FileKind, Result};
 use mycelium_engine::TableMetrics;
-use mycelium_vfs::{MemoryDisk, Operation};
+use mycelium_vfs::{Disk, MemoryDisk, Operation};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -135,21 +135,27 @@ impl Workload {
     /// The first error of the database: there are no faults, so there should be none.
     pub fn run(&self, visit: impl Fn(&CrashPoint<'_>) + Send + Sync + 'static) -> Result<u64> {
         let disk = MemoryDisk::new();
-        let model = Arc::new(Mutex::new(Model::new(self.setup.tables.iter().map(|kind| kind.rules()))));
+        let model = Arc::new(Mutex::new(self.model()));
         let (seed, setup) = (self.seed, self.setup.clone());
         let (hooked, shared) = (disk.clone(), model.clone());
         disk.on_operation(move |index, operation| {
             let model = shared.lock();
             visit(&CrashPoint { seed, index, operation, disk: &hooked, model: &model, setup: &setup });
         });
-        let result = self.run_on(&disk, &model);
+        let result = self.run_on(Arc::new(disk.clone()), &model);
         disk.clear_hook();
         result.map(|()| disk.operations())
     }
 
-    fn run_on(&self, disk: &MemoryDisk, model: &Mutex<Model>) -> Result<()> {
+    /// The tables before anything was done.
+    pub(crate) fn model(&self) -> Model {
+        Model::new(self.setup.tables.iter().map(|kind| kind.rules()))
+    }
+
+    /// All of it, as the model follows.
+    pub(crate) fn run_on(&self, disk: Arc<dyn Disk>, model: &Mutex<Model>) -> Result<()> {
         let Setup { configuration, tables } = &self.setup;
-        let mut store = EngineStore::create(Arc::new(disk.clone()), configuration, tables)?;
+        let mut store = EngineStore::create(disk, configuration, tables)?;
         let mut snapshots = BTreeMap::new();
         for action in &self.actions {
             apply(&mut store, model, &mut snapshots, action)?;

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mycelium_base::{ErrorKind, Result};
-use mycelium_engine::{Snapshot, WriteBatch};
+use mycelium_engine::Snapshot;
 use mycelium_vfs::{CrashDraw, Disk, Fault, FaultDisk, MemoryDisk, OperationKind};
 use parking_lot::Mutex;
 
@@ -47,10 +47,9 @@ impl fmt::Display for FailingRun<'_> {
 /// # Errors
 /// The first error of the database.
 pub fn requests(workload: &Workload, kind: OperationKind) -> Result<u64> {
-    let mut run = FailingRun::new(workload, Fault::new(kind, mycelium_vfs::Effect::Io).nth(u64::MAX));
-    let mut store = run.create()?;
-    workload.actions.iter().try_for_each(|action| apply(&mut store, &run.model, &mut run.snapshots, action))?;
-    Ok(run.disk.count(kind))
+    let disk = FaultDisk::over_memory(MemoryDisk::new());
+    workload.run_on(Arc::new(disk.clone()), &Mutex::new(workload.model()))?;
+    Ok(disk.count(kind))
 }
 
 impl<'a> FailingRun<'a> {
@@ -59,7 +58,7 @@ impl<'a> FailingRun<'a> {
         let memory = MemoryDisk::new();
         let disk = FaultDisk::over_memory(memory.clone());
         disk.schedule(fault);
-        let model = Mutex::new(Model::new(workload.setup.tables.iter().map(|kind| kind.rules())));
+        let model = Mutex::new(workload.model());
         Self { workload, fault, disk, memory, model, snapshots: BTreeMap::new() }
     }
 
@@ -133,10 +132,7 @@ fn allowed(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Io | ErrorKind::ReadOnly | ErrorKind::Closed)
 }
 
-/// Whether the database takes no more writes. An empty batch changes nothing, and even that is refused then.
+/// Whether an error made the database read-only.
 fn is_latched(store: &EngineStore) -> bool {
-    store.database().is_ok_and(|database| {
-        let refusal = database.write(&WriteBatch::new(), mycelium_engine::Durability::Buffered);
-        refusal.is_err_and(|error| error.kind() == ErrorKind::ReadOnly)
-    })
+    store.database().is_ok_and(|database| database.failure().is_some())
 }

@@ -196,14 +196,8 @@ impl SegmentWriter {
             self.buffer.truncate((offset - self.flushed_len) as usize);
             return Ok(());
         }
-        self.buffer.clear();
         self.flushed_len = offset;
-        self.file.truncate(offset).map_err(|error| {
-            self.broken = true;
-            let error = error.in_file(&self.path);
-            self.failed = Some(error.duplicate());
-            error
-        })
+        self.cut().inspect_err(|error| self.failed = Some(error.duplicate()))
     }
 
     /// Bytes of the segment, buffered ones included: the offset of the next record.
@@ -275,12 +269,18 @@ impl SegmentWriter {
 
     #[cold]
     fn undo(&mut self, error: Error) -> Error {
-        self.buffer.clear();
         let error = error.in_file(&self.path);
-        if let Err(second) = self.file.truncate(self.flushed_len) {
-            self.broken = true;
-            self.failed = Some(second.in_file(&self.path).caused_by(error.duplicate()));
+        if let Err(second) = self.cut() {
+            self.failed = Some(second.caused_by(error.duplicate()));
         }
         error
+    }
+
+    /// Cuts buffer and file back to the records handed over. If it cannot, the file may end in part of a record.
+    fn cut(&mut self) -> Result<()> {
+        self.buffer.clear();
+        let outcome = self.file.truncate(self.flushed_len);
+        self.broken |= outcome.is_err();
+        outcome.map_err(|error| error.in_file(&self.path))
     }
 }

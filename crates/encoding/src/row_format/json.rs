@@ -21,8 +21,8 @@
 //! - *Integers* must be in the range of their column; `1.0` and `1e3` are not integers.
 //! - *Floats* are rounded to the nearest one, as every reader does; but a number that overflows is refused, so is one that
 //!   is not zero and would become zero, and so is an integer (no fraction, no exponent) that is not exactly the float it
-//!   becomes. Infinities and NaN are strings, for JSON has no numbers for them; all NaNs become one, and are one value to
-//!   the database too. -0.0 stays -0.0.
+//!   becomes. Infinities and NaN are strings, for JSON has no numbers for them; a NaN other than the usual one is
+//!   written by its bits, since filters order them all. -0.0 stays -0.0.
 //! - *Decimals* must be exact in the column's precision and scale.
 //! - *Text* must be UTF-8; a surrogate escape without its other half is refused; NUL and all other characters are kept.
 //! - *Nesting*: no column holds an object or an array, so one is refused where it starts, and depth is bounded by 1.

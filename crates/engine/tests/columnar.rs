@@ -307,6 +307,27 @@ fn rows_between(table: &Table, cuts: &[Vec<Datum>]) -> Vec<usize> {
     lowers.zip(uppers).map(rows).collect()
 }
 
+/// A row at the upper bound came along if a younger run had a patch of it, and was then in two parts of a scan.
+#[test]
+fn a_patch_at_the_upper_bound_does_not_take_its_row_along() {
+    for (layout, step) in [(ENCODED, 10), (ENCODED, 1), (GROUPS, 10)] {
+        let (database, table) = table(layout);
+        for id in (0..ROWS).step_by(step) {
+            let changes = [("amount", DatumRef::Int64(-1))];
+            table.patch_row(&[DatumRef::Int64(id)], &changes, Durability::Buffered).unwrap();
+        }
+        database.flush().unwrap();
+        for cut in [10, 500, 505, 5000] {
+            let upper = Bound::Excluded(vec![Datum::Int64(cut)]);
+            let options = ScanOptions { projection: Some(vec![0, 2]), upper, ..ScanOptions::default() };
+            let rows: usize = table.scan_batches(options).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+            assert_eq!(rows as i64, cut, "{layout}, every {step}th patched");
+        }
+        let cuts: Vec<_> = (1..20).map(|n| vec![Datum::Int64(n * 1000)]).collect();
+        assert_eq!(rows_between(&table, &cuts), vec![1000; 20], "{layout}, every {step}th patched");
+    }
+}
+
 #[test]
 fn one_file_is_cut_between_its_blocks_into_parts_of_about_as_many_rows() {
     let (_database, table) = table("L0 tiered: * packed\nL1 leveled: * columnar");

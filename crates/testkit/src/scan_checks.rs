@@ -13,6 +13,7 @@ use mycelium_engine::{FilterPlan, ScanOptions, Snapshot, Table};
 use crate::index_checks::order_of;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// What is read.
 const PROJECTIONS: [&[usize]; 6] = [&[], &[0], &[3], &[6, 0, 2], &[1, 5], &[0, 1, 2, 3, 4, 5, 6]];
@@ -29,6 +30,22 @@ impl Draw {
         [1, 7, usize::MAX][self.0 % 3]
     }
 
+    fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// Of half the draws keys of rows that are there, the first before the second.
+    fn bounds(self, rows: &Rows) -> Bounds<'_> {
+        let key = |eighths: usize| rows.keys().nth(rows.len() * eighths / 8).map(Vec::as_slice);
+        match (key(self.0 % 4), key(4 + self.0 % 3)) {
+            (Some(from), Some(to)) if (self.0 / 3 + self.0 / 6) % 2 == 1 && from < to => match self.0 % 2 {
+                0 => (Bound::Included(from), Bound::Excluded(to)),
+                _ => (Bound::Excluded(from), Bound::Included(to)),
+            },
+            _ => (Bound::Unbounded, Bound::Unbounded),
+        }
+    }
+
     fn filter_plan(self) -> FilterPlan {
         [FilterPlan::Automatic, FilterPlan::MergeFirst, FilterPlan::FilterFirst][self.0 / 3 % 3]
     }
@@ -39,31 +56,43 @@ pub(crate) fn check_scans(table: &Table, rows: &Rows, snapshot: Option<&Snapshot
     if table.schema().is_none() {
         return Ok(());
     }
-    check_scan(table, rows, snapshot, draw, (PROJECTIONS[draw.0 % PROJECTIONS.len()], None))?;
+    let projection = PROJECTIONS[draw.0 % PROJECTIONS.len()];
+    check_scan(table, (rows, draw.bounds(rows)), snapshot, draw, (projection, None))?;
     let filters = filters_of(table, rows)?;
     match filters.get(draw.0 % filters.len().max(1)) {
-        Some((projection, filter)) => check_scan(table, rows, snapshot, draw, (projection, Some(filter))),
+        Some((projection, filter)) => {
+            let bounds = draw.next().bounds(rows);
+            check_scan(table, (rows, bounds), snapshot, draw, (projection, Some(filter)))
+        }
         None => Ok(()),
     }
 }
 
-/// A scan must give these rows, but for those that do not pass.
+/// A scan must give these rows, but for those beyond the bounds and those that do not pass.
 fn check_scan(
     table: &Table,
-    rows: &Rows,
+    (rows, bounds): (&Rows, Bounds<'_>),
     snapshot: Option<&Snapshot>,
     draw: Draw,
     (projection, filter): (&[usize], Option<&Filter>),
 ) -> Result<()> {
     let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), projection, usize::MAX)?;
-    for (key, row) in rows {
+    for (key, row) in rows.range::<[u8], _>(bounds) {
         if filter.map_or(Ok(true), |filter| passes(table, filter, key, row))? {
             expected.append(key, row)?;
         }
     }
     let expected = expected.finish()?;
+    let schema = table.packed_layout()?.schema().clone();
+    let values = |bound: Bound<&[u8]>| match bound {
+        Bound::Unbounded => Ok(Bound::Unbounded),
+        Bound::Included(key) => decode_key(&schema, key).map(Bound::Included),
+        Bound::Excluded(key) => decode_key(&schema, key).map(Bound::Excluded),
+    };
     let options = ScanOptions {
         projection: Some(projection.to_vec()),
+        lower: values(bounds.0)?,
+        upper: values(bounds.1)?,
         batch_rows: draw.batch_rows(),
         filter: filter.cloned(),
         filter_plan: draw.filter_plan(),
@@ -82,7 +111,8 @@ fn check_scan(
     if same && at == expected.num_rows() {
         return Ok(());
     }
-    let what = format!("a scan of columns {projection:?} where {filter:?}, {draw:?}, at {snapshot:?}");
+    let what =
+        format!("a scan of columns {projection:?} where {filter:?} within {bounds:?}, {draw:?}, at {snapshot:?}");
     Err(Error::invalid(format!("{what}: {at} rows or more, not the {} expected", expected.num_rows())))
 }
 

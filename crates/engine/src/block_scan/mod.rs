@@ -149,13 +149,9 @@ impl BlockScan {
         let (filter_plan, (lower, upper)) = (parts.filter_plan, parts.bounds);
         let mut deletes = Vec::new();
         for (set, _) in &range_deletes {
-            for (start, end, sequences) in set.fragments() {
-                let seen = sequences.iter().find(|&&sequence| sequence <= snapshot);
-                deletes.extend(seen.map(|&sequence| RangeDelete {
-                    start: start.to_vec(),
-                    end: end.to_vec(),
-                    sequence,
-                }));
+            for fragment in set.fragments() {
+                let (start, end) = (fragment.start().to_vec(), fragment.end().to_vec());
+                deletes.extend(fragment.newest(snapshot).map(|sequence| RangeDelete { start, end, sequence }));
             }
         }
         let mut rest_cursor = MergingCursor::new(rest.0);
@@ -565,13 +561,14 @@ impl BlockScan {
         Ok(true)
     }
 
-    /// Whether all runs of the layer have the bound's key at this place of the stretch, whole and visible, and no range delete
-    /// comes before it.
+    /// Whether all runs of the layer have the bound's key at this place of the stretch, whole and visible, and neither a range
+    /// delete nor the end of the scan comes before it.
     fn is_at_bound(&mut self, offset: usize) -> Result<bool> {
         let mut row_key = std::mem::take(&mut self.row);
         let mut is_there = false;
         if let Some(key) = self.bound_key() {
-            is_there = self.all_range_deletes.next_start(&self.key).is_none_or(|start| start > key);
+            is_there = self.all_range_deletes.next_start(&self.key).is_none_or(|start| start > key)
+                && self.upper.as_deref().is_none_or(|upper| key < upper);
             for run in self.layer_runs() {
                 let Some((block, row)) = run.block().filter(|(block, row)| row + offset < block.rows()) else {
                     is_there = false;

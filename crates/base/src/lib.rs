@@ -26,5 +26,5 @@ pub use cursor::Cursor;
 pub use entry::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, SequenceNumber, TableId, Trailer, compare_entries};
 pub use error::{Error, ErrorKind, Result};
 pub use file_name::{FileKind, FileNumber};
-pub use range_delete::{RangeDelete, RangeDeleteSet};
+pub use range_delete::{RangeDelete, RangeDeleteFragment, RangeDeleteSet};
 pub use row_format::RowFormatKind;

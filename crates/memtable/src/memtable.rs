@@ -278,10 +278,11 @@ impl RangeDeletes {
     }
 
     fn push(&self, delete: RangeDelete) {
-        // Twice: once as given, once in the fragments.
-        let bytes = 2 * (size_of::<RangeDelete>() + delete.start.len() + delete.end.len());
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut all = self.all.lock();
+        // Twice: once as given, once in the fragments, and there its sequence number in as many nodes as it may take.
+        let nodes = 2 * (usize::BITS - all.len().leading_zeros()) as usize;
+        let bytes = 2 * (size_of::<RangeDelete>() + delete.start.len() + delete.end.len());
+        self.bytes.fetch_add(bytes + nodes * size_of::<SequenceNumber>(), Ordering::Relaxed);
         all.push(delete);
         self.count.store(all.len(), Ordering::Release);
     }

@@ -389,19 +389,20 @@ pub fn retain_range_deletes(
     mut is_base: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Vec<RangeDelete> {
     let mut kept = Vec::new();
-    for (start, end, sequences) in set.fragments() {
-        let start = lower.map_or(start, |lower| start.max(lower));
-        let end = upper.map_or(end, |upper| end.min(upper));
+    for fragment in set.fragments() {
+        let start = lower.map_or(fragment.start(), |lower| fragment.start().max(lower));
+        let end = upper.map_or(fragment.end(), |upper| fragment.end().min(upper));
         if start >= end {
             continue;
         }
-        let mut last_stripe = None;
-        for &sequence in sequences {
+        let mut stripe_end = MAX_SEQUENCE_NUMBER;
+        while let Some(sequence) = fragment.newest(stripe_end) {
             let stripe = snapshots.partition_point(|&s| s < sequence);
-            let droppable = stripe == 0 && is_base(start, end);
-            if last_stripe.replace(stripe) != Some(stripe) && !droppable {
+            if stripe > 0 || !is_base(start, end) {
                 kept.push(RangeDelete { start: start.to_vec(), end: end.to_vec(), sequence });
             }
+            let Some(below) = stripe.checked_sub(1) else { break };
+            stripe_end = snapshots[below];
         }
     }
     kept

@@ -224,10 +224,11 @@ impl<B: BlockPosition> Verifier<'_, B> {
             let (stated, found) = (format!("{stated:?}"), format!("{found:?}"));
             return Err(fault("the properties do not match the entries").expected(stated, found));
         }
-        for (start, end, sequences) in file.range_deletes().fragments() {
-            let inside = properties.smallest.as_slice() <= start && end <= properties.largest.as_slice();
+        for fragment in file.range_deletes().fragments() {
+            let inside =
+                properties.smallest.as_slice() <= fragment.start() && fragment.end() <= properties.largest.as_slice();
             let in_range = |sequence: &u64| (file.min_sequence()..=file.max_sequence()).contains(sequence);
-            if !inside || !sequences.iter().all(in_range) {
+            if !inside || !fragment.sequences().iter().all(in_range) {
                 return Err(fault("a range delete outside the fences"));
             }
         }

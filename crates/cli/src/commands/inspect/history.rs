@@ -67,9 +67,10 @@ fn in_file(
         });
         cursor.next()?;
     }
-    for (start, end, sequences) in file.range_deletes().fragments() {
+    for fragment in file.range_deletes().fragments() {
+        let (start, end) = (fragment.start(), fragment.end());
         if start <= key && key < end {
-            found.extend(sequences.iter().map(|&sequence| Found {
+            found.extend(fragment.sequences().into_iter().map(|sequence| Found {
                 sequence,
                 operation: Operation::RangeDelete,
                 place: place.clone(),

@@ -54,8 +54,9 @@ enum Role {
 /// How long a thread waits before it tries a job again that found the disk full.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a thread waits while readers hold files that are to be removed: they wake nobody when they let go.
-const HELD_FILES_PAUSE: Duration = Duration::from_secs(1);
+/// How long a thread waits while readers hold files that are to be removed, or writers the lock that the dropping of a failed
+/// index needs: they wake nobody when they let go.
+const HELD_PAUSE: Duration = Duration::from_secs(1);
 
 /// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none of them.
 #[derive(Default)]
@@ -275,8 +276,8 @@ impl Inner {
             } else if *changes == seen {
                 match patient_until {
                     Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
-                    None if inner.graveyard.is_awaited() => {
-                        inner.signals.changed.wait_for(&mut changes, HELD_FILES_PAUSE);
+                    None if inner.graveyard.is_awaited() || inner.has_failed_index() => {
+                        inner.signals.changed.wait_for(&mut changes, HELD_PAUSE);
                     }
                     None => inner.signals.changed.wait(&mut changes),
                 }

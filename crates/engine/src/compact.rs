@@ -34,7 +34,6 @@ use crate::options::{Background, TableOptions, for_level};
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::shape::sizes;
-use crate::stall::Load;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared};
@@ -177,7 +176,7 @@ impl Inner {
                 let (plan, is_last) = pick_range(&core, table, &version, (range, rewrites));
                 match plan {
                     Some(plan) => Some((self.take(&mut core, plan, table.clone()), is_last)),
-                    None if core.busy.job_count() == 0 => return Ok(()),
+                    None if core.busy.jobs_of(table.id).next().is_none() => return Ok(()),
                     None => None,
                 }
             };
@@ -451,17 +450,6 @@ impl Inner {
         }
         Ok(watches)
     }
-
-    /// Decides how writers are held back, from the state of all tables.
-    pub(crate) fn update_throttle(&self, core: &Core) {
-        // What waits for the building of an index is not late.
-        self.stalls.update(core.tables.values().filter(|table| table.may_be_compacted()).map(|table| {
-            let state = table.state.load();
-            let version = &state.tree.version;
-            let debt_bytes = table.shape.load().policy(version).debt_bytes(version);
-            Load { level0_runs: version.level(0).runs.len(), debt_bytes }
-        }));
-    }
 }
 
 /// Whether the output level is written differently from a level that gives files, so that they cannot just move.
@@ -711,12 +699,10 @@ fn range_deletes_of<'a>(taken: &Taken, files: impl Iterator<Item = &'a Arc<FileM
     let mut all = Vec::new();
     for meta in files.filter(|meta| meta.range_delete_count > 0) {
         let Some(file) = taken.tree.find(meta.number) else { continue };
-        for (start, end, sequences) in file.sst.range_deletes().fragments() {
-            all.extend(sequences.iter().map(|&sequence| RangeDelete {
-                start: start.to_vec(),
-                end: end.to_vec(),
-                sequence,
-            }));
+        for fragment in file.sst.range_deletes().fragments() {
+            let (start, end) = (fragment.start(), fragment.end());
+            let sequences = fragment.sequences().into_iter();
+            all.extend(sequences.map(|sequence| RangeDelete { start: start.to_vec(), end: end.to_vec(), sequence }));
         }
     }
     RangeDeleteSet::new(&all)

@@ -312,6 +312,7 @@ impl Inner {
         }
         self.apply_edit(&mut manifest, edit, &opened, &[], |_| ())?;
         writer.last_sequence = sequence;
+        table.loads.fetch_add(1, Ordering::Release);
         self.visible.store(sequence, Ordering::Release);
         drop(reservation);
         Ok(Some(sequence))

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use mycelium_base::{ColumnSet, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
@@ -373,10 +374,7 @@ pub(crate) fn derived_entries(
 impl TableIterator {
     /// Rows in the table's own format.
     pub(crate) fn new(database: &Inner, table: &TableShared, options: &ReadOptions) -> Result<Self> {
-        table.check_alive()?;
-        let state = table.state.load_full();
-        let snapshot = database.read_sequence(options.snapshot.as_ref())?;
-        database.look_before_scan(table);
+        let (state, snapshot) = Self::moment(database, table, options)?;
         let joined = table.formats.as_ref().filter(|_| state.tree.has_groups);
         let plan = joined.map(|_| table.merge_plan(&state.tree, None)).transpose()?;
         let wanted = WantedRuns { plan: plan.as_deref(), tally: ScanTally::new(table, None), ..WantedRuns::default() };
@@ -414,10 +412,9 @@ impl TableIterator {
         options: &ReadOptions,
     ) -> Result<(Arc<TableState>, SequenceNumber)> {
         table.check_alive()?;
-        let state = table.state.load_full();
-        let snapshot = database.read_sequence(options.snapshot.as_ref())?;
+        let (state, snapshot) = database.read_moment(table, options.snapshot.as_ref())?;
         database.look_before_scan(table);
-        Ok((state, snapshot))
+        Ok((Guard::into_inner(state), snapshot))
     }
 
     /// The same at one moment: a state of the table, and a sequence number that was the newest, or read, after it.

@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use mycelium_base::hash::hash_key;
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, SequenceNumber};
@@ -26,6 +27,7 @@ use crate::buffer::{OpenSegments, SegmentTable};
 use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::snapshot::Snapshot;
+use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
 use crate::tree::{OpenFile, OpenRun};
 
@@ -33,13 +35,31 @@ use crate::tree::{OpenFile, OpenRun};
 pub(crate) const PROBES: usize = 24;
 
 impl Inner {
-    /// The sequence number that a read with these options sees; call after taking the state.
+    /// A state of a table and the sequence number at which to read it: the snapshot's, or the newest. Whatever the state lacks is
+    /// newer than that.
+    ///
+    /// The number is taken after the state, whose memtable goes on receiving what is written. A bulk load comes past it, into a new
+    /// state only; were the number that of a later write, that write would be seen and the load before it not. So both are
+    /// taken again where a load came in between.
     #[inline]
-    pub(crate) fn read_sequence(&self, snapshot: Option<&Snapshot>) -> Result<SequenceNumber> {
-        match snapshot {
-            None => Ok(self.visible.load(crate::sync::atomic::Ordering::Acquire)),
-            Some(snapshot) if snapshot.belongs_to(&self.snapshots) => Ok(snapshot.sequence()),
-            Some(_) => Err(Error::invalid("the snapshot belongs to another database")),
+    pub(crate) fn read_moment(
+        &self,
+        table: &TableShared,
+        snapshot: Option<&Snapshot>,
+    ) -> Result<(Guard<Arc<TableState>>, SequenceNumber)> {
+        if let Some(snapshot) = snapshot {
+            if !snapshot.belongs_to(&self.snapshots) {
+                return Err(Error::invalid("the snapshot belongs to another database"));
+            }
+            return Ok((table.state.load(), snapshot.sequence()));
+        }
+        loop {
+            let loads = table.loads.load(Ordering::Acquire);
+            let state = table.state.load();
+            let visible = self.visible.load(Ordering::Acquire);
+            if table.loads.load(Ordering::Acquire) == loads {
+                return Ok((state, visible));
+            }
         }
     }
 
@@ -53,8 +73,7 @@ impl Inner {
         counters: &mut ReadCounters,
     ) -> Result<Option<Vec<u8>>> {
         table.check_alive()?;
-        let state = table.state.load();
-        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
         let row = read.get(&state, key, counters);
         self.trace_point(&read, wanted);
@@ -72,8 +91,7 @@ impl Inner {
     ) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
         table.check_alive()?;
         let formats = table.typed_formats()?;
-        let state = table.state.load();
-        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
         if formats.is_packed() && !state.tree.has_groups {
             let row = read.get(&state, key, counters)?;
@@ -94,8 +112,7 @@ impl Inner {
         counters: &mut ReadCounters,
     ) -> Result<Vec<Option<Vec<u8>>>> {
         table.check_alive()?;
-        let state = table.state.load_full();
-        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
         // In key order neighbouring keys share index and data blocks.
         let mut order: Vec<usize> = (0..keys.len()).collect();

@@ -1,8 +1,9 @@
 //! How writers are held back: not at all, slowed to a rate, or stopped.
 //!
-//! 1. Whenever versions change, the load of every table is looked at: its level-0 runs and its compaction debt. Each has a
-//!    limit at which writers are slowed and one at which they stop; the worst table decides. *Pressure* says how far the
-//!    load is on its way from the one limit (0) to the other (1).
+//! 1. Whenever versions change, the load of every table is looked at: how many runs of level 0 lie over each other, and its
+//!    compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table decides.
+//!    *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is compacted only
+//!    when level 0 has many runs may have twice as many as that before its writers are slowed: they would wait for nothing.
 //! 2. Slowed writers together may write so many bytes a second. The rate begins at [`crate::Options::slowed_bytes_per_second`],
 //!    its upper bound. With every change of versions it falls by a fifth if the pressure has grown since the last change,
 //!    and rises by a quarter if the pressure has fallen: so it finds what compaction sustains. In the last quarter before
@@ -19,11 +20,14 @@ use std::time::{Duration, Instant};
 
 use mycelium_base::Result;
 
+use crate::core::Core;
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
 use crate::options::{Background, Options};
+use crate::shape::sizes;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU8, Ordering};
+use crate::table::TableShared;
 
 /// The rate is never less than this part of the one it begins with.
 const LEAST_PART: f64 = 1.0 / 64.0;
@@ -73,9 +77,30 @@ impl Throttle {
 
 /// What of a table bears on its writers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) level0_runs: usize,
-    pub(crate) debt_bytes: u64,
+struct Load {
+    /// Runs that lie over each other.
+    level0_runs: usize,
+    /// With so many, level 0 is compacted.
+    level0_trigger: usize,
+    debt_bytes: u64,
+}
+
+impl Load {
+    fn of(table: &TableShared) -> Self {
+        let state = table.state.load();
+        let version = &state.tree.version;
+        Self {
+            level0_runs: version.level(0).depth(),
+            level0_trigger: sizes(&table.definition.options).level0_trigger,
+            debt_bytes: table.shape.load().policy(version).debt_bytes(version),
+        }
+    }
+
+    /// Runs of level 0, as they are held against limits that begin at `slowdown`.
+    fn counted_runs(self, slowdown: usize) -> usize {
+        let spared = self.level0_trigger.saturating_mul(2).saturating_sub(slowdown);
+        self.level0_runs.saturating_sub(spared)
+    }
 }
 
 /// The limits of all tables and what follows from their loads.
@@ -100,7 +125,7 @@ impl WriteStalls {
     }
 
     /// Decides how writers are held back; told of the loads of all tables after every change of versions.
-    pub(crate) fn update(&self, loads: impl Iterator<Item = Load>) {
+    fn update(&self, loads: impl Iterator<Item = Load>) {
         let (mut throttle, mut pressure) = (Throttle::None, 0.0_f64);
         for load in loads {
             throttle = throttle.max(self.throttle_of(load));
@@ -111,11 +136,12 @@ impl WriteStalls {
     }
 
     fn throttle_of(&self, load: Load) -> Throttle {
-        if load.level0_runs >= self.stop_level0_runs {
+        let runs = load.counted_runs(self.slowdown_level0_runs);
+        if runs >= self.stop_level0_runs {
             Throttle::StoppedByLevel0
         } else if load.debt_bytes >= self.stop_debt_bytes() {
             Throttle::StoppedByDebt
-        } else if load.level0_runs >= self.slowdown_level0_runs {
+        } else if runs >= self.slowdown_level0_runs {
             Throttle::SlowedByLevel0
         } else if load.debt_bytes >= self.slowdown_debt_bytes {
             Throttle::SlowedByDebt
@@ -132,7 +158,8 @@ impl WriteStalls {
         let part = |load: u64, slowdown: u64, stop: u64| {
             (load as f64 - slowdown as f64) / stop.saturating_sub(slowdown).max(1) as f64
         };
-        let runs = part(load.level0_runs as u64, self.slowdown_level0_runs as u64, self.stop_level0_runs as u64);
+        let counted = load.counted_runs(self.slowdown_level0_runs) as u64;
+        let runs = part(counted, self.slowdown_level0_runs as u64, self.stop_level0_runs as u64);
         runs.max(part(load.debt_bytes, self.slowdown_debt_bytes, self.stop_debt_bytes()))
     }
 
@@ -199,6 +226,13 @@ pub(crate) struct Stall {
 }
 
 impl Inner {
+    /// Decides how writers are held back, from the state of all tables.
+    pub(crate) fn update_throttle(&self, core: &Core) {
+        // What waits for the building of an index is not late.
+        let compacted = core.tables.values().filter(|table| table.may_be_compacted());
+        self.stalls.update(compacted.map(|table| Load::of(table)));
+    }
+
     /// Slows or stops a writer that is about to write `bytes`, until compaction has caught up.
     #[cold]
     pub(crate) fn hold_back(&self, bytes: u64) -> Result<()> {
@@ -267,8 +301,8 @@ mod tests {
     }
 
     fn update(stalls: &WriteStalls, level0_runs: usize, debt_bytes: u64) -> (Throttle, f64) {
-        let idle = Load { level0_runs: 0, debt_bytes: 0 };
-        stalls.update([idle, Load { level0_runs, debt_bytes }, idle].into_iter());
+        let idle = Load { level0_runs: 0, level0_trigger: 4, debt_bytes: 0 };
+        stalls.update([idle, Load { level0_runs, debt_bytes, ..idle }, idle].into_iter());
         (stalls.throttle(), stalls.rate.lock().bytes_per_second / MEBIBYTE as f64)
     }
 
@@ -307,6 +341,20 @@ mod tests {
             update(&stalls, 20, 0);
             assert!(update(&stalls, 0, 0).1 <= 16.0);
         }
+    }
+
+    /// At 36 runs writers stopped for good where nothing is compacted before 40.
+    #[test]
+    fn nobody_waits_for_a_level_0_that_is_not_due() {
+        let stalls = stalls();
+        let throttle = |level0_runs| {
+            stalls.update(std::iter::once(Load { level0_runs, level0_trigger: 40, debt_bytes: 0 }));
+            stalls.throttle()
+        };
+        assert_eq!(
+            [79, 80, 95, 96].map(throttle),
+            [Throttle::None, Throttle::SlowedByLevel0, Throttle::SlowedByLevel0, Throttle::StoppedByLevel0]
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use mycelium_compaction::Buffering;
 
 use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions};
 use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::traces::TableTraces;
 use crate::tree::Tree;
 use crate::view::ViewSet;
@@ -192,6 +192,8 @@ pub(crate) struct TableShared {
     pub(crate) index: Option<Arc<IndexShared>>,
     /// Its views as they are now; those of `definition` are as they were when the database was opened.
     pub(crate) views: ArcSwap<ViewSet>,
+    /// Bulk loads that were put in place, counted before their rows are visible.
+    pub(crate) loads: AtomicU64,
     pub(crate) dropped: AtomicBool,
 }
 
@@ -254,6 +256,7 @@ impl TableShared {
             traces: traces.map(Arc::new),
             index,
             views,
+            loads: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
         })
     }

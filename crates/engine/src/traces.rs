@@ -410,6 +410,8 @@ impl Inner {
 
     /// Writes one table's trace, if there is anything in it.
     pub(crate) fn save_trace(&self, table: TableId, trace: &Trace) {
+        // Whoever opens the directory next writes files of the same numbers.
+        let Some(_held) = self.held_lock() else { return };
         if trace.operations() == 0 {
             return;
         }

@@ -54,6 +54,8 @@ pub(crate) struct Writer {
     pub(crate) log_gap: bool,
     /// Feed the indexes' derived tables.
     pub(crate) derivers: WriteDerivers,
+    /// Whether a table was dropped since the database was opened. There may be handles to it.
+    pub(crate) has_dropped: bool,
 }
 
 impl Writer {
@@ -66,6 +68,7 @@ impl Writer {
             log_gap: false,
             head: Vec::new(),
             derivers: WriteDerivers::default(),
+            has_dropped: false,
         }
     }
 
@@ -81,7 +84,24 @@ impl Writer {
         self.memtables.get_mut(at)
     }
 
-    /// Inserts an entry; one of a table dropped meanwhile goes nowhere.
+    /// Refuses a batch that names a table that was dropped: what it says of it would go nowhere. O(1) while none was.
+    #[inline]
+    fn check_tables(&self, body: &[u8], count: u32) -> Result<()> {
+        if self.has_dropped { self.check_each_table(body, count) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_each_table(&self, body: &[u8], count: u32) -> Result<()> {
+        let mut operations = Operations::new(body, 0, count);
+        while let Some((table, _)) = operations.next()? {
+            if self.memtables.binary_search_by_key(&table, |writer| writer.table).is_err() {
+                return Err(Error::new(ErrorKind::NotFound, "the batch names a table that was dropped"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Inserts an entry; one of a table that was dropped after its record was logged goes nowhere.
     #[inline]
     pub(crate) fn insert(&mut self, table: TableId, entry: EntryRef<'_>) {
         let Some(writer) = self.memtable(table) else { return };
@@ -163,7 +183,9 @@ impl ReadyBatch<'_> {
         ReadyBatch { body: Cow::Owned(self.body.into_owned()), ..self }
     }
 
+    /// What it derives, if its tables are still there.
     fn derive(&self, writer: &mut Writer) -> Result<DerivedBatch> {
+        writer.check_tables(&self.body, self.count)?;
         writer.derivers.derive(&self.body, self.count, self.prepared_for)
     }
 }
@@ -183,15 +205,21 @@ pub(crate) trait Precondition: Send + Sync {
 const MOST_COMPARED: u32 = 4096;
 
 /// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with what
-/// they derive; the others are told.
-fn form_group<'w>(writer: &mut Writer, waiting: &'w [Arc<Waiting>]) -> (usize, Vec<(&'w Waiting, DerivedBatch)>) {
-    let (mut group, mut operations) = (Vec::new(), 0_u32);
+/// they derive; the others are told. A group has `most_bytes`, or one batch: room is made once for all of it.
+fn form_group<'w>(
+    writer: &mut Writer,
+    waiting: &'w [Arc<Waiting>],
+    most_bytes: usize,
+) -> (usize, Vec<(&'w Waiting, DerivedBatch)>) {
+    let (mut group, mut operations, mut bytes) = (Vec::new(), 0_u32, 0_usize);
     for (i, next) in waiting.iter().enumerate() {
-        if next.precondition.is_some() && operations > MOST_COMPARED {
+        let would_have = bytes.saturating_add(next.batch.body.len());
+        if !group.is_empty() && would_have > most_bytes || next.precondition.is_some() && operations > MOST_COMPARED {
             return (i, group);
         }
         match next.admit(writer, &group) {
             Ok(derived) => {
+                bytes = would_have;
                 operations = operations.saturating_add(next.batch.count);
                 group.push((&**next, derived));
             }
@@ -323,7 +351,7 @@ impl Inner {
     /// Commits all of them, as a rule as one group.
     fn commit_waiting(&self, writer: &mut MutexGuard<'_, Writer>, mut waiting: &[Arc<Waiting>]) {
         while !waiting.is_empty() {
-            let (taken, group) = form_group(writer, waiting);
+            let (taken, group) = form_group(writer, waiting, generation_limit(self.options.memory_budget) / 8);
             waiting = &waiting[taken..];
             if group.is_empty() {
                 continue;

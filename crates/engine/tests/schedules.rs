@@ -330,8 +330,10 @@ fn a_table_dropped_beside_writes_takes_nothing_along() {
             thread::spawn(move || {
                 for key in 0..4 {
                     put(&table, key, key);
-                    if let Err(error) = other.put(&[key], b"in vain", Durability::Os) {
-                        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+                    let is_dropped = matches!(other.get(&[key]), Err(error) if error.kind() == ErrorKind::NotFound);
+                    match other.put(&[key], b"in vain", Durability::Os) {
+                        Ok(_) => assert!(!is_dropped, "a write begun after the drop is acknowledged"),
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"),
                     }
                 }
             })
@@ -421,6 +423,46 @@ fn a_snapshot_beside_an_ingestion_and_its_compaction_keeps_its_rows() {
         assert_eq!(first.len(), 3);
         join_all(vec![ingestion, worker]);
         assert_eq!(rows(&setup.table, &at(&snapshot)), first);
+    });
+}
+
+/// The reader's state was older than the load and its sequence number newer than the write after it.
+#[test]
+fn who_sees_a_write_sees_the_load_before_it() {
+    explore(|| {
+        let setup = Setup::filled(3);
+        let loader = {
+            let table = setup.table.clone();
+            thread::spawn(move || {
+                table.ingest((0..3).map(|key| Ok(([key], value(1))))).unwrap();
+                put(&table, 3, 2);
+            })
+        };
+        let seen = rows(&setup.table, &ReadOptions::default());
+        if seen.len() == 4 {
+            assert_eq!(seen, [(0, 1), (1, 1), (2, 1), (3, 2)]);
+        }
+        join_all(vec![loader]);
+    });
+}
+
+/// The table was compacted, and the call failed for the index that was no more.
+#[test]
+fn a_table_compacted_while_its_index_is_dropped_is_compacted() {
+    explore(|| {
+        let database = Database::open("db", options(&MemoryDisk::new())).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        let by_city = IndexOptions { name: "by_city".into(), on: vec!["city".into()], ..IndexOptions::default() };
+        database.create_index(&table, &by_city).unwrap();
+        table.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("Graz")], Durability::Os).unwrap();
+        let compaction = {
+            let (database, table) = (database.clone(), table.clone());
+            thread::spawn(move || database.compact(&table).unwrap())
+        };
+        database.drop_index(&table, "by_city").unwrap();
+        compaction.join().unwrap();
+        assert_eq!(rows_of(&table), 1);
     });
 }
 

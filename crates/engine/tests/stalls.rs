@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{key, scan, small_options, small_table};
 use mycelium_engine::events::{Event, EventListener, StallCause};
-use mycelium_engine::{Background, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, TableOptions};
+use mycelium_engine::{
+    Background, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, TableOptions, TieredOptions,
+};
 use mycelium_vfs::MemoryDisk;
 
 #[derive(Default)]
@@ -34,17 +36,17 @@ fn slowed_writers_run_jobs_by_hand_and_wait_for_nothing() {
     // At a byte a second a writer that did wait would never come back.
     let options = Options { slowdown_level0_runs: 2, slowed_bytes_per_second: 1, ..small_options(&disk) };
     let database = Database::open("/db", options).unwrap();
-    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 2, ..LeveledOptions::default() });
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
     let table = database.create_table("t", TableOptions { policy, ..small_table() }).unwrap();
     assert_eq!(database.metrics().slowed_bytes_per_second, None);
-    for round in 0..2 {
-        table.put(&key(round), b"value", Durability::Buffered).unwrap();
+    for _ in 0..2 {
+        table.put(&key(0), b"value", Durability::Buffered).unwrap();
         database.flush().unwrap();
     }
     let before = database.metrics();
     assert_eq!((before.slowed_bytes_per_second, before.slowdowns, before.compactions), (Some(1), 0, 0));
     // The first slowed write runs the compaction that frees all others.
-    for n in 2..50 {
+    for n in 1..50 {
         table.put(&key(n), &[7; 100], Durability::Buffered).unwrap();
     }
     let after = database.metrics();
@@ -60,20 +62,48 @@ fn stopped_writers_are_told_and_go_on_after_a_compaction() {
     let options =
         Options { slowdown_level0_runs: 3, stop_level0_runs: 3, listener: Some(stops.clone()), ..small_options(&disk) };
     let database = Database::open("/db", options).unwrap();
-    // Three runs are too many for writers, and too few for a compaction: nothing that a writer can do frees it.
-    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 4, ..LeveledOptions::default() });
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
     let table = database.create_table("t", TableOptions { policy, ..small_table() }).unwrap();
-    for round in 0..3 {
-        table.put(&key(round), b"value", Durability::Buffered).unwrap();
+    for _ in 0..3 {
+        table.put(&key(0), b"value", Durability::Buffered).unwrap();
         database.flush().unwrap();
     }
     assert_eq!(database.metrics().slowed_bytes_per_second, Some(0));
-    assert!(table.put(&key(9), b"value", Durability::Buffered).is_err());
-    database.compact(&table).unwrap();
-    assert_eq!(database.metrics().slowed_bytes_per_second, None);
+    // The stopped writer runs the compaction that frees it.
     table.put(&key(9), b"value", Durability::Buffered).unwrap();
+    assert_eq!(database.metrics().slowed_bytes_per_second, None);
     assert_eq!((stops.begun.load(Ordering::Relaxed), stops.ended.load(Ordering::Relaxed)), (1, 1));
     assert_eq!(database.metrics().stops, 1);
+}
+
+/// Each run was one more, and at 36 all writers stopped until all of the load was compacted.
+#[test]
+fn runs_that_lie_apart_hold_nobody_back() {
+    let disk = MemoryDisk::new();
+    let options = Options { slowdown_level0_runs: 4, stop_level0_runs: 6, ..small_options(&disk) };
+    let database = Database::open("/db", options).unwrap();
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 2, ..LeveledOptions::default() });
+    let table = database.create_table("t", TableOptions { policy, ..small_table() }).unwrap();
+    for n in 0..20 {
+        table.put(&key(n), b"value", Durability::Buffered).unwrap();
+        database.flush().unwrap();
+        assert_eq!(database.metrics().slowed_bytes_per_second, None, "after {n}");
+    }
+}
+
+/// Tiered levels of eight runs, and writers that are to stop at four: they waited for what was not due.
+#[test]
+fn nobody_waits_for_a_compaction_that_is_not_due() {
+    let disk = MemoryDisk::new();
+    let options = Options { slowdown_level0_runs: 3, stop_level0_runs: 4, ..small_options(&disk) };
+    let database = Database::open("/db", options).unwrap();
+    let policy = Policy::Tiered(TieredOptions { runs_per_level: 8, ..TieredOptions::default() });
+    let table = database.create_table("t", TableOptions { policy, ..small_table() }).unwrap();
+    for n in 0..40_u32 {
+        table.put(&key(0), &n.to_le_bytes(), Durability::Buffered).unwrap();
+        database.flush().unwrap();
+    }
+    assert_eq!(scan(&table).len(), 1);
 }
 
 /// Panics at flushes, once it is armed.

@@ -86,6 +86,24 @@ impl Level {
         self.runs.is_empty()
     }
 
+    /// The most files that a key lies in: what a reader may have to look into. Many runs that lie apart, as a bulk load
+    /// leaves them, are as good as one. O(files log files).
+    pub fn depth(&self) -> usize {
+        // At one key a file ends after others have begun, unless that key is not in it.
+        let mut borders: Vec<(&[u8], u8)> = Vec::with_capacity(2 * self.file_count());
+        for file in self.runs.iter().flat_map(|run| &run.files) {
+            borders.push((&file.smallest, 1));
+            borders.push((&file.largest, if file.largest_exclusive { 0 } else { 2 }));
+        }
+        borders.sort_unstable();
+        let (mut depth, mut deepest) = (0_usize, 0);
+        for (_, border) in borders {
+            depth = if border == 1 { depth + 1 } else { depth - 1 };
+            deepest = deepest.max(depth);
+        }
+        deepest
+    }
+
     /// All files, run by run from the newest.
     pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
         self.runs.iter().flat_map(|r| &r.files)

@@ -503,6 +503,7 @@ impl Inner {
     /// A table was dropped: its memtable and files go when nobody reads them any more.
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
         writer.memtables.retain(|writer| writer.table != table.id);
+        writer.has_dropped = true;
         table.dropped.store(true, Ordering::Release);
         for file in table.state.load().tree.all_files() {
             file.mark_obsolete();

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use mycelium_base::hash::hash_key;
 use mycelium_base::{
     ColumnSet, Error, ErrorKind, Group, GroupFormat, Operation, ReadCounters, Result, RowFormatKind, SequenceNumber,
@@ -112,9 +113,8 @@ impl IndexRows {
         if let Some(column) = projection.iter().find(|&&column| column >= columns) {
             return Err(Error::invalid(format!("column {column} does not exist")));
         }
-        // The state first: what it lacks is newer than the number taken after it.
-        let state = table.shared.state.load_full();
-        let sequence = table.database.read_sequence(snapshot)?;
+        let (state, sequence) = table.database.read_moment(&table.shared, snapshot)?;
+        let state = Guard::into_inner(state);
         let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
         let Some(found) = found else {
             return Err(dropped(index));

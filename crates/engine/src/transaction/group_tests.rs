@@ -129,6 +129,30 @@ fn transactions_that_commit_at_once_share_one_sync() {
     assert_eq!(setup.disk.count(OperationKind::Sync) - before, u64::from(THREADS));
 }
 
+/// Room was made once for a group, however large: memtables went beyond their budget by all batches that had queued.
+#[test]
+fn large_batches_that_queue_up_do_not_go_into_one_generation() {
+    const BYTES: usize = 1 << 20;
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let options = Options { memory_budget: BYTES, ..options(Arc::new(disk.clone())) };
+    let database = Database::open("db", options).unwrap();
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    let setup = Setup { memory, disk, database, table };
+    let value = vec![7; BYTES];
+    let commits = (0..8)
+        .map(|n| -> Commit<'_> {
+            let (table, value) = (&setup.table, &value);
+            Box::new(move || table.put(&key(n), value, Durability::Sync))
+        })
+        .collect();
+    let (outcomes, _) = setup.together(commits);
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let bytes = setup.database.metrics().memtable_bytes;
+    assert!(bytes <= 3 * BYTES as u64, "{bytes}");
+    assert_eq!(setup.rows().len(), 8);
+}
+
 #[test]
 fn of_those_that_wrote_the_same_key_the_first_in_the_group_commits() {
     for isolation in [IsolationLevel::Snapshot, IsolationLevel::Serializable] {

@@ -135,11 +135,11 @@ impl<'a> Check<'a> {
     fn newer_range_delete(&self, deletes: &RangeDeleteSet, start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
         deletes
             .fragments()
-            .find(|(from, to, sequences)| {
-                let overlaps = start < *to && end.is_none_or(|end| *from < end);
-                overlaps && sequences.first().is_some_and(|&newest| newest > self.since)
+            .find(|fragment| {
+                let overlaps = start < fragment.end() && end.is_none_or(|end| fragment.start() < end);
+                overlaps && fragment.newest(MAX_SEQUENCE_NUMBER).is_some_and(|newest| newest > self.since)
             })
-            .map(|(from, _, _)| from.max(start).to_vec())
+            .map(|fragment| fragment.start().max(start).to_vec())
     }
 
     fn newer_entry(&self, cursor: &mut impl Cursor, start: &[u8], end: Option<&[u8]>) -> Result<Option<Vec<u8>>> {

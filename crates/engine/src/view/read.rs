@@ -20,6 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use mycelium_base::{
     ColumnSet, Cursor, Error, MAX_SEQUENCE_NUMBER, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber,
     Trailer,
@@ -78,8 +79,8 @@ impl Inner {
         by_summaries: bool,
     ) -> Result<ViewRows> {
         table.check_alive()?;
-        let state = table.state.load_full();
-        let snapshot = self.read_sequence(options.snapshot.as_ref())?;
+        let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
+        let state = Guard::into_inner(state);
         self.look_before_scan(table);
         let budget = self.options.memory_budget.max(LEAST_BUDGET);
         let mut rows = RowScan::new(table, (state.clone(), snapshot), options, view, budget)?;
@@ -302,9 +303,9 @@ impl<'s> Sources<'s> {
 
 /// Adds the range deletes of a set that the snapshot sees.
 fn collect(set: &RangeDeleteSet, snapshot: SequenceNumber, out: &mut Vec<RangeDelete>) {
-    for (start, end, sequences) in set.fragments() {
-        if let Some(&sequence) = sequences.iter().find(|&&sequence| sequence <= snapshot) {
-            out.push(RangeDelete { start: start.to_vec(), end: end.to_vec(), sequence });
+    for fragment in set.fragments() {
+        if let Some(sequence) = fragment.newest(snapshot) {
+            out.push(RangeDelete { start: fragment.start().to_vec(), end: fragment.end().to_vec(), sequence });
         }
     }
 }

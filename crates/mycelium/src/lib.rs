@@ -50,6 +50,12 @@
 //! | open, tables, batches, snapshots, metrics | [`Database`], [`Options`] |
 //! | one table: reads, writes, iterators, scans | [`Table`], [`TableOptions`], [`ReadOptions`], [`ScanOptions`] |
 //! | how durable a write is | [`Durability`] |
+//! | transactions | [`Database::begin`], [`Transaction`], [`IsolationLevel`] |
+//! | secondary indexes | [`Database::create_index`], [`IndexOptions`], [`Index`] |
+//! | materialised views | [`Database::create_view`], [`ViewOptions`], [`View`] |
+//! | bulk loads | [`Table::ingest`], [`Table::ingest_batches`] |
+//! | copies | [`Database::checkpoint`] |
+//! | checks of what is stored | [`Database::verify`], [`verify_directory`], [`VerifyReport`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
 //! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`], [`filter`] |

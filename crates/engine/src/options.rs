@@ -275,6 +275,39 @@ impl TableOptions {
         Ok(())
     }
 
+    /// Appends what the manifest keeps of the options, in bytes (integers and floats are little-endian):
+    ///
+    /// ```text
+    /// u8      policy: 0 leveled, 1 tiered, 2 two-phase
+    /// varint  of 0 and 2: level0_trigger
+    /// varint  of 0 and 2: level0_pileup
+    /// varint  of 0 and 2: base_level_bytes
+    /// varint  of 0 and 2: level_count
+    /// varint  of 0 and 2: target_file_size
+    /// f64     of 0 and 2: fanout
+    /// varint  of 0 and 2: max_compaction_bytes
+    /// u8      of 0 and 2: priority: 0 MinOverlap, 1 OldestFirst, 2 LargestFirst
+    /// u8      of 0 and 2: dynamic_levels, 0 or 1
+    /// varint  of 1: runs_per_level
+    /// varint  of 1: level_count
+    /// varint  of 1: target_file_size
+    /// varint  of 1: max_space_amplification_percent
+    /// varint  block_size
+    /// varint  restart_interval
+    /// varint  how many choices of compression follow, at most 16
+    /// u8      of each: 0 none, 1 LZ4, 2 Zstandard
+    /// i32     of each: the level of Zstandard; 0 for the others
+    /// varint  how many choices of filter_bits follow, at most 16
+    /// varint  of each: the bits, at most 64
+    /// u8      aligned_compaction, 0 or 1
+    /// u8      snapshot_filter, 0 or 1
+    /// u8      whether there is a merge operator, 0 or 1
+    /// bytes   its name; empty if there is none
+    /// ```
+    ///
+    /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options are
+    /// kept elsewhere: `buffer`, `row_format`, `layout_auto` and `transformers` in the definition
+    /// ([`crate::TableDefinition`]), `layout` beside it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.policy {
             Policy::Leveled(o) => {

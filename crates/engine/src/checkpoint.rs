@@ -43,16 +43,18 @@ pub struct CheckpointSummary {
 }
 
 impl Database {
-    /// Makes a consistent copy of the database in `directory`, which can be opened like any other. It takes no space for
-    /// SSTs at first: they are hard links, so `directory` must be on the same file system. Durable when it returns.
+    /// Makes a consistent copy of the database in `directory`, which can be opened like any other. It takes no space
+    /// for SSTs at first: they are hard links, so `directory` must be on the same file system. Durable when it returns.
     ///
-    /// Writers wait for the flush of what was written since the call began; reads do not. A database opened read-only can
-    /// be copied too, as it was when it was opened; what its log held becomes files of the copy.
+    /// Writers wait for the flush of what was written since the call began; reads do not. A database opened read-only
+    /// can be copied too, as it was when it was opened; what its log held becomes files of the copy. Everything
+    /// committed before the call is in the copy, whatever durability it was written with.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory. After any other
-    /// failure the files made so far are removed again. Of a database opened read-only,
-    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory. After any
+    /// other failure the files made so far are removed again. Of a database opened read-only,
+    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again. See
+    /// [`Database`] for the others; a database that an error has latched cannot be copied.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Durability, Options, TableOptions};

@@ -66,7 +66,8 @@ pub(crate) struct Inner {
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     closed: AtomicBool,
-    /// Held until the database is closed and the last job that writes files has ended, so that nobody else opens the directory.
+    /// Held until the database is closed and the last job that writes files has ended, so that nobody else opens the
+    /// directory.
     lock: Mutex<Option<Arc<dyn FileLock>>>,
 }
 
@@ -183,7 +184,8 @@ impl Inner {
         Error::new(ErrorKind::ReadOnly, "the database was opened read-only")
     }
 
-    /// The manifest, locked: whoever holds it is the only one to change versions. Fails if the directory may be another's already.
+    /// The manifest, locked: whoever holds it is the only one to change versions. Fails if the directory may be
+    /// another's already.
     pub(crate) fn manifest(&self) -> Result<MutexGuard<'_, Manifest>> {
         let manifest = self.manifest.as_ref();
         let manifest = manifest.ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))?;
@@ -199,8 +201,8 @@ impl Inner {
         }
     }
 
-    /// Fails if the database was closed and has let the directory go: nothing may be written there any more. With the commit lock or the
-    /// manifest held, closing waits until they are let go.
+    /// Fails if the database was closed and has let the directory go: nothing may be written there any more. With the
+    /// commit lock or the manifest held, closing waits until they are let go.
     pub(crate) fn check_held(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) && self.lock.lock().is_none() {
             return Err(self.refusal());
@@ -419,8 +421,11 @@ fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
     ))
 }
 
-/// A handle to an open database. Cheap to clone; all methods may be called from any thread. The database is closed when
-/// the last clone is dropped; tables and iterators can be read beyond that.
+/// A handle to an open database. Cheap to clone; all methods may be called from any thread, several at a time. The
+/// database is closed when the last clone is dropped; tables and iterators can be read beyond that.
+///
+/// Reads do not wait for writers. Writers wait for each other: [`Database::write`], [`Database::sync`], and creating or
+/// dropping a table or an index take turns.
 ///
 /// ```
 /// use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions, WriteBatch};
@@ -441,6 +446,23 @@ fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
 /// database.close()?;
 /// # Ok::<(), mycelium_engine::Error>(())
 /// ```
+///
+/// # Errors of every call
+///
+/// What a call adds to these stands with the call.
+///
+/// - [`ErrorKind::ReadOnly`] for every change of a database that was opened read-only or that an error has latched.
+///   Reads go on. [`Database::failure`] tells the error; opening the database again lifts the latch.
+/// - [`ErrorKind::Closed`] for every change after [`Database::close`].
+/// - [`ErrorKind::NotFound`] for a handle to a table that was dropped.
+/// - [`ErrorKind::InvalidArgument`] for a table or a snapshot of another database, and for a key or value that is too
+///   long. Nothing was done.
+/// - [`ErrorKind::NoSpace`] if the disk is full. Nothing acknowledged is lost, and the call may be made again.
+/// - [`ErrorKind::Corruption`] and [`ErrorKind::Io`] if the disk gives other bytes than were written, or an error.
+///
+/// What latches: a failed sync of the log, the manifest or the directory; any other failure of these that cannot be
+/// undone; a failed job of the background; a panic in a job. A full disk does not, unless what it cut short cannot be
+/// undone.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) inner: Arc<Inner>,
@@ -461,7 +483,9 @@ impl Database {
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says;
-    /// [`ErrorKind::Unsupported`] for a newer format or a merge operator that is not registered.
+    /// [`ErrorKind::Unsupported`] for a newer format, or a merge operator or transformer that is not registered;
+    /// [`ErrorKind::NotFound`] if there is no database and none is to be created; [`ErrorKind::InvalidArgument`] for
+    /// options that cannot be.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);
@@ -470,12 +494,25 @@ impl Database {
         Ok(Self { inner, threads })
     }
 
-    /// Creates a key-value table: keys and values are byte strings.
+    /// Creates a key-value table: keys and values are byte strings. Durable when it returns, as is everything committed
+    /// before. Writers wait meanwhile.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if there is a table of this name; if the name does not have 1 to 255 bytes, or
+    /// has a slash, NUL or line feed; if the options cannot be, or are for typed tables. [`ErrorKind::Unsupported`] if
+    /// the merge operator is not among [`Options::merge_operators`]. After an error that latches, the table may be
+    /// there when the database is opened again. See [`Database`] for the others.
     pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
         self.inner.create_table(name, TableDefinition { schema: None, options, index: None, views: ViewSet::default() })
     }
 
-    /// Creates a table of typed columns with a primary key.
+    /// Creates a table of typed columns with a primary key. Durability and waiting are those of
+    /// [`Database::create_table`]. If the options name no layout, [`TableOptions::layout`] says which it gets.
+    ///
+    /// # Errors
+    /// As [`Database::create_table`]. [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose
+    /// level 0 is not the table's own rows; [`ErrorKind::Unsupported`] also for a transformer that is not registered,
+    /// or a format that the table's rows cannot be converted to.
     pub fn create_typed_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Table> {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));
@@ -501,40 +538,66 @@ impl Database {
         core.tables.values().filter(|table| table.index.is_none()).map(|table| table.name.clone()).collect()
     }
 
-    /// Drops a table and all its rows. Durable when it returns, as is everything committed before; iterators already open go
-    /// on.
+    /// Drops a table with all its rows, indexes and views. Durable when it returns, as is everything committed before.
+    /// Writers wait meanwhile.
+    ///
+    /// Iterators and scans already open go on. Any other read through a handle fails with [`ErrorKind::NotFound`] from
+    /// now on, at older snapshots too, and so does a write. Files are removed when nobody reads them any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no table of this name. See [`Database`] for the others.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.inner.drop_table(name)
     }
 
     /// Changes a typed table's layout. Durable when it returns. Files stay as they are: compactions write what the new
-    /// layout says, run by run, and reads are the same all the while.
+    /// layout says, run by run, and reads are the same all the while. It waits for no compaction and holds no writer
+    /// up.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if level 0 is not the table's own rows, or the table is a key-value table;
-    /// [`ErrorKind::Unsupported`] for a format that the table's rows cannot be converted to.
+    /// [`ErrorKind::Unsupported`] for a format that the table's rows cannot be converted to, or if a transformer of the
+    /// table maps values. See [`Database`] for the others.
     pub fn set_layout(&self, table: &Table, layout: Layout) -> Result<()> {
         self.inner.check_own(table)?;
         self.inner.change_layout(&table.shared, layout, None).map(drop)
     }
 
-    /// Commits a batch: all of it or nothing, at consecutive sequence numbers, of which the last is returned.
+    /// Commits a batch: all of it or nothing, at consecutive sequence numbers, of which the last is returned. For an
+    /// empty batch that is the last one committed before.
+    ///
+    /// When it returns, the batch is as durable as was asked ([`Durability`]), as is everything committed before it,
+    /// and every read from now on sees it. No read sees it before it is that durable.
+    ///
+    /// It may wait: for other writers and their syncs; for a flush, where memtables take [`Options::memory_budget`];
+    /// where compaction is behind, for that ([`Options::slowdown_level0_runs`], [`Options::slowdown_debt_bytes`]). In
+    /// [`crate::Background::Manual`] it runs these jobs itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for what [`WriteBatch`] says, or for a row that an index cannot hold;
+    /// [`ErrorKind::Duplicate`] if another row has the values of a new one in a unique index. See [`Database`] for the
+    /// others. After any error no read sees anything of the batch. After an error that latches it may turn out to be
+    /// there when the database is opened again.
     pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
         self.inner.write(batch, durability)
     }
 
-    /// Makes everything written so far, whatever its durability, survive power loss.
+    /// Makes everything written so far, whatever its durability, survive power loss. Writers wait meanwhile.
+    ///
+    /// # Errors
+    /// See [`Database`]; a failed sync latches, and is never tried again.
     pub fn sync(&self) -> Result<()> {
         self.inner.sync_all()
     }
 
-    /// The error that made the database read-only, if one did. Reads go on; to write, open it again. [`crate::Event::ReadOnly`] tells
-    /// when.
+    /// The error that made the database read-only, if one did. Reads go on; to write, open it again.
+    /// [`crate::events::Event::ReadOnly`] tells when.
     pub fn failure(&self) -> Option<Error> {
         self.inner.failure.lock().as_ref().map(Error::duplicate)
     }
 
-    /// The present state, kept readable until the handle's last clone is dropped.
+    /// The present state, kept readable until the handle's last clone is dropped. Never fails, waits for no writer, and
+    /// is not kept beyond the process. O(log snapshots).
     pub fn snapshot(&self) -> Snapshot {
         self.inner.take_snapshot()
     }
@@ -544,29 +607,51 @@ impl Database {
         self.inner.visible.load(Ordering::Acquire)
     }
 
-    /// Writes all memtables to level 0 and returns when the files are visible.
+    /// Writes all memtables to level 0 and returns when the files are visible. Everything committed before the call is
+    /// then durable, whatever durability it was written with. Waits for the flushes under way; in
+    /// [`crate::Background::Manual`] it runs the jobs itself.
+    ///
+    /// # Errors
+    /// See [`Database`]. On a full disk rows stay in memory and in the log, and the flush is tried again.
     pub fn flush(&self) -> Result<()> {
         self.inner.flush_all()
     }
 
-    /// Runs the most urgent background job in this thread; `false` if there is none. The only way jobs run in
-    /// [`crate::Background::Manual`].
+    /// Runs the most urgent background job in this thread; `false` if there is none, or if the database was opened
+    /// read-only. In [`crate::Background::Manual`] jobs run here, and in calls that wait for them, alone.
+    ///
+    /// # Errors
+    /// That of the job, which latches unless the disk is full. See [`Database`] for the others.
     pub fn step(&self) -> Result<bool> {
         self.inner.step()
     }
 
-    /// Returns when no flush or compaction is left to do.
+    /// Returns when no job is left to do: flushes, compactions, indexes to be built, files to be removed. Active
+    /// memtables stay as they are ([`Database::flush`]), and so do files that readers hold. In
+    /// [`crate::Background::Manual`] it runs the jobs itself; with threads it also has them do what they would put off.
+    /// Returns at once if the database was opened read-only. While others write it may wait for long.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] if a job finds the disk full, without waiting for its next try. See [`Database`] for the
+    /// others.
     pub fn wait_idle(&self) -> Result<()> {
         self.inner.wait_idle()
     }
 
-    /// Merges all of a table's files into one run, flushing it first; deletes and versions that no snapshot needs go. Its
-    /// indexes are compacted after it, as far as they are built.
+    /// Merges all of a table's files into one run, flushing it first; deletes and versions that no snapshot needs go.
+    /// Its indexes are compacted after it, as far as they are built.
+    ///
+    /// It flushes all tables, waits for compactions that hold the table's files, and runs in this thread. Reads and
+    /// writes go on meanwhile. Durable when it returns.
+    ///
+    /// # Errors
+    /// See [`Database`]. After an error the table holds the same rows, and parts of it may have been compacted.
     pub fn compact(&self, table: &Table) -> Result<()> {
         self.compact_range(table, None, None)
     }
 
-    /// As [`Database::compact`], for the files that overlap `[lower, upper)`; `None` is unbounded.
+    /// As [`Database::compact`], for the files that overlap `[lower, upper)`; `None` is unbounded. Indexes are
+    /// compacted only if both are `None`.
     pub fn compact_range(&self, table: &Table, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
         self.inner.check_own(table)?;
         self.flush()?;
@@ -603,8 +688,17 @@ impl Database {
         &self.inner.directory
     }
 
-    /// Stops background work, persists the log and releases the lock on the directory. Memtables are not flushed: the log
-    /// holds them. Other clones of the handle fail from now on, as writes through tables do.
+    /// Stops background work, persists the log and releases the lock on the directory. Everything committed is durable
+    /// when it returns without an error. Memtables are not flushed: the log holds them, and the next opening reads it.
+    ///
+    /// It waits for the jobs that background threads are at, a long compaction included. From now on every change fails
+    /// with [`ErrorKind::Closed`], through other clones and through tables; reads through handles that are left go on.
+    /// To close a second clone does nothing. A bulk load or [`Database::compact`] that is still running in another
+    /// thread keeps the directory locked until it ends.
+    ///
+    /// # Errors
+    /// That of the log's sync; [`ErrorKind::ReadOnly`] if an error had latched the database. It is closed all the same,
+    /// and what was not durable before may be lost.
     pub fn close(self) -> Result<()> {
         self.threads.stop();
         self.inner.close()

@@ -28,6 +28,10 @@ use crate::tree::{OpenRun, Tree};
 
 /// Walks the rows of a table forwards and backwards. Belongs to one thread at a time.
 ///
+/// A new iterator stands on no row: seek first. It reads the state that the table had when it was made, or that of its
+/// snapshot, whatever is written, compacted or dropped meanwhile. Until it is dropped it pins the memtables and files
+/// of that state, so that a long-lived one costs memory and disk.
+///
 /// ```
 /// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
 /// # use std::sync::Arc;
@@ -47,6 +51,11 @@ use crate::tree::{OpenRun, Tree};
 /// assert_eq!(keys, [b"b", b"c"]);
 /// # Ok::<(), mycelium_engine::Error>(())
 /// ```
+///
+/// # Errors
+/// Every move may meet [`mycelium_base::ErrorKind::Corruption`], [`mycelium_base::ErrorKind::Io`], or an error of a
+/// merge operator or of a transformer that maps values. Where the iterator stands then is not said: seek again, or drop
+/// it. It goes on when the database is closed or its table dropped.
 pub struct TableIterator {
     rows: Rows,
     counters: ReadCounters,
@@ -483,19 +492,19 @@ impl TableIterator {
         self.rows.settle()
     }
 
-    /// To the first row at or after `key`, within the bounds.
+    /// To the first row at or after `key`, within the bounds. The iterator is invalid if there is none.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         each_rows!(&mut self.rows, rows => rows.seek(key))?;
         self.rows.settle()
     }
 
-    /// To the last row at or before `key`, within the bounds.
+    /// To the last row at or before `key`, within the bounds. The iterator is invalid if there is none.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         each_rows!(&mut self.rows, rows => rows.seek_for_prev(key))?;
         self.rows.settle()
     }
 
-    /// To the next row; does nothing on an invalid iterator.
+    /// To the next row; behind the last one the iterator is invalid. Does nothing on an invalid iterator.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "rows are lent, which `Iterator` cannot express")]
     pub fn next(&mut self) -> Result<()> {
@@ -505,7 +514,7 @@ impl TableIterator {
         self.rows.settle()
     }
 
-    /// To the previous row; does nothing on an invalid iterator.
+    /// To the previous row; before the first one the iterator is invalid. Does nothing on an invalid iterator.
     pub fn prev(&mut self) -> Result<()> {
         if self.rows.valid() {
             each_rows!(&mut self.rows, rows => rows.prev())?;

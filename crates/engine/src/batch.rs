@@ -22,9 +22,33 @@ use crate::table::Table;
 /// The most bytes that the head of a log record takes.
 pub(crate) const HEAD_LEN: usize = 2 * MAX_VARINT_LEN;
 
-/// Operations that are applied atomically, in order.
+/// Operations that are applied atomically, in order: of two of one key the later one counts.
 ///
 /// A batch belongs to the database of the tables it names. It holds no lock and may be built, kept and written again.
+///
+/// ```
+/// # use mycelium_engine::{Database, Durability, Options, TableOptions, WriteBatch};
+/// # use std::sync::Arc;
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// let accounts = database.create_table("accounts", TableOptions::default())?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(&accounts, b"alice", b"90").put(&accounts, b"bob", b"10").delete(&accounts, b"alice");
+/// database.write(&batch, Durability::Os)?;
+/// assert_eq!(accounts.get(b"alice")?, None);
+/// assert_eq!(accounts.get(b"bob")?.as_deref(), Some(&b"10"[..]));
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
+///
+/// # Errors
+/// Adding an operation does not fail; what cannot be is refused when the batch is written, with nothing of it
+/// committed. [`WriteBatch::insert_row`] and the others that encode a row say at once what does not fit. A refused
+/// batch stays so until [`WriteBatch::clear`]. [`crate::Database::write`] gives
+///
+/// - [`mycelium_base::ErrorKind::InvalidArgument`] for a key of more than 65,535 bytes, a value of more than 256 MiB,
+///   or more than 1 GiB in all; for a key or value that is none of its typed table; for a merge without a merge
+///   operator and a patch without a schema; and for tables of two databases, or of another one than it is written to;
+/// - [`mycelium_base::ErrorKind::NotFound`] for a table that was dropped.
 #[derive(Clone, Default, Debug)]
 pub struct WriteBatch {
     body: Vec<u8>,
@@ -45,8 +69,8 @@ impl WriteBatch {
         Self::default()
     }
 
-    /// Sets the row of `key`. In a typed table the key must be one that [`Table::row_key`] gives and the value one in the table's row
-    /// format; a batch with others is refused when it is written.
+    /// Sets the row of `key`. In a typed table the key must be one that [`Table::row_key`] gives and the value one in
+    /// the table's row format; a batch with others is refused when it is written.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
         if let Some(formats) = &table.shared.formats
             && let Err(error) = formats.check_key(key).and_then(|()| formats.check_row(value))
@@ -116,7 +140,7 @@ impl WriteBatch {
         self.body.len()
     }
 
-    /// Forgets all operations and keeps the memory.
+    /// Forgets all operations, and what was wrong with them, and keeps the memory.
     pub fn clear(&mut self) {
         self.body.clear();
         *self = Self { body: std::mem::take(&mut self.body), ..Self::default() };
@@ -133,7 +157,8 @@ impl WriteBatch {
         self.count = position.1;
     }
 
-    /// What is wrong with a key or value added last, if it is none of its table: the batch, cut back to where it was before, is right again.
+    /// What is wrong with a key or value added last, if it is none of its table: the batch, cut back to where it was
+    /// before, is right again.
     pub(crate) fn take_malformed(&mut self) -> Option<Error> {
         let refusal = self.malformed.is_some().then(|| self.refusal());
         self.malformed = None;

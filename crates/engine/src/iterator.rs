@@ -1,9 +1,9 @@
 //! Iterators over the rows of a table.
 //!
-//! An iterator takes the table's state once: its memtables and files, which it pins, and a sequence number. It then is a
-//! [`VisibleCursor`] over a [`MergingCursor`] of one cursor per memtable, per level-0 run and per deeper run; where files
-//! hold column groups, a [`ColumnMergingCursor`] over those that share a column with what is read. Memtables and files that
-//! hold nothing the snapshot sees, or nothing within the bounds, take no part.
+//! An iterator takes the table's state once: its memtables and files, which it pins, and a sequence number. It then is
+//! a [`VisibleCursor`] over a [`MergingCursor`] of one cursor per memtable, per level-0 run and per deeper run; where
+//! files hold column groups, a [`ColumnMergingCursor`] over those that share a column with what is read. Memtables and
+//! files that hold nothing the snapshot sees, or nothing within the bounds, take no part.
 
 use std::sync::Arc;
 
@@ -301,8 +301,8 @@ impl Sources {
     }
 }
 
-/// The runs that a scan for `columns` can read block by block: the oldest ones, as far as they are columnar. `None` if they do
-/// not have all of the columns.
+/// The runs that a scan for `columns` can read block by block: the oldest ones, as far as they are columnar. `None` if
+/// they do not have all of the columns.
 fn columnar_runs<'t>(tree: &'t Tree, columns: &ColumnSet) -> Option<Vec<&'t OpenRun>> {
     let mut missing = columns.clone();
     let mut columnar = Vec::new();
@@ -402,8 +402,8 @@ impl TableIterator {
         Ok(Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() })
     }
 
-    /// Packed rows that have at least the wanted columns of a typed table, and their layout. Runs that hold none of them
-    /// take no part.
+    /// Packed rows that have at least the wanted columns of a typed table, and their layout. Runs that hold none of
+    /// them take no part.
     pub(crate) fn packed(
         database: &Inner,
         table: &TableShared,
@@ -447,7 +447,8 @@ impl TableIterator {
         Ok((Self { rows, counters, _state: state, _snapshot: options.snapshot.clone() }, layout))
     }
 
-    /// Whole rows as they are stored, for somebody who wants these columns of them, of a table that has no column groups at this moment.
+    /// Whole rows as they are stored, for somebody who wants these columns of them, of a table that has no column
+    /// groups at this moment.
     pub(crate) fn stored_at(
         table: &TableShared,
         (state, snapshot): (Arc<TableState>, SequenceNumber),

@@ -61,7 +61,24 @@ pub enum Durability {
     Sync,
 }
 
-/// Options of a database.
+/// Options of a database. They are not stored: each opening is given its own. Merge operators and transformers that a
+/// table names must be given at every opening. [`crate::Database::open`] refuses values that cannot be.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use mycelium_engine::{Background, Database, Options};
+///
+/// let options = Options {
+///     memory_budget: 32 << 20,
+///     cache_bytes: 1 << 30,
+///     background: Background::Threads(4),
+///     rate_limit_bytes_per_second: Some(200 << 20),
+///     ..Options::default()
+/// };
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..options };
+/// let database = Database::open("example", options)?;
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     /// The disk. Default: local files.
@@ -70,14 +87,17 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Refuse all writes and run no background work. Default: false.
     pub read_only: bool,
-    /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. Default: 128 MiB.
+    /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. Default: 128
+    /// MiB.
     pub memory_budget: usize,
     /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
     pub cache_bytes: u64,
-    /// Bytes for the indexes and filters of open files, besides `cache_bytes`. Default: none; they take theirs off `cache_bytes`, up to
-    /// seven eighths of it, and the memory of both is bounded by one number, but what is left to blocks changes as files do.
+    /// Bytes for the indexes and filters of open files, besides `cache_bytes`. Default: none; they take theirs off
+    /// `cache_bytes`, up to seven eighths of it, and the memory of both is bounded by one number, but what is left to
+    /// blocks changes as files do.
     pub index_and_filter_bytes: Option<u64>,
-    /// Bytes that the compaction buffers of all tables together may take on the disk beyond what the tables take. Default: 1 GiB.
+    /// Bytes that the compaction buffers of all tables together may take on the disk beyond what the tables take.
+    /// Default: 1 GiB.
     pub buffer_bytes: u64,
     /// What compactions do to the block cache. Default: nothing.
     pub compaction_caching: CompactionCaching,
@@ -92,13 +112,14 @@ pub struct Options {
     pub slowdown_level0_runs: usize,
     /// Level-0 runs of a table at which writers stop. Default: 36.
     pub stop_level0_runs: usize,
-    /// Bytes awaiting compaction in a table at which writers are slowed; four times as much stops them. Default: 64 GiB.
+    /// Bytes awaiting compaction in a table at which writers are slowed; four times as much stops them. Default: 64
+    /// GiB.
     pub slowdown_debt_bytes: u64,
-    /// How much of a table may wait for its transformation, in percent of its bytes: while compaction is half-way to slowing
-    /// the writers down, rows go down tiered levels as they are, up to this limit. 0: never. Default: 10.
+    /// How much of a table may wait for its transformation, in percent of its bytes: while compaction is half-way to
+    /// slowing the writers down, rows go down tiered levels as they are, up to this limit. 0: never. Default: 10.
     pub deferral_percent: u8,
-    /// Bytes a second that all writers together may write when they begin to be slowed, and the most they may while they
-    /// are: the rate is adapted to what compaction sustains. Default: 16 MiB.
+    /// Bytes a second that all writers together may write when they begin to be slowed, and the most they may while
+    /// they are: the rate is adapted to what compaction sustains. Default: 16 MiB.
     pub slowed_bytes_per_second: u64,
     /// Key ranges into which one large compaction is cut to run in parallel. Default: 1.
     pub subcompactions: usize,
@@ -174,12 +195,33 @@ pub enum Policy {
     Leveled(LeveledOptions),
     /// Every level several runs (universal).
     Tiered(TieredOptions),
-    /// As leveled, but every level between level 0 and the last has an insertion part and a deletion part (dLSM §IV-A). The
-    /// levels' targets grow from level 1 down, whatever `dynamic_levels` says.
+    /// As leveled, but every level between level 0 and the last has an insertion part and a deletion part (dLSM §IV-A).
+    /// The levels' targets grow from level 1 down, whatever `dynamic_levels` says.
     TwoPhase(LeveledOptions),
 }
 
-/// Options of a table, kept in the manifest; they decide how new files are written.
+/// Options of a table, kept in the manifest; they decide how new files are written. They are those that the table was
+/// created with; the layout alone changes later. [`crate::Database::create_table`] refuses values that cannot be.
+///
+/// ```
+/// use mycelium_base::ColumnSet;
+/// use mycelium_encoding::Schema;
+/// use mycelium_engine::{Compression, Database, Layout, Options, TableOptions};
+/// # use std::sync::Arc;
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+///
+/// // Levels 0 and 1 as they are, all deeper ones compressed.
+/// let compression = vec![Compression::None, Compression::None, Compression::Lz4];
+/// database.create_table("events", TableOptions { compression, ..TableOptions::default() })?;
+///
+/// // Rows at level 0; below, each of the two columns outside the key by itself.
+/// let schema = Schema::parse("id int64 not null, name utf8, visits int32, primary key (id)")?;
+/// let columns = ColumnSet::from_iter([1, 2]);
+/// let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: 1 columnar | 2 columnar", &columns)?;
+/// database.create_typed_table("people", schema, TableOptions { layout: Some(layout), ..TableOptions::default() })?;
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct TableOptions {
     /// How levels are merged. Default: leveled.
@@ -196,23 +238,23 @@ pub struct TableOptions {
     pub aligned_compaction: bool,
     /// Skip memtables, files and blocks that hold only entries newer than the snapshot (Kim §V). Default: true.
     pub snapshot_filter: bool,
-    /// What of the two-phase levels stays readable for point reads in the compaction buffer when it leaves for the next level
-    /// (dLSM §IV-B), so that cached blocks stay of use. Costs disk, up to [`Options::buffer_bytes`], and some bits of Bloom filter.
-    /// Not for tables whose transformers map values. Default: off.
+    /// What of the two-phase levels stays readable for point reads in the compaction buffer when it leaves for the next
+    /// level (dLSM §IV-B), so that cached blocks stay of use. Costs disk, up to [`Options::buffer_bytes`], and some
+    /// bits of Bloom filter. Not for tables whose transformers map values. Default: off.
     pub buffer: Buffering,
     /// The row format that a typed table takes its rows in: that of its memtables and of level 0. Default: packed.
     pub row_format: RowFormatDefinition,
-    /// Column groups, formats and merging by level, for a typed table. Default: where rows are packed and levels leveled, rows
-    /// at level 0 and one columnar group below; else rows as they came at every level. This is
-    /// the layout that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells
-    /// the present one.
+    /// Column groups, formats and merging by level, for a typed table. Default: where rows are packed and levels
+    /// leveled, rows at level 0 and one columnar group below; else rows as they came at every level. This is the layout
+    /// that the table begins with; [`crate::Database::set_layout`] changes it, and [`crate::Table::layout`] tells the
+    /// present one.
     pub layout: Option<Layout>,
     /// Change the layout of a typed table by itself as what it is asked for changes: see [`crate::Table::trace`] and
     /// [`crate::events::Event::LayoutChanged`]. Default: false.
     pub layout_auto: bool,
-    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. Those that are not
-    /// built in must be among [`Options::transformers`] whenever the database is opened. What readers see of a user's map is
-    /// said at [`mycelium_transform::Transformer::maps_values`]. Default: none.
+    /// Transformers of a typed table, which give it its layout (Mycelium §4.2): in place of `layout`. Those that are
+    /// not built in must be among [`Options::transformers`] whenever the database is opened. What readers see of a
+    /// user's map is said at [`mycelium_transform::Transformer::maps_values`]. Default: none.
     pub transformers: Option<TransformerSet>,
     /// The name of a registered merge operator; needed for `merge` on a key-value table. Default: none.
     pub merge_operator: Option<String>,
@@ -305,8 +347,8 @@ impl TableOptions {
     /// bytes   its name; empty if there is none
     /// ```
     ///
-    /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options are
-    /// kept elsewhere: `buffer`, `row_format`, `layout_auto` and `transformers` in the definition
+    /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options
+    /// are kept elsewhere: `buffer`, `row_format`, `layout_auto` and `transformers` in the definition
     /// ([`crate::TableDefinition`]), `layout` beside it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.policy {
@@ -458,9 +500,29 @@ fn unknown(what: &str, code: u8) -> Error {
 }
 
 /// Options of a read.
+///
+/// Point reads ([`crate::Table::get_with`], [`crate::Table::multi_get`], [`crate::Table::get_row`],
+/// [`crate::Table::get_packed`], [`crate::Table::get_payload`]) look at `snapshot` alone. Iterators look at all of
+/// them. [`crate::Table::scan_batches`] has options of its own.
+///
+/// ```
+/// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
+/// # use std::sync::Arc;
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// # let table = database.create_table("kv", TableOptions::default())?;
+/// for key in ["city/Graz", "city/Linz", "river/Mur"] {
+///     table.put(key.as_bytes(), b"", Durability::Os)?;
+/// }
+/// let options = ReadOptions { prefix: Some(b"city/".to_vec()), fill_cache: false, ..ReadOptions::default() };
+/// let mut rows = table.iter(&options)?;
+/// rows.seek_to_last()?;
+/// assert_eq!(rows.key(), b"city/Linz");
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ReadOptions {
-    /// Read at this snapshot instead of at the newest state. Default: newest.
+    /// Read at this snapshot instead of at the newest state. It must be of the same database. Default: newest.
     pub snapshot: Option<Snapshot>,
     /// The first key of an iteration. Default: unbounded.
     pub lower: Option<Vec<u8>>,
@@ -472,8 +534,8 @@ pub struct ReadOptions {
     pub fill_cache: bool,
     /// Bytes to read ahead in one piece; 0 reads block by block and grows by itself on long ranges. Default: 0.
     pub read_ahead: usize,
-    /// About how many rows will be read, if that is known: where nothing is said of `read_ahead`, so much is read from each
-    /// place of the table in one piece, and not block by block. Ends nothing. Default: not known.
+    /// About how many rows will be read, if that is known: where nothing is said of `read_ahead`, so much is read from
+    /// each place of the table in one piece, and not block by block. Ends nothing. Default: not known.
     pub expected_rows: Option<u64>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Taking one registers the newest visible sequence number; dropping the last handle unregisters it. A compaction reads
 //! the live numbers when it starts: a snapshot taken later sees everything the compaction's inputs hold, so nothing it
-//! needs can be dropped. Memtables are flushed when all that they hold is visible; files of a bulk load, which are in the tree
-//! before that, are kept from compactions until it is (ingest.rs).
+//! needs can be dropped. Memtables are flushed when all that they hold is visible; files of a bulk load, which are in
+//! the tree before that, are kept from compactions until it is (ingest.rs).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +79,25 @@ impl Drop for Registered {
 /// A point in the database's history: every read at it gives the same answer until the last clone is dropped.
 ///
 /// Cheap to clone and to send between threads. It pins the versions it sees: space comes back after it is dropped, with
-/// the compactions that follow.
+/// the compactions that follow. It sees all tables, those created later empty. A table that is dropped cannot be read
+/// at it any more. It does not outlive the process.
+///
+/// ```
+/// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
+/// # use std::sync::Arc;
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// let table = database.create_table("kv", TableOptions::default())?;
+/// table.put(b"key", b"old", Durability::Os)?;
+/// let before = database.snapshot();
+/// table.put(b"key", b"new", Durability::Os)?;
+/// database.compact(&table)?;
+///
+/// let rows = table.multi_get(&[b"key"], &ReadOptions::at(&before))?;
+/// assert_eq!(rows[0].as_deref(), Some(&b"old"[..]));
+/// assert_eq!(table.get(b"key")?.as_deref(), Some(&b"new"[..]));
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Snapshot(Arc<Registered>);
 

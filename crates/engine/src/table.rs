@@ -266,8 +266,8 @@ impl TableShared {
         self.formats.as_ref().ok_or_else(|| Error::invalid(format!("table {} holds bytes, not typed rows", self.name)))
     }
 
-    /// Whether compactions may take files of it. An index is left alone until it is built: what was there before it belongs
-    /// below all that it holds.
+    /// Whether compactions may take files of it. An index is left alone until it is built: what was there before it
+    /// belongs below all that it holds.
     pub(crate) fn may_be_compacted(&self) -> bool {
         self.index.as_ref().is_none_or(|index| index.status().is_built)
     }
@@ -364,8 +364,8 @@ impl Table {
         self.database.identity
     }
 
-    /// The newest row of `key`: a copy of its value, or `None` if there is no such row. O(runs of the tree) file probes;
-    /// no lock is taken. Fails as [`Table`] says.
+    /// The newest row of `key`: a copy of its value, or `None` if there is no such row. O(runs of the tree) file
+    /// probes; no lock is taken. Fails as [`Table`] says.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.get_with(key, &ReadOptions::default(), &mut ReadCounters::default())
@@ -383,8 +383,8 @@ impl Table {
         self.database.multi_get(&self.shared, keys, options, &mut ReadCounters::default())
     }
 
-    /// An iterator over rows in key order, unpositioned. It reads one state of the table whatever happens meanwhile, and
-    /// pins the files and memtables of that state until it is dropped. Fails as [`Table`] says.
+    /// An iterator over rows in key order, unpositioned. It reads one state of the table whatever happens meanwhile,
+    /// and pins the files and memtables of that state until it is dropped. Fails as [`Table`] says.
     pub fn iter(&self, options: &ReadOptions) -> Result<TableIterator> {
         TableIterator::new(&self.database, &self.shared, options)
     }
@@ -419,8 +419,8 @@ impl Table {
         self.write_with(durability, |batch| batch.delete_range(self, start, end))
     }
 
-    /// Changes some columns of a row of a typed table; `patch` is a value of the table's row format in which the others are
-    /// absent. A row that does not exist stays so. The row is read only if the table has indexes.
+    /// Changes some columns of a row of a typed table; `patch` is a value of the table's row format in which the others
+    /// are absent. A row that does not exist stays so. The row is read only if the table has indexes.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a key-value table, for a key or patch that is none of the table, and if the

@@ -1,35 +1,43 @@
 //! Optimistic transactions.
 //!
 //! 1. A transaction takes a snapshot when it begins. It reads at that snapshot, with its own writes laid over (see
-//!    `overlay`), and keeps its writes to itself, in a batch: no other reader sees them, and no lock is held.
-//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, the intervals that iterators passed through
-//!    (see `reads`), and the intervals of indexes that it looked up (see `index_rows`).
-//! 3. Commit validates and then writes the batch. First without a lock: nothing it wrote, and under `Serializable` nothing
-//!    it read, may have an entry newer than its snapshot (see `validate`). Then with the commit lock held: the same for
-//!    what was committed since the first validation began, which is little and in memory. Then the batch is committed like
-//!    any other, under the same lock, so that no commit can slip in between.
-//! 4. Where several threads commit at once, their batches form a group, which is logged and synced as one. Whoever leads it
-//!    does the second validation of each transaction in it, in the order of the group, and compares it with every operation
-//!    of the batches that stand before it and are not in a memtable yet: the group is as good as one commit after the other.
-//! 4. Whoever commits first wins; the other gets [`ErrorKind::Conflict`] and runs again. Nobody waits, so there are no
+//!    `overlay`). It keeps its writes to itself, in a batch: no other reader sees them, and no lock is held.
+//! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, the intervals that iterators passed
+//!    through (see `reads`), and the intervals of indexes that it looked up (see `index_rows`).
+//! 3. Commit validates and then writes the batch. First it validates without a lock: nothing that it wrote may have an
+//!    entry newer than its snapshot, nor, under `Serializable`, anything that it read (see `validate`). Then it takes
+//!    the commit lock and does the same for what was committed since the first validation began. That is little, and in
+//!    memory. Then the batch is committed like any other, under the same lock: no commit can slip in between.
+//! 4. Where several threads commit at once, their batches form a group, which is logged and synced as one. Its leader
+//!    does the second validation of each transaction in it, in the order of the group. It also compares the transaction
+//!    with every operation of the batches that stand before it and are not in a memtable yet. So the group is as good
+//!    as one commit after the other.
+//! 5. Whoever commits first wins; the other gets [`ErrorKind::Conflict`] and runs again. Nobody waits, so there are no
 //!    deadlocks.
 //!
-//! Why this gives what the levels promise. *Snapshot*: all reads are at one point of history, and no two committed
-//! transactions that overlap in time wrote the same key: no dirty or non-repeatable reads, no lost updates; write skew is
-//! possible. *Serializable*: what was read is unchanged at the moment of commit, phantoms included, so the transaction might
-//! as well have run wholly at that moment, and the order of commits is a serial order. A transaction that wrote nothing
-//! fits into that order at its snapshot and needs no validation.
+//! Why this gives what the levels promise:
 //!
-//! Why a compaction cannot hide a newer write from the validation. Let `s` be the transaction's snapshot and `e` an entry
-//! with a sequence number above `s`. The snapshot is registered, and so lies between `e` and everything at or below `s`:
-//! `e` is in no stripe that reaches down to `s` (see [`mycelium_merge::CompactionStream`]), and in particular not in the
-//! oldest one. Of the stripe's entries for a key the compaction keeps the newest, with its own sequence number: a `Put`, a
-//! `Delete` (deletes are dropped in the oldest stripe only), patches and operands fused or folded under the number of the
-//! newest of them, or it drops what lies below a range delete of the same stripe, and then that range delete, which is
-//! newer still, stays (it, too, is dropped in the oldest stripe only). So the newest sequence number above `s` that a place
-//! shows for a key is never lowered to `s` or below by compaction. The one entry that may vanish is a patch or operand that
-//! makes no row where there is none and nothing below: it changed nothing, and the transaction is valid without it. A
-//! compaction that read the list of live snapshots before the transaction began has only inputs that the snapshot sees.
+//! - *Snapshot*: all reads are at one point of history. No two committed transactions that overlap in time wrote the
+//!   same key. So there are no dirty or non-repeatable reads and no lost updates; write skew is possible.
+//! - *Serializable*: what was read is unchanged at the moment of commit, phantoms included. So the transaction might as
+//!   well have run wholly at that moment, and the order of commits is a serial order. A transaction that wrote nothing
+//!   fits into that order at its snapshot and needs no validation.
+//!
+//! Why a compaction cannot hide a newer write from the validation. Let `s` be the transaction's snapshot and `e` an
+//! entry with a sequence number above `s`.
+//!
+//! - The snapshot is registered, and so lies between `e` and everything at or below `s`. So `e` is in no stripe that
+//!   reaches down to `s` (see [`mycelium_merge::CompactionStream`]), and in particular not in the oldest one.
+//! - Of the stripe's entries for a key the compaction keeps the newest, with its own sequence number. That is a `Put`,
+//!   or a `Delete` (deletes are dropped in the oldest stripe only), or patches and operands, fused or folded under the
+//!   number of the newest of them.
+//! - Or it drops what lies below a range delete of the same stripe. Then that range delete, which is newer still,
+//!   stays: it, too, is dropped in the oldest stripe only.
+//! - So the newest sequence number above `s` that a place shows for a key is never lowered to `s` or below.
+//! - One entry may vanish: a patch or operand that makes no row where there is none and nothing below. It changed
+//!   nothing, and the transaction is valid without it.
+//! - A compaction that read the list of live snapshots before the transaction began has only inputs that the snapshot
+//!   sees.
 
 #[cfg(test)]
 mod group_tests;
@@ -79,8 +87,8 @@ pub enum IsolationLevel {
 pub struct TransactionOptions {
     /// What it is protected from. Default: serializable.
     pub isolation: IsolationLevel,
-    /// Bytes that the noted reads of a serializable transaction may take. Beyond them neighbouring reads are noted as one
-    /// interval: memory stays bounded, and conflicts may be seen where there are none, never the other way round.
+    /// Bytes that the noted reads of a serializable transaction may take. Beyond them neighbouring reads are noted as
+    /// one interval: memory stays bounded, and conflicts may be seen where there are none, never the other way round.
     /// Default: 8 MiB.
     pub tracked_read_bytes: usize,
 }
@@ -121,7 +129,8 @@ struct Footprint {
 /// Reads and writes that take effect together or not at all. Dropping it without [`Transaction::commit`] rolls it back.
 ///
 /// Reads take `&self`, writes `&mut self`; it may be sent between threads. Its snapshot keeps old versions from being
-/// compacted away, so a long transaction costs space.
+/// compacted away, so a long transaction costs space. Nothing waits but [`Transaction::commit`], which does as
+/// [`Database::write`] does. No write is durable before that.
 ///
 /// ```
 /// use mycelium_engine::{Database, Durability, ErrorKind, IsolationLevel, Options, Result, Table, TableOptions};
@@ -155,6 +164,18 @@ struct Footprint {
 /// assert_eq!(accounts.get(b"bob")?.as_deref(), Some(&b"30"[..]));
 /// # Ok::<(), mycelium_engine::Error>(())
 /// ```
+///
+/// # Errors of every call
+///
+/// What a call adds to these stands with the call. After any of them the transaction is as it was, and may go on.
+///
+/// - [`ErrorKind::InvalidArgument`] for a table of another database, a key or value that is too long or none of its
+///   typed table, a merge without a merge operator, a patch without a schema, and more than 1 GiB of writes.
+/// - [`ErrorKind::NotFound`] for a table that was dropped.
+/// - [`ErrorKind::Unsupported`] for a write to a table whose transformers map values.
+/// - Of reads, those of [`Table`].
+///
+/// That the database is closed or read-only shows at [`Transaction::commit`] alone.
 pub struct Transaction {
     database: Arc<Inner>,
     snapshot: Snapshot,
@@ -177,7 +198,7 @@ impl std::fmt::Debug for Transaction {
 }
 
 impl Database {
-    /// Begins a transaction at the present state.
+    /// Begins a transaction at the present state. Never fails and never waits.
     pub fn begin(&self, isolation: IsolationLevel) -> Transaction {
         self.begin_with(TransactionOptions { isolation, ..TransactionOptions::default() })
     }
@@ -217,7 +238,7 @@ impl Transaction {
         self.batch.is_empty()
     }
 
-    /// The row of `key`: its own, or that of the snapshot.
+    /// The row of `key`: its own, or that of the snapshot. Fails as [`Transaction`] says.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.check_table(table)?;
         let mut lookup = Lookup::new();
@@ -249,8 +270,8 @@ impl Transaction {
         }
     }
 
-    /// An iterator over rows in key order, the transaction's own included, unpositioned. A serializable transaction notes
-    /// the interval that the iterator passes through, gaps included, when the iterator is dropped or seeks.
+    /// An iterator over rows in key order, the transaction's own included, unpositioned. A serializable transaction
+    /// notes the interval that the iterator passes through, gaps included, when the iterator is dropped or seeks.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the options name a snapshot: a transaction reads at its own.
@@ -286,7 +307,8 @@ impl Transaction {
         self.write(table, Operation::Merge, key, operand)
     }
 
-    /// Changes some columns of a row; `patch` is a value of the table's row format in which the others are absent. This reads nothing.
+    /// Changes some columns of a row; `patch` is a value of the table's row format in which the others are absent. This
+    /// reads nothing. A row that does not exist stays so.
     pub fn patch(&mut self, table: &Table, key: &[u8], patch: &[u8]) -> Result<()> {
         self.write(table, Operation::Patch, key, patch)
     }
@@ -352,10 +374,11 @@ impl Transaction {
     /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index came or
-    /// went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table, or an index that it read, was dropped; otherwise as
-    /// [`Database::write`]. In all cases it had no effect, except that after an error of the log's sync it may turn out to be
-    /// there when the database is opened again.
+    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index came
+    /// or went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table, or an index that it
+    /// read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect, except that after an error
+    /// that latches it may turn out to be there when the database is opened again. One that wrote nothing does not
+    /// fail.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
         let Self { database, snapshot, batch, writes, reads, .. } = self;
         if batch.is_empty() {
@@ -432,7 +455,8 @@ impl Transaction {
 }
 
 impl Footprint {
-    /// Fails if anything written, or noted as read, has an entry above what was validated; `newest` is the newest there is.
+    /// Fails if anything written, or noted as read, has an entry above what was validated; `newest` is the newest there
+    /// is.
     fn validate(&self, newest: SequenceNumber) -> Result<()> {
         if newest <= self.validated {
             return Ok(());

@@ -74,7 +74,8 @@ impl Error {
         Self::new(ErrorKind::Corruption, message)
     }
 
-    /// An I/O error on a path: [`ErrorKind::NoSpace`] for a full disk, [`ErrorKind::NotFound`] for a missing file, else [`ErrorKind::Io`].
+    /// An I/O error on a path: [`ErrorKind::NoSpace`] for a full disk, [`ErrorKind::NotFound`] for a missing file, else
+    /// [`ErrorKind::Io`].
     #[cold]
     pub fn io(doing: &str, path: &Path, source: std::io::Error) -> Self {
         let kind = match source.kind() {

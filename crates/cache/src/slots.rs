@@ -26,7 +26,8 @@ pub trait OpenedBlock: Clone + Debug + Send + Sync + 'static {
     fn block(&self) -> &Arc<[u8]>;
     /// Bytes of memory that it takes beside the block.
     fn bytes_beside(&self) -> u64;
-    /// Asks the processor for what a lookup reads first, so many bytes, without reading anything itself that may not be in its caches.
+    /// Asks the processor for what a lookup reads first, so many bytes, without reading anything itself that may not be
+    /// in its caches.
     fn prefetch(&self, len: usize);
 }
 

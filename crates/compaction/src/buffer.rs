@@ -5,15 +5,16 @@
 //!
 //! 1. The files that leave the levels above for the insertion part become its newest segments, as they are; of a layout's
 //!    wider groups the same file is a segment of every group that it feeds. An insertion part that begins is covered
-//!    wholly; one that has begun without segments stays without. Instead of a file of the deletion part above, the segments that stand for it
-//!    there may enter, within its range, where the plan says that reads use them ([`CompactionPlan::used_segments`]): so blocks whose rows
-//!    are read stay where they are for one level more, and these rows are not put beside those that the file has besides. Ranges reach up
-//!    to the next file, and so meet: where all segments of one meet those of the one before they are joined, so that this makes as many tables as
-//!    the level above has, and is done while a part has no more than half of what it may. Where the insertion part is uncovered there, as by segments
-//!    that nobody read, its own inputs, as they were, stand below them, and cover the range again.
+//!    wholly; one that has begun without segments stays without. Instead of a file of the deletion part above, the
+//!    segments that stand for it there may enter, within its range. That is so where the plan says that reads use them
+//!    ([`CompactionPlan::used_segments`]). So blocks whose rows are read stay where they are for one level more, and
+//!    these rows are not put beside the others of the file. Ranges reach up to the next file, and so meet. Where all
+//!    segments of one meet those of the one before, they are joined. So this makes as many tables as the level above
+//!    has; it is done while a part has no more than half of what it may. Where the insertion part is uncovered there,
+//!    as by segments that nobody read, its own inputs, as they were, stand below them, and cover the range again.
 //! 2. The inputs of the insertion part itself are rewritten in it: its segments hold what they held, and they go.
-//! 3. What leaves a part any other way is uncovered in it. From the deletion part files leave in key order, so that this is all before
-//!    the marker; segments that lie there wholly are shed.
+//! 3. What leaves a part any other way is uncovered in it. From the deletion part files leave in key order, so that
+//!    this is all before the marker; segments that lie there wholly are shed.
 //! 4. A compaction planned before the parts changed roles takes files of the deletion part into the insertion part: their
 //!    ranges are uncovered in both.
 //! 5. With the deletion part its segments end; the insertion part takes its own along when it becomes the deletion part
@@ -21,8 +22,8 @@
 //! 6. Whatever else is written into a level leaves both its parts without segments.
 //!
 //! 7. A round may last long where the same keys are written again and again: they fill no level. Where the segments of the insertion
-//!    part form too many tables, its own files take their place: they stand for themselves, and those to come stand on them. A part without
-//!    files has no segments.
+//!    part form too many tables, its own files take their place: they stand for themselves, and those to come stand on
+//!    them. A part without files has no segments.
 //!
 //! No byte is written for any of it. [`trim`] takes segments out, which changes no answer.
 
@@ -70,8 +71,9 @@ pub(crate) fn cascade(
     round.deletion = round.deletion.take().filter(|segments| !segments.files.is_empty());
 }
 
-/// Step 7, in the version after the edit, which does not know yet whether the round drains still. Segments of an insertion part without
-/// files, of which a compaction left nothing, stand for nothing: named by the manifest, but held by no tree, their files would be removed.
+/// Step 7, in the version after the edit, which does not know yet whether the round drains still. Segments of an
+/// insertion part without files, of which a compaction left nothing, stand for nothing: named by the manifest, but held
+/// by no tree, their files would be removed.
 pub(crate) fn begin_again(most_tables: usize, after: &Version, round: &mut Round) {
     let mut runs = after.level(round.level).runs.iter().filter(|run| run.group() == round.group.as_ref());
     let part = if round.is_draining && runs.clone().count() < 2 { None } else { runs.next() };

@@ -1,7 +1,7 @@
 //! Compaction of tables with a layout: per level tiered, leveled or two-phase, and its own column groups (DESIGN §3).
 //!
-//! Leveled levels follow LASER §4.4, two-phase ones dLSM §IV-A, tiered ones Mycelium §3.3 ("tierveling": the levels that a transformation leaves or
-//! enters are tiered). The unit is not the level but the column group within it:
+//! Leveled levels follow LASER §4.4, two-phase ones dLSM §IV-A, tiered ones Mycelium §3.3 ("tierveling": the levels
+//! that a transformation leaves or enters are tiered). The unit is not the level but the column group within it:
 //!
 //! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's target,
 //!    divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in level 0,
@@ -84,8 +84,8 @@ impl ShapedPolicy {
         Self { buffering, ..self }
     }
 
-    /// Tables that the segments of a part may form: eight times as many as where no key is written again within a round and each flush fills the write
-    /// buffer (r). Those that go down with their rows make up half at most.
+    /// Tables that the segments of a part may form: eight times as many as where no key is written again within a round
+    /// and each flush fills the write buffer (r). Those that go down with their rows make up half at most.
     pub(crate) fn most_tables(&self) -> usize {
         8 * (self.options.fanout.ceil() as usize).max(1)
     }

@@ -6,9 +6,10 @@
 //!    unit's share of the level's target. Until then they lie still, so that blocks of theirs stay valid in a cache.
 //! 3. When the deletion part is empty the round ends. When the insertion part is full then, or gets full later, it becomes the
 //!    deletion part, and the next compaction into the level begins a new insertion part.
-//! 4. The swap is made by the edit of whichever compaction is installed next, in the manifest's record of the [`Round`]; no file is touched for
-//!    it. A compaction that was planned before the swap and comes after it belongs to the new insertion part: all its entries are younger than the ones
-//!    that stay in the deletion part, for what it took from there is not there any more.
+//! 4. The swap is made by the edit of whichever compaction is installed next, in the manifest's record of the
+//!    [`Round`]; no file is touched for it. A compaction that was planned before the swap and comes after it belongs to
+//!    the new insertion part: all its entries are younger than the ones that stay in the deletion part, for what it
+//!    took from there is not there any more.
 //! 5. A level that holds other runs than these, as after a change of the layout, is united first, and no round begins.
 //! 6. At rest the files go down as if the level were full, and an insertion part without a deletion part becomes one by that.
 //!

@@ -193,7 +193,8 @@ impl DatumRef<'_> {
     /// Whether the column can hold the value.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] names the column: wrong type, too many decimal digits, or null where it may not be.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] names the column: wrong type, too many decimal digits, or null
+    /// where it may not be.
     #[inline]
     pub fn check(self, column: &Column) -> Result<()> {
         if self.is_of(&column.ty) && (column.nullable || !self.is_null()) { Ok(()) } else { Err(self.misfit(column)) }

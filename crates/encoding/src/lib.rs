@@ -1,7 +1,20 @@
-//! Row formats: schemas, typed values, order-preserving keys, the packed row format and the formats of users.
+//! How the rows of typed tables become bytes, by rows and by columns, and Arrow record batches.
 //!
 //! A typed table maps a row to one entry: the primary key columns become the key ([`key`]), all other columns become
 //! the value ([`packed`], or another [`row_format`]). Nothing here performs I/O, and nothing panics on malformed bytes.
+//!
+//! | what | where |
+//! |---|---|
+//! | columns, their types and the primary key, also as text and as bytes | [`schema`] |
+//! | single values, also as text | [`datum`] |
+//! | primary keys as byte strings that sort as the values do | [`key`] |
+//! | rows and patches in our own format | [`packed`] |
+//! | rows and patches as JSON, Protobuf, FlatBuffers or raw bytes | [`row_format`] |
+//! | patches folded into rows | [`combiner`] |
+//! | values of column groups: how they are written ([`FragmentFormat`]), taken out and put together | [`projection`] |
+//! | the cells of a column of a block: encodings, dictionaries, symbol tables, filters, zones | [`page`] |
+//! | rows grouped and aggregated, in parts: what materialised views are made of | [`aggregate`] |
+//! | rows as Arrow record batches, and back; texts as arrays or as views ([`TextArrays`]) | [`batch`] |
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,13 +1,15 @@
 //! Background work: which job runs next, in which thread.
 //!
-//! 1. A job is one flush, one removal of obsolete files, one decision on a redesign, one compaction, or the building of one index; [`Inner::step`] runs the most urgent of them
-//!    in the calling thread. In `Background::Manual` that is the only way they run.
+//! 1. A job is one flush, one removal of obsolete files, one decision on a redesign, one compaction, or the building of
+//!    one index; [`Inner::step`] runs the most urgent of them in the calling thread. In `Background::Manual` that is
+//!    the only way they run.
 //! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
 //!    a single thread it does everything); the others compact.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
-//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a flush at once, if files
-//!    that nobody needs could be removed. Meanwhile writers that need it get the error. Any other failure latches the database read-only, and so does a panic: what the
-//!    job held stays taken, and who waits for it would wait for ever.
+//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a
+//!    flush at once, if files that nobody needs could be removed. Meanwhile writers that need it get the error. Any
+//!    other failure latches the database read-only, and so does a panic: what the job held stays taken, and who waits
+//!    for it would wait for ever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -190,8 +192,8 @@ impl Inner {
         self.full_disk.of_flushes.check()
     }
 
-    /// Removes files that no reader holds any more, and what is cached of them, until a generation waits for its flush and may hold up writers: to
-    /// remove a large file takes the file system milliseconds. Whether there were any.
+    /// Removes files that no reader holds any more, and what is cached of them, until a generation waits for its flush
+    /// and may hold up writers: to remove a large file takes the file system milliseconds. Whether there were any.
     fn remove_obsolete_files(&self) -> bool {
         if self.graveyard.is_empty() {
             return false;

@@ -7,18 +7,19 @@
 //!    segment is asked: so a lookup goes to segments of the parts that hold the key, and by false positives of one filter per part,
 //!    however many segments there are.
 //! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice (§V-B).
-//! 3. Else the segments are asked, newest first, the lines of their filters all at once as those of files are (read.rs). They form *tables*, of files that do not overlap: at most one file per table is
-//!    asked, and the tables are as few as the order of the segments allows (§IV-B: up to r).
+//! 3. Else the segments are asked, newest first, the lines of their filters all at once as those of files are
+//!    (read.rs). They form *tables*, of files that do not overlap: at most one file per table is asked, and the tables
+//!    are as few as the order of the segments allows (§IV-B: up to r).
 //!
-//! What goes down: where the rows of a file leave a level, the segments that stand for it go down with them if reads use them, that is if
-//! an eighth as many bytes of theirs are cached as the file has (compaction/src/buffer.rs). Else the file itself is the segment below, in which
-//! rows that are read lie beside all others of their level.
+//! What goes down: where the rows of a file leave a level, the segments that stand for it go down with them if reads
+//! use them, that is if an eighth as many bytes of theirs are cached as the file has (compaction/src/buffer.rs). Else
+//! the file itself is the segment below, in which rows that are read lie beside all others of their level.
 //!
-//! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without the files that are in the
-//! tree as well, and only what is read. When a compaction is installed, segments leave that no read has asked during the last
-//! [`PATIENCE`] flushes, nor any that overlaps them in their part; one read keeps them all for as many flushes. If the rest is
-//! still more than the budget, what was asked least lately leaves first. No segment's leaving changes an answer: its interval is
-//! read from the tree from then on.
+//! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without
+//! the files that are in the tree as well, and only what is read. When a compaction is installed, segments leave that
+//! no read has asked during the last [`PATIENCE`] flushes, nor any that overlaps them in their part; one read keeps
+//! them all for as many flushes. If the rest is still more than the budget, what was asked least lately leaves first.
+//! No segment's leaving changes an answer: its interval is read from the tree from then on.
 //!
 //! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups, each of
 //! which drains by itself.

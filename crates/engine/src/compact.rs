@@ -3,8 +3,9 @@
 //! 1. Ask every table's policy for its most urgent plan; take the one with the highest score.
 //! 2. A trivial move is an edit and nothing else.
 //! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say so)
-//!    over cursors that bypass the block cache ([`CompactionCaching`](crate::CompactionCaching) may say otherwise) and read ahead, and sync the directory.
-//!    What leaves the table leaves its indexes: the job's watch writes the files for them (index/watch.rs).
+//!    over cursors that bypass the block cache ([`CompactionCaching`](crate::CompactionCaching) may say otherwise) and
+//!    read ahead, and sync the directory. What leaves the table leaves its indexes: the job's watch writes the files
+//!    for them (index/watch.rs).
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
 use std::collections::{HashMap, HashSet};

@@ -93,7 +93,8 @@ pub enum Event {
         /// What is saved of the cost of the operations seen, by the model: a share, from 0 to 1.
         predicted_saving: f64,
     },
-    /// The database takes no more writes until it is opened again: something failed after which it cannot be known what is on the disk.
+    /// The database takes no more writes until it is opened again: something failed after which it cannot be known what
+    /// is on the disk.
     ReadOnly {
         /// The error's text.
         message: String,

@@ -64,8 +64,9 @@ impl Table {
     /// fails at its next row; until then the directory stays locked.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, or exceeds the limits, or
-    /// would in an index, or if a typed table can have no such key or row; [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, if it exceeds the
+    /// limits, or would in an index, or if a typed table can have no such key or row.
+    /// [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Options, Result, TableOptions};

@@ -1,7 +1,7 @@
 //! Installing an edit: first in the manifest, then in the tables' states.
 //!
-//! 1. Every file that the edit adds is open already: nothing can fail once the edit is durable. Of a database that is read-only after an
-//!    error none is installed: the error may have taken names of its files with it.
+//! 1. Every file that the edit adds is open already: nothing can fail once the edit is durable. Of a database that is
+//!    read-only after an error none is installed: the error may have taken names of its files with it.
 //! 2. Append the edit to the manifest and sync it. The manifest's lock is held from here to the end, so that versions
 //!    change one after the other.
 //! 3. Under the core's lock build the new tree of every table that the edit touches, from files that are open, and put it

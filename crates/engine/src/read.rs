@@ -303,7 +303,8 @@ impl PointRead<'_> {
     }
 
     /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key or have range deletes, youngest first,
-    /// until it breaks. All whose fences hold the key are found first, so that the lines of their filters are on their way to the cache.
+    /// until it breaks. All whose fences hold the key are found first, so that the lines of their filters are on their
+    /// way to the cache.
     #[inline]
     pub(crate) fn visit_files<'s>(
         &self,

@@ -210,8 +210,8 @@ impl Inner {
         self.drop_unchecked_indexes()
     }
 
-    /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped. Manifests are the manifest's own. Whether
-    /// there were any.
+    /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped.
+    /// Manifests are the manifest's own. Whether there were any.
     fn remove_orphans(&self, oldest_log: FileNumber) -> Result<bool> {
         let live: HashSet<FileNumber> = {
             let core = self.core.lock();

@@ -373,8 +373,8 @@ impl BatchScan {
         }
     }
 
-    /// As [`Iterator::next`], but gives `None` in place of a batch that is not full yet, and goes on at the next call, once it has looked at
-    /// some thousand rows or stretches of rows: whoever waits for the batch may have gone.
+    /// As [`Iterator::next`], but gives `None` in place of a batch that is not full yet, and goes on at the next call,
+    /// once it has looked at some thousand rows or stretches of rows: whoever waits for the batch may have gone.
     pub fn next_or_pause(&mut self) -> Option<Result<Option<arrow_array::RecordBatch>>> {
         if self.done {
             return None;

@@ -434,8 +434,9 @@ impl Inner {
         }
     }
 
-    /// Records could not be logged: what the log still holds of them must not come back at recovery. `before` is the log's length before them and
-    /// whether some of that was buffered, `may_be_whole` whether one of them can have reached the disk whole.
+    /// Records could not be logged: what the log still holds of them must not come back at recovery. `before` is the
+    /// log's length before them and whether some of that was buffered, `may_be_whole` whether one of them can have
+    /// reached the disk whole.
     #[cold]
     fn take_back(
         &self,
@@ -445,8 +446,9 @@ impl Inner {
         may_be_whole: bool,
     ) -> Error {
         let Ok(log) = writer.log() else { return error };
-        // A full disk leaves a log that was cut back to a record border, which may lie inside the group. If it cannot be cut back to the
-        // group's start, durably, or anything else happened, what is on the disk is not what was acknowledged.
+        // A full disk leaves a log that was cut back to a record border, which may lie inside the group. If it cannot
+        // be cut back to the group's start, durably, or anything else happened, what is on the disk is not what was
+        // acknowledged.
         let cut_back = if error.kind() == ErrorKind::NoSpace { log.cut_back(before) } else { Err(error.duplicate()) };
         writer.log_gap |= had_buffered;
         let is_gone = cut_back.and_then(|()| if may_be_whole { self.sync_logs(writer) } else { Ok(()) });

@@ -2,8 +2,8 @@
 //!
 //! A column group of a two-phase level has up to two runs: the *insertion part*, into which compactions from above are
 //! merged, and the *deletion part*, whose files leave for the next level in key order. A round lasts until the deletion part is empty
-//! and the level full; then the insertion part becomes the deletion part (§IV-A). The deletion part is the older run, and the marker of a round is where it
-//! begins: what lies before it has left.
+//! and the level full; then the insertion part becomes the deletion part (§IV-A). The deletion part is the older run,
+//! and the marker of a round is where it begins: what lies before it has left.
 //!
 //! Beside each part lie its *segments* (§IV-B): the files that compactions merged into the part, as they were, newest first. What
 //! they hold of a key is what the part holds of it, uncompacted, except within the intervals that are *uncovered*. So a point

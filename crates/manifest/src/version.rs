@@ -11,8 +11,8 @@
 //!    one file per run.
 //! 3. No file number occurs twice in the levels.
 //! 4. Age: of two versions of one key the newer lies in the younger run. What the manifest can prove of it: where two
-//!    files of a common column share a fence key, both hold an entry for it, so the file in the younger run must not lie wholly before
-//!    the other in sequence numbers. (Files that merely overlap may have any sequence numbers.)
+//!    files of a common column share a fence key, both hold an entry for it. So the file in the younger run must not
+//!    lie wholly before the other in sequence numbers. (Files that merely overlap may have any sequence numbers.)
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

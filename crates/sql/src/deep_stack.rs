@@ -1,10 +1,10 @@
 //! Planning on a stack of its own.
 //!
-//! A chain of operators, `a OR b OR …`, is a tree as deep as the chain is long. Parser and planner walk it by recursion, of which some takes more
-//! stack when little is left (DataFusion's feature `recursive_protection`) and some does not (hashes of expressions, say). The stack of a
-//! thread of a server is 2 MiB: to run over ends the process. So a statement is parsed and planned on [`STACK`] bytes, of which only those
-//! that are used become memory, and one that would be deeper than [`DEEPEST`] is refused: its
-//! expressions are evaluated on the stacks of the runtime's threads.
+//! A chain of operators, `a OR b OR …`, is a tree as deep as the chain is long. Parser and planner walk it by
+//! recursion, of which some takes more stack when little is left (DataFusion's feature `recursive_protection`) and some
+//! does not (hashes of expressions, say). The stack of a thread of a server is 2 MiB: to run over ends the process. So
+//! a statement is parsed and planned on [`STACK`] bytes, of which only those that are used become memory, and one that
+//! would be deeper than [`DEEPEST`] is refused: its expressions are evaluated on the stacks of the runtime's threads.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -75,8 +75,8 @@ pub(crate) fn plan_filters(schema: &Schema, indexes: &[&[usize]], filters: &[&Ex
     Pushed { keys, index, tests: rest, support }
 }
 
-/// Whether every row passes a predicate, or none does: DataFusion simplifies what it gave away already, and `IS NULL` of a column that is
-/// never null becomes `false`.
+/// Whether every row passes a predicate, or none does: DataFusion simplifies what it gave away already, and `IS NULL`
+/// of a column that is never null becomes `false`.
 fn constant(filter: &Expr) -> Option<bool> {
     match filter {
         Expr::Literal(ScalarValue::Boolean(value), _) => Some(value.unwrap_or(false)),

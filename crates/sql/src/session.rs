@@ -91,8 +91,8 @@ impl Session {
         Self { database: database.clone(), state: Mutex::new(state), snapshots: Mutex::default() }
     }
 
-    /// Begins a statement: a query, `EXPLAIN`, `SHOW`, `DESCRIBE`, `SET` and `RESET` of DataFusion's settings, or of snapshots `TAKE SNAPSHOT name`,
-    /// `USE SNAPSHOT name`, `USE LATEST`, `DROP SNAPSHOT name`, `SHOW SNAPSHOTS`.
+    /// Begins a statement: a query, `EXPLAIN`, `SHOW`, `DESCRIBE`, `SET` and `RESET` of DataFusion's settings, or of
+    /// snapshots `TAKE SNAPSHOT name`, `USE SNAPSHOT name`, `USE LATEST`, `DROP SNAPSHOT name`, `SHOW SNAPSHOTS`.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`] for a statement that would write; [`ErrorKind::InvalidArgument`] for one that is wrong;

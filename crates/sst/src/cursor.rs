@@ -4,8 +4,9 @@
 //! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
 //! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or with
 //!    read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when it is
-//!    entered. Where nobody asked for read-ahead the window is what the caller expects to read, or small, after a seek and grows by half
-//!    each time only after a while, so that short scans read little; what comes next is announced to the disk farther ahead. From one cached block to the next there may be a link, which saves looking it up
+//!    entered. Where nobody asked for read-ahead the window is what the caller expects to read, or small, after a seek
+//!    and grows by half each time only after a while, so that short scans read little; what comes next is announced to
+//!    the disk farther ahead. From one cached block to the next there may be a link, which saves looking it up
 //!    ([`mycelium_cache::ChainedBlock`]).
 //!
 //! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both directions
@@ -35,8 +36,8 @@ pub struct CursorOptions {
     /// The bytes read at once, at most 64 MiB; 0 reads single blocks until the cursor has gone from one to the next, and
     /// then grows by itself up to 256 KiB.
     pub read_ahead: usize,
-    /// Where `read_ahead` is 0: the bytes that are likely to be read from where a seek leads to, at most 256 KiB. If that block is not
-    /// cached, so many are read at once with it. 0 if it is not known.
+    /// Where `read_ahead` is 0: the bytes that are likely to be read from where a seek leads to, at most 256 KiB. If
+    /// that block is not cached, so many are read at once with it. 0 if it is not known.
     pub expected: usize,
 }
 

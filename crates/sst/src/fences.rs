@@ -1,8 +1,8 @@
 //! The fences of files that do not overlap, searched without touching the files.
 //!
-//! Whoever looks for a key in a run asks which file may hold it, in every run of a tree. With the fences where they are, each step of a
-//! binary search would wait for memory three times: the file, what is known of it, the key. Here they lie side by side as numbers,
-//! like the separators of an [index](crate::Index):
+//! Whoever looks for a key in a run asks which file may hold it, in every run of a tree. With the fences where they
+//! are, each step of a binary search would wait for memory three times: the file, what is known of it, the key. Here
+//! they lie side by side as numbers, like the separators of an [index](crate::Index):
 //!
 //! 1. All fences begin with the same bytes, which the first and the last of them tell. A key that does not lies before all or
 //!    behind all. The first eight of these bytes are compared as a number.
@@ -13,8 +13,8 @@
 //! Beside a file's heads lies what is looked at next of the file found: for lookups its [filters](crate::FileFilters), so that
 //! one which these end touches nothing else of the file. A search touches as many lines as it takes steps.
 //!
-//! A lookup asks many lists of files, most of which are short: the files of level 0 are one each. The fences of all of them lie one behind the
-//! other ([`FenceLists`]), so that the processor fetches the next while it looks at one.
+//! A lookup asks many lists of files, most of which are short: the files of level 0 are one each. The fences of all of
+//! them lie one behind the other ([`FenceLists`]), so that the processor fetches the next while it looks at one.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -135,8 +135,9 @@ enum Place {
 }
 
 impl<'f, T> Fences<'f, T> {
-    /// The number of the file that may hold `key`, and what is looked at next of it. Where heads do not tell, `ends_before` says whether all that a file holds
-    /// lies before the key, and `starts_after` whether all of it lies behind. O(log files).
+    /// The number of the file that may hold `key`, and what is looked at next of it. Where heads do not tell,
+    /// `ends_before` says whether all that a file holds lies before the key, and `starts_after` whether all of it lies
+    /// behind. O(log files).
     #[inline]
     pub fn find(
         &self,

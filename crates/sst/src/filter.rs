@@ -12,8 +12,8 @@
 //!
 //! Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007).
 //!
-//! A lookup asks many filters for one key: [`KeyBits`] works its bits out once for all of them, and [`FileFilters`] is what it asks of
-//! a file, to be kept beside those of other files (see [`crate::FenceLists`]).
+//! A lookup asks many filters for one key: [`KeyBits`] works its bits out once for all of them, and [`FileFilters`] is
+//! what it asks of a file, to be kept beside those of other files (see [`crate::FenceLists`]).
 
 use std::sync::Arc;
 
@@ -217,8 +217,8 @@ impl FileFilters {
         }
     }
 
-    /// Whether the file may hold entries of the key by its Bloom filter. If that is not resident, `ask_file` says so by the key's hash
-    /// ([`crate::SstFile::may_contain`]).
+    /// Whether the file may hold entries of the key by its Bloom filter. If that is not resident, `ask_file` says so by
+    /// the key's hash ([`crate::SstFile::may_contain`]).
     #[inline]
     pub fn may_contain(&self, key: &mut KeyBits, ask_file: impl FnOnce(u64) -> bool) -> bool {
         match &self.bloom {

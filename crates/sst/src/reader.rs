@@ -302,7 +302,8 @@ impl SstFile {
     }
 
     /// Whether the file may hold entries of the key with this hash (see [`mycelium_base::hash::hash_key`]). `true` if
-    /// there is no filter, or it cannot be read, or it is neither resident nor small enough to be cached. Range deletes are not in the filter.
+    /// there is no filter, or it cannot be read, or it is neither resident nor small enough to be cached. Range deletes
+    /// are not in the filter.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> bool {
         match (&self.filter_shape, &self.filter) {
@@ -474,7 +475,8 @@ impl SstFile {
         (0..index.block_count()).filter(|&at| self.cache.contains(self.cache_key(index.entry(at).offset))).count()
     }
 
-    /// Lets go of the cached data blocks, of a file that nobody reads any more. O(blocks); does nothing if the index is not in memory.
+    /// Lets go of the cached data blocks, of a file that nobody reads any more. O(blocks); does nothing if the index is
+    /// not in memory.
     pub fn forget_blocks(&self) {
         let Some(framed) = &self.index else { return };
         let index = self.index_of(framed);

@@ -47,8 +47,8 @@ impl SstFile {
         }
     }
 
-    /// Bytes in the file of the cached data blocks that may hold keys of a range; 0 if the index is not in memory. Counts as no use of
-    /// them. O(blocks of the range).
+    /// Bytes in the file of the cached data blocks that may hold keys of a range; 0 if the index is not in memory.
+    /// Counts as no use of them. O(blocks of the range).
     pub fn cached_bytes_within(&self, smallest: &[u8], ends_before: impl Fn(&[u8]) -> bool) -> u64 {
         let Some(framed) = &self.index else { return 0 };
         let index = self.index_of(framed);

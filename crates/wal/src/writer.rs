@@ -179,12 +179,12 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Forgets all records from `offset` on, which [`SegmentWriter::len`] was before they were appended; those handed over leave the file.
-    /// Not durable: until the next sync a crash of the machine may bring them back.
+    /// Forgets all records from `offset` on, which [`SegmentWriter::len`] was before they were appended; those handed
+    /// over leave the file. Not durable: until the next sync a crash of the machine may bring them back.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if some of them were synced; the error of an earlier failure after which the writer
-    /// does nothing more; the disk's, after which it does nothing more either.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] if some of them were synced; the error of an earlier failure after
+    /// which the writer does nothing more; the disk's, after which it does nothing more either.
     pub fn cut_back(&mut self, offset: u64) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.duplicate());

@@ -3,9 +3,9 @@
 //!
 //! A [`Trace`] is plain data: counters keyed by (level, kind of operation, projection). Inserts write whole rows that
 //! pass through every level, so that they have one counter for all (the `w` of equation 9). So do range deletes, each of which
-//! is an entry in every column group as a row is: they have another, and `w` is the sum ([`Trace::writes`]). A [`Recorder`] counts from
-//! many threads and hands out traces. Both are bounded: at most [`MAX_PROJECTIONS`] projections, [`MAX_COLUMNS`]
-//! columns and [`MAX_LEVELS`] levels.
+//! is an entry in every column group as a row is: they have another, and `w` is the sum ([`Trace::writes`]). A
+//! [`Recorder`] counts from many threads and hands out traces. Both are bounded: at most [`MAX_PROJECTIONS`]
+//! projections, [`MAX_COLUMNS`] columns and [`MAX_LEVELS`] levels.
 //!
 //! **When there are too many projections.** The projection of all columns is always recorded. A new projection that
 //! finds [`MAX_PROJECTIONS`] others is counted as the narrowest recorded one that contains it (of equally narrow ones

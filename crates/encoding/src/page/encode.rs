@@ -120,8 +120,8 @@ impl PageCells<'_> {
         self.has_value(at).then(|| symbols.of_row(first + at))
     }
 
-    /// The codes of each text. Expanded again, they were compared with the text: `None` if one differs, or if the codes are no shorter, and the
-    /// page is to hold texts as they are.
+    /// The codes of each text. Expanded again, they were compared with the text: `None` if one differs, or if the codes
+    /// are no shorter, and the page is to hold texts as they are.
     fn compress_texts(
         &self,
         symbols: &Symbols,

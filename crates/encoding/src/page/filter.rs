@@ -51,8 +51,8 @@ pub struct ColumnTest {
 }
 
 impl ColumnTest {
-    /// Whether the column is there and can have the values that it is compared with; null is one that none equals. Prefixes suit text and
-    /// binary.
+    /// Whether the column is there and can have the values that it is compared with; null is one that none equals.
+    /// Prefixes suit text and binary.
     pub fn suits(&self, schema: &Schema) -> bool {
         let Some(column) = schema.columns().get(self.column) else { return false };
         let is_its = |value: &Datum| matches!(value, Datum::Null) || value.borrowed().is_of(&column.ty);
@@ -222,8 +222,8 @@ impl PageTest {
         matches!(&self.0, Compiled::Ranges(ranges) if ranges.is_empty())
     }
 
-    /// Whether some value between the cells of a row in two pages may pass, both included, where that follows from integers: of columns
-    /// whose values and whose bounds are ordinals.
+    /// Whether some value between the cells of a row in two pages may pass, both included, where that follows from
+    /// integers: of columns whose values and whose bounds are ordinals.
     pub fn may_pass_between(&self, least: &Page<'_>, greatest: &Page<'_>, row: usize) -> Option<bool> {
         let (Compiled::Ranges(ranges) | Compiled::Decimals(ranges, _)) = &self.0 else { return None };
         let (least, greatest) = (least.ordinal(row)?, greatest.ordinal(row)?);

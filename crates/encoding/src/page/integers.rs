@@ -176,8 +176,8 @@ pub(super) enum Kind<'a> {
     },
 }
 
-/// What finds an integer of a page in the block that the page lies in, without the page: most of what a page begins with. It is parsed
-/// once, and small enough to be kept.
+/// What finds an integer of a page in the block that the page lies in, without the page: most of what a page begins
+/// with. It is parsed once, and small enough to be kept.
 #[derive(Clone, Copy, Debug)]
 pub struct IntegersHead {
     base: i64,

@@ -471,8 +471,8 @@ impl<'a> Page<'a> {
         Some(())
     }
 
-    /// Calls `each` with the binaries of neighbouring rows of a page that has a value in each; `None` of any other, and where there are
-    /// no such rows.
+    /// Calls `each` with the binaries of neighbouring rows of a page that has a value in each; `None` of any other, and
+    /// where there are no such rows.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a value is malformed; those of `each`.

@@ -37,8 +37,8 @@
 //!   [`ErrorKind::Corruption`] that gives the byte in its message.
 //!
 //! Guarantees: no panic on any bytes; with a reused [`RowScratch`] and room in `out`, `project`, `overlay` and `convert`
-//! allocate nothing per row but for dates, timestamps, decimals and long integers of floats that are read from text. `out` is appended to, and left
-//! as it was on an error.
+//! allocate nothing per row but for dates, timestamps, decimals and long integers of floats that are read from text.
+//! `out` is appended to, and left as it was on an error.
 
 mod definition;
 mod descriptor;

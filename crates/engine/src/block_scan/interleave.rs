@@ -3,16 +3,19 @@
 //!
 //! Stretches of such runs have a row or two, and each costs a step for every run. So where stretches are short:
 //!
-//! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to each of its atoms.
-//! 2. An *interval* is what is certain: from the next key to the least of what bounds it. These are the last keys of the runs' current
-//!    blocks and of those that were read ahead of the rest, the next key of a range delete, of a row that is no `Put`, and of a run
-//!    whose block has versions that the snapshot does not see, or several of a key. What the rest has of a key is put together; it is
-//!    the youngest source of rows, and of rows that are gone. A key of which older entries have something to say, too, ends the interval.
-//! 3. The keys of the interval become integers: their next twelve bytes behind what they all have in common ([`KeyWindow`]). For each
-//!    atom these are put behind each other, youngest run first, and sorted, each with its run and row in its lower bits: of one key the
-//!    youngest comes first and hides the others. Keys whose integers are the same, and that may be longer, are compared as they are.
-//!    Column groups that are compacted one by one (LASER §4.4) have a row at different levels, so that each atom is sorted by itself. As
-//!    far as all atoms have the same keys, their rows are put together.
+//! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to
+//!    each of its atoms.
+//! 2. An *interval* is what is certain: from the next key to the least of its bounds. The runs' current blocks bound
+//!    it by their last keys, and the rest by the last key that was read ahead of it. A range delete and a row that is no
+//!    `Put` bound it by their next key. So does a run whose block has versions that the snapshot does not see, or
+//!    several of a key. What the rest has of a key is put together; it is the youngest source of rows, and of rows that
+//!    are gone. A key of which older entries have something to say, too, ends the interval.
+//! 3. The keys of the interval become integers: their next twelve bytes behind what they all have in common
+//!    ([`KeyWindow`]). For each atom these are put behind each other, youngest run first, and sorted, each with its run and row in its lower
+//!    bits: of one key the youngest comes first and hides the others. Keys whose integers are the same, and that may be
+//!    longer, are compared as they are. Column groups that are compacted one by one (LASER §4.4) have a row at
+//!    different levels, so that each atom is sorted by itself. As far as all atoms have the same keys, their rows are
+//!    put together.
 //! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's new rows are
 //!    put in the order of the keys ([`RecordBatchBuilder::arrange`]).
 //!

@@ -3,8 +3,8 @@
 //! 1. A scan begins by merging keys and then filtering. It counts its work, and judges it every [`PERIOD`] rows.
 //! 2. Filtering first and then checking what is found would have cost so much for every row that passes and for every key that
 //!    the rest has. Where that is clearly less, it goes on so.
-//! 3. Of rows that pass it counts the stretches that merging would have taken at once: were all rows like these, merging would have had
-//!    as many stretches a row. Where that is clearly less, it goes back.
+//! 3. Of rows that pass it counts the stretches that merging would have taken at once: were all rows like these,
+//!    merging would have had as many stretches a row. Where that is clearly less, it goes back.
 //!
 //! So no statistics are needed, and keys of which one half lies otherwise than the other change the plan on the way. The judgement
 //! depends on counts alone: the same data and scan give the same plan.

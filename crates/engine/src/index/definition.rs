@@ -171,7 +171,8 @@ impl IndexShared {
         self.source.name()
     }
 
-    /// Appends what the keys with these values in the first indexed columns start with: a bound, which may be longer than a key can be.
+    /// Appends what the keys with these values in the first indexed columns start with: a bound, which may be longer
+    /// than a key can be.
     pub(crate) fn encode_prefix(&self, values: &[mycelium_encoding::DatumRef<'_>], out: &mut Vec<u8>) -> Result<()> {
         self.source.encode_prefix(&self.schema, values, out)
     }

@@ -100,8 +100,9 @@ impl IndexSource {
         }
     }
 
-    /// The columns whose groups feed the index. One of key columns alone goes with the first column of the table's others: every group has
-    /// each row, but after compactions of groups by themselves not under the same sequence numbers.
+    /// The columns whose groups feed the index. One of key columns alone goes with the first column of the table's
+    /// others: every group has each row, but after compactions of groups by themselves not under the same sequence
+    /// numbers.
     pub(crate) fn fed_by(&self, others: &ColumnSet) -> ColumnSet {
         let reads = self.columns_read();
         if reads.is_empty() { others.iter().take(1).collect() } else { reads.clone() }

@@ -362,8 +362,8 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.append_windows(rows, window, scratch, windows))
     }
 
-    /// The first of these rows that is no `Put`; their end if all are. `scratch` is reused. O(1) where the block's header says that all
-    /// of its rows are, else about a nanosecond a row, for which `trailers` is reused, too.
+    /// The first of these rows that is no `Put`; their end if all are. `scratch` is reused. O(1) where the block's
+    /// header says that all of its rows are, else about a nanosecond a row, for which `trailers` is reused, too.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a trailer is malformed.
@@ -380,9 +380,9 @@ impl ColumnBlock {
         header.prefetch_keys(bytes);
     }
 
-    /// Calls `each` with the first row from `row` on whose key is at or after each of these keys, which ascend, and whether it has the
-    /// key; with the number of rows if there is none. Until `each` says, by `false`, that this is enough. O(log of how far the keys
-    /// are apart) each where keys are integers. Errors as [`ColumnBlock::seek`].
+    /// Calls `each` with the first row from `row` on whose key is at or after each of these keys, which ascend, and
+    /// whether it has the key; with the number of rows if there is none. Until `each` says, by `false`, that this is
+    /// enough. O(log of how far the keys are apart) each where keys are integers. Errors as [`ColumnBlock::seek`].
     pub fn seek_each<'k>(
         &self,
         row: usize,

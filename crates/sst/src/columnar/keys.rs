@@ -267,8 +267,8 @@ impl<'a> KeyPage<'a> {
         }
     }
 
-    /// Calls `each` with the first row from `row` on whose key is at or after each of these keys, which ascend, and whether it has the
-    /// key; until `each` says that this is enough.
+    /// Calls `each` with the first row from `row` on whose key is at or after each of these keys, which ascend, and
+    /// whether it has the key; until `each` says that this is enough.
     pub(crate) fn seek_each<'k>(
         &self,
         row: usize,

@@ -1,5 +1,6 @@
-//! A text as statements, which end at `;` outside quotes and comments, as DataFusion's parser knows them: `'text'`, `E'text with \''`, `"name"`,
-//! `` `name` ``, `$$text$$`, `$tag$text$tag$`, `-- to the end of the line`, `/* may /* nest */ */`.
+//! A text as statements, which end at `;` outside quotes and comments, as DataFusion's parser knows them: `'text'`,
+//! `E'text with \''`, `"name"`, `` `name` ``, `$$text$$`, `$tag$text$tag$`, `-- to the end of the line`,
+//! `/* may /* nest */ */`.
 
 /// The statements of a text, without the semicolons and without those that are empty.
 pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {

@@ -24,7 +24,8 @@ pub(crate) const HEAD_LEN: usize = 2 * MAX_VARINT_LEN;
 
 /// Operations that are applied atomically, in order: of two of one key the later one counts.
 ///
-/// A batch belongs to the database of the tables it names. It holds no lock and may be built, kept and written again.
+/// A batch belongs to the database of the tables it names. It holds no lock and may be built, kept and written again,
+/// and sent between threads.
 ///
 /// ```
 /// # use mycelium_engine::{Database, Durability, Options, TableOptions, WriteBatch};

@@ -70,7 +70,7 @@ pub enum Durability {
 ///
 /// let options = Options {
 ///     memory_budget: 32 << 20,
-///     cache_bytes: 1 << 30,
+///     cache_bytes: 512 << 20,
 ///     background: Background::Threads(4),
 ///     rate_limit_bytes_per_second: Some(200 << 20),
 ///     ..Options::default()

@@ -108,9 +108,10 @@ pub struct Options {
     /// Bytes a second that flushes, compactions and bulk loads together may write, flushes first; `None` is unlimited.
     /// Default: `None`.
     pub rate_limit_bytes_per_second: Option<u64>,
-    /// Level-0 runs of a table at which writers are slowed. Default: 20.
+    /// Level-0 runs of a table that lie over each other, at which writers are slowed. At twice the number with which
+    /// level 0 is compacted, if that is more. Default: 20.
     pub slowdown_level0_runs: usize,
-    /// Level-0 runs of a table at which writers stop. Default: 36.
+    /// The same at which writers stop; raised by as much as the number at which they are slowed. Default: 36.
     pub stop_level0_runs: usize,
     /// Bytes awaiting compaction in a table at which writers are slowed; four times as much stops them. Default: 64
     /// GiB.

@@ -11,6 +11,7 @@
 //! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
+//! | `exact` | comparisons that DataFusion would make with other values than were written |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
 //! | `failure` | errors across the border |
@@ -18,6 +19,7 @@
 mod catalog;
 mod column_test;
 mod deep_stack;
+mod exact;
 mod failure;
 mod key_range;
 mod literal;

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Decimal128Type;
 use arrow_array::{BooleanArray, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, EmptyCatalogProviderList, MemoryCatalogProviderList};
@@ -17,6 +19,7 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -28,6 +31,7 @@ use parking_lot::Mutex;
 
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
 use crate::deep_stack::OnDeepStack;
+use crate::exact::ExactComparisons;
 use crate::failure::inward;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
@@ -86,7 +90,10 @@ impl Session {
             .with_default_catalog_and_schema(CATALOG, SCHEMA);
         // Without a directory for temporary files nothing spills, and there is no limit.
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
+        let mut rules = Analyzer::new().rules;
+        rules.insert(0, Arc::new(ExactComparisons));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
+        let builder = builder.with_analyzer_rules(rules);
         let state = builder.with_default_features().build();
         Self { database: database.clone(), state: Mutex::new(state), snapshots: Mutex::default() }
     }
@@ -194,6 +201,20 @@ impl Session {
     }
 }
 
+/// Refuses decimals with more digits than their type: DataFusion's sums and products do not look, and a text of them would lack
+/// digits.
+fn check_decimals(batch: &RecordBatch) -> Result<()> {
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        if let Some(decimals) = column.as_primitive_opt::<Decimal128Type>() {
+            let checked = decimals.validate_decimal_precision(decimals.precision());
+            checked.map_err(|error| {
+                Error::invalid(format!("column {} has a value with too many digits", field.name())).caused_by(error)
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// Half of the machine's memory, where Linux tells it.
 fn memory_limit() -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -266,7 +287,8 @@ impl Answer {
     /// Those of reading, as [`mycelium_engine::Table::scan_batches`] has them; [`ErrorKind::InvalidArgument`] for a value that an
     /// expression cannot take, as in a division by zero.
     pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
-        Some(self.rows.next().await?.map_err(inward))
+        let batch = self.rows.next().await?.map_err(inward);
+        Some(batch.and_then(|batch| check_decimals(&batch).map(|()| batch)))
     }
 
     /// All rows that are left. Memory: all of them.

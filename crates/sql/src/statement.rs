@@ -6,7 +6,7 @@
 //!
 //! | statement | |
 //! |---|---|
-//! | `SELECT`, `WITH`, `VALUES`, `TABLE` | without `INTO`, `FOR UPDATE` and `FOR SHARE` |
+//! | `SELECT`, `WITH`, `VALUES` | without `INTO`, `FOR UPDATE` and `FOR SHARE` |
 //! | `EXPLAIN [ANALYZE] [VERBOSE]` | of the above |
 //! | `SHOW TABLES`, `SHOW COLUMNS FROM`, `SHOW` of settings, `DESCRIBE` | |
 //! | `SET`, `RESET` | DataFusion's settings, of the session |
@@ -16,7 +16,9 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParser, Statement as Parsed};
-use datafusion::sql::sqlparser::ast::{Query, Select, Statement as Ast, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr as AstExpr, Query, Select, Statement as Ast, Visit, Visitor,
+};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use mycelium_base::{Error, ErrorKind, Result};
@@ -118,6 +120,20 @@ impl Visitor for Reading {
             | Ast::ShowFunctions { .. }
             | Ast::Set(_) => ControlFlow::Continue(()),
             other => ControlFlow::Break(writes(&other.to_string())),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &AstExpr) -> ControlFlow<Error> {
+        let (AstExpr::IsDistinctFrom(_, right) | AstExpr::IsNotDistinctFrom(_, right)) = expr else {
+            return ControlFlow::Continue(());
+        };
+        match &**right {
+            // The parser takes all that follows for the right side.
+            AstExpr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or | BinaryOperator::Xor, .. } => {
+                let message = "IS DISTINCT FROM followed by AND, OR or XOR: put the comparison in parentheses";
+                ControlFlow::Break(Error::new(ErrorKind::Unsupported, message))
+            }
+            _ => ControlFlow::Continue(()),
         }
     }
 

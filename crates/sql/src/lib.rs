@@ -12,11 +12,13 @@
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
+//! | `checked_sum` | `sum` of integers, which fails where DataFusion's wraps around |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
 //! | `failure` | errors across the border |
 
 mod catalog;
+mod checked_sum;
 mod column_test;
 mod deep_stack;
 mod exact;

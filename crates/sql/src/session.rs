@@ -30,6 +30,7 @@ use mycelium_engine::{Database, Snapshot};
 use parking_lot::Mutex;
 
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
+use crate::checked_sum::CheckedSum;
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
 use crate::failure::inward;
@@ -94,7 +95,10 @@ impl Session {
         rules.insert(0, Arc::new(ExactComparisons));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
         let builder = builder.with_analyzer_rules(rules);
-        let state = builder.with_default_features().build();
+        let mut builder = builder.with_default_features();
+        // The last of a name is the one that is found.
+        builder.aggregate_functions().get_or_insert_default().push(Arc::new(CheckedSum::default().into()));
+        let state = builder.build();
         Self { database: database.clone(), state: Mutex::new(state), snapshots: Mutex::default() }
     }
 

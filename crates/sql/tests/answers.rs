@@ -535,3 +535,35 @@ fn decimals_of_too_many_digits_are_refused() {
     let answer = twin.runtime.block_on(async { twin.session.query(query).await?.collect().await });
     assert_eq!(answer.expect_err("39 digits").kind(), ErrorKind::InvalidArgument);
 }
+
+/// It wrapped around, and was not what a view over the same rows says.
+#[test]
+fn a_sum_that_is_no_64_bit_integer_fails() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, g int32, u uint64, primary key (k)", Form::Columns);
+    for k in 0..20_i64 {
+        let row = [DatumRef::Int64(i64::MAX - k), DatumRef::Int32(k as i32 % 2), DatumRef::UInt64(u64::MAX)];
+        table.insert_row(&row, Durability::Buffered).expect("in memory");
+        table
+            .insert_row(&[DatumRef::Int64(k - i64::MAX), row[1], DatumRef::Null], Durability::Buffered)
+            .expect("in memory");
+    }
+    let fails = |query: &str| {
+        let answer = twin.runtime.block_on(async { twin.session.query(query).await?.collect().await });
+        assert_eq!(answer.expect_err(query).kind(), ErrorKind::InvalidArgument, "{query}");
+    };
+    fails("SELECT sum(k) FROM t WHERE k > 0");
+    fails("SELECT g, sum(k) FROM t WHERE k > 0 GROUP BY g");
+    fails("SELECT sum(DISTINCT k) FROM t WHERE k > 0");
+    fails("SELECT sum(u) FROM t");
+    fails("SELECT sum(k) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t");
+    // On the way it may be larger.
+    assert_eq!(twin.rows("SELECT sum(k), sum(k) / 2, sum(DISTINCT k) FROM t"), ["0 | 0 | 0"]);
+    assert_eq!(
+        twin.rows("SELECT g, sum(k), sum(u) FILTER (WHERE u IS NULL) FROM t GROUP BY g ORDER BY g"),
+        ["0 | 0 | null", "1 | 0 | null"]
+    );
+    assert_eq!(twin.rows("SELECT sum(k) FROM t WHERE k = 0"), ["null"]);
+    let windowed = twin.rows("SELECT sum(g) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t LIMIT 3");
+    assert_eq!(windowed.len(), 3);
+}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mycelium_testkit::{
     Action, Configuration, EngineStore, HistoryOptions, Mechanisms, Mismatch, Scale, TableKind, check_history,
@@ -53,29 +53,31 @@ fn check_seeds(
     configurations_of: impl Fn(u64) -> Vec<Configuration> + Sync,
     ran: impl Fn(&Configuration, &Mechanisms) + Sync,
 ) {
-    let next = AtomicU64::new(seeds.start);
+    let runs: Vec<(u64, HistoryOptions, Configuration)> = seeds
+        .clone()
+        .flat_map(|seed| {
+            let configurations = configurations_of(seed);
+            let options = history_options(seed, actions, &configurations);
+            configurations.into_iter().map(move |configuration| (seed, options.clone(), configuration))
+        })
+        .collect();
+    let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let runs = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
+                let mut generated: Option<(u64, Vec<Action>)> = None;
+                while let Some((seed, options, configuration)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if generated.as_ref().is_none_or(|(of, _)| of != seed) {
+                        generated = Some((*seed, generate(options)));
                     }
-                    let configurations = configurations_of(seed);
-                    let options = history_options(seed, actions, &configurations);
-                    let history = generate(&options);
-                    for configuration in configurations {
-                        match run(&configuration, &options, &history) {
-                            Ok(mechanisms) => ran(&configuration, &mechanisms),
-                            Err(mismatch) => {
-                                next.store(seeds.end, Ordering::Relaxed);
-                                panic!("{}", report(&configuration, &options, &history, &mismatch));
-                            }
+                    let Some((_, history)) = &generated else { return };
+                    match run(configuration, options, history) {
+                        Ok(mechanisms) => ran(configuration, &mechanisms),
+                        Err(mismatch) => {
+                            next.store(runs.len(), Ordering::Relaxed);
+                            panic!("{}", report(configuration, options, history, &mismatch));
                         }
-                        runs.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
@@ -86,7 +88,7 @@ fn check_seeds(
         seeds.start,
         seeds.end,
         grouped(actions as u64),
-        grouped(runs.into_inner())
+        grouped(runs.len() as u64)
     );
 }
 

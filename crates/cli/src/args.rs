@@ -39,6 +39,13 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
                             mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 3,5-8 packed | 11,13-18 packed'")]
     Layout(LayoutArgs),
+    /// Drop a table with all its rows, indexes and views.
+    #[command(after_help = "Example:\n  mycelium drop ./db flights          # says what it would remove\n  \
+                            mycelium drop ./db flights --yes")]
+    Drop(DropArgs),
+    /// Merge all files of a table (of all tables, without one) into one run.
+    #[command(after_help = "Example:\n  mycelium compact ./db flights\n  mycelium compact ./db")]
+    Compact(CompactArgs),
     /// Create, drop and list the secondary indexes of a typed table.
     #[command(subcommand)]
     Index(IndexCommand),
@@ -254,6 +261,25 @@ pub(crate) struct CreateArgs {
     pub(crate) schema: Option<String>,
     #[command(flatten)]
     pub(crate) options: TableOptionArgs,
+}
+
+/// `mycelium drop`.
+#[derive(Args, Debug)]
+pub(crate) struct DropArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// Drop it. Without this the command only says what it would remove.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `mycelium compact`.
+#[derive(Args, Debug)]
+pub(crate) struct CompactArgs {
+    /// The database's directory.
+    pub(crate) database: PathBuf,
+    /// The table.
+    pub(crate) table: Option<String>,
 }
 
 /// The form of the input.

@@ -83,6 +83,13 @@ impl Failure {
         self
     }
 
+    /// Adds what else is the case.
+    #[must_use]
+    pub(crate) fn and(mut self, also: impl fmt::Display) -> Self {
+        self.message = format!("{}; {also}", self.message);
+        self
+    }
+
     /// Prints it to stderr and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if self.kind != FailureKind::OutputClosed {

@@ -583,3 +583,48 @@ fn columns_that_a_load_passes_over_or_leaves_null_are_said() {
         "{told}"
     );
 }
+
+/// Of a table that was made by mistake nothing could be done but to delete its rows.
+#[test]
+fn a_table_is_dropped_only_with_yes() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["index", "create", "db", "people", "by_name", "--on", "name"]);
+    let (code, message) = shell.failure(&["drop", "db", "people"]);
+    assert!(code == 2 && message.contains("1 indexes, 0 views") && message.contains("--yes"), "{code}: {message}");
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 3);
+    let dropped = shell.one(&["drop", "db", "people", "--yes"]);
+    assert_eq!((&dropped["table"], &dropped["indexes"]), (&"people".into(), &1.into()));
+    assert!(shell.json(&["tables", "db"]).is_empty());
+    assert_eq!(shell.failure(&["drop", "db", "people", "--yes"]).0, 1);
+    assert_eq!(shell.one(&["verify", "db"])["ok"], true);
+}
+
+#[test]
+fn tables_are_compacted_one_or_all() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["create", "db", "cache"]);
+    let one = shell.one(&["compact", "db", "people"]);
+    assert_eq!((&one["table"], &one["files"]), (&"people".into(), &1.into()));
+    shell.one(&["delete", "db", "people", "1"]);
+    let all = shell.json(&["compact", "db"]);
+    assert_eq!(all.iter().map(|table| table["table"].as_str().unwrap()).collect::<Vec<_>>(), ["people", "cache"]);
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 2);
+    assert_eq!(shell.failure(&["compact", "db", "nobody"]).0, 1);
+}
+
+/// Its empty table was there with the schema of the wrong input, and the next load was refused.
+#[test]
+fn a_load_that_fails_leaves_no_empty_table() {
+    let shell = Shell::new();
+    shell.one(&["create", "db", "other"]);
+    let bad = shell.write("bad.csv", b"id,name\n1,a\n,b\n");
+    for sorted in [&[][..], &["--sorted"]] {
+        assert_eq!(shell.failure(&[&["load", "db", &bad, "--table", "t", "--key", "id"], sorted].concat()).0, 3);
+        assert_eq!(shell.one(&["tables", "db"])["table"], "other");
+    }
+    let (code, message) = shell.failure(&["load", "db", &bad, "--table", "t", "--key", "id", "--batch-rows", "1"]);
+    assert!(code == 3 && message.contains("1 rows before it are in table t"), "{code}: {message}");
+    assert_eq!(shell.one(&["scan", "db", "t", "--count"])["rows"], 1);
+}

@@ -14,12 +14,15 @@ use serde_json::{Value, json};
 use crate::args::{BufferArg, CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::unescape_bytes;
+use crate::render::units;
 
 pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod compact;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod drop;
 pub(crate) mod get;
 pub(crate) mod index;
 pub(crate) mod inspect;
@@ -75,6 +78,33 @@ pub(crate) fn table(database: &Database, name: &str) -> Result<Table, Failure> {
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Failure::from(error).hint(format!("tables: {known}"))
     })
+}
+
+/// What a table takes, its indexes apart.
+pub(crate) struct Held {
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
+    /// Entries that lie in no file yet.
+    pub(crate) in_log: u64,
+}
+
+/// What the table of this name takes.
+pub(crate) fn held(database: &Database, name: &str) -> Held {
+    let metrics = database.metrics();
+    let found = metrics.tables.iter().find(|metrics| metrics.name == name);
+    let levels = || found.iter().flat_map(|found| &found.levels);
+    Held {
+        files: levels().map(|level| level.files).sum(),
+        bytes: levels().map(|level| level.bytes).sum(),
+        in_log: found.map_or(0, |found| found.memtable_entries),
+    }
+}
+
+impl std::fmt::Display for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (bytes, in_log) = (units::bytes(self.bytes), units::count(self.in_log));
+        write!(f, "{} files, {bytes}, {in_log} entries in the log", self.files)
+    }
 }
 
 /// The engine's word for a durability.

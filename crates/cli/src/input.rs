@@ -156,6 +156,64 @@ impl Read for Recorder {
     }
 }
 
+/// Fails at the end of CSV of which a quote was opened and never closed: readers take all that follows it for one field.
+struct Quotes {
+    inner: Box<dyn Read>,
+    delimiter: u8,
+    place: Place,
+    line: u64,
+    /// The line of the quote that was opened last.
+    opened: u64,
+    bytes: usize,
+}
+
+/// Where in CSV the next byte stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    FieldStart,
+    Field,
+    Quoted,
+    /// Behind a quote in a quoted field, which ends it unless another follows.
+    AfterQuote,
+}
+
+/// What some writers begin text with, and readers pass over.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+impl Quotes {
+    fn new(inner: Box<dyn Read>, delimiter: u8) -> Self {
+        Self { inner, delimiter, place: Place::FieldStart, line: 1, opened: 1, bytes: 0 }
+    }
+
+    fn pass(&mut self, byte: u8) {
+        let is_mark = BYTE_ORDER_MARK.get(self.bytes) == Some(&byte);
+        self.bytes = self.bytes.saturating_add(1);
+        self.place = match (self.place, byte) {
+            (Place::FieldStart, _) if is_mark => Place::FieldStart,
+            (Place::FieldStart, b'"') => {
+                self.opened = self.line;
+                Place::Quoted
+            }
+            (Place::Quoted, b'"') => Place::AfterQuote,
+            (Place::AfterQuote, b'"') | (Place::Quoted, _) => Place::Quoted,
+            _ if byte == self.delimiter || byte == b'\n' || byte == b'\r' => Place::FieldStart,
+            _ => Place::Field,
+        };
+        self.line += u64::from(byte == b'\n');
+    }
+}
+
+impl Read for Quotes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        buffer[..n].iter().for_each(|&byte| self.pass(byte));
+        if n == 0 && !buffer.is_empty() && self.place == Place::Quoted {
+            return Err(io::Error::other(format!("the quote that line {} opens is never closed", self.opened)));
+        }
+        Ok(n)
+    }
+}
+
 fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
     let delimiter =
         u8::try_from(args.delimiter).map_err(|_| Failure::usage("--delimiter must be one ASCII character"))?;
@@ -167,7 +225,7 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
         .with_header(!args.no_header)
         .with_delimiter(delimiter)
         .with_null_regex(nulls);
-    let mut recorder = Recorder::new(reader);
+    let mut recorder = Recorder::new(Box::new(Quotes::new(reader, delimiter)));
     // Columns of a given schema need no sample, but their names in the file are needed: no rows are inferred from then.
     let sample = if matches!(target, Target::Given(_)) && !args.no_header { 0 } else { args.infer_rows };
     let (found, sampled) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
@@ -245,6 +303,7 @@ fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Fa
 fn arrow_failure(error: ArrowError) -> Failure {
     let text = match &error {
         ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text.clone(),
+        ArrowError::IoError(_, error) => return Failure::input(error.to_string()),
         _ => error.to_string(),
     };
     wrong_type(text)
@@ -403,6 +462,21 @@ mod tests {
         assert!(refusal(b"id,name\n").contains("no rows"), "columns without rows have no types");
         assert!(refusal(&[0x1f, 0x8b, 8, 0]).contains("gzip"));
         assert!(refusal(b"PAR1").contains("Parquet"));
+    }
+
+    /// The rest of the file was one field of the last row.
+    #[test]
+    fn a_quote_that_is_never_closed_is_refused() {
+        let rows = (0..1000).map(|id| if id == 500 { "500,\"oops500\n".to_owned() } else { format!("{id},n\n") });
+        let open = format!("id,name\n{}", rows.collect::<String>());
+        let few = InputArgs { infer_rows: 2, ..args() };
+        for args in [args(), few] {
+            let error = infer(open.as_bytes(), &args, "id").expect_err("it swallows rows").to_string();
+            assert!(error.contains("line 502 opens is never closed") && !error.contains("hint"), "{error}");
+        }
+        let closed = "\u{feff}\"id\",name\n1,\"a\n\"\"b\"\"\"\n2,5\" screen\n3,\"\"\n4,\"x\"";
+        let (_, batches) = infer(closed.as_bytes(), &args(), "id").expect("well formed");
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 4);
     }
 
     #[test]

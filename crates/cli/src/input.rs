@@ -77,6 +77,10 @@ pub(crate) fn rows(
             Failure::input(format!("{name}: {what}")).hint("CSV, JSON lines and Arrow IPC are read, plain or in zstd")
         );
     }
+    if is_json_array(&head) && matches!(args.format, None | Some(InputFormat::Json)) {
+        return Err(Failure::input(format!("{name}: a JSON array"))
+            .hint("JSON lines are read, an object a line: `jq -c '.[]'` makes them; --format csv takes it for CSV"));
+    }
     let format = args.format.unwrap_or_else(|| told_format(&head, path));
     let reader: Box<dyn Read> = Box::new(Cursor::new(head).chain(reader));
     let rows = match format {
@@ -87,13 +91,8 @@ pub(crate) fn rows(
     let context = name.clone();
     let rows = rows.map_err(|failure| failure.of_input(&name))?;
     let schema = rows.schema.clone();
-    let mut is_first = true;
     let batches = rows.batches.map(move |batch| {
-        let batch = batch.map_err(|failure| failure.of_input(&context))?;
-        if std::mem::take(&mut is_first) {
-            compare_columns(&batch, &schema).map_err(|failure| failure.of_input(&context))?;
-        }
-        conform(&batch, &schema).map_err(|failure| failure.of_input(&context))
+        batch.and_then(|batch| conform(&batch, &schema)).map_err(|failure| failure.of_input(&context))
     });
     Ok(Rows { schema: rows.schema, batches: Box::new(batches) })
 }
@@ -130,6 +129,12 @@ fn told_format(head: &[u8], path: &Path) -> InputFormat {
         Some("arrow" | "arrows" | "feather" | "ipc") => InputFormat::Arrow,
         _ => InputFormat::Csv,
     }
+}
+
+/// Whether text begins like an array of rows.
+fn is_json_array(head: &[u8]) -> bool {
+    let mut told = head.iter().filter(|byte| !byte.is_ascii_whitespace());
+    told.next() == Some(&b'[') && matches!(told.next(), Some(b'{' | b'[' | b']'))
 }
 
 /// Remembers what is read through it, so that it can be read again.
@@ -250,6 +255,7 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
         }
     };
     distinct(&in_file)?;
+    compare_columns(&in_file, &schema)?;
     let batches = arrow_csv::ReaderBuilder::new(in_file)
         .with_format(format)
         .with_batch_size(args.batch_rows)
@@ -297,6 +303,7 @@ fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Fa
         Target::Given(schema) => schema.clone(),
         Target::Inferred { key } => inferred(&stream.schema(), key)?,
     };
+    compare_columns(&stream.schema(), &schema)?;
     Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(arrow_failure))) })
 }
 
@@ -313,10 +320,17 @@ fn wrong_type(text: String) -> Failure {
     Failure::input(text).hint("--schema gives the types; --infer-rows looks at more rows before it settles on them")
 }
 
+fn no_columns() -> Failure {
+    Failure::input("it has no columns").hint("is it empty?")
+}
+
 /// The schema of a table for what was found: plain types, key columns not null, all else nullable.
 fn inferred(found: &Schema, key: &[String]) -> Result<SchemaRef, Failure> {
     if key.is_empty() {
         return Err(Failure::usage("which columns are the primary key?").hint("--key COLUMN,COLUMN…"));
+    }
+    if found.fields().is_empty() {
+        return Err(no_columns());
     }
     for name in key {
         if found.field_with_name(name).is_err() {
@@ -390,20 +404,23 @@ fn distinct(schema: &Schema) -> Result<(), Failure> {
     }
 }
 
-/// Says which columns the input lacks, and which of its own are passed over. One that may not be null must be there.
-fn compare_columns(batch: &RecordBatch, schema: &SchemaRef) -> Result<(), Failure> {
-    let found = batch.schema();
+/// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may not be
+/// null must be there.
+fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure> {
     let names_without = |of: &SchemaRef, other: &SchemaRef| {
         let names = of.fields().iter().map(|field| field.name().as_str());
         names.filter(|name| other.field_with_name(name).is_err()).collect::<Vec<_>>().join(", ")
     };
     let lacks = |field: &&Arc<Field>| !field.is_nullable() && found.field_with_name(field.name()).is_err();
     if let Some(field) = schema.fields().iter().find(lacks) {
+        if found.fields().is_empty() {
+            return Err(no_columns());
+        }
         let columns = found.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
         let message = format!("it has no column {:?}, which may not be null", field.name());
         return Err(Failure::input(message).hint(format!("its columns: {columns}")));
     }
-    let (missing, unknown) = (names_without(schema, &found), names_without(&found, schema));
+    let (missing, unknown) = (names_without(schema, found), names_without(found, schema));
     if !missing.is_empty() {
         eprintln!("mycelium: columns that the input lacks are null: {missing}");
     }
@@ -462,6 +479,7 @@ mod tests {
         assert!(refusal(b"id,name\n").contains("no rows"), "columns without rows have no types");
         assert!(refusal(&[0x1f, 0x8b, 8, 0]).contains("gzip"));
         assert!(refusal(b"PAR1").contains("Parquet"));
+        assert!(refusal(b" [\n{\"id\":1}]").contains("a JSON array\n  hint: JSON lines"));
     }
 
     /// The rest of the file was one field of the last row.

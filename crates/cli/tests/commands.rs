@@ -628,3 +628,22 @@ fn a_load_that_fails_leaves_no_empty_table() {
     assert!(code == 3 && message.contains("1 rows before it are in table t"), "{code}: {message}");
     assert_eq!(shell.one(&["scan", "db", "t", "--count"])["rows"], 1);
 }
+
+/// It said that it had loaded 0 rows.
+#[test]
+fn wrong_input_without_rows_is_refused() {
+    let shell = Shell::new();
+    people(&shell);
+    for (name, bytes, told) in [
+        ("array.txt", &b"[{\"id\":4}]"[..], "a JSON array"),
+        ("foreign.csv", b"nr,title\n", "it has no column \"id\""),
+        ("empty.csv", b"", "it has no columns"),
+    ] {
+        let (code, message) = shell.failure(&["load", "db", &shell.write(name, bytes), "--table", "people"]);
+        assert!(code == 3 && message.contains(told), "{name}: {code}: {message}");
+    }
+    let header = shell.write("header.csv", b"id,title\n");
+    let output = shell.run(&["load", "db", &header, "--table", "people"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains("passed over: title"), "{told}");
+}

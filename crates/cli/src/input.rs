@@ -7,8 +7,11 @@
 //! 4. Read batch by batch, and bring each to the schema: columns by name, types by casts that lose nothing ([`exact`]); where
 //!    a reader of text would lose digits, it reads the text. An Arrow file is read as the stream it holds, so that pipes work.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
@@ -161,7 +164,7 @@ impl Read for Recorder {
     }
 }
 
-/// Fails at the end of CSV of which a quote was opened and never closed: readers take all that follows it for one field.
+/// Fails at the end of CSV of which a quote was never closed: readers take all that follows it for one field.
 struct Quotes {
     inner: Box<dyn Read>,
     delimiter: u8,
@@ -264,9 +267,88 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
     Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
 }
 
+/// Collects the names of members of the outermost JSON objects that a schema lacks.
+struct MemberNames {
+    inner: Box<dyn Read>,
+    schema: SchemaRef,
+    unknown: Rc<RefCell<BTreeSet<String>>>,
+    depth: u64,
+    /// Whether the next text is the name of such a member.
+    is_name_next: bool,
+    is_in_text: bool,
+    is_escaped: bool,
+    /// The name as it is written, without its quotes.
+    name: Vec<u8>,
+}
+
+/// The most names that are collected: of objects that are used as maps there is no end.
+const MOST_NAMES: usize = 100;
+
+impl MemberNames {
+    fn new(inner: Box<dyn Read>, schema: SchemaRef) -> Self {
+        let unknown = Rc::default();
+        let (is_name_next, is_in_text, is_escaped) = (false, false, false);
+        Self { inner, schema, unknown, depth: 0, is_name_next, is_in_text, is_escaped, name: Vec::new() }
+    }
+
+    fn pass(&mut self, byte: u8) {
+        if self.is_in_text {
+            return self.pass_in_text(byte);
+        }
+        match byte {
+            b'"' => self.is_in_text = true,
+            b'{' => {
+                self.depth += 1;
+                self.is_name_next = self.depth == 1;
+            }
+            b'[' => self.depth += 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b',' => self.is_name_next = self.depth == 1,
+            _ => {}
+        }
+    }
+
+    fn pass_in_text(&mut self, byte: u8) {
+        if byte == b'"' && !self.is_escaped {
+            self.is_in_text = false;
+            if std::mem::take(&mut self.is_name_next) {
+                self.end_name();
+            }
+            return;
+        }
+        if self.is_name_next {
+            self.name.push(byte);
+        }
+        self.is_escaped = byte == b'\\' && !self.is_escaped;
+    }
+
+    fn end_name(&mut self) {
+        let name = String::from_utf8_lossy(&self.name);
+        let name = serde_json::from_str(&format!("\"{name}\"")).unwrap_or_else(|_| name.into_owned());
+        self.name.clear();
+        let mut unknown = self.unknown.borrow_mut();
+        if unknown.len() < MOST_NAMES && self.schema.field_with_name(&name).is_err() {
+            unknown.insert(name);
+        }
+    }
+}
+
+impl Read for MemberNames {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        buffer[..n].iter().for_each(|&byte| self.pass(byte));
+        Ok(n)
+    }
+}
+
 fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
-    let (schema, reader, strict) = match target {
-        Target::Given(schema) => (schema.clone(), reader, false),
+    let mut unknown = Rc::default();
+    let (schema, reader, strict): (_, Box<dyn Read>, _) = match target {
+        Target::Given(schema) => {
+            let reader = MemberNames::new(reader, schema.clone());
+            unknown = reader.unknown.clone();
+            (schema.clone(), Box::new(reader), false)
+        }
         Target::Inferred { key } => {
             let mut sample = BufReader::new(Recorder::new(reader));
             let (found, _) =
@@ -283,7 +365,14 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
         .with_coerce_primitive(true)
         .build(reader)
         .map_err(arrow_failure)?;
-    Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
+    let batches = batches.map(|batch| batch.map_err(arrow_failure));
+    // Which there are is known when all are read.
+    let told = std::iter::from_fn(move || {
+        let names: Vec<String> = unknown.take().into_iter().collect();
+        tell_passed_over(&names.join(", "));
+        None
+    });
+    Ok(Rows { schema, batches: Box::new(batches.chain(told)) })
 }
 
 fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Failure> {
@@ -404,8 +493,8 @@ fn distinct(schema: &Schema) -> Result<(), Failure> {
     }
 }
 
-/// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may not be
-/// null must be there.
+/// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may
+/// not be null must be there.
 fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure> {
     let names_without = |of: &SchemaRef, other: &SchemaRef| {
         let names = of.fields().iter().map(|field| field.name().as_str());
@@ -424,10 +513,14 @@ fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure>
     if !missing.is_empty() {
         eprintln!("mycelium: columns that the input lacks are null: {missing}");
     }
-    if !unknown.is_empty() {
-        eprintln!("mycelium: columns of the input that the table lacks are passed over: {unknown}");
-    }
+    tell_passed_over(&unknown);
     Ok(())
+}
+
+fn tell_passed_over(names: &str) {
+    if !names.is_empty() {
+        eprintln!("mycelium: columns of the input that the table lacks are passed over: {names}");
+    }
 }
 
 /// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants without a
@@ -480,6 +573,16 @@ mod tests {
         assert!(refusal(&[0x1f, 0x8b, 8, 0]).contains("gzip"));
         assert!(refusal(b"PAR1").contains("Parquet"));
         assert!(refusal(b" [\n{\"id\":1}]").contains("a JSON array\n  hint: JSON lines"));
+    }
+
+    #[test]
+    fn members_that_a_schema_lacks_are_collected_once() {
+        let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
+        let first = r#"{"id":1,"a":{"inner":[{"x":1},"y"]},"b, \"c\"":"\\"}"#;
+        let second = r#"{"a":"d\",\"e\":","\u0069d":2,"f":[],"b, \"c\"":null}"#;
+        let mut reader = MemberNames::new(Box::new(Cursor::new([first, second].concat())), schema);
+        io::copy(&mut reader, &mut io::sink()).expect("in memory");
+        assert_eq!(reader.unknown.take().into_iter().collect::<Vec<_>>(), ["a", "b, \"c\"", "f"]);
     }
 
     /// The rest of the file was one field of the last row.

@@ -647,3 +647,15 @@ fn wrong_input_without_rows_is_refused() {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && told.contains("passed over: title"), "{told}");
 }
+
+/// Misspelled fields of JSON lines were dropped without a word.
+#[test]
+fn fields_of_json_that_a_load_passes_over_are_said_once() {
+    let shell = Shell::new();
+    people(&shell);
+    let file = shell.write("more.jsonl", b"{\"id\":7,\"Name\":\"x\"}\n{\"id\":8,\"Name\":\"y\",\"age\":{\"id\":1}}\n");
+    let output = shell.run(&["load", "db", &file, "--table", "people", "--batch-rows", "1"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "mycelium: columns of the input that the table lacks are passed over: Name, age\n");
+}

@@ -42,11 +42,46 @@ pub(crate) enum Target<'a> {
 }
 
 /// Rows in order of the input.
-pub(crate) struct Rows {
+pub(crate) struct Rows<E = Failure> {
     /// Of every batch.
     pub(crate) schema: SchemaRef,
     /// Until the input ends or is found to be wrong.
-    pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, Failure>>>,
+    pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, E>>>,
+}
+
+/// What is wrong with a batch.
+enum WrongRows {
+    /// A value is none of its column's type.
+    Type(String),
+    /// Anything else.
+    Other(Failure),
+}
+
+impl WrongRows {
+    /// Where the types were inferred, with what to do about them.
+    fn into_failure(self, is_inferred: bool) -> Failure {
+        match self {
+            Self::Type(text) if is_inferred => Failure::input(text)
+                .hint("--schema gives the types; --infer-rows looks at more rows before it settles on them"),
+            Self::Type(text) => Failure::input(text),
+            Self::Other(failure) => failure,
+        }
+    }
+}
+
+impl From<ArrowError> for WrongRows {
+    fn from(error: ArrowError) -> Self {
+        match error {
+            ArrowError::ParseError(text) => Self::Type(text),
+            // What is no JSON begins so.
+            ArrowError::JsonError(text)
+                if !["Encountered", "Not valid"].iter().any(|start| text.starts_with(start)) =>
+            {
+                Self::Type(text)
+            }
+            other => Self::Other(arrow_failure(other)),
+        }
+    }
 }
 
 /// Opens a file (`-`: stdin) and its size, if it has one.
@@ -94,8 +129,10 @@ pub(crate) fn rows(
     let context = name.clone();
     let rows = rows.map_err(|failure| failure.of_input(&name))?;
     let schema = rows.schema.clone();
+    let is_inferred = matches!(target, Target::Inferred { .. });
     let batches = rows.batches.map(move |batch| {
-        batch.and_then(|batch| conform(&batch, &schema)).map_err(|failure| failure.of_input(&context))
+        let batch = batch.and_then(|batch| conform(&batch, &schema));
+        batch.map_err(|error| error.into_failure(is_inferred).of_input(&context))
     });
     Ok(Rows { schema: rows.schema, batches: Box::new(batches) })
 }
@@ -222,7 +259,7 @@ impl Read for Quotes {
     }
 }
 
-fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
+fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows<WrongRows>, Failure> {
     let delimiter =
         u8::try_from(args.delimiter).map_err(|_| Failure::usage("--delimiter must be one ASCII character"))?;
     let nulls: Vec<_> = args.null.iter().map(|text| regex::escape(text)).collect();
@@ -264,7 +301,10 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
         .with_batch_size(args.batch_rows)
         .build(recorder.rewound())
         .map_err(arrow_failure)?;
-    Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
+    Ok(Rows {
+        schema,
+        batches: Box::new(batches.map(|batch| batch.map_err(with_line_of_file).map_err(WrongRows::from))),
+    })
 }
 
 /// Collects the names of members of the outermost JSON objects that a schema lacks.
@@ -341,7 +381,7 @@ impl Read for MemberNames {
     }
 }
 
-fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
+fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows<WrongRows>, Failure> {
     let mut unknown = Rc::default();
     let (schema, reader, strict): (_, Box<dyn Read>, _) = match target {
         Target::Given(schema) => {
@@ -352,7 +392,7 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
         Target::Inferred { key } => {
             let mut sample = BufReader::new(Recorder::new(reader));
             let (found, _) =
-                arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(arrow_failure)?;
+                arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(not_inferred)?;
             // A field that first appears later is an error, not dropped.
             (inferred(&found, key)?, sample.into_inner().rewound(), true)
         }
@@ -365,7 +405,7 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
         .with_coerce_primitive(true)
         .build(reader)
         .map_err(arrow_failure)?;
-    let batches = batches.map(|batch| batch.map_err(arrow_failure));
+    let batches = batches.map(|batch| batch.map_err(WrongRows::from));
     // Which there are is known when all are read.
     let told = std::iter::from_fn(move || {
         let names: Vec<String> = unknown.take().into_iter().collect();
@@ -375,7 +415,7 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
     Ok(Rows { schema, batches: Box::new(batches.chain(told)) })
 }
 
-fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Failure> {
+fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows<WrongRows>, Failure> {
     let mut unit = || peek(&mut reader, ARROW_FILE_MAGIC.len() as u64).map_err(|e| Failure::input(e.to_string()));
     let mut head = unit()?;
     if head == ARROW_FILE_MAGIC {
@@ -393,20 +433,30 @@ fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Fa
         Target::Inferred { key } => inferred(&stream.schema(), key)?,
     };
     compare_columns(&stream.schema(), &schema)?;
-    Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(arrow_failure))) })
+    Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(WrongRows::from))) })
 }
 
 fn arrow_failure(error: ArrowError) -> Failure {
-    let text = match &error {
-        ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text.clone(),
-        ArrowError::IoError(_, error) => return Failure::input(error.to_string()),
+    Failure::input(match error {
+        ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text,
+        ArrowError::IoError(_, error) => error.to_string(),
         _ => error.to_string(),
-    };
-    wrong_type(text)
+    })
 }
 
-fn wrong_type(text: String) -> Failure {
-    Failure::input(text).hint("--schema gives the types; --infer-rows looks at more rows before it settles on them")
+fn not_inferred(error: ArrowError) -> Failure {
+    WrongRows::from(error).into_failure(true)
+}
+
+/// Arrow counts lines from 0 where it names that of a value which it cannot read.
+fn with_line_of_file(error: ArrowError) -> ArrowError {
+    const BEFORE: &str = " at line ";
+    let ArrowError::ParseError(text) = error else { return error };
+    let counted = text.split_once(BEFORE).and_then(|(before, rest)| {
+        let (line, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        Some(format!("{before}{BEFORE}{}{after}", line.parse::<u64>().ok()? + 1))
+    });
+    ArrowError::ParseError(counted.unwrap_or(text))
 }
 
 fn no_columns() -> Failure {
@@ -525,22 +575,23 @@ fn tell_passed_over(names: &str) {
 
 /// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants without a
 /// zone are in UTC.
-fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
-    let column = |field: &Arc<Field>| -> Result<ArrayRef, Failure> {
+fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
+    let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {
             None => new_null_array(field.data_type(), batch.num_rows()),
             Some(column) if column.data_type() == field.data_type() => column.clone(),
             Some(column) => exact::cast(column, &in_utc(field.data_type()))
                 .and_then(|column| exact::cast(&column, field.data_type()))
-                .map_err(|e| wrong_type(format!("column {:?}: {e}", field.name())))?,
+                .map_err(|e| WrongRows::Type(format!("column {:?}: {e}", field.name())))?,
         };
         if !field.is_nullable() && column.null_count() > 0 {
-            return Err(Failure::input(format!("column {:?} must not be null, and is in some row", field.name())));
+            let message = format!("column {:?} must not be null, and is in some row", field.name());
+            return Err(WrongRows::Other(Failure::input(message)));
         }
         Ok(column)
     };
     let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(schema.clone(), columns).map_err(arrow_failure)
+    RecordBatch::try_new(schema.clone(), columns).map_err(WrongRows::from)
 }
 
 #[cfg(test)]
@@ -583,6 +634,17 @@ mod tests {
         let mut reader = MemberNames::new(Box::new(Cursor::new([first, second].concat())), schema);
         io::copy(&mut reader, &mut io::sink()).expect("in memory");
         assert_eq!(reader.unknown.take().into_iter().collect::<Vec<_>>(), ["a", "b, \"c\"", "f"]);
+    }
+
+    /// It was that of the line before; and a table that is there was told to look at more rows.
+    #[test]
+    fn a_value_of_another_type_is_named_with_its_line() {
+        let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
+        let headless = InputArgs { no_header: true, ..args() };
+        for (args, bytes) in [(args(), &b"id\n1\n2\n3\nx\n"[..]), (headless, b"1\n2\n3\n4\nx\n")] {
+            let error = read(bytes, &args, &Target::Given(schema.clone())).expect_err("no number").to_string();
+            assert!(error.contains("'x'") && error.contains("at line 5.") && !error.contains("hint"), "{error}");
+        }
     }
 
     /// The rest of the file was one field of the last row.
@@ -696,6 +758,8 @@ mod tests {
         let late = InputArgs { infer_rows: 1, ..args() };
         let late = |bytes: &[u8]| infer(bytes, &late, "id").expect_err("refused").to_string();
         assert!(late(b"id\n1\nx\n").contains("--infer-rows"));
+        assert!(!late(b"id\n1\n2,3\n").contains("--infer-rows"), "no type makes one field of two");
+        assert!(!late(b"{\"id\":1}\n{\"id\"}\n").contains("--infer-rows"), "no type makes JSON of it");
         assert!(late(b"{\"id\":1}\n{\"id\":2,\"new\":3}\n").contains("new"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::rows::BatchRows;
-use mycelium::{Database, Durability, Error, Schema, Table, WriteBatch};
+use mycelium::{Database, Durability, Error, ErrorKind, Schema, Table, WriteBatch};
 use serde_json::json;
 
 use super::{durability, is_database, open_to_write, table_options};
@@ -143,10 +143,15 @@ fn ingest(table: &Table, rows: Rows) -> Result<u64, Failure> {
     match (wrong_input, result) {
         (Some(failure), _) => Err(failure),
         (None, Ok(summary)) => Ok(summary.rows),
-        (None, Err(error)) => {
+        (None, Err(error)) if is_of_order(&error) => {
             Err(Failure::from(error).hint("--sorted needs rows in ascending key order, each key once"))
         }
+        (None, Err(error)) => Err(error.into()),
     }
+}
+
+fn is_of_order(error: &Error) -> bool {
+    error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("does not come after")
 }
 
 fn progress_bar(size: Option<u64>) -> ProgressBar {

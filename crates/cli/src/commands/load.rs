@@ -3,7 +3,8 @@
 //! 1. Open the input, so that a wrong name makes no database.
 //! 2. The table gives the schema if it exists; else `--schema` does, or the first rows do and `--key` names the key.
 //! 3. Batch by batch, each atomically; with `--sorted` as one bulk ingestion past the log.
-//! 4. Flush, so that what was loaded lies in files. A load that fails before its first row leaves no table that it made.
+//! 4. Flush, so that what was loaded lies in files. A load that fails before its first row leaves no table that it
+//!    made.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>)
     Ok(Target::Given(Arc::new(schema.to_arrow())))
 }
 
-/// A table that this load made and wrote nothing to goes again; else the failure says how many rows were written before it.
+/// A table that this load made and wrote nothing to goes again; else the failure says how many rows were written.
 fn after_failure(failure: Failure, database: Database, args: &LoadArgs, is_new: bool, loaded: u64) -> Failure {
     // What cannot be dropped or closed now failed for the reason that is reported.
     if loaded == 0 && is_new {

@@ -659,3 +659,26 @@ fn fields_of_json_that_a_load_passes_over_are_said_once() {
     assert!(output.status.success(), "{told}");
     assert_eq!(told, "mycelium: columns of the input that the table lacks are passed over: Name, age\n");
 }
+
+/// A join went on, for all that Ctrl-C said.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_join() {
+    use std::io::{BufRead, BufReader};
+    let shell = Shell::new();
+    let [csv, ..] = inputs(&shell, 3000);
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id"]);
+    let join = "SELECT count(*) FROM t a, t b, t c WHERE a.score + b.score < c.score";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mycelium"))
+        .args(["sql", "db", "-c", "SELECT 1 AS a", "-c", join, "--json"])
+        .current_dir(shell.home.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // From then on Ctrl-C is waited for.
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(first, "{\"a\":1}\n");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}

@@ -82,9 +82,10 @@ pub(crate) enum Command {
                             trailing columns may be left out."
     )]
     Scan(ScanArgs),
-    /// Ask in SQL: one statement, those of standard input, or a shell. It only reads.
+    /// Ask in SQL: one statement, those of a file or of standard input, or a shell. It only reads.
     #[command(after_help = "Example:\n  mycelium sql ./db\n  \
                             mycelium sql ./db -c 'SELECT dest, count(*) FROM flights WHERE month = 12 GROUP BY dest' --csv\n  \
+                            mycelium sql ./db --file questions.sql\n  \
                             mycelium sql ./db -c 'EXPLAIN ANALYZE SELECT * FROM flights WHERE year = 2013 AND month = 1'\n\n\
                             The database is read as it is when the command begins. EXPLAIN shows what is pushed down, EXPLAIN \
                             ANALYZE also the blocks read and skipped.")]
@@ -130,8 +131,11 @@ pub(crate) struct SqlArgs {
     /// The database's directory.
     pub(crate) database: PathBuf,
     /// Run this and end. May be given more than once, and hold several statements.
-    #[arg(short, long, value_name = "STATEMENT")]
+    #[arg(short, long, value_name = "STATEMENT", allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
+    /// Run the statements of this file (`-`: of standard input) and end.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
+    pub(crate) file: Option<PathBuf>,
     /// Print CSV with the names of the columns in the first line.
     #[arg(long)]
     pub(crate) csv: bool,
@@ -328,8 +332,8 @@ pub(crate) struct InputArgs {
     /// The form of the input. Otherwise it is told from the name and the first bytes.
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,
-    /// CSV: what separates fields.
-    #[arg(long, default_value_t = ',')]
+    /// CSV: what separates fields; `\t` is a tab.
+    #[arg(long, default_value_t = ',', value_parser = delimiter)]
     pub(crate) delimiter: char,
     /// CSV: the first line is a row; columns are named column_1, column_2, …
     #[arg(long)]
@@ -343,6 +347,14 @@ pub(crate) struct InputArgs {
     /// Rows of a batch: each is written atomically.
     #[arg(long, default_value_t = 1024)]
     pub(crate) batch_rows: usize,
+}
+
+/// One character, or the two that stand for a tab.
+fn delimiter(text: &str) -> Result<char, String> {
+    match text {
+        "\\t" => Ok('\t'),
+        _ => text.parse().map_err(|_| "it must be one ASCII character, or \\t for a tab".to_owned()),
+    }
 }
 
 /// `mycelium get`.
@@ -648,6 +660,9 @@ mod tests {
             "mycelium delete db t 5",
             "mycelium load db --table t",
             "mycelium inspect wal db",
+            "mycelium sql db -c --note",
+            "mycelium sql db --file -",
+            "mycelium load db --table t --delimiter \\t",
         ] {
             assert!(parse(good).is_ok(), "{good}: {:?}", parse(good).err());
         }
@@ -657,6 +672,8 @@ mod tests {
             "mycelium delete db t",
             "mycelium delete db t 5 --from 1",
             "mycelium scan db t --prefix 1 --to 2",
+            "mycelium sql db -c x --file y",
+            "mycelium load db --table t --delimiter ab",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -682,3 +682,26 @@ fn ctrl_c_ends_a_join() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
+
+/// A statement that began with a comment was taken for an unknown argument; and there was no other way to give long ones.
+#[test]
+fn sql_is_read_from_arguments_that_begin_with_a_comment_and_from_files() {
+    let shell = Shell::new();
+    people(&shell);
+    let statements = "-- note\nSELECT 1 AS a; SELECT 2 AS a";
+    let file = shell.write("questions.sql", statements.as_bytes());
+    for args in [["-c", statements], ["--file", &file]] {
+        let rows = shell.json(&[&["sql", "db"], &args[..]].concat());
+        assert_eq!(rows.iter().map(|row| row["a"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2], "{args:?}");
+    }
+    assert!(shell.json(&["sql", "db", "--file", "-"]).is_empty(), "standard input is empty");
+    assert_eq!(shell.failure(&["sql", "db", "--file", "missing.sql"]).0, 3);
+}
+
+#[test]
+fn a_tab_is_given_as_people_write_it() {
+    let shell = Shell::new();
+    let file = shell.write("rows.tsv", b"id\tname\n1\tAda\n");
+    shell.one(&["load", "db", &file, "--table", "t", "--key", "id", "--delimiter", "\\t"]);
+    assert_eq!(shell.one(&["get", "db", "t", "1"])["name"], "Ada");
+}

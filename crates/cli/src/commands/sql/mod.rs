@@ -1,10 +1,11 @@
-//! `mycelium sql`: statements from the command line or from standard input, or a shell.
+//! `mycelium sql`: statements from the command line, a file or standard input, or a shell.
 
 mod completion;
 mod shell;
 mod statements;
 
 use std::io::{IsTerminal, Read};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,12 @@ fn run_statements(runner: &mut Runner, args: &SqlArgs, database: &Database, out:
     if !args.command.is_empty() {
         return args.command.iter().try_for_each(|text| runner.run_all(text, out));
     }
-    if std::io::stdin().is_terminal() {
+    if let Some(file) = args.file.as_deref().filter(|&file| file != Path::new("-")) {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|error| Failure::input(format!("cannot read {}: {error}", file.display())))?;
+        return runner.run_all(&text, out);
+    }
+    if args.file.is_none() && std::io::stdin().is_terminal() {
         runner.is_shell = true;
         return shell::run(runner, database, out);
     }

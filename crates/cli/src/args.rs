@@ -381,7 +381,7 @@ pub(crate) struct PutArgs {
     /// Typed tables: COLUMN=VALUE of every column (those left out are null). Key-value tables: KEY VALUE.
     #[arg(required = true, allow_negative_numbers = true)]
     pub(crate) values: Vec<String>,
-    /// Change only the columns given; does nothing where there is no such row.
+    /// Change only the columns given; fails where there is no such row.
     #[arg(long)]
     pub(crate) patch: bool,
     /// How durable the write is before the command ends.

@@ -78,7 +78,11 @@ fn typed_rows_are_put_patched_scanned_and_deleted() {
     assert_eq!(shell.one(&["get", "db", "people", "-2", "--columns", "name"])["name"], "null");
 
     shell.one(&["put", "db", "people", "--patch", "id=1", "name=null"]);
-    shell.one(&["put", "db", "people", "--patch", "id=99", "name=nobody"]);
+    // It was said to be written.
+    let (code, message) = shell.failure(&["put", "db", "people", "--patch", "id=99", "name=nobody"]);
+    assert!(code == 1 && message.contains("there is no such row"), "{code}: {message}");
+    let patched = lines(&shell.run(&["put", "db", "people", "--patch", "id=99", "name=nobody", "--json"]));
+    assert_eq!(patched, [serde_json::json!({ "sequence": null, "found": false })]);
     assert_eq!(shell.one(&["get", "db", "people", "1"]), serde_json::json!({ "id": 1, "name": null, "score": 1.5 }));
     assert_eq!(shell.failure(&["get", "db", "people", "99"]).0, 1, "a patch makes no row");
 

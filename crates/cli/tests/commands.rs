@@ -709,3 +709,43 @@ fn a_tab_is_given_as_people_write_it() {
     shell.one(&["load", "db", &file, "--table", "t", "--key", "id", "--delimiter", "\\t"]);
     assert_eq!(shell.one(&["get", "db", "t", "1"])["name"], "Ada");
 }
+
+/// The disk was said to have failed.
+#[test]
+fn a_file_is_no_database() {
+    let shell = Shell::new();
+    let file = shell.write("file.csv", b"id\n1\n");
+    for args in [&["tables", &file][..], &["verify", &file], &["inspect", "levels", &file], &["sql", &file, "-c", "x"]]
+    {
+        let (code, message) = shell.failure(args);
+        assert!(code == 1 && message.contains("it is a file"), "{args:?}: {code}: {message}");
+    }
+}
+
+/// It was told that there is no database, and how to make one.
+#[test]
+fn a_database_without_current_is_damaged_and_not_missing() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    std::fs::remove_file(shell.path("db").join("CURRENT")).unwrap();
+    for args in [&["tables", "db"][..], &["verify", "db"], &["inspect", "levels", "db"], &["sql", "db", "-c", "x"]] {
+        let (code, message) = shell.failure(args);
+        assert!(code == 4 && message.contains("CURRENT is missing"), "{args:?}: {code}: {message}");
+    }
+}
+
+/// It was said to be corrupt.
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_read_is_not_called_corrupt() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    let file = shell.path("db").join(only_file(&shell.path("db"), ".sst"));
+    std::fs::remove_file(&file).unwrap();
+    // Opening it fails, whoever asks.
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    let (code, message) = shell.failure(&["verify", "db"]);
+    assert!(code == 6 && message.contains("1 files could not be read"), "{code}: {message}");
+}

@@ -9,6 +9,7 @@ use mycelium::{
     Buffering, Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions,
     Options, Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
 };
+use mycelium_base::FileKind;
 use serde_json::{Value, json};
 
 use crate::args::{BufferArg, CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
@@ -56,18 +57,42 @@ pub(crate) fn open_to_write(directory: &Path, create: bool) -> Result<Database, 
 
 /// Whether the directory holds a database.
 pub(crate) fn is_database(directory: &Path) -> Result<bool, Failure> {
-    Ok(Options::default().disk.exists(&directory.join("CURRENT"))?)
+    Ok(!is_other_file(directory) && Options::default().disk.exists(&directory.join("CURRENT"))?)
+}
+
+fn is_other_file(path: &Path) -> bool {
+    path.exists() && !path.is_dir()
+}
+
+/// What there is where no database is.
+pub(crate) fn no_database(directory: &Path) -> Failure {
+    let shown = directory.display();
+    if is_other_file(directory) {
+        return Failure::negative(format!("{shown} is not a database: it is a file"))
+            .hint("a database is a directory; give its path");
+    }
+    let names = Options::default().disk.list(directory).unwrap_or_default();
+    if names.iter().any(|name| matches!(FileKind::parse(name), Some((FileKind::Sst, _)))) {
+        return Failure::new(
+            FailureKind::Corruption,
+            format!("files of a database are in {shown}, but CURRENT is missing"),
+        )
+        .hint("it names the newest manifest; take it, or all files, from a backup");
+    }
+    Failure::negative(format!("there is no database in {shown}")).hint("`mycelium create` and `mycelium load` make one")
 }
 
 fn missing(directory: &Path, error: mycelium::Error) -> Failure {
+    if is_other_file(directory) {
+        return no_database(directory);
+    }
     if error.kind() != ErrorKind::NotFound {
         return error.into();
     }
     match is_database(directory) {
         Ok(true) => Failure::new(FailureKind::Corruption, error.to_string())
             .hint("a file that the database needs is not there; `mycelium verify` lists all that is wrong"),
-        _ => Failure::negative(format!("there is no database in {}", directory.display()))
-            .hint("`mycelium create` and `mycelium load` make one"),
+        _ => no_database(directory),
     }
 }
 

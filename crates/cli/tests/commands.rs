@@ -749,3 +749,14 @@ fn a_file_that_cannot_be_read_is_not_called_corrupt() {
     let (code, message) = shell.failure(&["verify", "db"]);
     assert!(code == 6 && message.contains("1 files could not be read"), "{code}: {message}");
 }
+
+/// Whatever the quotes, the bound was null.
+#[test]
+fn the_text_null_is_a_bound_in_quotes() {
+    let shell = Shell::new();
+    shell.one(&["create", "db", "t", "--schema", "k utf8 not null, v int32, primary key (k)"]);
+    shell.one(&["put", "db", "t", "k=\"null\"", "v=1"]);
+    shell.one(&["put", "db", "t", "k=other", "v=2"]);
+    assert_eq!(shell.one(&["scan", "db", "t", "--prefix", "\"null\""])["v"], 1);
+    assert_eq!(shell.one(&["scan", "db", "t", "--from", "\"null\"", "--to", "other"])["v"], 1);
+}

@@ -281,7 +281,8 @@ fn key_prefix(schema: Option<&Schema>, text: &str) -> Result<Vec<u8>, Failure> {
     Ok(out)
 }
 
-/// Texts separated as in CSV: one record, and no line break that it would end at.
+/// Texts separated as in CSV: one record, and no line break that it would end at. A `null` in quotes keeps them, as [`value`]
+/// takes it.
 fn separated(text: &str) -> Result<Vec<String>, Failure> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
     let records = reader.records().collect::<Result<Vec<_>, _>>();
@@ -291,7 +292,26 @@ fn separated(text: &str) -> Result<Vec<String>, Failure> {
         return Err(Failure::usage(format!("{text:?} has a line break, which ends the values of a key"))
             .hint("a value with a line break stands in double quotes"));
     }
-    Ok(records.iter().flatten().map(str::to_owned).collect())
+    let fields = records.iter().flatten().zip(are_quoted(text));
+    Ok(fields.map(|(field, quoted)| if quoted && field == "null" { "\"null\"".into() } else { field.into() }).collect())
+}
+
+/// Of each text of a record whether it begins with a quote.
+fn are_quoted(record: &str) -> Vec<bool> {
+    let (mut quoted, mut is_start, mut is_inside) = (Vec::new(), true, false);
+    for character in record.chars() {
+        if is_start {
+            is_inside = character == '"';
+            quoted.push(is_inside);
+        } else if character == '"' && quoted.last() == Some(&true) {
+            is_inside = !is_inside;
+        }
+        is_start = character == ',' && !is_inside;
+    }
+    if is_start {
+        quoted.push(false);
+    }
+    quoted
 }
 
 /// A key interval `[from, to)`; `None` is unbounded.
@@ -381,6 +401,13 @@ mod tests {
         let schema = schema();
         assert_eq!(value(&schema, 1, "null").expect("valid"), Datum::Null);
         assert_eq!(value(&schema, 1, "\"null\"").expect("valid").borrowed(), DatumRef::Utf8("null"));
+        for (text, values) in [
+            ("null,\"null\",", ["null", "\"null\"", ""]),
+            ("\"null\",\"a,\"\"null\",null", ["\"null\"", "a,\"null", "null"]),
+            (",null,\"\"", ["", "null", ""]),
+        ] {
+            assert_eq!(separated(text).expect("valid"), values, "{text}");
+        }
         assert_eq!(value(&schema, 2, "1.5").expect("valid").borrowed(), DatumRef::Float64(1.5));
         assert!(column(&schema, "nme").expect_err("unknown").to_string().contains("columns: id, name, score"));
     }

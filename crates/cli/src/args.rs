@@ -39,6 +39,13 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
                             mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 3,5-8 packed | 11,13-18 packed'")]
     Layout(LayoutArgs),
+    /// Drop a table with all its rows, indexes and views.
+    #[command(after_help = "Example:\n  mycelium drop ./db flights          # says what it would remove\n  \
+                            mycelium drop ./db flights --yes")]
+    Drop(DropArgs),
+    /// Merge all files of a table (of all tables, without one) into one run.
+    #[command(after_help = "Example:\n  mycelium compact ./db flights\n  mycelium compact ./db")]
+    Compact(CompactArgs),
     /// Create, drop and list the secondary indexes of a typed table.
     #[command(subcommand)]
     Index(IndexCommand),
@@ -75,9 +82,10 @@ pub(crate) enum Command {
                             trailing columns may be left out."
     )]
     Scan(ScanArgs),
-    /// Ask in SQL: one statement, those of standard input, or a shell. It only reads.
+    /// Ask in SQL: one statement, those of a file or of standard input, or a shell. It only reads.
     #[command(after_help = "Example:\n  mycelium sql ./db\n  \
                             mycelium sql ./db -c 'SELECT dest, count(*) FROM flights WHERE month = 12 GROUP BY dest' --csv\n  \
+                            mycelium sql ./db --file questions.sql\n  \
                             mycelium sql ./db -c 'EXPLAIN ANALYZE SELECT * FROM flights WHERE year = 2013 AND month = 1'\n\n\
                             The database is read as it is when the command begins. EXPLAIN shows what is pushed down, EXPLAIN \
                             ANALYZE also the blocks read and skipped.")]
@@ -123,8 +131,11 @@ pub(crate) struct SqlArgs {
     /// The database's directory.
     pub(crate) database: PathBuf,
     /// Run this and end. May be given more than once, and hold several statements.
-    #[arg(short, long, value_name = "STATEMENT")]
+    #[arg(short, long, value_name = "STATEMENT", allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
+    /// Run the statements of this file (`-`: of standard input) and end.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
+    pub(crate) file: Option<PathBuf>,
     /// Print CSV with the names of the columns in the first line.
     #[arg(long)]
     pub(crate) csv: bool,
@@ -256,6 +267,25 @@ pub(crate) struct CreateArgs {
     pub(crate) options: TableOptionArgs,
 }
 
+/// `mycelium drop`.
+#[derive(Args, Debug)]
+pub(crate) struct DropArgs {
+    #[command(flatten)]
+    pub(crate) at: TableArgs,
+    /// Drop it. Without this the command only says what it would remove.
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// `mycelium compact`.
+#[derive(Args, Debug)]
+pub(crate) struct CompactArgs {
+    /// The database's directory.
+    pub(crate) database: PathBuf,
+    /// The table.
+    pub(crate) table: Option<String>,
+}
+
 /// The form of the input.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InputFormat {
@@ -302,8 +332,8 @@ pub(crate) struct InputArgs {
     /// The form of the input. Otherwise it is told from the name and the first bytes.
     #[arg(long, value_enum)]
     pub(crate) format: Option<InputFormat>,
-    /// CSV: what separates fields.
-    #[arg(long, default_value_t = ',')]
+    /// CSV: what separates fields; `\t` is a tab.
+    #[arg(long, default_value_t = ',', value_parser = delimiter)]
     pub(crate) delimiter: char,
     /// CSV: the first line is a row; columns are named column_1, column_2, …
     #[arg(long)]
@@ -317,6 +347,14 @@ pub(crate) struct InputArgs {
     /// Rows of a batch: each is written atomically.
     #[arg(long, default_value_t = 1024)]
     pub(crate) batch_rows: usize,
+}
+
+/// One character, or the two that stand for a tab.
+fn delimiter(text: &str) -> Result<char, String> {
+    match text {
+        "\\t" => Ok('\t'),
+        _ => text.parse().map_err(|_| "it must be one ASCII character, or \\t for a tab".to_owned()),
+    }
 }
 
 /// `mycelium get`.
@@ -343,7 +381,7 @@ pub(crate) struct PutArgs {
     /// Typed tables: COLUMN=VALUE of every column (those left out are null). Key-value tables: KEY VALUE.
     #[arg(required = true, allow_negative_numbers = true)]
     pub(crate) values: Vec<String>,
-    /// Change only the columns given; does nothing where there is no such row.
+    /// Change only the columns given; fails where there is no such row.
     #[arg(long)]
     pub(crate) patch: bool,
     /// How durable the write is before the command ends.
@@ -622,6 +660,9 @@ mod tests {
             "mycelium delete db t 5",
             "mycelium load db --table t",
             "mycelium inspect wal db",
+            "mycelium sql db -c --note",
+            "mycelium sql db --file -",
+            "mycelium load db --table t --delimiter \\t",
         ] {
             assert!(parse(good).is_ok(), "{good}: {:?}", parse(good).err());
         }
@@ -631,6 +672,8 @@ mod tests {
             "mycelium delete db t",
             "mycelium delete db t 5 --from 1",
             "mycelium scan db t --prefix 1 --to 2",
+            "mycelium sql db -c x --file y",
+            "mycelium load db --table t --delimiter ab",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -14,7 +14,8 @@ Exit codes:
   3  the input (file or stdin) cannot be read as what it should be
   4  corruption: stored bytes are not what was written
   5  the database is busy: another process has it open, or a transaction met a newer write; try again
-  6  the disk failed or is full";
+  6  the disk failed or is full
+130  interrupted by Ctrl-C";
 
 /// Why a command ended without doing what was asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +32,8 @@ pub(crate) enum FailureKind {
     Busy,
     /// The disk.
     Disk,
+    /// By Ctrl-C.
+    Interrupted,
     /// The reader of stdout went away (`| head`): nothing to report.
     OutputClosed,
 }
@@ -83,6 +86,13 @@ impl Failure {
         self
     }
 
+    /// Adds what else is the case.
+    #[must_use]
+    pub(crate) fn and(mut self, also: impl fmt::Display) -> Self {
+        self.message = format!("{}; {also}", self.message);
+        self
+    }
+
     /// Prints it to stderr and gives the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if self.kind != FailureKind::OutputClosed {
@@ -101,6 +111,7 @@ impl Failure {
             FailureKind::Corruption => 4,
             FailureKind::Busy => 5,
             FailureKind::Disk => 6,
+            FailureKind::Interrupted => 130,
         }
     }
 }

@@ -7,8 +7,11 @@
 //! 4. Read batch by batch, and bring each to the schema: columns by name, types by casts that lose nothing ([`exact`]); where
 //!    a reader of text would lose digits, it reads the text. An Arrow file is read as the stream it holds, so that pipes work.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
@@ -39,11 +42,46 @@ pub(crate) enum Target<'a> {
 }
 
 /// Rows in order of the input.
-pub(crate) struct Rows {
+pub(crate) struct Rows<E = Failure> {
     /// Of every batch.
     pub(crate) schema: SchemaRef,
     /// Until the input ends or is found to be wrong.
-    pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, Failure>>>,
+    pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, E>>>,
+}
+
+/// What is wrong with a batch.
+enum WrongRows {
+    /// A value is none of its column's type.
+    Type(String),
+    /// Anything else.
+    Other(Failure),
+}
+
+impl WrongRows {
+    /// Where the types were inferred, with what to do about them.
+    fn into_failure(self, is_inferred: bool) -> Failure {
+        match self {
+            Self::Type(text) if is_inferred => Failure::input(text)
+                .hint("--schema gives the types; --infer-rows looks at more rows before it settles on them"),
+            Self::Type(text) => Failure::input(text),
+            Self::Other(failure) => failure,
+        }
+    }
+}
+
+impl From<ArrowError> for WrongRows {
+    fn from(error: ArrowError) -> Self {
+        match error {
+            ArrowError::ParseError(text) => Self::Type(text),
+            // What is no JSON begins so.
+            ArrowError::JsonError(text)
+                if !["Encountered", "Not valid"].iter().any(|start| text.starts_with(start)) =>
+            {
+                Self::Type(text)
+            }
+            other => Self::Other(arrow_failure(other)),
+        }
+    }
 }
 
 /// Opens a file (`-`: stdin) and its size, if it has one.
@@ -77,6 +115,10 @@ pub(crate) fn rows(
             Failure::input(format!("{name}: {what}")).hint("CSV, JSON lines and Arrow IPC are read, plain or in zstd")
         );
     }
+    if is_json_array(&head) && matches!(args.format, None | Some(InputFormat::Json)) {
+        return Err(Failure::input(format!("{name}: a JSON array"))
+            .hint("JSON lines are read, an object a line: `jq -c '.[]'` makes them; --format csv takes it for CSV"));
+    }
     let format = args.format.unwrap_or_else(|| told_format(&head, path));
     let reader: Box<dyn Read> = Box::new(Cursor::new(head).chain(reader));
     let rows = match format {
@@ -87,13 +129,10 @@ pub(crate) fn rows(
     let context = name.clone();
     let rows = rows.map_err(|failure| failure.of_input(&name))?;
     let schema = rows.schema.clone();
-    let mut is_first = true;
+    let is_inferred = matches!(target, Target::Inferred { .. });
     let batches = rows.batches.map(move |batch| {
-        let batch = batch.map_err(|failure| failure.of_input(&context))?;
-        if std::mem::take(&mut is_first) {
-            compare_columns(&batch, &schema).map_err(|failure| failure.of_input(&context))?;
-        }
-        conform(&batch, &schema).map_err(|failure| failure.of_input(&context))
+        let batch = batch.and_then(|batch| conform(&batch, &schema));
+        batch.map_err(|error| error.into_failure(is_inferred).of_input(&context))
     });
     Ok(Rows { schema: rows.schema, batches: Box::new(batches) })
 }
@@ -132,6 +171,12 @@ fn told_format(head: &[u8], path: &Path) -> InputFormat {
     }
 }
 
+/// Whether text begins like an array of rows.
+fn is_json_array(head: &[u8]) -> bool {
+    let mut told = head.iter().filter(|byte| !byte.is_ascii_whitespace());
+    told.next() == Some(&b'[') && matches!(told.next(), Some(b'{' | b'[' | b']'))
+}
+
 /// Remembers what is read through it, so that it can be read again.
 struct Recorder {
     inner: Box<dyn Read>,
@@ -156,7 +201,65 @@ impl Read for Recorder {
     }
 }
 
-fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
+/// Fails at the end of CSV of which a quote was never closed: readers take all that follows it for one field.
+struct Quotes {
+    inner: Box<dyn Read>,
+    delimiter: u8,
+    place: Place,
+    line: u64,
+    /// The line of the quote that was opened last.
+    opened: u64,
+    bytes: usize,
+}
+
+/// Where in CSV the next byte stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    FieldStart,
+    Field,
+    Quoted,
+    /// Behind a quote in a quoted field, which ends it unless another follows.
+    AfterQuote,
+}
+
+/// What some writers begin text with, and readers pass over.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+impl Quotes {
+    fn new(inner: Box<dyn Read>, delimiter: u8) -> Self {
+        Self { inner, delimiter, place: Place::FieldStart, line: 1, opened: 1, bytes: 0 }
+    }
+
+    fn pass(&mut self, byte: u8) {
+        let is_mark = BYTE_ORDER_MARK.get(self.bytes) == Some(&byte);
+        self.bytes = self.bytes.saturating_add(1);
+        self.place = match (self.place, byte) {
+            (Place::FieldStart, _) if is_mark => Place::FieldStart,
+            (Place::FieldStart, b'"') => {
+                self.opened = self.line;
+                Place::Quoted
+            }
+            (Place::Quoted, b'"') => Place::AfterQuote,
+            (Place::AfterQuote, b'"') | (Place::Quoted, _) => Place::Quoted,
+            _ if byte == self.delimiter || byte == b'\n' || byte == b'\r' => Place::FieldStart,
+            _ => Place::Field,
+        };
+        self.line += u64::from(byte == b'\n');
+    }
+}
+
+impl Read for Quotes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        buffer[..n].iter().for_each(|&byte| self.pass(byte));
+        if n == 0 && !buffer.is_empty() && self.place == Place::Quoted {
+            return Err(io::Error::other(format!("the quote that line {} opens is never closed", self.opened)));
+        }
+        Ok(n)
+    }
+}
+
+fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows<WrongRows>, Failure> {
     let delimiter =
         u8::try_from(args.delimiter).map_err(|_| Failure::usage("--delimiter must be one ASCII character"))?;
     let nulls: Vec<_> = args.null.iter().map(|text| regex::escape(text)).collect();
@@ -167,7 +270,7 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
         .with_header(!args.no_header)
         .with_delimiter(delimiter)
         .with_null_regex(nulls);
-    let mut recorder = Recorder::new(reader);
+    let mut recorder = Recorder::new(Box::new(Quotes::new(reader, delimiter)));
     // Columns of a given schema need no sample, but their names in the file are needed: no rows are inferred from then.
     let sample = if matches!(target, Target::Given(_)) && !args.no_header { 0 } else { args.infer_rows };
     let (found, sampled) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
@@ -192,21 +295,104 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
         }
     };
     distinct(&in_file)?;
+    compare_columns(&in_file, &schema)?;
     let batches = arrow_csv::ReaderBuilder::new(in_file)
         .with_format(format)
         .with_batch_size(args.batch_rows)
         .build(recorder.rewound())
         .map_err(arrow_failure)?;
-    Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
+    Ok(Rows {
+        schema,
+        batches: Box::new(batches.map(|batch| batch.map_err(with_line_of_file).map_err(WrongRows::from))),
+    })
 }
 
-fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows, Failure> {
-    let (schema, reader, strict) = match target {
-        Target::Given(schema) => (schema.clone(), reader, false),
+/// Collects the names of members of the outermost JSON objects that a schema lacks.
+struct MemberNames {
+    inner: Box<dyn Read>,
+    schema: SchemaRef,
+    unknown: Rc<RefCell<BTreeSet<String>>>,
+    depth: u64,
+    /// Whether the next text is the name of such a member.
+    is_name_next: bool,
+    is_in_text: bool,
+    is_escaped: bool,
+    /// The name as it is written, without its quotes.
+    name: Vec<u8>,
+}
+
+/// The most names that are collected: of objects that are used as maps there is no end.
+const MOST_NAMES: usize = 100;
+
+impl MemberNames {
+    fn new(inner: Box<dyn Read>, schema: SchemaRef) -> Self {
+        let unknown = Rc::default();
+        let (is_name_next, is_in_text, is_escaped) = (false, false, false);
+        Self { inner, schema, unknown, depth: 0, is_name_next, is_in_text, is_escaped, name: Vec::new() }
+    }
+
+    fn pass(&mut self, byte: u8) {
+        if self.is_in_text {
+            return self.pass_in_text(byte);
+        }
+        match byte {
+            b'"' => self.is_in_text = true,
+            b'{' => {
+                self.depth += 1;
+                self.is_name_next = self.depth == 1;
+            }
+            b'[' => self.depth += 1,
+            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b',' => self.is_name_next = self.depth == 1,
+            _ => {}
+        }
+    }
+
+    fn pass_in_text(&mut self, byte: u8) {
+        if byte == b'"' && !self.is_escaped {
+            self.is_in_text = false;
+            if std::mem::take(&mut self.is_name_next) {
+                self.end_name();
+            }
+            return;
+        }
+        if self.is_name_next {
+            self.name.push(byte);
+        }
+        self.is_escaped = byte == b'\\' && !self.is_escaped;
+    }
+
+    fn end_name(&mut self) {
+        let name = String::from_utf8_lossy(&self.name);
+        let name = serde_json::from_str(&format!("\"{name}\"")).unwrap_or_else(|_| name.into_owned());
+        self.name.clear();
+        let mut unknown = self.unknown.borrow_mut();
+        if unknown.len() < MOST_NAMES && self.schema.field_with_name(&name).is_err() {
+            unknown.insert(name);
+        }
+    }
+}
+
+impl Read for MemberNames {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        buffer[..n].iter().for_each(|&byte| self.pass(byte));
+        Ok(n)
+    }
+}
+
+fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Result<Rows<WrongRows>, Failure> {
+    let mut unknown = Rc::default();
+    let (schema, reader, strict): (_, Box<dyn Read>, _) = match target {
+        Target::Given(schema) => {
+            let reader = MemberNames::new(reader, schema.clone());
+            unknown = reader.unknown.clone();
+            (schema.clone(), Box::new(reader), false)
+        }
         Target::Inferred { key } => {
             let mut sample = BufReader::new(Recorder::new(reader));
             let (found, _) =
-                arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(arrow_failure)?;
+                arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(not_inferred)?;
             // A field that first appears later is an error, not dropped.
             (inferred(&found, key)?, sample.into_inner().rewound(), true)
         }
@@ -219,10 +405,17 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
         .with_coerce_primitive(true)
         .build(reader)
         .map_err(arrow_failure)?;
-    Ok(Rows { schema, batches: Box::new(batches.map(|batch| batch.map_err(arrow_failure))) })
+    let batches = batches.map(|batch| batch.map_err(WrongRows::from));
+    // Which there are is known when all are read.
+    let told = std::iter::from_fn(move || {
+        let names: Vec<String> = unknown.take().into_iter().collect();
+        tell_passed_over(&names.join(", "));
+        None
+    });
+    Ok(Rows { schema, batches: Box::new(batches.chain(told)) })
 }
 
-fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Failure> {
+fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows<WrongRows>, Failure> {
     let mut unit = || peek(&mut reader, ARROW_FILE_MAGIC.len() as u64).map_err(|e| Failure::input(e.to_string()));
     let mut head = unit()?;
     if head == ARROW_FILE_MAGIC {
@@ -239,25 +432,44 @@ fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Result<Rows, Fa
         Target::Given(schema) => schema.clone(),
         Target::Inferred { key } => inferred(&stream.schema(), key)?,
     };
-    Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(arrow_failure))) })
+    compare_columns(&stream.schema(), &schema)?;
+    Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(WrongRows::from))) })
 }
 
 fn arrow_failure(error: ArrowError) -> Failure {
-    let text = match &error {
-        ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text.clone(),
+    Failure::input(match error {
+        ArrowError::CsvError(text) | ArrowError::JsonError(text) | ArrowError::ParseError(text) => text,
+        ArrowError::IoError(_, error) => error.to_string(),
         _ => error.to_string(),
-    };
-    wrong_type(text)
+    })
 }
 
-fn wrong_type(text: String) -> Failure {
-    Failure::input(text).hint("--schema gives the types; --infer-rows looks at more rows before it settles on them")
+fn not_inferred(error: ArrowError) -> Failure {
+    WrongRows::from(error).into_failure(true)
+}
+
+/// Arrow counts lines from 0 where it names that of a value which it cannot read.
+fn with_line_of_file(error: ArrowError) -> ArrowError {
+    const BEFORE: &str = " at line ";
+    let ArrowError::ParseError(text) = error else { return error };
+    let counted = text.split_once(BEFORE).and_then(|(before, rest)| {
+        let (line, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        Some(format!("{before}{BEFORE}{}{after}", line.parse::<u64>().ok()? + 1))
+    });
+    ArrowError::ParseError(counted.unwrap_or(text))
+}
+
+fn no_columns() -> Failure {
+    Failure::input("it has no columns").hint("is it empty?")
 }
 
 /// The schema of a table for what was found: plain types, key columns not null, all else nullable.
 fn inferred(found: &Schema, key: &[String]) -> Result<SchemaRef, Failure> {
     if key.is_empty() {
         return Err(Failure::usage("which columns are the primary key?").hint("--key COLUMN,COLUMN…"));
+    }
+    if found.fields().is_empty() {
+        return Err(no_columns());
     }
     for name in key {
         if found.field_with_name(name).is_err() {
@@ -331,47 +543,55 @@ fn distinct(schema: &Schema) -> Result<(), Failure> {
     }
 }
 
-/// Says which columns the input lacks, and which of its own are passed over. One that may not be null must be there.
-fn compare_columns(batch: &RecordBatch, schema: &SchemaRef) -> Result<(), Failure> {
-    let found = batch.schema();
+/// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may
+/// not be null must be there.
+fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure> {
     let names_without = |of: &SchemaRef, other: &SchemaRef| {
         let names = of.fields().iter().map(|field| field.name().as_str());
         names.filter(|name| other.field_with_name(name).is_err()).collect::<Vec<_>>().join(", ")
     };
     let lacks = |field: &&Arc<Field>| !field.is_nullable() && found.field_with_name(field.name()).is_err();
     if let Some(field) = schema.fields().iter().find(lacks) {
+        if found.fields().is_empty() {
+            return Err(no_columns());
+        }
         let columns = found.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
         let message = format!("it has no column {:?}, which may not be null", field.name());
         return Err(Failure::input(message).hint(format!("its columns: {columns}")));
     }
-    let (missing, unknown) = (names_without(schema, &found), names_without(&found, schema));
+    let (missing, unknown) = (names_without(schema, found), names_without(found, schema));
     if !missing.is_empty() {
         eprintln!("mycelium: columns that the input lacks are null: {missing}");
     }
-    if !unknown.is_empty() {
-        eprintln!("mycelium: columns of the input that the table lacks are passed over: {unknown}");
-    }
+    tell_passed_over(&unknown);
     Ok(())
+}
+
+fn tell_passed_over(names: &str) {
+    if !names.is_empty() {
+        eprintln!("mycelium: columns of the input that the table lacks are passed over: {names}");
+    }
 }
 
 /// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants without a
 /// zone are in UTC.
-fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Failure> {
-    let column = |field: &Arc<Field>| -> Result<ArrayRef, Failure> {
+fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
+    let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {
             None => new_null_array(field.data_type(), batch.num_rows()),
             Some(column) if column.data_type() == field.data_type() => column.clone(),
             Some(column) => exact::cast(column, &in_utc(field.data_type()))
                 .and_then(|column| exact::cast(&column, field.data_type()))
-                .map_err(|e| wrong_type(format!("column {:?}: {e}", field.name())))?,
+                .map_err(|e| WrongRows::Type(format!("column {:?}: {e}", field.name())))?,
         };
         if !field.is_nullable() && column.null_count() > 0 {
-            return Err(Failure::input(format!("column {:?} must not be null, and is in some row", field.name())));
+            let message = format!("column {:?} must not be null, and is in some row", field.name());
+            return Err(WrongRows::Other(Failure::input(message)));
         }
         Ok(column)
     };
     let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(schema.clone(), columns).map_err(arrow_failure)
+    RecordBatch::try_new(schema.clone(), columns).map_err(WrongRows::from)
 }
 
 #[cfg(test)]
@@ -403,6 +623,43 @@ mod tests {
         assert!(refusal(b"id,name\n").contains("no rows"), "columns without rows have no types");
         assert!(refusal(&[0x1f, 0x8b, 8, 0]).contains("gzip"));
         assert!(refusal(b"PAR1").contains("Parquet"));
+        assert!(refusal(b" [\n{\"id\":1}]").contains("a JSON array\n  hint: JSON lines"));
+    }
+
+    #[test]
+    fn members_that_a_schema_lacks_are_collected_once() {
+        let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
+        let first = r#"{"id":1,"a":{"inner":[{"x":1},"y"]},"b, \"c\"":"\\"}"#;
+        let second = r#"{"a":"d\",\"e\":","\u0069d":2,"f":[],"b, \"c\"":null}"#;
+        let mut reader = MemberNames::new(Box::new(Cursor::new([first, second].concat())), schema);
+        io::copy(&mut reader, &mut io::sink()).expect("in memory");
+        assert_eq!(reader.unknown.take().into_iter().collect::<Vec<_>>(), ["a", "b, \"c\"", "f"]);
+    }
+
+    /// It was that of the line before; and a table that is there was told to look at more rows.
+    #[test]
+    fn a_value_of_another_type_is_named_with_its_line() {
+        let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
+        let headless = InputArgs { no_header: true, ..args() };
+        for (args, bytes) in [(args(), &b"id\n1\n2\n3\nx\n"[..]), (headless, b"1\n2\n3\n4\nx\n")] {
+            let error = read(bytes, &args, &Target::Given(schema.clone())).expect_err("no number").to_string();
+            assert!(error.contains("'x'") && error.contains("at line 5.") && !error.contains("hint"), "{error}");
+        }
+    }
+
+    /// The rest of the file was one field of the last row.
+    #[test]
+    fn a_quote_that_is_never_closed_is_refused() {
+        let rows = (0..1000).map(|id| if id == 500 { "500,\"oops500\n".to_owned() } else { format!("{id},n\n") });
+        let open = format!("id,name\n{}", rows.collect::<String>());
+        let few = InputArgs { infer_rows: 2, ..args() };
+        for args in [args(), few] {
+            let error = infer(open.as_bytes(), &args, "id").expect_err("it swallows rows").to_string();
+            assert!(error.contains("line 502 opens is never closed") && !error.contains("hint"), "{error}");
+        }
+        let closed = "\u{feff}\"id\",name\n1,\"a\n\"\"b\"\"\"\n2,5\" screen\n3,\"\"\n4,\"x\"";
+        let (_, batches) = infer(closed.as_bytes(), &args(), "id").expect("well formed");
+        assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 4);
     }
 
     #[test]
@@ -501,6 +758,8 @@ mod tests {
         let late = InputArgs { infer_rows: 1, ..args() };
         let late = |bytes: &[u8]| infer(bytes, &late, "id").expect_err("refused").to_string();
         assert!(late(b"id\n1\nx\n").contains("--infer-rows"));
+        assert!(!late(b"id\n1\n2,3\n").contains("--infer-rows"), "no type makes one field of two");
+        assert!(!late(b"{\"id\":1}\n{\"id\"}\n").contains("--infer-rows"), "no type makes JSON of it");
         assert!(late(b"{\"id\":1}\n{\"id\":2,\"new\":3}\n").contains("new"));
     }
 }

@@ -78,7 +78,11 @@ fn typed_rows_are_put_patched_scanned_and_deleted() {
     assert_eq!(shell.one(&["get", "db", "people", "-2", "--columns", "name"])["name"], "null");
 
     shell.one(&["put", "db", "people", "--patch", "id=1", "name=null"]);
-    shell.one(&["put", "db", "people", "--patch", "id=99", "name=nobody"]);
+    // It was said to be written.
+    let (code, message) = shell.failure(&["put", "db", "people", "--patch", "id=99", "name=nobody"]);
+    assert!(code == 1 && message.contains("there is no such row"), "{code}: {message}");
+    let patched = lines(&shell.run(&["put", "db", "people", "--patch", "id=99", "name=nobody", "--json"]));
+    assert_eq!(patched, [serde_json::json!({ "sequence": null, "found": false })]);
     assert_eq!(shell.one(&["get", "db", "people", "1"]), serde_json::json!({ "id": 1, "name": null, "score": 1.5 }));
     assert_eq!(shell.failure(&["get", "db", "people", "99"]).0, 1, "a patch makes no row");
 
@@ -582,4 +586,177 @@ fn columns_that_a_load_passes_over_or_leaves_null_are_said() {
         output.status.success() && told.contains("null: name, score") && told.contains("passed over: Name"),
         "{told}"
     );
+}
+
+/// Of a table that was made by mistake nothing could be done but to delete its rows.
+#[test]
+fn a_table_is_dropped_only_with_yes() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["index", "create", "db", "people", "by_name", "--on", "name"]);
+    let (code, message) = shell.failure(&["drop", "db", "people"]);
+    assert!(code == 2 && message.contains("1 indexes, 0 views") && message.contains("--yes"), "{code}: {message}");
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 3);
+    let dropped = shell.one(&["drop", "db", "people", "--yes"]);
+    assert_eq!((&dropped["table"], &dropped["indexes"]), (&"people".into(), &1.into()));
+    assert!(shell.json(&["tables", "db"]).is_empty());
+    assert_eq!(shell.failure(&["drop", "db", "people", "--yes"]).0, 1);
+    assert_eq!(shell.one(&["verify", "db"])["ok"], true);
+}
+
+#[test]
+fn tables_are_compacted_one_or_all() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["create", "db", "cache"]);
+    let one = shell.one(&["compact", "db", "people"]);
+    assert_eq!((&one["table"], &one["files"]), (&"people".into(), &1.into()));
+    shell.one(&["delete", "db", "people", "1"]);
+    let all = shell.json(&["compact", "db"]);
+    assert_eq!(all.iter().map(|table| table["table"].as_str().unwrap()).collect::<Vec<_>>(), ["people", "cache"]);
+    assert_eq!(shell.one(&["scan", "db", "people", "--count"])["rows"], 2);
+    assert_eq!(shell.failure(&["compact", "db", "nobody"]).0, 1);
+}
+
+/// Its empty table was there with the schema of the wrong input, and the next load was refused.
+#[test]
+fn a_load_that_fails_leaves_no_empty_table() {
+    let shell = Shell::new();
+    shell.one(&["create", "db", "other"]);
+    let bad = shell.write("bad.csv", b"id,name\n1,a\n,b\n");
+    for sorted in [&[][..], &["--sorted"]] {
+        assert_eq!(shell.failure(&[&["load", "db", &bad, "--table", "t", "--key", "id"], sorted].concat()).0, 3);
+        assert_eq!(shell.one(&["tables", "db"])["table"], "other");
+    }
+    let (code, message) = shell.failure(&["load", "db", &bad, "--table", "t", "--key", "id", "--batch-rows", "1"]);
+    assert!(code == 3 && message.contains("1 rows before it are in table t"), "{code}: {message}");
+    assert_eq!(shell.one(&["scan", "db", "t", "--count"])["rows"], 1);
+}
+
+/// It said that it had loaded 0 rows.
+#[test]
+fn wrong_input_without_rows_is_refused() {
+    let shell = Shell::new();
+    people(&shell);
+    for (name, bytes, told) in [
+        ("array.txt", &b"[{\"id\":4}]"[..], "a JSON array"),
+        ("foreign.csv", b"nr,title\n", "it has no column \"id\""),
+        ("empty.csv", b"", "it has no columns"),
+    ] {
+        let (code, message) = shell.failure(&["load", "db", &shell.write(name, bytes), "--table", "people"]);
+        assert!(code == 3 && message.contains(told), "{name}: {code}: {message}");
+    }
+    let header = shell.write("header.csv", b"id,title\n");
+    let output = shell.run(&["load", "db", &header, "--table", "people"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains("passed over: title"), "{told}");
+}
+
+/// Misspelled fields of JSON lines were dropped without a word.
+#[test]
+fn fields_of_json_that_a_load_passes_over_are_said_once() {
+    let shell = Shell::new();
+    people(&shell);
+    let file = shell.write("more.jsonl", b"{\"id\":7,\"Name\":\"x\"}\n{\"id\":8,\"Name\":\"y\",\"age\":{\"id\":1}}\n");
+    let output = shell.run(&["load", "db", &file, "--table", "people", "--batch-rows", "1"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "mycelium: columns of the input that the table lacks are passed over: Name, age\n");
+}
+
+/// A join went on, for all that Ctrl-C said.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_join() {
+    use std::io::{BufRead, BufReader};
+    let shell = Shell::new();
+    let [csv, ..] = inputs(&shell, 3000);
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id"]);
+    let join = "SELECT count(*) FROM t a, t b, t c WHERE a.score + b.score < c.score";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_mycelium"))
+        .args(["sql", "db", "-c", "SELECT 1 AS a", "-c", join, "--json"])
+        .current_dir(shell.home.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // From then on Ctrl-C is waited for.
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert_eq!(first, "{\"a\":1}\n");
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+/// A statement that began with a comment was taken for an unknown argument; and there was no other way to give long ones.
+#[test]
+fn sql_is_read_from_arguments_that_begin_with_a_comment_and_from_files() {
+    let shell = Shell::new();
+    people(&shell);
+    let statements = "-- note\nSELECT 1 AS a; SELECT 2 AS a";
+    let file = shell.write("questions.sql", statements.as_bytes());
+    for args in [["-c", statements], ["--file", &file]] {
+        let rows = shell.json(&[&["sql", "db"], &args[..]].concat());
+        assert_eq!(rows.iter().map(|row| row["a"].as_i64().unwrap()).collect::<Vec<_>>(), [1, 2], "{args:?}");
+    }
+    assert!(shell.json(&["sql", "db", "--file", "-"]).is_empty(), "standard input is empty");
+    assert_eq!(shell.failure(&["sql", "db", "--file", "missing.sql"]).0, 3);
+}
+
+#[test]
+fn a_tab_is_given_as_people_write_it() {
+    let shell = Shell::new();
+    let file = shell.write("rows.tsv", b"id\tname\n1\tAda\n");
+    shell.one(&["load", "db", &file, "--table", "t", "--key", "id", "--delimiter", "\\t"]);
+    assert_eq!(shell.one(&["get", "db", "t", "1"])["name"], "Ada");
+}
+
+/// The disk was said to have failed.
+#[test]
+fn a_file_is_no_database() {
+    let shell = Shell::new();
+    let file = shell.write("file.csv", b"id\n1\n");
+    for args in [&["tables", &file][..], &["verify", &file], &["inspect", "levels", &file], &["sql", &file, "-c", "x"]]
+    {
+        let (code, message) = shell.failure(args);
+        assert!(code == 1 && message.contains("it is a file"), "{args:?}: {code}: {message}");
+    }
+}
+
+/// It was told that there is no database, and how to make one.
+#[test]
+fn a_database_without_current_is_damaged_and_not_missing() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    std::fs::remove_file(shell.path("db").join("CURRENT")).unwrap();
+    for args in [&["tables", "db"][..], &["verify", "db"], &["inspect", "levels", "db"], &["sql", "db", "-c", "x"]] {
+        let (code, message) = shell.failure(args);
+        assert!(code == 4 && message.contains("CURRENT is missing"), "{args:?}: {code}: {message}");
+    }
+}
+
+/// It was said to be corrupt.
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_read_is_not_called_corrupt() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    let file = shell.path("db").join(only_file(&shell.path("db"), ".sst"));
+    std::fs::remove_file(&file).unwrap();
+    // Opening it fails, whoever asks.
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    let (code, message) = shell.failure(&["verify", "db"]);
+    assert!(code == 6 && message.contains("1 files could not be read"), "{code}: {message}");
+}
+
+/// Whatever the quotes, the bound was null.
+#[test]
+fn the_text_null_is_a_bound_in_quotes() {
+    let shell = Shell::new();
+    shell.one(&["create", "db", "t", "--schema", "k utf8 not null, v int32, primary key (k)"]);
+    shell.one(&["put", "db", "t", "k=\"null\"", "v=1"]);
+    shell.one(&["put", "db", "t", "k=other", "v=2"]);
+    assert_eq!(shell.one(&["scan", "db", "t", "--prefix", "\"null\""])["v"], 1);
+    assert_eq!(shell.one(&["scan", "db", "t", "--from", "\"null\"", "--to", "other"])["v"], 1);
 }

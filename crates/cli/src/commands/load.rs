@@ -3,7 +3,8 @@
 //! 1. Open the input, so that a wrong name makes no database.
 //! 2. The table gives the schema if it exists; else `--schema` does, or the first rows do and `--key` names the key.
 //! 3. Batch by batch, each atomically; with `--sorted` as one bulk ingestion past the log.
-//! 4. Flush, so that what was loaded lies in files.
+//! 4. Flush, so that what was loaded lies in files. A load that fails before its first row leaves no table that it
+//!    made.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::rows::BatchRows;
-use mycelium::{Database, Durability, Error, Schema, Table, WriteBatch};
+use mycelium::{Database, Durability, Error, ErrorKind, Schema, Table, WriteBatch};
 use serde_json::json;
 
 use super::{durability, is_database, open_to_write, table_options};
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &LoadArgs, out: &mut Output) -> Result<(), Failure> {
         Some(database) => database,
         None => open_to_write(&args.database, true)?,
     };
+    let is_new = found.is_none();
     let table = match (found, given) {
         (Some(table), _) => table,
         (None, Some(schema)) => {
@@ -47,8 +49,16 @@ pub(crate) fn run(args: &LoadArgs, out: &mut Output) -> Result<(), Failure> {
             database.create_typed_table(&args.table, schema, options)?
         }
     };
-    let loaded =
-        if args.sorted { ingest(&table, rows)? } else { write(&database, &table, rows, durability(args.durability))? };
+    let mut loaded = 0;
+    let result = if args.sorted {
+        ingest(&table, rows).map(|rows| loaded = rows)
+    } else {
+        write(&database, &table, rows, durability(args.durability), &mut loaded)
+    };
+    if let Err(failure) = result {
+        progress.finish_and_clear();
+        return Err(after_failure(failure, database, args, is_new, loaded));
+    }
     database.flush()?;
     database.close()?;
     progress.finish_and_clear();
@@ -80,11 +90,30 @@ fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>)
     Ok(Target::Given(Arc::new(schema.to_arrow())))
 }
 
-fn write(database: &Database, table: &Table, rows: Rows, durability: Durability) -> Result<u64, Failure> {
+/// A table that this load made and wrote nothing to goes again; else the failure says how many rows were written.
+fn after_failure(failure: Failure, database: Database, args: &LoadArgs, is_new: bool, loaded: u64) -> Failure {
+    // What cannot be dropped or closed now failed for the reason that is reported.
+    if loaded == 0 && is_new {
+        drop(database.drop_table(&args.table));
+    }
+    drop(database.close());
+    match loaded {
+        0 => failure,
+        _ => failure.and(format_args!("{} rows before it are in table {}", units::count(loaded), args.table)),
+    }
+}
+
+/// Batch by batch; `loaded` counts the rows of those that were written, also when a later one fails.
+fn write(
+    database: &Database,
+    table: &Table,
+    rows: Rows,
+    durability: Durability,
+    loaded: &mut u64,
+) -> Result<(), Failure> {
     let layout = table.packed_layout()?.clone();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     let mut batch = WriteBatch::new();
-    let mut loaded = 0;
     for found in rows.batches {
         let found = found?;
         let encoder = BatchRows::new(&layout, &found)?;
@@ -96,9 +125,9 @@ fn write(database: &Database, table: &Table, rows: Rows, durability: Durability)
             batch.put_packed(table, &key, &value)?;
         }
         database.write(&batch, durability)?;
-        loaded += encoder.len() as u64;
+        *loaded += encoder.len() as u64;
     }
-    Ok(loaded)
+    Ok(())
 }
 
 fn ingest(table: &Table, rows: Rows) -> Result<u64, Failure> {
@@ -115,10 +144,15 @@ fn ingest(table: &Table, rows: Rows) -> Result<u64, Failure> {
     match (wrong_input, result) {
         (Some(failure), _) => Err(failure),
         (None, Ok(summary)) => Ok(summary.rows),
-        (None, Err(error)) => {
+        (None, Err(error)) if is_of_order(&error) => {
             Err(Failure::from(error).hint("--sorted needs rows in ascending key order, each key once"))
         }
+        (None, Err(error)) => Err(error.into()),
     }
+}
+
+fn is_of_order(error: &Error) -> bool {
+    error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("does not come after")
 }
 
 fn progress_bar(size: Option<u64>) -> ProgressBar {

@@ -9,17 +9,21 @@ use mycelium::{
     Buffering, Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions,
     Options, Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
 };
+use mycelium_base::FileKind;
 use serde_json::{Value, json};
 
 use crate::args::{BufferArg, CompressionArg, DurabilityArg, PolicyArg, RangeArgs, TableOptionArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::unescape_bytes;
+use crate::render::units;
 
 pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod compact;
 pub(crate) mod create;
 pub(crate) mod delete;
+pub(crate) mod drop;
 pub(crate) mod get;
 pub(crate) mod index;
 pub(crate) mod inspect;
@@ -53,18 +57,42 @@ pub(crate) fn open_to_write(directory: &Path, create: bool) -> Result<Database, 
 
 /// Whether the directory holds a database.
 pub(crate) fn is_database(directory: &Path) -> Result<bool, Failure> {
-    Ok(Options::default().disk.exists(&directory.join("CURRENT"))?)
+    Ok(!is_other_file(directory) && Options::default().disk.exists(&directory.join("CURRENT"))?)
+}
+
+fn is_other_file(path: &Path) -> bool {
+    path.exists() && !path.is_dir()
+}
+
+/// What there is where no database is.
+pub(crate) fn no_database(directory: &Path) -> Failure {
+    let shown = directory.display();
+    if is_other_file(directory) {
+        return Failure::negative(format!("{shown} is not a database: it is a file"))
+            .hint("a database is a directory; give its path");
+    }
+    let names = Options::default().disk.list(directory).unwrap_or_default();
+    if names.iter().any(|name| matches!(FileKind::parse(name), Some((FileKind::Sst, _)))) {
+        return Failure::new(
+            FailureKind::Corruption,
+            format!("files of a database are in {shown}, but CURRENT is missing"),
+        )
+        .hint("it names the newest manifest; take it, or all files, from a backup");
+    }
+    Failure::negative(format!("there is no database in {shown}")).hint("`mycelium create` and `mycelium load` make one")
 }
 
 fn missing(directory: &Path, error: mycelium::Error) -> Failure {
+    if is_other_file(directory) {
+        return no_database(directory);
+    }
     if error.kind() != ErrorKind::NotFound {
         return error.into();
     }
     match is_database(directory) {
         Ok(true) => Failure::new(FailureKind::Corruption, error.to_string())
             .hint("a file that the database needs is not there; `mycelium verify` lists all that is wrong"),
-        _ => Failure::negative(format!("there is no database in {}", directory.display()))
-            .hint("`mycelium create` and `mycelium load` make one"),
+        _ => no_database(directory),
     }
 }
 
@@ -75,6 +103,33 @@ pub(crate) fn table(database: &Database, name: &str) -> Result<Table, Failure> {
         let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         Failure::from(error).hint(format!("tables: {known}"))
     })
+}
+
+/// What a table takes, its indexes apart.
+pub(crate) struct Held {
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
+    /// Entries that lie in no file yet.
+    pub(crate) in_log: u64,
+}
+
+/// What the table of this name takes.
+pub(crate) fn held(database: &Database, name: &str) -> Held {
+    let metrics = database.metrics();
+    let found = metrics.tables.iter().find(|metrics| metrics.name == name);
+    let levels = || found.iter().flat_map(|found| &found.levels);
+    Held {
+        files: levels().map(|level| level.files).sum(),
+        bytes: levels().map(|level| level.bytes).sum(),
+        in_log: found.map_or(0, |found| found.memtable_entries),
+    }
+}
+
+impl std::fmt::Display for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (bytes, in_log) = (units::bytes(self.bytes), units::count(self.in_log));
+        write!(f, "{} files, {bytes}, {in_log} entries in the log", self.files)
+    }
 }
 
 /// The engine's word for a durability.
@@ -226,7 +281,8 @@ fn key_prefix(schema: Option<&Schema>, text: &str) -> Result<Vec<u8>, Failure> {
     Ok(out)
 }
 
-/// Texts separated as in CSV: one record, and no line break that it would end at.
+/// Texts separated as in CSV: one record, and no line break that it would end at. A `null` in quotes keeps them, as [`value`]
+/// takes it.
 fn separated(text: &str) -> Result<Vec<String>, Failure> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
     let records = reader.records().collect::<Result<Vec<_>, _>>();
@@ -236,7 +292,26 @@ fn separated(text: &str) -> Result<Vec<String>, Failure> {
         return Err(Failure::usage(format!("{text:?} has a line break, which ends the values of a key"))
             .hint("a value with a line break stands in double quotes"));
     }
-    Ok(records.iter().flatten().map(str::to_owned).collect())
+    let fields = records.iter().flatten().zip(are_quoted(text));
+    Ok(fields.map(|(field, quoted)| if quoted && field == "null" { "\"null\"".into() } else { field.into() }).collect())
+}
+
+/// Of each text of a record whether it begins with a quote.
+fn are_quoted(record: &str) -> Vec<bool> {
+    let (mut quoted, mut is_start, mut is_inside) = (Vec::new(), true, false);
+    for character in record.chars() {
+        if is_start {
+            is_inside = character == '"';
+            quoted.push(is_inside);
+        } else if character == '"' && quoted.last() == Some(&true) {
+            is_inside = !is_inside;
+        }
+        is_start = character == ',' && !is_inside;
+    }
+    if is_start {
+        quoted.push(false);
+    }
+    quoted
 }
 
 /// A key interval `[from, to)`; `None` is unbounded.
@@ -326,6 +401,13 @@ mod tests {
         let schema = schema();
         assert_eq!(value(&schema, 1, "null").expect("valid"), Datum::Null);
         assert_eq!(value(&schema, 1, "\"null\"").expect("valid").borrowed(), DatumRef::Utf8("null"));
+        for (text, values) in [
+            ("null,\"null\",", ["null", "\"null\"", ""]),
+            ("\"null\",\"a,\"\"null\",null", ["\"null\"", "a,\"null", "null"]),
+            (",null,\"\"", ["", "null", ""]),
+        ] {
+            assert_eq!(separated(text).expect("valid"), values, "{text}");
+        }
         assert_eq!(value(&schema, 2, "1.5").expect("valid").borrowed(), DatumRef::Float64(1.5));
         assert!(column(&schema, "nme").expect_err("unknown").to_string().contains("columns: id, name, score"));
     }

@@ -1,6 +1,6 @@
 //! `mycelium put`: writes one row, or patches columns of it.
 
-use mycelium::{Datum, DatumRef, Schema, Table, WriteBatch};
+use mycelium::{Datum, DatumRef, ReadOptions, Schema, Table, WriteBatch};
 use serde_json::json;
 
 use super::{borrowed, column, durability, open_to_write, table, value};
@@ -13,20 +13,30 @@ pub(crate) fn run(args: &PutArgs, out: &mut Output) -> Result<(), Failure> {
     let database = open_to_write(&args.at.database, false)?;
     let table = table(&database, &args.at.table)?;
     let mut batch = WriteBatch::new();
-    match table.schema().cloned() {
+    let is_there = match table.schema().cloned() {
         Some(schema) => add_row(&mut batch, &table, &schema, args)?,
         None => add_bytes(&mut batch, &table, args)?,
+    };
+    if !is_there {
+        database.close()?;
+        if out.is_json() {
+            out.object(&json!({ "sequence": null, "found": false }))?;
+        }
+        return Err(Failure::negative("there is no such row").hint("without --patch it is made"));
     }
     let sequence = database.write(&batch, durability(args.durability))?;
     database.close()?;
-    if out.is_json() {
+    if out.is_json() && args.patch {
+        out.object(&json!({ "sequence": sequence, "found": true }))
+    } else if out.is_json() {
         out.object(&json!({ "sequence": sequence }))
     } else {
         out.line(format_args!("written as sequence number {sequence}"))
     }
 }
 
-fn add_bytes(batch: &mut WriteBatch, table: &Table, args: &PutArgs) -> Result<(), Failure> {
+/// Adds the pair; always `true`.
+fn add_bytes(batch: &mut WriteBatch, table: &Table, args: &PutArgs) -> Result<bool, Failure> {
     let [key, value] = args.values.as_slice() else {
         return Err(Failure::usage("rows of this table are bytes: give KEY VALUE"));
     };
@@ -34,10 +44,11 @@ fn add_bytes(batch: &mut WriteBatch, table: &Table, args: &PutArgs) -> Result<()
         return Err(Failure::usage("--patch is for typed tables; rows of this one are bytes"));
     }
     batch.put(table, &unescape_bytes(key)?, &unescape_bytes(value)?);
-    Ok(())
+    Ok(true)
 }
 
-fn add_row(batch: &mut WriteBatch, table: &Table, schema: &Schema, args: &PutArgs) -> Result<(), Failure> {
+/// Adds the row or the patch; `false` if there is no row to patch.
+fn add_row(batch: &mut WriteBatch, table: &Table, schema: &Schema, args: &PutArgs) -> Result<bool, Failure> {
     let mut given: Vec<Option<Datum>> = vec![None; schema.columns().len()];
     for text in &args.values {
         let Some((name, text)) = text.split_once('=') else {
@@ -55,7 +66,7 @@ fn add_row(batch: &mut WriteBatch, table: &Table, schema: &Schema, args: &PutArg
     if !args.patch {
         let row: Vec<Datum> = given.into_iter().map(|value| value.unwrap_or(Datum::Null)).collect();
         batch.insert_row(table, &borrowed(&row))?;
-        return Ok(());
+        return Ok(true);
     }
     let key: Vec<DatumRef<'_>> =
         schema.primary_key().iter().filter_map(|&column| given[column].as_ref().map(Datum::borrowed)).collect();
@@ -69,5 +80,5 @@ fn add_row(batch: &mut WriteBatch, table: &Table, schema: &Schema, args: &PutArg
         return Err(Failure::usage("no column outside the key is given: there is nothing to patch"));
     }
     batch.patch_row(table, &key, &changes)?;
-    Ok(())
+    Ok(table.get_row(&key, None, &ReadOptions::default())?.is_some())
 }

@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::{ErrorKind, Options, VerifyReport, verify_directory};
 use serde_json::json;
 
-use super::open_to_read;
+use super::{missing, open_to_read};
 use crate::args::DatabaseArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
@@ -21,7 +21,8 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
     let mut report = verify_directory(&*disk, &args.database, |done, total| {
         bar.set_length(total);
         bar.set_position(done);
-    })?;
+    })
+    .map_err(|error| missing(&args.database, error))?;
     bar.finish_and_clear();
     let compared = if report.is_ok() { compare(args, &mut report) } else { Ok(None) };
     print(&report, compared.as_ref().map_or_else(Some, Option::as_ref), out)?;
@@ -35,7 +36,13 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
         let message = "another process writes to it, so files may have come and gone while they were looked for";
         return Err(Failure::new(FailureKind::Busy, message).hint("verify it at rest, or a checkpoint of it"));
     }
-    Err(Failure::new(FailureKind::Corruption, format!("{} faults found", units::count(report.problem_count))))
+    let count = units::count(report.problem_count);
+    // What cannot be read may be as it was written.
+    if report.problems.iter().all(|problem| problem.error.kind() == ErrorKind::Io) {
+        return Err(Failure::new(FailureKind::Disk, format!("{count} files could not be read"))
+            .hint("look at their permissions, and at the disk"));
+    }
+    Err(Failure::new(FailureKind::Corruption, format!("{count} faults found")))
 }
 
 /// Compares indexes and views with their tables; why not, if the database needs a transformer of its user's. Any other failure

@@ -54,7 +54,7 @@ impl Files {
     /// Reads the manifest.
     fn of(directory: &Path) -> Result<Self, Failure> {
         if !super::is_database(directory)? {
-            return Err(Failure::negative(format!("there is no database in {}", directory.display())));
+            return Err(super::no_database(directory));
         }
         let state = Manifest::read(&LocalDisk, directory)?;
         Ok(Self { directory: directory.to_path_buf(), state, cache: Arc::new(BlockCache::new(CACHE_BYTES)) })

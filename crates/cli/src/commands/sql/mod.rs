@@ -1,18 +1,22 @@
-//! `mycelium sql`: statements from the command line or from standard input, or a shell.
+//! `mycelium sql`: statements from the command line, a file or standard input, or a shell.
 
 mod completion;
 mod shell;
 mod statements;
 
 use std::io::{IsTerminal, Read};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::DataType;
-use mycelium::ErrorKind;
+use arrow_schema::{DataType, SchemaRef};
+use mycelium::{Database, ErrorKind};
 use mycelium_sql::{ReadSummary, Session};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinHandle;
 
 use super::open_to_read;
 use crate::args::SqlArgs;
@@ -26,14 +30,41 @@ pub(crate) fn run(args: &SqlArgs, out: &mut Output) -> Result<(), Failure> {
         return Err(Failure::usage("--csv and --json exclude each other"));
     }
     let database = open_to_read(&args.database)?;
-    let runtime = Runtime::new().map_err(|error| Failure::new(FailureKind::Disk, format!("cannot start: {error}")))?;
-    let session = Session::open(&database);
-    let mut runner = Runner { session, runtime, is_csv: args.csv };
+    let workers = started(Builder::new_multi_thread().thread_stack_size(STACK_BYTES))?;
+    let mut runner = Runner {
+        session: Arc::new(Session::open(&database)),
+        workers: workers.handle().clone(),
+        front: started(&mut Builder::new_current_thread())?,
+        is_csv: args.csv,
+        is_shell: false,
+        unfinished: None,
+    };
+    let result = run_statements(&mut runner, args, &database, out);
+    // A statement that was interrupted may still be at work.
+    workers.shutdown_background();
+    result
+}
+
+/// As much as a main thread has.
+const STACK_BYTES: usize = 8 << 20;
+
+fn started(builder: &mut Builder) -> Result<Runtime, Failure> {
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|error| Failure::new(FailureKind::Disk, format!("cannot start: {error}")))
+}
+
+fn run_statements(runner: &mut Runner, args: &SqlArgs, database: &Database, out: &mut Output) -> Result<(), Failure> {
     if !args.command.is_empty() {
         return args.command.iter().try_for_each(|text| runner.run_all(text, out));
     }
-    if std::io::stdin().is_terminal() {
-        return shell::run(&mut runner, &database, out);
+    if let Some(file) = args.file.as_deref().filter(|&file| file != Path::new("-")) {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|error| Failure::input(format!("cannot read {}: {error}", file.display())))?;
+        return runner.run_all(&text, out);
+    }
+    if args.file.is_none() && std::io::stdin().is_terminal() {
+        runner.is_shell = true;
+        return shell::run(runner, database, out);
     }
     let mut text = String::new();
     let read = std::io::stdin().read_to_string(&mut text);
@@ -43,10 +74,19 @@ pub(crate) fn run(args: &SqlArgs, out: &mut Output) -> Result<(), Failure> {
 
 /// Runs statements and prints their answers.
 struct Runner {
-    session: Session,
-    runtime: Runtime,
+    session: Arc<Session>,
+    /// Where statements run. What runs there need not yield for long.
+    workers: Handle,
+    /// Where this thread waits for rows and for Ctrl-C.
+    front: Runtime,
     is_csv: bool,
+    is_shell: bool,
+    /// The statement that failed or was interrupted last.
+    unfinished: Option<JoinHandle<Finished>>,
 }
+
+/// What is known when a statement has given all its rows.
+type Finished = mycelium::Result<(SchemaRef, ReadSummary)>;
 
 /// What a statement took.
 struct Spent {
@@ -61,34 +101,58 @@ impl Runner {
         statements::split(text).try_for_each(|statement| self.run(statement, out).map(drop))
     }
 
-    /// One statement. Ctrl-C ends it, and not the program.
+    /// One statement. In the shell Ctrl-C ends it, and not the program.
     fn run(&mut self, statement: &str, out: &mut Output) -> Result<Spent, Failure> {
+        let (sender, rows) = mpsc::channel(1);
+        let mut task = self.workers.spawn(answer(self.session.clone(), statement.to_owned(), sender));
         let work = async {
             tokio::select! {
-                done = self.answer(statement, out) => done,
-                _ = tokio::signal::ctrl_c() => Err(Failure::new(FailureKind::Negative, "interrupted")),
+                biased;
+                _ = tokio::signal::ctrl_c() => Err(self.interruption()),
+                done = self.print_answer(&mut task, rows, out) => done,
             }
         };
-        self.runtime.block_on(work)
+        let done = self.front.block_on(work);
+        if done.is_err() {
+            task.abort();
+            self.unfinished = Some(task);
+        }
+        done
     }
 
-    async fn answer(&self, statement: &str, out: &mut Output) -> Result<Spent, Failure> {
-        let start = Instant::now();
-        let mut answer = self.session.query(statement).await.map_err(refusal)?;
-        let (schema, mut rows) = (answer.schema(), 0);
+    fn interruption(&self) -> Failure {
+        Failure::new(if self.is_shell { FailureKind::Negative } else { FailureKind::Interrupted }, "interrupted")
+    }
+
+    /// Whether a statement that was interrupted has not ended yet: it ends where it waits for something.
+    fn is_at_work(&self) -> bool {
+        self.unfinished.as_ref().is_some_and(|task| !task.is_finished())
+    }
+
+    async fn print_answer(
+        &self,
+        task: &mut JoinHandle<Finished>,
+        mut batches: Receiver<RecordBatch>,
+        out: &mut Output,
+    ) -> Result<Spent, Failure> {
+        let (start, mut rows) = (Instant::now(), 0);
         out.begin_rows();
-        while let Some(batch) = answer.next().await {
-            let batch = batch.map_err(refusal)?;
+        while let Some(batch) = batches.recv().await {
             if batch.num_rows() > 0 {
                 self.print(&batch, rows == 0, out)?;
                 rows += batch.num_rows();
             }
         }
+        let (schema, read) = match task.await {
+            Ok(finished) => finished.map_err(refusal)?,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => return Err(self.interruption()),
+        };
         if rows == 0 && !schema.fields().is_empty() {
             self.print(&RecordBatch::new_empty(schema), true, out)?;
         }
         out.flush()?;
-        Ok(Spent { rows, time: start.elapsed(), read: answer.read_summary() })
+        Ok(Spent { rows, time: start.elapsed(), read })
     }
 
     fn print(&self, batch: &RecordBatch, is_first: bool, out: &mut Output) -> Result<(), Failure> {
@@ -98,6 +162,17 @@ impl Runner {
             _ => out.rows(batch),
         }
     }
+}
+
+/// Runs a statement and sends its rows, as long as someone takes them.
+async fn answer(session: Arc<Session>, statement: String, rows: Sender<RecordBatch>) -> Finished {
+    let mut answer = session.query(&statement).await?;
+    while let Some(batch) = answer.next().await {
+        if rows.send(batch?).await.is_err() {
+            break;
+        }
+    }
+    Ok((answer.schema(), answer.read_summary()))
 }
 
 /// The plans that `EXPLAIN` answers with, which have lines of their own.

@@ -22,7 +22,7 @@ Statements end with a semicolon and may take several lines. They read the databa
   \\d [TABLE]   tables, or the columns of one
   \\?           this help
   \\q           leave (or Ctrl-D)
-Tab completes; Ctrl-C ends a statement; Ctrl-R searches the history.";
+Tab completes; Ctrl-C ends a statement, and the shell where the statement goes on; Ctrl-R searches the history.";
 
 /// Reads and runs statements until the end of input. A statement that fails is reported, and the shell goes on.
 pub(super) fn run(runner: &mut Runner, database: &Database, out: &mut Output) -> Result<(), Failure> {
@@ -42,6 +42,9 @@ pub(super) fn run(runner: &mut Runner, database: &Database, out: &mut Output) ->
                 if !run_text(runner, text.trim(), out)? {
                     break;
                 }
+            }
+            Err(ReadlineError::Interrupted) if runner.is_at_work() => {
+                return Err(Failure::new(FailureKind::Interrupted, "interrupted again"));
             }
             Err(ReadlineError::Interrupted) => {}
             Err(ReadlineError::Eof) => break,

@@ -136,7 +136,7 @@ pub(crate) struct SqlArgs {
     /// Run the statements of this file (`-`: of standard input) and end.
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     pub(crate) file: Option<PathBuf>,
-    /// Print CSV with the names of the columns in the first line.
+    /// Print CSV with the names of the columns in the first line. Null is nothing, empty text `""`.
     #[arg(long)]
     pub(crate) csv: bool,
 }

@@ -4,7 +4,7 @@
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::cast;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
@@ -58,17 +58,27 @@ impl<W: Write> Output<W> {
         self.widths.clear();
     }
 
-    /// Rows as CSV, the first of an answer below the names of the columns. Null is nothing.
+    /// Rows as CSV, the first of an answer below the names of the columns. Null is nothing, and empty text two quotes.
     pub(crate) fn csv_rows(&mut self, batch: &RecordBatch, with_names: bool) -> Result<(), Failure> {
         let batch = printable(batch)?;
-        // In memory first: the writer's own errors do not say that the reader went away.
-        let mut text = Vec::new();
-        arrow_csv::WriterBuilder::new()
-            .with_header(with_names)
-            .build(&mut text)
-            .write(&batch)
-            .map_err(print_failure)?;
-        Ok(self.out.write_all(&text)?)
+        let options = FormatOptions::default();
+        let cells = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let cells = cells.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
+        let nulls: Vec<_> = batch.columns().iter().map(|column| column.logical_nulls()).collect();
+        if with_names {
+            let schema = batch.schema();
+            let names: Vec<String> = schema.fields().iter().map(|field| csv_field(field.name())).collect();
+            writeln!(self.out, "{}", names.join(","))?;
+        }
+        for row in 0..batch.num_rows() {
+            let fields = cells.iter().zip(&nulls).map(|(cells, nulls)| {
+                let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+                if is_null { String::new() } else { csv_field(&cells.value(row).to_string()) }
+            });
+            let fields: Vec<String> = fields.collect();
+            writeln!(self.out, "{}", fields.join(","))?;
+        }
+        Ok(())
     }
 
     fn json_rows(&mut self, batch: &RecordBatch) -> Result<(), Failure> {
@@ -185,6 +195,14 @@ fn print_failure(error: ArrowError) -> Failure {
     }
 }
 
+/// A text that is there: in quotes where readers would take it for another, or for none.
+fn csv_field(text: &str) -> String {
+    if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
+        return text.to_owned();
+    }
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
 fn width(text: &str) -> usize {
     console::measure_text_width(text)
 }
@@ -262,6 +280,19 @@ mod tests {
         assert_eq!(print(false), "id   name\n1    a\\u{1b}[2J\\nb\n200  null\n200  null\n");
         let last = "{\"id\":200,\"name\":null}\n";
         assert_eq!(print(true), format!("{{\"id\":1,\"name\":\"a\\u001b[2J\\nb\"}}\n{last}{last}"));
+    }
+
+    /// Empty text was nothing, as null is.
+    #[test]
+    fn empty_text_and_null_differ_in_csv() {
+        let fields = [Field::new("a,b", DataType::Utf8, true), Field::new("none", DataType::Null, true)];
+        let texts = StringArray::from(vec![Some(""), None, Some("say \"x\"\ny"), Some("plain")]);
+        let columns: Vec<ArrayRef> = vec![Arc::new(texts), arrow_array::new_null_array(&DataType::Null, 4)];
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields.to_vec())), columns).expect("matches its schema");
+        let mut output = Output::new(false, Vec::new());
+        output.csv_rows(&batch, true).expect("in memory");
+        let text = String::from_utf8(output.out).expect("text");
+        assert_eq!(text, "\"a,b\",none\n\"\",\n,\n\"say \"\"x\"\"\ny\",\nplain,\n");
     }
 
     #[test]

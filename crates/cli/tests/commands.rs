@@ -760,3 +760,12 @@ fn the_text_null_is_a_bound_in_quotes() {
     assert_eq!(shell.one(&["scan", "db", "t", "--prefix", "\"null\""])["v"], 1);
     assert_eq!(shell.one(&["scan", "db", "t", "--from", "\"null\"", "--to", "other"])["v"], 1);
 }
+
+/// Empty text was printed as null is.
+#[test]
+fn sql_prints_empty_text_and_null_apart_in_csv() {
+    let shell = Shell::new();
+    people(&shell);
+    let printed = shell.run(&["sql", "db", "--csv", "-c", "SELECT '' AS a, NULL AS b, 'x,y' AS c, 1.5 AS d"]);
+    assert_eq!(String::from_utf8(printed.stdout).unwrap(), "a,b,c,d\n\"\",,\"x,y\",1.5\n");
+}

@@ -29,6 +29,8 @@ pub(crate) fn run(args: &CompactArgs, out: &mut Output) -> Result<(), Failure> {
         let seconds = started.elapsed().as_secs_f64();
         progress.suspend(|| report(name, &before, &held(&database, name), seconds, out))?;
     }
+    // Until the files that were merged are gone.
+    database.wait_idle()?;
     progress.finish_and_clear();
     Ok(database.close()?)
 }

@@ -654,6 +654,7 @@ impl Database {
     /// compacted only if both are `None`.
     pub fn compact_range(&self, table: &Table, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
         self.inner.check_own(table)?;
+        table.shared.check_alive()?;
         self.flush()?;
         let whole = KeyRange::hull(table.shared.state.load().tree.files().map(|(_, file)| &*file.meta));
         let Some(mut range) = whole else { return Ok(()) };

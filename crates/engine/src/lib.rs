@@ -69,7 +69,7 @@ pub use mycelium_merge::StreamCounters;
 pub use mycelium_sst::Compression;
 pub use options::{
     Background, CompactionCaching, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition,
-    TableOptions, Warm, prefix_end,
+    TableOptions, Warm,
 };
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};

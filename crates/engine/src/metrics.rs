@@ -266,7 +266,7 @@ impl Inner {
         let stages = *c.stages.lock();
         let written: Vec<u64> = c.written_by_level.iter().map(load).collect();
         let total = load(&c.log_bytes) + load(&c.flush_bytes) + written.iter().sum::<u64>();
-        let oldest = self.snapshots.oldest();
+        let held = self.snapshots.held();
         let visible = self.visible.load(Ordering::Acquire);
         let (tables, sealed_generations, running_compactions) = {
             let core = self.core.lock();
@@ -305,19 +305,17 @@ impl Inner {
             stop_seconds: load(&c.stop_nanoseconds) as f64 / 1e9,
             sealed_generations,
             running_compactions,
-            snapshots: self.snapshots.count(),
-            oldest_snapshot: oldest.map(|(sequence, _)| sequence),
-            oldest_snapshot_seconds: oldest.map_or(0.0, |(_, seconds)| seconds),
-            oldest_snapshot_lag: oldest.map_or(0, |(sequence, _)| visible - sequence),
-            live_snapshots: self
-                .snapshots
-                .held()
+            snapshots: held.iter().map(|(_, handles, _)| handles).sum(),
+            oldest_snapshot: held.first().map(|(sequence, ..)| *sequence),
+            oldest_snapshot_seconds: held.first().map_or(0.0, |(.., seconds)| *seconds),
+            oldest_snapshot_lag: held.first().map_or(0, |(sequence, ..)| visible - sequence),
+            live_snapshots: held
                 .into_iter()
                 .map(|(sequence, handles, seconds)| SnapshotMetrics {
                     sequence,
                     handles,
                     seconds,
-                    lag: visible.saturating_sub(sequence),
+                    lag: visible - sequence,
                 })
                 .collect(),
             pinned_bytes: self.graveyard.pinned_bytes(),

@@ -8,6 +8,7 @@ use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Combiner, Error, Result};
 use mycelium_compaction::{Buffering, Deferral, LeveledOptions, PickPriority, TieredOptions};
+use mycelium_encoding::key::prefix_successor;
 pub use mycelium_encoding::row_format::RowFormatDefinition;
 use mycelium_manifest::Layout;
 use mycelium_sst::Compression;
@@ -564,18 +565,10 @@ impl ReadOptions {
     pub(crate) fn bounds(&self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         let Some(prefix) = &self.prefix else { return (self.lower.clone(), self.upper.clone()) };
         let lower = self.lower.clone().map_or(prefix.clone(), |lower| lower.max(prefix.clone()));
-        let upper = match (prefix_end(prefix), self.upper.clone()) {
+        let upper = match (prefix_successor(prefix), self.upper.clone()) {
             (Some(end), Some(upper)) => Some(end.min(upper)),
             (end, upper) => end.or(upper),
         };
         (Some(lower), upper)
     }
-}
-
-/// The smallest key greater than every key with this prefix, if there is one.
-pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
 }

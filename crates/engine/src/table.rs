@@ -396,12 +396,12 @@ impl Table {
     /// [`ErrorKind::InvalidArgument`] for another key or value of a typed table; [`ErrorKind::Duplicate`] for values of
     /// a unique index that another row has. See [`Table`] for the others.
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.database.write_one(self, mycelium_base::Operation::Put, key, value, durability)
+        self.write_with(durability, |batch| batch.put(self, key, value))
     }
 
     /// Removes a row; one that does not exist is no error. Reads nothing. Fails as [`Table`] says.
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.database.write_one(self, mycelium_base::Operation::Delete, key, &[], durability)
+        self.write_with(durability, |batch| batch.delete(self, key))
     }
 
     /// Hands an operand to the table's merge operator. Reads nothing: the operand is kept as it is, and what the
@@ -443,7 +443,51 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use mycelium_compaction::{LeveledOptions, TieredOptions};
+    use mycelium_sst::Compression;
+
     use super::*;
+    use crate::options::Policy;
+
+    /// The bytes of options as they lie in manifests: a change of them is a change of the format.
+    #[test]
+    fn options_keep_their_bytes() {
+        let tiered = TableOptions {
+            policy: Policy::Tiered(TieredOptions {
+                runs_per_level: 4,
+                level_count: 5,
+                max_space_amplification_percent: 200,
+                target_file_size: 1 << 20,
+            }),
+            compression: vec![Compression::None, Compression::Lz4, Compression::Zstd(3)],
+            filter_bits: vec![10, 0],
+            snapshot_filter: false,
+            merge_operator: Some("sum".to_owned()),
+            ..TableOptions::default()
+        };
+        let tiered_bytes = b"\x01\x04\x05\x80\x80\x40\xc8\x01\
+            \x80\x20\x10\
+            \x03\0\0\0\0\0\x01\0\0\0\0\x02\x03\0\0\0\
+            \x02\x0a\0\
+            \x01\0\x01\x03sum";
+        let leveled_bytes = b"\x04\x08\x80\x80\x80\x80\x01\x07\x80\x80\x80\x20\
+            \0\0\0\0\0\0\x24\x40\x80\x80\x80\xa0\x06\0\x01\
+            \x80\x20\x10\
+            \x01\0\0\0\0\0\
+            \x01\x0a\
+            \x01\x01\0\0";
+        let two_phase = TableOptions { policy: Policy::TwoPhase(LeveledOptions::default()), ..TableOptions::default() };
+        for (options, bytes) in [
+            (tiered, tiered_bytes.to_vec()),
+            (TableOptions::default(), [&[0], &leveled_bytes[..]].concat()),
+            (two_phase, [&[2], &leveled_bytes[..]].concat()),
+        ] {
+            let mut encoded = Vec::new();
+            options.encode(&mut encoded);
+            assert_eq!(encoded, bytes, "{options:?}");
+            assert_eq!(TableOptions::decode(&mut Reader::new(&bytes)).unwrap(), options);
+        }
+    }
 
     #[test]
     fn definitions_are_read_back() {

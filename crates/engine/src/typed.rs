@@ -201,9 +201,13 @@ impl Table {
         TableIterator::packed(&self.database, &self.shared, options, &wanted)
     }
 
-    /// The columns of a projection that are not in the primary key.
+    /// The columns of a projection that are not in the primary key; an error for one that does not exist.
     fn value_columns(&self, projection: Option<&[usize]>) -> Result<ColumnSet> {
-        let all = self.shared.typed_formats()?.whole.columns();
+        let formats = self.shared.typed_formats()?;
+        let (all, count) = (formats.whole.columns(), formats.schema().columns().len());
+        if let Some(column) = projection.unwrap_or_default().iter().find(|&&column| column >= count) {
+            return Err(Error::invalid(format!("column {column} does not exist")));
+        }
         Ok(projection.map_or_else(
             || all.clone(),
             |columns| columns.iter().copied().filter(|column| all.contains(*column)).collect(),

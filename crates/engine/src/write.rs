@@ -37,7 +37,7 @@ use crate::index::{DerivedBatch, IndexGeneration, WriteDerivers};
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
-use crate::table::{Table, TableShared};
+use crate::table::TableShared;
 
 /// Everything that only the holder of the commit lock touches.
 pub(crate) struct Writer {
@@ -279,24 +279,6 @@ impl Inner {
     pub(crate) fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<SequenceNumber> {
         batch.check(self.identity)?;
         self.commit_checked(batch.body(), batch.len() as u32, durability)
-    }
-
-    /// Commits one operation without building a batch.
-    pub(crate) fn write_one(
-        &self,
-        table: &Table,
-        operation: Operation,
-        key: &[u8],
-        value: &[u8],
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new();
-        match operation {
-            Operation::Delete => batch.delete(table, key),
-            _ => batch.put(table, key, value),
-        };
-        batch.check(self.identity)?;
-        self.commit_checked(batch.body(), 1, durability)
     }
 
     /// Commits a batch that was checked. It is prepared for the indexes until it meets those that it was prepared for, and

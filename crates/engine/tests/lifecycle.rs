@@ -165,6 +165,7 @@ fn a_write_to_a_table_that_was_dropped_is_refused() {
     let is_refused = |error: mycelium_engine::Error| assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     is_refused(old.put(b"key", b"value", Durability::Sync).unwrap_err());
     is_refused(old.delete_range(b"a", b"z", Durability::Os).unwrap_err());
+    is_refused(database.compact(&old).unwrap_err());
     let mut batch = WriteBatch::new();
     batch.put(&kept, b"key", b"value").put(&old, b"key", b"value");
     is_refused(database.write(&batch, Durability::Os).unwrap_err());

@@ -87,6 +87,8 @@ impl Session {
     pub fn open(database: &Database) -> Self {
         let config = SessionConfig::new()
             .with_information_schema(true)
+            // Instants that are written with a zone have one.
+            .set_str("datafusion.execution.time_zone", "+00:00")
             .with_create_default_catalog_and_schema(false)
             .with_default_catalog_and_schema(CATALOG, SCHEMA);
         // Without a directory for temporary files nothing spills, and there is no limit.

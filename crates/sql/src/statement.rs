@@ -17,7 +17,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParser, Statement as Parsed};
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr as AstExpr, Query, Select, Statement as Ast, Visit, Visitor,
+    BinaryOperator, Expr as AstExpr, Query, Select, SetExpr, SetOperator, SetQuantifier, Statement as Ast, Visit,
+    Visitor,
 };
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
@@ -102,6 +103,17 @@ fn check(statement: &Parsed) -> Result<()> {
     }
 }
 
+fn unsupported(message: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+/// Whether it, or one that it is made of, is an `EXCEPT ALL` or `INTERSECT ALL`: DataFusion makes joins of them.
+fn counts_rows(body: &SetExpr) -> bool {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return false };
+    let is_all = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+    is_all && !matches!(op, SetOperator::Union) || counts_rows(left) || counts_rows(right)
+}
+
 /// Finds what does more than read.
 struct Reading;
 
@@ -124,20 +136,26 @@ impl Visitor for Reading {
     }
 
     fn pre_visit_expr(&mut self, expr: &AstExpr) -> ControlFlow<Error> {
-        let (AstExpr::IsDistinctFrom(_, right) | AstExpr::IsNotDistinctFrom(_, right)) = expr else {
-            return ControlFlow::Continue(());
+        let right = match expr {
+            AstExpr::IsDistinctFrom(_, right) | AstExpr::IsNotDistinctFrom(_, right) => right,
+            // It is taken for a regular expression.
+            AstExpr::SimilarTo { .. } => return ControlFlow::Break(unsupported("SIMILAR TO: use LIKE or ~")),
+            _ => return ControlFlow::Continue(()),
         };
         match &**right {
             // The parser takes all that follows for the right side.
             AstExpr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or | BinaryOperator::Xor, .. } => {
                 let message = "IS DISTINCT FROM followed by AND, OR or XOR: put the comparison in parentheses";
-                ControlFlow::Break(Error::new(ErrorKind::Unsupported, message))
+                ControlFlow::Break(unsupported(message))
             }
             _ => ControlFlow::Continue(()),
         }
     }
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
+        if counts_rows(&query.body) {
+            return ControlFlow::Break(unsupported("EXCEPT ALL and INTERSECT ALL: repeated rows are not counted"));
+        }
         if query.locks.is_empty() {
             return ControlFlow::Continue(());
         }

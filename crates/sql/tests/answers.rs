@@ -475,6 +475,8 @@ fn decimals_are_compared_with_the_numbers_that_were_written() {
             assert_eq!(count(&format!("v BETWEEN {price} AND {next}")), 10, "{price}");
             assert_eq!(count(&format!("v NOT BETWEEN {price} AND {next}")), 9_990, "{price}");
             assert_eq!(count(&format!("v IN ({price}, {next}, 1e30)")), 2, "{price}");
+            assert_eq!(count(&format!("v = '{price}4'")), 0, "{price}");
+            assert_eq!(count(&format!("v = '{price}'")), 1, "{price}");
             assert_eq!(count(&format!("v > -{price} AND v > {price}5")), 9_999 - k, "{price}");
         }
         assert!(!twin.plan(&format!("SELECT k FROM {name} WHERE v = 4.48")).contains("FilterExec"));
@@ -498,6 +500,12 @@ fn moments_between_two_ticks_lie_between_them() {
         assert_eq!(found(&format!("{operator} {half}")), with_half, "{operator}");
         assert_eq!(found(&format!("{operator} {one}")), with_one, "{operator}");
     }
+    // As texts, and in lists.
+    assert_eq!(found("= '1970-01-01 00:00:00.5'"), "");
+    assert_eq!(found("< '1970-01-01 00:00:00.5'"), "0");
+    assert_eq!(found(&format!("IN ({half})")), "");
+    assert_eq!(found(&format!("IN ({half}, {one})")), "1");
+    assert_eq!(found(&format!("NOT IN ({half})")), "012");
     assert_eq!(found(&format!("BETWEEN {half} AND TIMESTAMP '1970-01-01 00:00:01.999999'")), "1");
     assert_eq!(found(&format!("IS DISTINCT FROM {half}")), "0123");
 }
@@ -520,6 +528,18 @@ fn predicates_that_would_forget_nulls_are_right_or_refused() {
     };
     refused("SELECT k FROM t WHERE k = 3 OR k NOT IN (SELECT v FROM t)");
     refused("SELECT k FROM t WHERE v IS NOT DISTINCT FROM 1 AND k < 2");
+    refused("SELECT k FROM t WHERE k = 1 OR NOT (v IN (SELECT v FROM t))");
+    refused("SELECT k FROM t WHERE NOT (k > 0 AND v IN (SELECT v FROM t))");
+    refused("SELECT k FROM t WHERE (v IN (SELECT v FROM t)) IS NULL");
+    refused("SELECT k FROM t EXCEPT ALL SELECT v FROM t");
+    refused("SELECT 1 WHERE 'ab' SIMILAR TO 'a%'");
+    assert_eq!(twin.rows("SELECT k FROM t WHERE NOT (k IN (SELECT v FROM t))"), [""; 0]);
+    assert_eq!(twin.rows("SELECT k FROM t WHERE k IN (1, 2) AND NOT (k IN (2, NULL))"), [""; 0]);
+    assert_eq!(twin.rows("SELECT k FROM t WHERE k IN (1, 2) AND k NOT IN (2, CAST(NULL AS int))"), [""; 0]);
+    // A literal on the left beside a bound on the right.
+    assert_eq!(twin.rows("SELECT k FROM t WHERE k = 2 AND 2 = k"), ["2"]);
+    assert_eq!(twin.rows("SELECT k FROM t WHERE k >= 1 AND 1 < k ORDER BY k"), ["2", "3"]);
+    assert_eq!(twin.rows("SELECT k FROM t WHERE k <= 2 AND 2 > k"), ["1"]);
     assert_eq!(
         twin.rows("SELECT k FROM t WHERE k = 3 OR k NOT IN (SELECT k FROM t WHERE k > 1) ORDER BY k"),
         ["1", "3"]

@@ -202,18 +202,6 @@ impl SstFile {
     }
 }
 
-impl SstCursor {
-    /// Whether no key occurs twice in the current block.
-    pub fn block_has_unique_keys(&self) -> bool {
-        self.block.shape().is_some_and(|shape| shape.unique_keys())
-    }
-
-    /// The largest sequence number in the current block: at or below a snapshot, all its entries are visible.
-    pub fn block_max_sequence(&self) -> Option<SequenceNumber> {
-        self.block.shape().map(|shape| shape.max_sequence())
-    }
-}
-
 impl SstCursor<ColumnPosition> {
     /// The position in the current block.
     pub fn position(&mut self) -> &mut ColumnPosition {

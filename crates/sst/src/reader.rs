@@ -549,13 +549,6 @@ impl SstFile {
         CacheKey { file: self.number, offset }
     }
 
-    /// About how many bytes of data blocks lie before `key`. Reads the index only.
-    pub fn approximate_offset(&self, key: &[u8]) -> Result<u64> {
-        let mut held = None;
-        let index = self.index(&mut held)?;
-        Ok(index.offset(index.seek(key)))
-    }
-
     /// At most `count` keys that cut the data blocks into pieces of about equal length, ascending: separators of blocks,
     /// for dividing a compaction. Reads the index only.
     pub fn key_samples(&self, count: usize) -> Result<Vec<Vec<u8>>> {

@@ -15,6 +15,7 @@ use super::coding::TextCoding;
 use super::dictionary::Dictionary;
 use super::ordinal::ordinal;
 use super::zone::Zone;
+use crate::key::prefix_successor;
 use crate::{ColumnState, ColumnType, Datum, DatumRef, Schema};
 
 /// A test of one column.
@@ -217,11 +218,6 @@ impl PageTest {
         }
     }
 
-    /// Whether no value passes.
-    pub fn passes_none(&self) -> bool {
-        matches!(&self.0, Compiled::Ranges(ranges) if ranges.is_empty())
-    }
-
     /// Whether some value between the cells of a row in two pages may pass, both included, where that follows from
     /// integers: of columns whose values and whose bounds are ordinals.
     pub fn may_pass_between(&self, least: &Page<'_>, greatest: &Page<'_>, row: usize) -> Option<bool> {
@@ -312,7 +308,7 @@ fn code_ranges(test: &Test, dictionary: &Dictionary) -> Ranges {
             _ => Ranges::new(),
         },
         Test::Prefix(prefix) => {
-            let after = successor(prefix);
+            let after = prefix_successor(prefix);
             let upper = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
             codes(dictionary.codes_within(Bound::Included(prefix), upper))
         }
@@ -327,12 +323,4 @@ fn text_bound(bound: &Bound<Datum>) -> Option<Bound<&[u8]>> {
         Bound::Included(value) => Bound::Included(text_of(value.borrowed())?),
         Bound::Excluded(value) => Bound::Excluded(text_of(value.borrowed())?),
     })
-}
-
-/// The first text after all that begin with `prefix`; `None` if there is none.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
-    let mut after = prefix[..=last].to_vec();
-    after[last] += 1;
-    Some(after)
 }

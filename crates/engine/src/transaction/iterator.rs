@@ -13,9 +13,9 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use mycelium_base::{ReadCounters, Result};
+use mycelium_encoding::key::key_successor;
 use mycelium_merge::Lookup;
 
-use super::reads::successor;
 use super::{Transaction, lay_under};
 use crate::iterator::TableIterator;
 use crate::options::ReadOptions;
@@ -134,7 +134,7 @@ impl<'t> TransactionIterator<'t> {
     /// To the last row at or before `key`, within the bounds.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         let beyond = self.upper.as_deref().is_some_and(|upper| upper <= key);
-        self.begin_backward(if beyond { High::End } else { High::Before(successor(key)) });
+        self.begin_backward(if beyond { High::End } else { High::Before(key_successor(key)) });
         self.base.seek_for_prev(key)?;
         self.own = self.last_own(if beyond { Bound::Unbounded } else { Bound::Included(key) });
         self.settle_backward()
@@ -317,7 +317,7 @@ impl<'t> TransactionIterator<'t> {
             return;
         }
         if self.forward {
-            let high = if self.valid() { High::Before(successor(self.key())) } else { High::End };
+            let high = if self.valid() { High::Before(key_successor(self.key())) } else { High::End };
             self.walk.high = self.walk.high.take().max(Some(high));
         } else {
             let low = if self.valid() { self.key().to_vec() } else { self.lower.clone().unwrap_or_default() };

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use mycelium_base::TableId;
+use mycelium_encoding::key::key_successor;
 
 use crate::table::Table;
 
@@ -108,7 +109,7 @@ impl TableReads {
     /// Merges neighbours by eights.
     fn coarsen(&mut self) {
         let keys = std::mem::take(&mut self.keys).into_iter().map(|key| {
-            let end = successor(&key);
+            let end = key_successor(&key);
             (key, Some(end))
         });
         let mut all: Vec<(Vec<u8>, Option<Vec<u8>>)> = keys.chain(std::mem::take(&mut self.ranges)).collect();
@@ -122,14 +123,6 @@ impl TableReads {
 
 fn range_bytes(start: &[u8], end: Option<&[u8]>) -> usize {
     start.len() + end.map_or(0, <[u8]>::len) + OVERHEAD
-}
-
-/// The next key after `key`.
-pub(super) fn successor(key: &[u8]) -> Vec<u8> {
-    let mut after = Vec::with_capacity(key.len() + 1);
-    after.extend_from_slice(key);
-    after.push(0);
-    after
 }
 
 impl ReadSet {

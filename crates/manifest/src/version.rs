@@ -98,7 +98,8 @@ impl Level {
         borders.sort_unstable();
         let (mut depth, mut deepest) = (0_usize, 0);
         for (_, border) in borders {
-            depth = if border == 1 { depth + 1 } else { depth - 1 };
+            // A forged file may end before it begins.
+            depth = if border == 1 { depth + 1 } else { depth.saturating_sub(1) };
             deepest = deepest.max(depth);
         }
         deepest

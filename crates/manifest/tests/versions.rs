@@ -468,3 +468,19 @@ fn a_file_planned_for_the_only_run_of_a_level_that_became_tiered_makes_a_run() {
     let first = |run: usize| after.level(2).runs[run].files[0].number;
     assert_eq!((first(0), first(1), first(2)), (5, 4, 3));
 }
+
+/// Writers are held back by it: files that lie apart, or touch where one does not hold its end, are as good as one.
+#[test]
+fn a_level_is_as_deep_as_its_files_lie_over_each_other() {
+    for (text, depth) in [
+        ("L1: 1:[a-c]#1-9 1MB", 0),
+        ("L0: 1:[a-c]#1-9 1MB", 1),
+        ("L0: 2:[d-f]#2 1MB\nL0: 1:[a-c]#1 1MB", 1),
+        ("L0: 2:[c-f]#2 1MB\nL0: 1:[a-c]#1 1MB", 2),
+        ("L0: 2:[c-f]#2 1MB\nL0: 1:[a-c)#1 1MB deletes=1", 1),
+        ("L0: 3:[e-g]#3 1MB\nL0: 2:[b-f]#2 1MB\nL0: 1:[a-c]#1 1MB", 2),
+        ("L0: 3:[b-b]#3 1MB\nL0: 2:[b-f]#2 1MB\nL0: 1:[a-c]#1 1MB", 3),
+    ] {
+        assert_eq!(Version::parse(text).unwrap().level(0).depth(), depth, "{text}");
+    }
+}

@@ -108,10 +108,12 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        // Of distinct values it takes 64-bit integers alone.
-        let Some(ty) = checked(&args).filter(|_| !args.is_distinct) else {
-            return self.0.create_sliding_accumulator(args);
-        };
+        let Some(ty) = checked(&args) else { return self.0.create_sliding_accumulator(args) };
+        if args.is_distinct {
+            // It takes 64-bit integers alone, and they would wrap around.
+            let message = "sum(DISTINCT) over a frame that moves";
+            return Err(DataFusionError::NotImplemented(message.to_owned()));
+        }
         let fields = wide_fields(&args);
         Ok(Box::new(Checked { wide: self.0.create_sliding_accumulator(widened(&args, &fields))?, ty }))
     }

@@ -577,6 +577,9 @@ fn a_sum_that_is_no_64_bit_integer_fails() {
     fails("SELECT sum(DISTINCT k) FROM t WHERE k > 0");
     fails("SELECT sum(u) FROM t");
     fails("SELECT sum(k) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t");
+    let query = "SELECT sum(DISTINCT k) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t";
+    let answer = twin.runtime.block_on(async { twin.session.query(query).await?.collect().await });
+    assert_eq!(answer.expect_err(query).kind(), ErrorKind::Unsupported);
     // On the way it may be larger.
     assert_eq!(twin.rows("SELECT sum(k), sum(k) / 2, sum(DISTINCT k) FROM t"), ["0 | 0 | 0"]);
     assert_eq!(

@@ -12,8 +12,11 @@
 //!
 //! The number in the name of a trace is its table's id; all others come from one counter.
 
-/// Numbers files in one database; one counter for all kinds, never reused.
+/// Numbers files in one database; one counter for all kinds, never reused. At most [`MAX_FILE_NUMBER`].
 pub type FileNumber = u64;
+
+/// The largest number of a file: what comes after it can still be counted, whatever a name or a manifest says.
+pub const MAX_FILE_NUMBER: FileNumber = (1 << 56) - 1;
 
 /// The kinds of file in a database directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,7 +51,8 @@ impl FileKind {
         }
     }
 
-    /// The kind and number of a name, or `None` if it is none of ours.
+    /// The kind and number of a name, or `None` if it is none of ours: a name that [`FileKind::name`] does not give, such as
+    /// `0000005.sst`, is somebody else's.
     pub fn parse(name: &str) -> Option<(Self, FileNumber)> {
         match name {
             "CURRENT" => return Some((Self::Current, 0)),
@@ -65,10 +69,8 @@ impl FileKind {
                 _ => return None,
             },
         };
-        if digits.len() < 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        Some((kind, digits.parse().ok()?))
+        let number = digits.parse::<FileNumber>().ok().filter(|number| *number <= MAX_FILE_NUMBER)?;
+        (kind.name(number) == name).then_some((kind, number))
     }
 }
 
@@ -91,6 +93,19 @@ mod tests {
             assert_eq!(FileKind::parse(&kind.name(number)), Some((kind, number)));
         }
         for foreign in ["", "x.sst", "12.sst", "+00012.sst", "MANIFEST-", "000001.sst.bak", "current"] {
+            assert_eq!(FileKind::parse(foreign), None, "{foreign}");
+        }
+    }
+
+    /// `0000005.sst` was file 5, under a name that file 5 does not have; the largest number had none after it.
+    #[test]
+    fn a_name_that_its_number_does_not_have_is_foreign() {
+        let largest = FileKind::Sst.name(MAX_FILE_NUMBER);
+        assert_eq!(FileKind::parse(&largest), Some((FileKind::Sst, MAX_FILE_NUMBER)));
+        let beyond = [MAX_FILE_NUMBER + 1, u64::MAX].map(|number| FileKind::Sst.name(number));
+        let odd =
+            ["0000005.sst", "+0000005.sst", "00000005.wal", "MANIFEST-0000005", "TRACE-+00005", "１２３４５６.sst"];
+        for foreign in odd.iter().copied().chain(beyond.iter().map(String::as_str)) {
             assert_eq!(FileKind::parse(foreign), None, "{foreign}");
         }
     }

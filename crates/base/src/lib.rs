@@ -25,6 +25,6 @@ pub use counters::ReadCounters;
 pub use cursor::Cursor;
 pub use entry::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, SequenceNumber, TableId, Trailer, compare_entries};
 pub use error::{Error, ErrorKind, Result};
-pub use file_name::{FileKind, FileNumber};
+pub use file_name::{FileKind, FileNumber, MAX_FILE_NUMBER};
 pub use range_delete::{RangeDelete, RangeDeleteFragment, RangeDeleteSet};
 pub use row_format::RowFormatKind;

@@ -92,6 +92,11 @@ impl SegmentReader {
         &self.header
     }
 
+    /// The segment's file, as long as it was when it was opened: beyond that another process may be appending to it.
+    pub fn file(&self) -> &dyn ReadableFile {
+        &*self.input.file
+    }
+
     /// Byte offset of the end of the last good record.
     pub fn position(&self) -> u64 {
         self.position

@@ -6,9 +6,12 @@
 //! 3. At the first record that does not verify (the *tear*), let the [`RecoveryMode`] decide. To tell a torn tail from
 //!    lost data, look for a later record, in this segment or a following one, that testifies that the torn bytes had
 //!    been synced. Since a segment is synced before the one that continues it, any synced byte of a later segment does.
+//!    A segment that is missing between others is lost whatever they say: its name is persisted before it is written to,
+//!    and so before the next one is begun, and names go from the oldest on. No crash takes it out of the middle.
 //!
 //! Nothing after a tear is ever applied: what is replayed is a prefix of what was appended.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +27,8 @@ pub enum RecoveryMode {
     /// Any tear is an error: for logs known to have been closed cleanly.
     Strict,
     /// A tear is what a crash leaves behind the last sync, and fine, unless a later record proves that the torn bytes
-    /// had been synced: then acknowledged data are lost, which is a corruption error.
+    /// had been synced: then acknowledged data are lost, which is a corruption error. So is a missing segment that
+    /// another one continues.
     #[default]
     TolerateTornTail,
     /// Stop at the first tear, whatever it means, and report it: salvages the longest consistent prefix.
@@ -84,6 +88,9 @@ pub fn replay(
         let loses_synced_data = match mode {
             RecoveryMode::Strict => return Err(tear_error(&segment.path, &tear)),
             RecoveryMode::PointInTime => None,
+            RecoveryMode::TolerateTornTail if matches!(segment.gap, Some(Gap::Missing(_))) => {
+                return Err(tear_error(&segment.path, &tear));
+            }
             RecoveryMode::TolerateTornTail => find_testimony(&chain[i..], tear.offset)?,
         };
         if let Some((witness, offset)) = loses_synced_data {
@@ -112,7 +119,24 @@ struct Segment {
     /// The length that the successor's header gives.
     end: Option<u64>,
     /// Why it cannot follow the segment before it.
-    gap: Option<String>,
+    gap: Option<Gap>,
+}
+
+/// What lies between a segment and the one before it.
+enum Gap {
+    /// The segment that it continues.
+    Missing(FileNumber),
+    /// It continues none, but there are older ones.
+    Unlinked,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(number) => write!(f, "it continues segment {number}, which is missing"),
+            Self::Unlinked => f.write_str("it continues no segment, but there are older ones"),
+        }
+    }
 }
 
 impl Segment {
@@ -157,12 +181,12 @@ fn link(mut segments: Vec<Segment>, superseded: &mut Vec<FileNumber>) -> Vec<Seg
             if segment.number == number {
                 segment.end = Some(end);
             } else if let Some(newer) = chain.last_mut() {
-                newer.gap = Some(format!("it continues segment {number}, which is missing"));
+                newer.gap = Some(Gap::Missing(number));
             }
         }
         wanted = match &segment.header {
             Ok(SegmentHeader { previous: None, .. }) if !segments.is_empty() => {
-                segment.gap = Some("it continues no segment, but there are older ones".into());
+                segment.gap = Some(Gap::Unlinked);
                 None
             }
             Ok(header) => header.previous,
@@ -177,8 +201,8 @@ fn link(mut segments: Vec<Segment>, superseded: &mut Vec<FileNumber>) -> Vec<Seg
 
 /// Applies the records of one segment; returns its tear if it has one.
 fn replay_segment(segment: &Segment, report: &mut ReplayReport, apply: &mut Apply<'_>) -> Result<Option<Tear>> {
-    if let Some(reason) = &segment.gap {
-        return Ok(Some(Tear { offset: 0, reason: reason.clone() }));
+    if let Some(gap) = &segment.gap {
+        return Ok(Some(Tear { offset: 0, reason: gap.to_string() }));
     }
     let header = match &segment.header {
         Ok(header) => *header,

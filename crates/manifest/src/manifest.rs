@@ -16,8 +16,10 @@
 //! 2. Append the record and sync.
 //! 3. Append a seal, handed to the operating system but not synced. It costs one small write and makes the last edit
 //!    tell apart from a torn tail: a bad record before a valid seal was acknowledged, so its loss is reported.
-//! 4. If the file has grown past its limit, roll over: write the state to a fresh manifest, sync it, write `CURRENT`
-//!    to a temporary file, sync it, rename it into place, sync the directory, remove the old manifest.
+//! 4. If the file has grown past its limit, roll over: write the state to a fresh manifest, and a seal, sync it, write
+//!    `CURRENT` to a temporary file, sync it, rename it into place, sync the directory, remove the old manifest. What the
+//!    seal says is true by the time that `CURRENT` names the file; so it can be synced along, and a state that no edit
+//!    follows, as that of a checkpoint, cannot lose its end unnoticed.
 //!
 //! [`Manifest::recover`] replays the manifest that `CURRENT` names and always rolls over, so that nothing is ever
 //! appended behind a torn tail.
@@ -31,8 +33,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mycelium_base::hash::hash_key;
-use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result};
-use mycelium_vfs::{AccessPattern, Disk};
+use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, MAX_FILE_NUMBER, Result};
+use mycelium_vfs::{AccessPattern, Disk, ReadableFile};
 use mycelium_wal::{RECORD_HEADER_LEN, SegmentHeader, SegmentReader, SegmentWriter, Tear};
 
 use crate::edit::VersionEdit;
@@ -149,9 +151,7 @@ impl Manifest {
         if disk.exists(&directory.join("CURRENT"))? {
             return Err(Error::invalid("there is a database already").in_file(directory));
         }
-        let manifest = Self::start(disk, directory, state, options)?;
-        manifest.remove_leftovers()?;
-        Ok(manifest)
+        Self::resume(disk, directory, state, options)
     }
 
     /// Reads the state back and starts a fresh manifest from it. Leftover manifests are removed.
@@ -162,10 +162,37 @@ impl Manifest {
     /// invariant; those of the disk. A torn last edit, never acknowledged, is no error: it is dropped.
     pub fn recover(disk: Arc<dyn Disk>, directory: &Path, options: ManifestOptions) -> Result<(Self, ManifestState)> {
         let state = Self::read(&*disk, directory)?;
-        let manifest = Self::start(disk, directory, state, options)?;
-        manifest.remove_leftovers()?;
+        let manifest = Self::resume(disk, directory, state, options)?;
         let state = manifest.state.clone();
         Ok((manifest, state))
+    }
+
+    /// The second half of [`Manifest::recover`], for who has something to check first: starts a fresh manifest from the
+    /// state that [`Manifest::read`] gave, perhaps changed, in place of the live one.
+    ///
+    /// # Errors
+    /// Those of the disk; `ErrorKind::InvalidArgument` if the file numbers are used up.
+    pub fn resume(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        state: ManifestState,
+        options: ManifestOptions,
+    ) -> Result<Self> {
+        let manifest = Self::start(disk, directory, state, options)?;
+        manifest.remove_leftovers()?;
+        Ok(manifest)
+    }
+
+    /// Whether the live manifest holds nothing but the state that it was started with. Errors as [`Manifest::recover`].
+    pub fn is_as_started(disk: &dyn Disk, directory: &Path) -> Result<bool> {
+        let path = Self::live_path(disk, directory)?;
+        let mut is_as_started = true;
+        read_edits(disk, &path, &mut |_, edit| {
+            // Only the records that open a manifest say their ordinal.
+            is_as_started &= edit.ordinal.is_some();
+            Ok(())
+        })?;
+        Ok(is_as_started)
     }
 
     /// The file of the manifest that `CURRENT` names, for [`read_edits`]. Errors as [`Manifest::recover`].
@@ -295,7 +322,6 @@ impl Manifest {
         }
         self.start_len = self.writer.len();
         switch_current(&*self.disk, &self.directory, number).map_err(|e| self.poison(e))?;
-        self.seal();
         self.disk.remove(&old).ok();
         Ok(())
     }
@@ -314,10 +340,16 @@ impl Manifest {
     ) -> Result<Self> {
         let in_use = disk.list(directory)?.iter().filter_map(|name| FileKind::parse(name)).map(|(_, n)| n).max();
         let number = state.next_file_number.max(in_use.unwrap_or(0).saturating_add(1));
+        // Half of them are left for the time until the next start, which is more than can be used up.
+        if number > MAX_FILE_NUMBER / 2 {
+            return Err(Error::invalid("the file numbers of the database are used up")
+                .in_file(directory)
+                .expected(format_args!("numbers up to {}", MAX_FILE_NUMBER / 2), number));
+        }
         state.next_file_number = number.saturating_add(1);
         let writer = prepare(&*disk, directory, number, &state)?;
         switch_current(&*disk, directory, number)?;
-        let mut manifest = Self {
+        Ok(Self {
             start_len: writer.len(),
             numbers: FileNumbers::starting_at(state.next_file_number),
             directory: directory.to_path_buf(),
@@ -327,9 +359,7 @@ impl Manifest {
             state,
             record: Vec::new(),
             poisoned: None,
-        };
-        manifest.seal();
-        Ok(manifest)
+        })
     }
 
     /// Removes manifests other than the live one, and temporary files.
@@ -380,15 +410,15 @@ pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, Versi
     }
     let number = reader.header().number;
     match reader.tear() {
-        Some(tear) => check_tear(disk, path, number, tear),
+        Some(tear) => check_tear(reader.file(), path, number, tear),
         None => Ok(()),
     }
 }
 
-/// Fails if a seal behind the tear proves that the torn bytes had been synced.
-fn check_tear(disk: &dyn Disk, path: &Path, number: FileNumber, tear: &Tear) -> Result<()> {
+/// Fails if a seal behind the tear proves that the torn bytes had been synced. Looks no further than the file went when
+/// the tear was found: if the database is open elsewhere, the edit that was being appended is whole by now, and sealed.
+fn check_tear(file: &dyn ReadableFile, path: &Path, number: FileNumber, tear: &Tear) -> Result<()> {
     const PIECE: usize = 1 << 20;
-    let file = disk.open(path, AccessPattern::Sequential)?;
     let mut at = tear.offset;
     let mut piece = Vec::new();
     while at + SEAL_LEN as u64 <= file.len() {
@@ -439,7 +469,7 @@ fn decode_seal(number: FileNumber, bytes: &[u8]) -> Option<u64> {
     (u64::from_le_bytes(hash.try_into().ok()?) == seal_hash(number, synced)).then_some(synced)
 }
 
-/// Writes and syncs a manifest that holds `state`, and the temporary file that is to become `CURRENT`.
+/// Writes and syncs a manifest that holds `state`, sealed, and the temporary file that is to become `CURRENT`.
 fn prepare(disk: &dyn Disk, directory: &Path, number: FileNumber, state: &ManifestState) -> Result<SegmentWriter> {
     let name = FileKind::Manifest.name(number);
     let header = SegmentHeader { number, previous: None };
@@ -449,6 +479,8 @@ fn prepare(disk: &dyn Disk, directory: &Path, number: FileNumber, state: &Manife
         encode_record(&edit, &mut record);
         writer.append(&[&record])?;
     }
+    let seal = encode_seal(number, writer.len());
+    writer.append(&[&seal])?;
     writer.sync()?;
     let mut current = disk.create(&directory.join(FileKind::Temporary.name(number)))?;
     current.append(format!("{name} {:016x}\n", hash_key(name.as_bytes())).as_bytes())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use mycelium_base::{Error, FileNumber, Result, SequenceNumber, TableId};
+use mycelium_base::{Error, FileNumber, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
 
 use crate::edit::{AddedFile, ChangedRound, RunPlace, TableRecord, VersionEdit};
 use crate::version::{Version, VersionError};
@@ -35,9 +35,11 @@ pub struct ManifestState {
     pub tables: BTreeMap<TableId, TableState>,
     /// Every file number below it may be in use; at least 1.
     pub next_file_number: FileNumber,
-    /// The newest sequence number that any file may hold.
+    /// The newest sequence number that any file may hold, or a log segment that is not needed any more: those of tables
+    /// that were dropped count too.
     pub last_sequence: SequenceNumber,
-    /// The first WAL segment still needed; 0 if none was ever recorded.
+    /// The first WAL segment still needed, which is there whenever this is not 0: 0 if none was ever recorded, and in a
+    /// checkpoint, which has no log.
     pub oldest_wal: FileNumber,
     /// The format version of the manifest.
     pub format_version: u32,
@@ -71,7 +73,7 @@ impl ManifestState {
     /// the edit touches); other tables' versions are shared with this state.
     pub fn apply(&self, edit: &VersionEdit) -> Result<ManifestState> {
         let mut next = self.clone();
-        next.edit_count = edit.ordinal.unwrap_or(self.edit_count + 1).max(self.edit_count);
+        next.edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);
         next.format_version = edit.format_version.unwrap_or(self.format_version);
         next.apply_tables(edit)?;
         next.apply_files(edit)?;
@@ -197,8 +199,12 @@ impl ManifestState {
         edits
     }
 
-    /// Checks every version's invariants, and that no two tables share a file.
+    /// Checks every version's invariants, that no two tables share a file, and that there are numbers left for files.
     pub fn check(&self) -> Result<()> {
+        if self.next_file_number > MAX_FILE_NUMBER {
+            return Err(Error::corruption("file number out of range")
+                .expected(format_args!("at most {MAX_FILE_NUMBER}"), self.next_file_number));
+        }
         let mut owners = std::collections::HashMap::new();
         for (id, table) in &self.tables {
             table.check().map_err(|e| {

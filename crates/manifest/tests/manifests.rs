@@ -4,14 +4,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use mycelium_base::{ErrorKind, FileKind, Group, Result, TableId};
+use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
 use mycelium_manifest::state::FORMAT_VERSION;
 use mycelium_manifest::{
     ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, Round, RunPlace, Segment, Segments,
     TableRecord, VersionEdit,
 };
-use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
+use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind, Throttle};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -294,6 +296,82 @@ fn a_shortened_manifest_gives_an_error_or_an_earlier_state() {
     assert!(earlier > 0);
     disk.remove(&path).unwrap();
     assert!(Manifest::read(&*disk, &directory()).unwrap_err().is_corruption());
+}
+
+/// Bytes of the record of a seal.
+const SEAL_RECORD: usize = 12 + 25;
+
+/// The seal came after the sync: a power loss took it, and damage to the last edit then passed for its torn end.
+#[test]
+fn what_a_manifest_starts_with_is_sealed_durably() {
+    let (_, state, _) = sample(12);
+    let disk = new_disk();
+    let manifest = Manifest::create_with(disk.clone(), &directory(), state, SMALL).unwrap();
+    let path = manifest.path().to_path_buf();
+    drop(manifest);
+    let image = disk.crash_image(&CrashDraw { mode: CrashMode::SyncedOnly, seed: 0 });
+    let edits = image.read_bytes(&path).unwrap().len() - SEAL_RECORD;
+    for bit in 0..edits as u64 * 8 {
+        image.flip_bit(&path, bit).unwrap();
+        let error = Manifest::read(&image, &directory()).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported), "bit {bit}: {error}");
+        image.flip_bit(&path, bit).unwrap();
+    }
+    Manifest::read(&image, &directory()).unwrap();
+}
+
+/// The bytes behind a tear were looked for in the file opened anew: the edit that was being appended was whole by then,
+/// and its seal told of lost data.
+#[test]
+fn a_manifest_that_grows_while_it_is_read_is_not_damaged() {
+    let (disk, state, path) = sample(12);
+    let whole = directory().join("whole");
+    disk.copy_file(&path, &whole).unwrap();
+    let len = disk.read_bytes(&path).unwrap().len();
+    for moment in 1.. {
+        // The last edit is there in part, without its seal.
+        disk.set_len(&path, len - SEAL_RECORD - 3).unwrap();
+        let reader = FaultDisk::new(disk.clone());
+        let latency = Duration::from_nanos(1);
+        reader.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
+        let (disk, path, whole, seen) = (disk.clone(), path.clone(), whole.clone(), AtomicU64::new(0));
+        reader.on_wait(move |_| {
+            if seen.fetch_add(1, Ordering::Relaxed) + 1 == moment {
+                disk.copy_file(&whole, &path).unwrap();
+            }
+        });
+        let read = Manifest::read(&reader, &directory()).unwrap_or_else(|e| panic!("operation {moment}: {e}"));
+        assert!((state.edit_count - 1..=state.edit_count).contains(&read.edit_count), "{}", read.edit_count);
+        if reader.total() < moment {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_manifest_is_as_it_was_started_until_its_first_edit() {
+    let disk = new_disk();
+    let mut manifest = Manifest::create(disk.clone(), &directory(), ManifestOptions::default()).unwrap();
+    assert!(Manifest::is_as_started(&*disk, &directory()).unwrap());
+    manifest.apply(&create(0, 10)).unwrap();
+    assert!(!Manifest::is_as_started(&*disk, &directory()).unwrap());
+    drop(manifest);
+    drop(Manifest::recover(disk.clone(), &directory(), ManifestOptions::default()).unwrap());
+    assert!(Manifest::is_as_started(&*disk, &directory()).unwrap());
+}
+
+/// The next number overflowed, or was that of a file whose name nobody would read.
+#[test]
+fn numbers_that_cannot_be_counted_on_from_are_refused() {
+    let disk = new_disk();
+    disk.create(&directory().join(FileKind::Sst.name(MAX_FILE_NUMBER))).unwrap();
+    let error = Manifest::create(disk.clone(), &directory(), SMALL).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    assert_eq!(disk.list(&directory()).unwrap().len(), 1, "nothing was written");
+    let forged = ManifestState { next_file_number: u64::MAX, ..ManifestState::default() };
+    assert!(forged.check().unwrap_err().is_corruption());
+    let counted = ManifestState { edit_count: u64::MAX, ..ManifestState::default() };
+    assert_eq!(counted.apply(&VersionEdit::default()).unwrap().edit_count, u64::MAX);
 }
 
 #[test]

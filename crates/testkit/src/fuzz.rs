@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use mycelium_base::hash::hash_key;
 use mycelium_base::{Cursor, FileKind, Operation, RangeDelete, RangeDeleteSet, Trailer};
 use mycelium_cache::{BlockCache, SpareBlocks};
 use mycelium_encoding::{
@@ -16,7 +17,7 @@ use mycelium_encoding::{
 use mycelium_engine::{
     Compression, Durability, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
 };
-use mycelium_manifest::{Manifest, Version, VersionEdit, read_edits};
+use mycelium_manifest::{Manifest, ManifestState, Version, VersionEdit, read_edits};
 use mycelium_sst::{
     BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
     KeyBits, OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer, SummaryPart,
@@ -130,19 +131,27 @@ fn manifest_edit(bytes: &[u8]) {
     let Ok(edit) = VersionEdit::decode(bytes) else { return };
     let mut again = Vec::new();
     edit.encode(&mut again);
+    // Twice: what the first leaves behind is what a forged manifest can lead to.
+    let applied = ManifestState::default().apply(&edit);
+    drop(applied.map(|state| (state.check(), state.apply(&edit).map(|state| state.to_edits()))));
     assert_eq!(VersionEdit::decode(&again).ok(), Some(edit), "an edit changes when encoded and decoded");
 }
 
 fn manifest_file(bytes: &[u8]) {
-    let path = path(FileKind::Manifest, MANIFEST);
-    let Some(disk) = disk_with(&path, bytes) else { return };
-    drop(read_edits(&disk, &path, &mut |_, _| Ok(())));
-    let current = disk.create(Path::new("/db/CURRENT")).and_then(|mut file| file.append(b"MANIFEST-000001\n"));
-    if current.is_ok()
-        && let Ok(state) = Manifest::read(&disk, Path::new("/db"))
-    {
+    let Some(disk) = disk_with_manifest(bytes) else { return };
+    drop(read_edits(&disk, &path(FileKind::Manifest, MANIFEST), &mut |_, _| Ok(())));
+    if let Ok(state) = Manifest::read(&disk, Path::new("/db")) {
         assert!(state.check().is_ok(), "a state that breaks its invariants was accepted");
     }
+}
+
+/// A disk that holds a manifest and a CURRENT that names it.
+fn disk_with_manifest(bytes: &[u8]) -> Option<MemoryDisk> {
+    let disk = disk_with(&path(FileKind::Manifest, MANIFEST), bytes)?;
+    let name = FileKind::Manifest.name(MANIFEST);
+    let line = format!("{name} {:016x}\n", hash_key(name.as_bytes()));
+    disk.create(&path(FileKind::Current, 0)).and_then(|mut file| file.append(line.as_bytes())).ok()?;
+    Some(disk)
 }
 
 fn version_text(bytes: &[u8]) {
@@ -661,4 +670,16 @@ fn example_schema() -> mycelium_base::Result<Schema> {
         ],
         vec![1, 0],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CURRENT had no hash: every manifest was refused before it was looked at.
+    #[test]
+    fn a_valid_manifest_is_read() {
+        let disk = disk_with_manifest(&FILES.manifest).unwrap();
+        assert!(Manifest::read(&disk, Path::new("/db")).unwrap().tables.len() > 1);
+    }
 }

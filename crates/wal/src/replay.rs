@@ -6,8 +6,9 @@
 //! 3. At the first record that does not verify (the *tear*), let the [`RecoveryMode`] decide. To tell a torn tail from
 //!    lost data, look for a later record, in this segment or a following one, that testifies that the torn bytes had
 //!    been synced. Since a segment is synced before the one that continues it, any synced byte of a later segment does.
-//!    A segment that is missing between others is lost whatever they say: its name is persisted before it is written to,
-//!    and so before the next one is begun, and names go from the oldest on. No crash takes it out of the middle.
+//!    A segment that is missing between others is lost whatever they say: its name is persisted before a record is
+//!    appended to it, so before the next one is begun, and names go from the oldest on. No crash takes it from the
+//!    middle.
 //!
 //! Nothing after a tear is ever applied: what is replayed is a prefix of what was appended.
 

@@ -139,8 +139,8 @@ pub struct VersionEdit {
     pub buffered_files: Vec<(TableId, Arc<FileMeta>)>,
     /// Every file number below it may be in use. Only ever raised; a lower one changes nothing.
     pub next_file_number: Option<FileNumber>,
-    /// The newest sequence number that any file may hold, or a log segment that is not needed any more. Only ever raised;
-    /// added files raise it by themselves.
+    /// The newest sequence number that any file may hold, or a log segment that is not needed any more. Only ever
+    /// raised; added files raise it by themselves.
     pub last_sequence: Option<SequenceNumber>,
     /// The first WAL segment still needed. Only ever raised.
     pub oldest_wal: Option<FileNumber>,

@@ -17,9 +17,9 @@
 //! 3. Append a seal, handed to the operating system but not synced. It costs one small write and makes the last edit
 //!    tell apart from a torn tail: a bad record before a valid seal was acknowledged, so its loss is reported.
 //! 4. If the file has grown past its limit, roll over: write the state to a fresh manifest, and a seal, sync it, write
-//!    `CURRENT` to a temporary file, sync it, rename it into place, sync the directory, remove the old manifest. What the
-//!    seal says is true by the time that `CURRENT` names the file; so it can be synced along, and a state that no edit
-//!    follows, as that of a checkpoint, cannot lose its end unnoticed.
+//!    `CURRENT` to a temporary file, sync it, rename it into place, sync the directory, remove the old manifest. What
+//!    the seal says is true by the time that `CURRENT` names the file; so it can be synced along, and a state that no
+//!    edit follows, as that of a checkpoint, cannot lose its end unnoticed.
 //!
 //! [`Manifest::recover`] replays the manifest that `CURRENT` names and always rolls over, so that nothing is ever
 //! appended behind a torn tail.

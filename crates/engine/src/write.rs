@@ -430,7 +430,7 @@ impl Inner {
         let Ok(log) = writer.log() else { return error };
         // A full disk leaves a log that was cut back to a record border, which may lie inside the group. If it cannot
         // be cut back to the group's start, durably, or anything else happened, what is on the disk is not what was
-        // acknowledged.
+        // acknowledged. It cannot after a failed sync, whatever the error says: the log does nothing more then.
         let cut_back = if error.kind() == ErrorKind::NoSpace { log.cut_back(before) } else { Err(error.duplicate()) };
         writer.log_gap |= had_buffered;
         let is_gone = cut_back.and_then(|()| if may_be_whole { self.sync_logs(writer) } else { Ok(()) });
@@ -441,9 +441,13 @@ impl Inner {
     }
 
     /// Persists the log up to its end: segments of sealed generations first, since recovery reads them in order.
+    ///
+    /// A segment whose sync failed refuses every other, so nothing is acknowledged on the word of a second try. What
+    /// else fails in the active segment may have been undone, as an append to a full disk is: the caller sees to that.
+    /// Of a sealed one everything was handed over; only its sync can fail, for want of space too, and that latches.
     fn sync_logs(&self, writer: &mut Writer) -> Result<()> {
         let sealed = self.core.lock().sealed_logs();
-        sealed.iter().try_for_each(|log| log.sync())?;
+        sealed.iter().try_for_each(|log| log.sync()).inspect_err(|error| self.latch(error))?;
         writer.log()?.sync()
     }
 

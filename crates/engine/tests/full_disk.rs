@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mycelium_base::FileKind;
 use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, TableOptions};
-use mycelium_vfs::{Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
+use mycelium_vfs::{CrashDraw, CrashMode, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
 fn open(disk: &FaultDisk) -> Database {
     let options = Options { disk: Arc::new(disk.clone()), background: Background::Manual, ..Options::default() };
@@ -57,6 +57,52 @@ fn a_full_disk_met_by_sync_does_not_latch() {
     let table = open(&disk).table("t").unwrap();
     assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
     assert_eq!(table.get(b"b").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+/// A failed sync may have dropped what it was to persist, also where space is what it lacked.
+fn assert_latched_by_a_sync(memory: &MemoryDisk, disk: &FaultDisk, database: &Database) {
+    let table = database.table("t").unwrap();
+    let rows = [(b"a", Durability::Sync, ErrorKind::NoSpace), (b"b", Durability::Os, ErrorKind::ReadOnly)];
+    disk.schedule(Fault::new(OperationKind::Sync, Effect::NoSpace).on(FileKind::Wal).sticky());
+    for (key, durability, expected) in rows {
+        assert_eq!(table.put(key, b"", durability).unwrap_err().kind(), expected);
+        assert_eq!(table.get(key).unwrap(), None);
+    }
+    assert_eq!(disk.fired(), 1, "a failed sync was tried again");
+    assert_eq!(database.failure().map(|error| error.kind()), Some(ErrorKind::NoSpace));
+    let image = memory.crash_image(&CrashDraw { mode: CrashMode::SyncedOnly, seed: 0 });
+    let table = open(&FaultDisk::over_memory(image)).table("t").unwrap();
+    assert_eq!(table.get(b"acknowledged").unwrap().as_deref(), Some(&b""[..]));
+}
+
+#[test]
+fn a_sync_of_the_log_that_fails_for_want_of_space_latches() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let database = open(&disk);
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"acknowledged", b"", Durability::Sync).unwrap();
+    assert_latched_by_a_sync(&memory, &disk, &database);
+}
+
+/// Writes went on over it: only the segment remembered that its sync had failed.
+#[test]
+fn a_sync_of_a_sealed_segment_that_fails_for_want_of_space_latches() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let options = Options { disk: Arc::new(disk.clone()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("/db", Options { memory_budget: 64 << 10, ..options }).unwrap();
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"acknowledged", b"", Durability::Sync).unwrap();
+    let segments =
+        || memory.paths().iter().filter(|path| path.extension().is_some_and(|extension| extension == "wal")).count();
+    for n in 0_u32.. {
+        if segments() == 2 {
+            break;
+        }
+        table.put(&n.to_be_bytes(), &[7; 100], Durability::Os).unwrap();
+    }
+    assert_latched_by_a_sync(&memory, &disk, &database);
 }
 
 #[test]

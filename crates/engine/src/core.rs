@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{FileNumber, TableId};
+use mycelium_base::{FileNumber, SequenceNumber, TableId};
 use mycelium_compaction::BusyFiles;
 use mycelium_manifest::FileNumbers;
 use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
@@ -23,6 +23,9 @@ pub(crate) struct Generation {
     pub(crate) log: Option<Arc<SealedLog>>,
     /// The segment that follows: the oldest still needed once this generation is flushed.
     pub(crate) next_log: FileNumber,
+    /// The newest sequence number that was given out before it was sealed. It may be in none of the memtables: tables
+    /// are dropped.
+    pub(crate) last_sequence: SequenceNumber,
     pub(crate) memtables: Vec<(TableId, Arc<Memtable>)>,
 }
 
@@ -131,7 +134,8 @@ impl Core {
         }
         memtables.reverse();
         self.pace.note_seal(Instant::now());
-        self.generations.push_back(Arc::new(Generation { log, next_log, memtables }));
+        let last_sequence = writer.last_sequence;
+        self.generations.push_back(Arc::new(Generation { log, next_log, last_sequence, memtables }));
     }
 
     /// Puts a new tree into a table's state; `flushed` are memtables that it now contains. Derived tables come before the

@@ -3,8 +3,8 @@
 //! 1. Take the oldest sealed generation. Generations are flushed in order, one at a time.
 //! 2. Write one SST per memtable (the compaction job with one input), synced, then sync the directory. What the flush of a
 //!    table drops leaves the table's indexes in theirs (index/watch.rs).
-//! 3. One manifest edit adds all of them and moves the oldest needed log segment past the generation's: a batch across
-//!    tables is in the files of all its tables or in none.
+//! 3. One manifest edit adds all of them and moves the oldest needed log segment past the generation's, whose last
+//!    sequence number it keeps: a batch across tables is in the files of all its tables or in none.
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
 
 use std::sync::Arc;
@@ -323,7 +323,12 @@ impl Inner {
 
     fn install_flush(&self, generation: &Generation, flushed: &[Flushed], outputs: &mut OutputFiles<'_>) -> Result<()> {
         let mut manifest = self.manifest()?;
-        let mut edit = VersionEdit { oldest_wal: Some(generation.next_log), ..VersionEdit::default() };
+        let mut edit = VersionEdit {
+            oldest_wal: Some(generation.next_log),
+            // The log that goes had all numbers; the files have those of tables that there still are.
+            last_sequence: Some(generation.last_sequence),
+            ..VersionEdit::default()
+        };
         for Flushed { table, output, .. } in flushed {
             if self.core.lock().tables.contains_key(table) {
                 for (number, summary) in &output.files {

@@ -174,6 +174,33 @@ fn a_write_to_a_table_that_was_dropped_is_refused() {
     new.put(b"key", b"value", Durability::Os).unwrap();
 }
 
+/// The log had them, and went with a flush that wrote none of the table's rows: they were given out a second time.
+#[test]
+fn sequence_numbers_of_a_dropped_table_are_not_given_out_again() {
+    for is_flushed in [false, true] {
+        let disk = MemoryDisk::new();
+        let database = Database::open("/db", small_options(&disk)).unwrap();
+        let [kept, old] = ["kept", "old"].map(|name| database.create_table(name, small_table()).unwrap());
+        if is_flushed {
+            kept.put(b"key", b"value", Durability::Sync).unwrap();
+        }
+        for n in 0..10_u8 {
+            old.put(&[n], b"value", Durability::Sync).unwrap();
+        }
+        database.drop_table("old").unwrap();
+        database.flush().unwrap();
+        let last = database.last_sequence();
+        assert!(last >= 10);
+        drop((kept, old));
+        database.close().unwrap();
+        for opening in 1..4 {
+            let database = Database::open("/db", small_options(&disk)).unwrap();
+            assert_eq!(database.last_sequence(), last, "opening {opening}, flushed {is_flushed}");
+            database.close().unwrap();
+        }
+    }
+}
+
 /// Each fragment had the numbers of all range deletes over it: 20,000 took 1.6 GB, and a database that had gone down with them
 /// could not be opened.
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium_engine::{Background, Database, Durability, Options, TableOptions};
-use mycelium_vfs::MemoryDisk;
+use mycelium_vfs::{Disk, MemoryDisk};
 
 fn options(disk: &MemoryDisk) -> Options {
     Options { disk: Arc::new(disk.clone()), background: Background::Manual, ..Options::default() }
@@ -39,4 +39,27 @@ fn a_file_of_the_right_number_and_length_with_other_keys_is_refused() {
     let error = Database::open("/db", options(&disk)).unwrap_err();
     assert!(error.is_corruption(), "{error}");
     assert_eq!(error.file(), Some(Path::new(&path)));
+}
+
+/// `0000005.sst` was taken for file 5, which no version named: it was to be removed under a name that it does not have,
+/// and the database could not be opened. After a file of the last number there was no next one.
+#[test]
+fn files_whose_names_no_number_has_are_left_alone() {
+    let (disk, _) = with_rows("a");
+    let odd = ["0000005.sst", "00000006.wal", "MANIFEST-0000007", "TRACE-0000008", "18446744073709551615.tmp"];
+    for name in odd {
+        disk.create(&Path::new("/db").join(name)).unwrap().append(b"somebody else's").unwrap();
+    }
+    for value in [b"1", b"2"] {
+        let database = Database::open("/db", options(&disk)).unwrap();
+        let table = database.table("t").unwrap();
+        assert_eq!(table.get(b"a0").unwrap().as_deref(), Some(&b"value"[..]));
+        table.put(b"new", value, Durability::Sync).unwrap();
+        database.flush().unwrap();
+        assert_eq!(table.get(b"new").unwrap().as_deref(), Some(&value[..]));
+        drop(table);
+        database.close().unwrap();
+    }
+    let names = disk.list(Path::new("/db")).unwrap();
+    assert!(odd.iter().all(|odd| names.iter().any(|name| name == odd)), "{names:?}");
 }

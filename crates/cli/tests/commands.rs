@@ -728,11 +728,17 @@ fn a_database_without_current_is_damaged_and_not_missing() {
     let shell = Shell::new();
     people(&shell);
     shell.one(&["compact", "db", "people"]);
-    std::fs::remove_file(shell.path("db").join("CURRENT")).unwrap();
-    for args in [&["tables", "db"][..], &["verify", "db"], &["inspect", "levels", "db"], &["sql", "db", "-c", "x"]] {
-        let (code, message) = shell.failure(args);
-        assert!(code == 4 && message.contains("CURRENT is missing"), "{args:?}: {code}: {message}");
+    // Its only row is in the log.
+    shell.one(&["create", "log", "people", "--schema", SCHEMA]);
+    shell.one(&["put", "log", "people", "id=1", "name=Ada", "score=1.5"]);
+    for db in ["db", "log"] {
+        std::fs::remove_file(shell.path(db).join("CURRENT")).unwrap();
+        for args in [&["tables", db][..], &["verify", db], &["inspect", "levels", db], &["sql", db, "-c", "x"]] {
+            let (code, message) = shell.failure(args);
+            assert!(code == 4 && message.contains("CURRENT is missing"), "{args:?}: {code}: {message}");
+        }
     }
+    assert_eq!(shell.failure(&["put", "log", "people", "id=2", "name=Bob", "score=1"]).0, 4);
 }
 
 /// It was said to be corrupt.

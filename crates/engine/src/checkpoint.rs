@@ -8,8 +8,8 @@
 //!    [`Manifest::create_with`] does it). Until `CURRENT` is in place the directory is no database, and one that is cut
 //!    short there is refused at open because it holds SSTs without `CURRENT`.
 //!
-//! There is no log in a checkpoint. Files pinned by step 1 are not removed from the source before the links are made, even
-//! if a compaction replaces them meanwhile; afterwards the links keep the bytes.
+//! There is no log in a checkpoint, and its manifest needs none. Files pinned by step 1 are not removed from the source
+//! before the links are made, even if a compaction replaces them meanwhile; afterwards the links keep the bytes.
 //!
 //! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and the
 //! memtables that its log filled. Step 1 only notes them, and step 2 writes the memtables into the checkpoint's directory,
@@ -83,6 +83,11 @@ struct Moment {
     _pins: Vec<Arc<Tree>>,
 }
 
+/// The state of a database that has the entries up to `sequence` in files.
+fn without_log(state: &ManifestState, sequence: SequenceNumber) -> ManifestState {
+    ManifestState { oldest_wal: 0, last_sequence: state.last_sequence.max(sequence), ..state.clone() }
+}
+
 impl Inner {
     fn checkpoint(&self, directory: &Path) -> Result<CheckpointSummary> {
         self.check_open()?;
@@ -112,8 +117,7 @@ impl Inner {
         let manifest = self.manifest()?;
         let pins = self.core.lock().tables.values().map(|table| table.state.load().tree.clone()).collect();
         let sequence = writer.last_sequence;
-        let mut state = manifest.state().clone();
-        state.last_sequence = state.last_sequence.max(sequence);
+        let state = without_log(manifest.state(), sequence);
         Ok(Moment { state, sequence, memtables: Vec::new(), _pins: pins })
     }
 
@@ -123,9 +127,7 @@ impl Inner {
         let tables: Vec<_> = self.core.lock().tables.values().cloned().collect();
         let filled = tables.into_iter().map(|table| (table.id, table.state.load().active.clone()));
         let memtables = filled.filter(|(_, memtable)| !memtable.is_empty()).collect();
-        let mut state = state.clone();
-        state.last_sequence = state.last_sequence.max(sequence);
-        Moment { state, sequence, memtables, _pins: Vec::new() }
+        Moment { state: without_log(state, sequence), sequence, memtables, _pins: Vec::new() }
     }
 
     fn fill_checkpoint(&self, directory: &Path, moment: &Moment) -> Result<CheckpointSummary> {

@@ -1,6 +1,7 @@
 //! Open and recover.
 //!
-//! 1. Lock the directory. Read CURRENT and the manifest: tables, files, and the oldest log segment still needed.
+//! 1. Lock the directory. Read CURRENT and the manifest: tables, files, and the oldest log segment still needed, which
+//!    must be there. Start a fresh manifest.
 //! 2. Open every file that the manifest names.
 //! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says.
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is needed
@@ -9,7 +10,9 @@
 //!    checked yet.
 //!
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
-//! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables.
+//! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables; it
+//! writes no manifest either. Another process may be writing meanwhile, so that what the manifest named is gone by the
+//! time that it is opened: then all of this begins anew.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -19,7 +22,7 @@ use mycelium_base::{EntryRef, Error, ErrorKind, FileKind, FileNumber, Result, Ta
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{FileNumbers, Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::Disk;
-use mycelium_wal::{ReplayReport, SegmentHeader, SegmentWriter, replay};
+use mycelium_wal::{RecoveryMode, ReplayReport, SegmentHeader, SegmentWriter, replay};
 
 use crate::batch::Operations;
 use crate::core::Core;
@@ -32,8 +35,33 @@ use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::{CommitQueue, TableWriter, Writer};
 
-/// Opens and recovers the database in `directory`.
+/// How often what reads a directory begins anew because files came and went.
+const ATTEMPTS: usize = 16;
+
+/// Opens the database in `directory`.
 pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
+    if !options.read_only {
+        return recover(directory, options);
+    }
+    again_while_it_changes(&*options.disk, directory, || recover(directory, options.clone()))
+}
+
+/// Does what reads a directory that another process may be writing to. A file that the manifest named a moment ago may
+/// be flushed or merged, and gone by the time that it is opened, and the manifest itself replaced. So an error counts
+/// only if no file came or went meanwhile, or if they always do.
+pub(crate) fn again_while_it_changes<T>(disk: &dyn Disk, directory: &Path, read: impl Fn() -> Result<T>) -> Result<T> {
+    let names = || disk.list(directory).ok();
+    for _ in 1..ATTEMPTS {
+        let before = names();
+        match read() {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corruption) && names() != before => {}
+            result => return result,
+        }
+    }
+    read()
+}
+
+fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let disk = options.disk.clone();
     let exists = disk.exists(&directory.join(FileKind::Current.name(0)))?;
     if !exists && (!options.create_if_missing || options.read_only) {
@@ -43,8 +71,7 @@ pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
         disk.create_directory(directory)?;
     }
     let lock = if options.read_only { None } else { Some(disk.lock(&directory.join(FileKind::Lock.name(0)))?) };
-    let (manifest, state) = open_manifest(&disk, directory, &options, exists)?;
-    let segments = needed_segments(&*disk, directory, state.oldest_wal)?;
+    let (manifest, state, segments) = open_manifest(&disk, directory, &options, exists)?;
     let cache = Arc::new(BlockCache::with_budgets(options.cache_bytes, options.index_and_filter_bytes));
     let graveyard = Arc::<Graveyard>::default();
     // A bit of filter per ten bytes of a full generation: ten bits a key for entries of about 100 bytes.
@@ -70,47 +97,85 @@ pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
     Ok(inner)
 }
 
+/// The manifest, unless the database is opened read-only, its state, and the log segments to replay. The log is looked
+/// for before a fresh manifest is written.
 fn open_manifest(
     disk: &Arc<dyn Disk>,
     directory: &Path,
     options: &Options,
     exists: bool,
-) -> Result<(Option<Manifest>, ManifestState)> {
-    if options.read_only {
-        return Ok((None, Manifest::read(&**disk, directory)?));
-    }
+) -> Result<(Option<Manifest>, ManifestState, Vec<FileNumber>)> {
+    let mut state = ManifestState::default();
     if exists {
-        let (manifest, state) = Manifest::recover(disk.clone(), directory, ManifestOptions::default())?;
-        return Ok((Some(manifest), state));
+        state = Manifest::read(&**disk, directory)?;
+    } else {
+        refuse_foreign_directory(&**disk, directory)?;
     }
-    refuse_foreign_directory(&**disk, directory)?;
-    let manifest = Manifest::create(disk.clone(), directory, ManifestOptions::default())?;
+    let segments = needed_segments(&**disk, directory, &mut state, options.recovery)?;
+    if options.read_only {
+        return Ok((None, state, segments));
+    }
+    let manifest = match exists {
+        true => Manifest::resume(disk.clone(), directory, state, ManifestOptions::default())?,
+        false => Manifest::create(disk.clone(), directory, ManifestOptions::default())?,
+    };
     let state = manifest.state().clone();
-    Ok((Some(manifest), state))
+    Ok((Some(manifest), state, segments))
 }
 
-/// A directory without CURRENT but with our files is a database whose CURRENT was lost, not a place for a new one.
+/// A directory without CURRENT but with our files is a database whose CURRENT was lost, not a place for a new one. One
+/// whose making was cut short has neither SSTs nor a log: they come after CURRENT is there, durably.
 fn refuse_foreign_directory(disk: &dyn Disk, directory: &Path) -> Result<()> {
-    for name in disk.list(directory)? {
-        if let Some((FileKind::Sst, _)) = FileKind::parse(&name) {
-            return Err(Error::corruption("the directory holds SSTs but no CURRENT").in_file(directory.join(name)));
-        }
+    let names = disk.list(directory)?;
+    let holds_rows = |name: &&String| matches!(FileKind::parse(name), Some((FileKind::Sst | FileKind::Wal, _)));
+    match names.iter().find(holds_rows) {
+        Some(name) => Err(Error::corruption("the directory holds files of a database but no CURRENT")
+            .in_file(directory.join(name))
+            .at(0)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn numbered(disk: &dyn Disk, directory: &Path) -> Result<Vec<(FileKind, FileNumber)>> {
     Ok(disk.list(directory)?.iter().filter_map(|name| FileKind::parse(name)).collect())
 }
 
-pub(crate) fn needed_segments(disk: &dyn Disk, directory: &Path, oldest: FileNumber) -> Result<Vec<FileNumber>> {
-    let mut segments: Vec<FileNumber> = numbered(disk, directory)?
-        .into_iter()
-        .filter(|(kind, number)| *kind == FileKind::Wal && *number >= oldest)
-        .map(|(_, number)| number)
-        .collect();
+/// The log segments to replay, ascending: the oldest that the manifest needs and those after it.
+///
+/// The oldest is there, whatever crashed: its name was durable before the manifest named it, and only an edit that
+/// names another one lets it go. Without it the rows of its generation are lost. Not so in a checkpoint made by an
+/// older version, whose manifest still names the log of its source: it has no log at all, and no edit was ever made to
+/// it. There `oldest_wal` becomes 0, so that the log which its opening begins is not taken for what is left of another.
+///
+/// # Errors
+/// Corruption if the oldest is missing. In [`RecoveryMode::PointInTime`] there is nothing to replay then: what lies
+/// behind a gap is part of no prefix.
+pub(crate) fn needed_segments(
+    disk: &dyn Disk,
+    directory: &Path,
+    state: &mut ManifestState,
+    mode: RecoveryMode,
+) -> Result<Vec<FileNumber>> {
+    let logs = numbered(disk, directory)?.into_iter().filter(|(kind, _)| *kind == FileKind::Wal);
+    let mut segments: Vec<FileNumber> = logs.map(|(_, number)| number).collect();
+    if segments.is_empty() && state.oldest_wal != 0 && Manifest::is_as_started(disk, directory)? {
+        state.oldest_wal = 0;
+    }
+    let oldest = state.oldest_wal;
+    segments.retain(|number| *number >= oldest);
     segments.sort_unstable();
-    Ok(segments)
+    let found = segments.first().copied();
+    if oldest == 0 || found == Some(oldest) {
+        return Ok(segments);
+    }
+    if mode == RecoveryMode::PointInTime {
+        return Ok(Vec::new());
+    }
+    let name = |number| FileKind::Wal.name(number);
+    Err(Error::corruption("a log segment that the manifest needs is missing")
+        .in_file(directory.join(name(oldest)))
+        .at(0)
+        .expected(name(oldest), found.map_or_else(|| "no log".to_owned(), name)))
 }
 
 struct Parts<'a> {

@@ -128,8 +128,8 @@ impl Damage<'_> {
         }
         let current = Path::new(DIRECTORY).join(FileKind::Current.name(0));
         let Some(file) = error.file() else { self.fail(&format!("names no file: {error:?}")) };
-        // A manifest that lost its end names files of before, which are gone.
-        let older = error.kind() == ErrorKind::NotFound && self.files.iter().any(|damaged| kind(damaged) == "Manifest");
+        // A manifest that lost its end names files of before, which are gone: SSTs, or a log segment.
+        let older = !self.disk.exists_now(file) && self.files.iter().any(|damaged| kind(damaged) == "Manifest");
         if !self.files.iter().any(|damaged| damaged == file) && !self.files.contains(&current) && !older {
             self.fail(&format!("blames another file than {:?}: {error:?}", self.files));
         }

@@ -38,15 +38,8 @@ pub(crate) mod view;
 
 /// Opens a database to read it: nothing is written and no lock is taken, so another process may have it open.
 pub(crate) fn open_to_read(directory: &Path) -> Result<Database, Failure> {
-    let options = || Options { read_only: true, create_if_missing: false, ..Options::default() };
-    // A process that writes to it may remove a file between the reading of its name and the opening.
-    for _ in 0..3 {
-        match Database::open(directory, options()) {
-            Err(error) if error.kind() == ErrorKind::NotFound && is_database(directory)? => {}
-            other => return other.map_err(|error| missing(directory, error)),
-        }
-    }
-    Database::open(directory, options()).map_err(|error| missing(directory, error))
+    let options = Options { read_only: true, create_if_missing: false, ..Options::default() };
+    Database::open(directory, options).map_err(|error| missing(directory, error))
 }
 
 /// Opens a database to write to it; `create` makes one where there is none.
@@ -72,7 +65,7 @@ pub(crate) fn no_database(directory: &Path) -> Failure {
             .hint("a database is a directory; give its path");
     }
     let names = Options::default().disk.list(directory).unwrap_or_default();
-    if names.iter().any(|name| matches!(FileKind::parse(name), Some((FileKind::Sst, _)))) {
+    if names.iter().any(|name| matches!(FileKind::parse(name), Some((FileKind::Sst | FileKind::Wal, _)))) {
         return Failure::new(
             FailureKind::Corruption,
             format!("files of a database are in {shown}, but CURRENT is missing"),

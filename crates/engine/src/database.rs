@@ -482,10 +482,10 @@ impl Database {
     /// point and run again.
     ///
     /// # Errors
-    /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says;
-    /// [`ErrorKind::Unsupported`] for a newer format, or a merge operator or transformer that is not registered;
-    /// [`ErrorKind::NotFound`] if there is no database and none is to be created; [`ErrorKind::InvalidArgument`] for
-    /// options that cannot be.
+    /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says, and for the
+    /// files of a database whose `CURRENT` is gone; [`ErrorKind::Unsupported`] for a newer format, or a merge operator or
+    /// transformer that is not registered; [`ErrorKind::NotFound`] if there is no database and none is to be created;
+    /// [`ErrorKind::InvalidArgument`] for options that cannot be.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);

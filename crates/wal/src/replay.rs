@@ -28,8 +28,8 @@ pub enum RecoveryMode {
     /// Any tear is an error: for logs known to have been closed cleanly.
     Strict,
     /// A tear is what a crash leaves behind the last sync, and fine, unless a later record proves that the torn bytes
-    /// had been synced: then acknowledged data are lost, which is a corruption error. So is a missing segment that
-    /// another one continues.
+    /// had been synced: then acknowledged data are lost, which is a corruption error. So is a segment that is missing
+    /// though another one continues it.
     #[default]
     TolerateTornTail,
     /// Stop at the first tear, whatever it means, and report it: salvages the longest consistent prefix.

@@ -15,6 +15,7 @@
 //! | `checked_sum` | `sum` of integers, which fails where DataFusion's wraps around |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
+//! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
 //! | `failure` | errors across the border |
 
 mod catalog;
@@ -29,6 +30,7 @@ mod pushdown;
 mod read;
 mod scan;
 mod session;
+mod sql_type;
 mod statement;
 mod table;
 

@@ -12,7 +12,8 @@
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
-//! | `checked_sum` | `sum` of integers, which fails where DataFusion's wraps around |
+//! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
+//! | `moving_frame` | sums and averages of floats over frames that move |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
 //! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
@@ -26,6 +27,7 @@ mod exact;
 mod failure;
 mod key_range;
 mod literal;
+mod moving_frame;
 mod pushdown;
 mod read;
 mod scan;

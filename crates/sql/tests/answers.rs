@@ -634,3 +634,60 @@ fn decimals_of_negative_scale_are_whole_numbers() {
     assert_eq!(failure(&twin, "SELECT v FROM large"), ErrorKind::InvalidArgument, "39 digits");
     assert_eq!(failure(&twin, "SELECT CAST(k AS DECIMAL(5, -2)) FROM large"), ErrorKind::Unsupported);
 }
+
+/// It wrapped around within 128 bits, or had 39 digits until it was in an answer.
+#[test]
+fn a_sum_of_more_than_38_digits_fails() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, g int32, v decimal(38, 2), primary key (k)", Form::Columns);
+    let largest = 10_i128.pow(38) - 1;
+    let row = |k, value| vec![DatumRef::Int64(k), DatumRef::Int32(k as i32 % 2), DatumRef::Decimal128(value)];
+    fill(&table, [row(1, largest), row(2, -largest), row(3, 5), row(4, -7)]);
+    assert_eq!(twin.rows("SELECT sum(v), sum(DISTINCT v) FROM t"), ["-0.02 | -0.02"]);
+    assert_eq!(twin.rows("SELECT sum(v) FROM t WHERE k > 9"), ["null"]);
+    assert_eq!(twin.rows("SELECT g, sum(v) FROM t WHERE k > 2 GROUP BY g ORDER BY g"), ["0 | -0.07", "1 | 0.05"]);
+    fill(&table, [row(5, largest), row(7, largest), row(9, largest), row(11, largest)]);
+    for query in [
+        // Of 39 digits, and of more than 128 bits.
+        "SELECT sum(v) FROM t WHERE k IN (1, 3)",
+        "SELECT sum(v) FROM t WHERE k > 4",
+        "SELECT g, sum(v) FROM t WHERE k > 4 GROUP BY g",
+        "SELECT g, sum(v) FROM t WHERE k IN (1, 3, 4) GROUP BY g",
+        "SELECT count(*) FROM (SELECT g FROM t GROUP BY g HAVING sum(v) > 0)",
+        "SELECT sum(DISTINCT v + k) FROM t WHERE k > 4",
+        "SELECT sum(v) OVER (ORDER BY k) FROM t",
+        "SELECT sum(v) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+    ] {
+        assert_eq!(failure(&twin, query), ErrorKind::InvalidArgument, "{query}");
+    }
+    let moving =
+        "SELECT sum(v) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t WHERE k BETWEEN 2 AND 4";
+    assert_eq!(twin.rows(moving)[2], "-0.02");
+}
+
+/// What left the frame was taken away from its sum: infinity less infinity is NaN, and what rounding lost stayed lost.
+#[test]
+fn sums_over_a_moving_frame_forget_what_left_it() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, f float64, primary key (k)", Form::Rows);
+    let values = [Some(f64::INFINITY), Some(1e300), Some(0.5), None, Some(0.25), Some(f64::NAN), Some(2.0), Some(4.0)];
+    let values = values.map(|value| value.map_or(DatumRef::Null, DatumRef::Float64));
+    fill(&table, (0..).zip(values).map(|(k, value)| vec![DatumRef::Int64(k), value]));
+    let told = |function: &str, frame: &str| {
+        let query = format!("SELECT {function} OVER (ORDER BY k ROWS BETWEEN {frame}) FROM t ORDER BY k");
+        twin.rows(&query)
+    };
+    let pairs = told("sum(f)", "1 PRECEDING AND CURRENT ROW");
+    assert_eq!(pairs[0], "inf");
+    assert_eq!(pairs[3..5], ["0.5", "0.25"]);
+    assert_eq!(pairs[7], "6.0");
+    let following = told("sum(f)", "1 FOLLOWING AND 2 FOLLOWING");
+    assert_eq!(following[2..4], ["0.25", "NaN"]);
+    assert_eq!(following[5..], ["6.0", "4.0", "null"]);
+    let rest = told("sum(f)", "CURRENT ROW AND UNBOUNDED FOLLOWING");
+    assert_eq!(rest[6..], ["6.0", "4.0"]);
+    let averages = told("avg(f)", "1 PRECEDING AND CURRENT ROW");
+    assert_eq!((&averages[3..5], averages[7].as_str()), (&["0.5".to_owned(), "0.25".to_owned()][..], "3.0"));
+    let filtered = told("sum(f) FILTER (WHERE k > 5)", "1 PRECEDING AND CURRENT ROW");
+    assert_eq!(filtered[5..], ["null", "2.0", "6.0"]);
+}

@@ -14,6 +14,7 @@
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
 //! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
 //! | `moving_frame` | sums and averages of floats over frames that move |
+//! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
 //! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
@@ -28,6 +29,7 @@ mod failure;
 mod key_range;
 mod literal;
 mod moving_frame;
+mod plan_rewrite;
 mod pushdown;
 mod read;
 mod scan;

@@ -603,6 +603,32 @@ fn a_sum_that_is_no_64_bit_integer_fails() {
     assert_eq!(windowed.len(), 3);
 }
 
+/// The literal of a `CASE`, of `nullif` and of a subquery stayed a double, whose decimal of fifteen places is another number.
+#[test]
+fn decimals_are_compared_with_the_numbers_that_were_written_where_no_comparison_is() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, v decimal(8, 2), primary key (k)", Form::Columns);
+    fill(&table, (0..1000).map(|k| vec![DatumRef::Int64(k), DatumRef::Decimal128(k.into())]));
+    let count = |predicate: &str| twin.rows(&format!("SELECT count(*) FROM t WHERE {predicate}")).concat();
+    for price in ["4.48", "1.15", "0.29", "9.99", "-(-5.73)"] {
+        assert_eq!(count(&format!("CASE v WHEN 0.01 THEN false WHEN {price} THEN true END")), "1", "{price}");
+        assert_eq!(count(&format!("nullif(v, {price}) IS NULL")), "1", "{price}");
+        assert_eq!(count(&format!("nullif({price}, v) IS NULL")), "1", "{price}");
+        assert_eq!(count(&format!("v = (SELECT {price})")), "1", "{price}");
+        assert_eq!(count(&format!("v BETWEEN (SELECT {price}) AND (SELECT {price} AS x)")), "1", "{price}");
+        assert_eq!(count(&format!("v IN (SELECT {price})")), "1", "{price}");
+        assert_eq!(count(&format!("v NOT IN (SELECT {price} UNION SELECT 0.07)")), "998", "{price}");
+        assert_eq!(count(&format!("v IN (VALUES ({price}), (0.07), (1000))")), "2", "{price}");
+    }
+    assert_eq!(twin.rows("SELECT nullif(v, 4.48) FROM t WHERE k IN (447, 448) ORDER BY k"), ["4.47", "null"]);
+    assert_eq!(twin.rows("SELECT sum(nullif(v, 0.1)) FROM t WHERE k < 21"), ["2.00"]);
+    assert_eq!(
+        twin.rows("SELECT k FROM t WHERE v = (SELECT 4.48) OR nullif(v, 9.99) IS NULL ORDER BY k"),
+        ["448", "999"]
+    );
+    assert_eq!(twin.rows("SELECT count(*) FROM t WHERE v NOT IN (SELECT NULL)"), ["0"]);
+}
+
 /// DataFusion takes a scale for a number without a sign: it panicked, or refused the answer.
 #[test]
 fn decimals_of_negative_scale_are_whole_numbers() {
@@ -690,4 +716,29 @@ fn sums_over_a_moving_frame_forget_what_left_it() {
     assert_eq!((&averages[3..5], averages[7].as_str()), (&["0.5".to_owned(), "0.25".to_owned()][..], "3.0"));
     let filtered = told("sum(f) FILTER (WHERE k > 5)", "1 PRECEDING AND CURRENT ROW");
     assert_eq!(filtered[5..], ["null", "2.0", "6.0"]);
+}
+
+/// Nanoseconds end in 2262: a literal after it, or a column beside one, was an error.
+#[test]
+fn moments_after_2262_are_compared() {
+    let twin = Twin::new();
+    let schema = "k int64 not null, s timestamp(s), n timestamp(ns), d date32, primary key (k)";
+    let table = twin.create("t", schema, Form::Columns);
+    let row = |k, second, day| {
+        vec![DatumRef::Int64(k), DatumRef::Timestamp(second), DatumRef::Timestamp(k), DatumRef::Date32(day)]
+    };
+    fill(&table, [row(0, 0, 0), row(1, 32_503_680_000, 376_200)]);
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    for column in ["s", "d"] {
+        assert_eq!(found(&format!("{column} > timestamp '2020-01-01 00:00:00'")), "1");
+        assert_eq!(found(&format!("{column} = timestamp '3000-01-01 00:00:00'")), "1");
+        assert_eq!(found(&format!("{column} >= timestamp '3000-01-01 00:00:00.0000001'")), "");
+        assert_eq!(found(&format!("{column} < timestamp '3000-01-01 00:00:00.5'")), "01");
+        assert_eq!(found(&format!("{column} IN (timestamp '3000-01-01', timestamp '1970-01-01 12:00:00')")), "1");
+    }
+    assert_eq!(found("s > '2999-12-31 23:59:59.5'"), "1");
+    // To nanoseconds it lies after all that they count.
+    assert_eq!(found("n < timestamp '3000-01-01'"), "01");
+    assert_eq!(found("n >= timestamp '3000-01-01'"), "");
+    assert_eq!(found("n <> timestamp '3000-01-01'"), "01");
 }

@@ -9,7 +9,8 @@
 //! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text, or
 //!    beside a date): it was cut off to the tick before. It becomes that tick, with the operator that says the same of
 //!    ticks. So it does after 2262, where nanoseconds end.
-//! 3. `x NOT IN (2, NULL)`: becomes `x NOT IN (2) AND NULL`. Beside `x IN (1, 2)` the null was forgotten.
+//! 3. `x NOT IN (2, NULL)`: becomes `x NOT IN (2) AND NULL`. Beside `x IN (1, 2)` the null was forgotten. More of lists is in
+//!    [`crate::null_lists`].
 //! 4. A literal on the left goes to the right (`'a' = x`): beside another bound of `x` the sides were mixed up.
 //! 5. What compares without saying so says so, where a literal needs it: `CASE price WHEN 4.48` becomes `CASE WHEN price =
 //!    4.48`, and `nullif(price, 4.48)` becomes `CASE WHEN price = 4.48 THEN NULL ELSE price END`. A subquery of nothing but
@@ -37,6 +38,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::null_lists::keep_nulls;
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
 
 /// The most digits of a `Decimal128`.
@@ -63,7 +65,11 @@ fn rewrite_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             .into_iter()
             .try_for_each(|conjunct| check_subqueries(conjunct, &columns))?;
     }
-    rewrite_expressions(plan, |expr, columns| Ok(expr.transform_up(|expr| rewrite(expr, columns))?.data))
+    let is_filter = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
+    rewrite_expressions(plan, |expr, columns| {
+        let exact = expr.transform_up(|expr| rewrite(expr, columns))?;
+        keep_nulls(exact.data, is_filter, columns)
+    })
 }
 
 /// See the module.

@@ -12,6 +12,7 @@
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
+//! | `null_lists` | lists beside lists, whose nulls DataFusion forgets |
 //! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
 //! | `moving_frame` | sums and averages of floats over frames that move |
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
@@ -29,6 +30,7 @@ mod failure;
 mod key_range;
 mod literal;
 mod moving_frame;
+mod null_lists;
 mod plan_rewrite;
 mod pushdown;
 mod read;

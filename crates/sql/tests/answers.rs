@@ -691,6 +691,30 @@ fn a_sum_of_more_than_38_digits_fails() {
     assert_eq!(twin.rows(moving)[2], "-0.02");
 }
 
+/// DataFusion united the lists, and its answer for a null was no null.
+#[test]
+fn lists_beside_lists_do_not_forget_nulls() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, v int32, primary key (k)", Form::Rows);
+    let values = [DatumRef::Int32(1), DatumRef::Int32(2), DatumRef::Null];
+    fill(&table, (1..).zip(values).map(|(k, v)| vec![DatumRef::Int64(k), v]));
+    let told = |predicate: &str| twin.rows(&format!("SELECT {predicate} FROM t ORDER BY k"));
+    assert_eq!(told("v IN (1, 2) AND v IN (3)"), ["false", "false", "null"]);
+    assert_eq!(told("v IN (1, 2) AND k > 0 AND v IN (2, 3)"), ["false", "true", "null"]);
+    assert_eq!(told("v IN (1) AND v NOT IN (1, 2)"), ["false", "false", "null"]);
+    assert_eq!(told("v NOT IN (1) OR v NOT IN (2)"), ["true", "true", "null"]);
+    assert_eq!(told("(v = 1 OR v = 2) AND (v = 3 OR v = 4)"), ["false", "false", "null"]);
+    assert_eq!(told("v IN (1, NULL) AND v IN (1, 2)"), ["true", "null", "null"]);
+    assert_eq!(told("(v IN (1, 2) AND v IN (3)) IS NULL"), ["false", "false", "true"]);
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    assert_eq!(found("NOT (v IN (1, 2) AND v IN (3))"), "12");
+    assert_eq!(found("v NOT IN (1) OR v NOT IN (2)"), "12");
+    assert_eq!(found("NOT (v IN (1, NULL) AND v IN (1, 2))"), "");
+    assert_eq!(found("v IN (1, 2) AND v NOT IN (2)"), "1");
+    // What storage decides it still does.
+    assert!(!twin.plan("SELECT k FROM t WHERE v IN (1, 2) AND v IN (2, 3)").contains("FilterExec"));
+}
+
 /// What left the frame was taken away from its sum: infinity less infinity is NaN, and what rounding lost stayed lost.
 #[test]
 fn sums_over_a_moving_frame_forget_what_left_it() {

@@ -15,6 +15,7 @@
 //! | `null_lists` | lists beside lists, whose nulls DataFusion forgets |
 //! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
 //! | `moving_frame` | sums and averages of floats over frames that move |
+//! | `date_hours` | dates beside intervals of hours |
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
@@ -24,6 +25,7 @@
 mod catalog;
 mod checked_sum;
 mod column_test;
+mod date_hours;
 mod deep_stack;
 mod exact;
 mod failure;

@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
 use crate::checked_sum::CheckedSum;
+use crate::date_hours::DatesWithHours;
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
 use crate::failure::inward;
@@ -97,7 +98,7 @@ impl Session {
         let mut rules = Analyzer::new().rules;
         rules.insert(0, Arc::new(ExactComparisons));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
-        let builder = builder.with_analyzer_rules(rules);
+        let builder = builder.with_analyzer_rules(rules).with_expr_planners(vec![Arc::new(DatesWithHours)]);
         let mut builder = builder.with_default_features();
         // The last of a name is the one that is found.
         let functions: [AggregateUDF; 2] = [CheckedSum::default().into(), MovingAvg::default().into()];

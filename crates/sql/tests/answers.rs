@@ -715,6 +715,28 @@ fn lists_beside_lists_do_not_forget_nulls() {
     assert!(!twin.plan("SELECT k FROM t WHERE v IN (1, 2) AND v IN (2, 3)").contains("FilterExec"));
 }
 
+/// A date beside an interval was a date, whatever the hours.
+#[test]
+fn a_date_keeps_the_hours_that_are_added_to_it() {
+    let twin = Twin::new();
+    let told = |expression: &str| twin.rows(&format!("SELECT {expression}")).concat();
+    assert_eq!(told("date '2020-01-01' + interval '5 hours'"), "2020-01-01T05:00:00");
+    assert_eq!(told("interval '5 hours' + date '2020-01-01'"), "2020-01-01T05:00:00");
+    assert_eq!(told("date '2020-01-01' - interval '90 minutes'"), "2019-12-31T22:30:00");
+    assert_eq!(told("date '2020-01-31' + interval '1 month' + interval '1 second'"), "2020-02-29T00:00:01");
+    // Of whole days and months it stays a date.
+    assert_eq!(told("date '2020-01-01' + interval '36 days'"), "2020-02-06");
+    assert_eq!(told("date '1998-12-01' - interval '90' day"), "1998-09-02");
+    let table = twin.create("t", "k int64 not null, d date32, primary key (k)", Form::Rows);
+    let days = [DatumRef::Date32(0), DatumRef::Date32(1), DatumRef::Date32(376_200), DatumRef::Null];
+    fill(&table, (0..).zip(days).map(|(k, day)| vec![DatumRef::Int64(k), day]));
+    let hours = "SELECT d + interval '1 day 12 hours' FROM t ORDER BY k";
+    let expected = ["1970-01-02T12:00:00", "1970-01-03T12:00:00", "3000-01-02T12:00:00", "null"];
+    assert_eq!(twin.rows(hours), expected);
+    let later = "SELECT k FROM t WHERE d + interval '5 hours' > timestamp '1970-01-02 04:59:59.5' ORDER BY k";
+    assert_eq!(twin.rows(later), ["1", "2"]);
+}
+
 /// What left the frame was taken away from its sum: infinity less infinity is NaN, and what rounding lost stayed lost.
 #[test]
 fn sums_over_a_moving_frame_forget_what_left_it() {

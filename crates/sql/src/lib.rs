@@ -14,6 +14,7 @@
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
 //! | `null_lists` | lists beside lists, whose nulls DataFusion forgets |
 //! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
+//! | `checked_arithmetic` | `+`, `-` and `*` of integers, likewise |
 //! | `moving_frame` | sums and averages of floats over frames that move |
 //! | `date_hours` | dates beside intervals of hours |
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
@@ -23,6 +24,7 @@
 //! | `failure` | errors across the border |
 
 mod catalog;
+mod checked_arithmetic;
 mod checked_sum;
 mod column_test;
 mod date_hours;

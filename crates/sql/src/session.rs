@@ -30,6 +30,7 @@ use mycelium_engine::{Database, Snapshot};
 use parking_lot::Mutex;
 
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
+use crate::checked_arithmetic::CheckedArithmetic;
 use crate::checked_sum::CheckedSum;
 use crate::date_hours::DatesWithHours;
 use crate::deep_stack::OnDeepStack;
@@ -97,6 +98,8 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
         let mut rules = Analyzer::new().rules;
         rules.insert(0, Arc::new(ExactComparisons));
+        // Which operands are integers is known once types are coerced.
+        rules.push(Arc::new(CheckedArithmetic));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
         let builder = builder.with_analyzer_rules(rules).with_expr_planners(vec![Arc::new(DatesWithHours)]);
         let mut builder = builder.with_default_features();

@@ -788,3 +788,37 @@ fn moments_after_2262_are_compared() {
     assert_eq!(found("n >= timestamp '3000-01-01'"), "");
     assert_eq!(found("n <> timestamp '3000-01-01'"), "01");
 }
+
+/// It wrapped around.
+#[test]
+fn arithmetic_of_integers_fails_where_the_result_is_none() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, c int32, u uint64, primary key (k)", Form::Rows);
+    let row = |k, c, u| vec![DatumRef::Int64(k), DatumRef::Int32(c), DatumRef::UInt64(u)];
+    fill(&table, [row(i64::MAX, i32::MAX, 1), row(i64::MIN, i32::MIN, 0), row(7, -7, 7)]);
+    fill(&table, [vec![DatumRef::Int64(8), DatumRef::Null, DatumRef::Null]]);
+    for query in [
+        "SELECT 9223372036854775807 + 1",
+        "SELECT k FROM t WHERE k > 9223372036854775807 + 1",
+        "SELECT k + 1 FROM t",
+        "SELECT k - 1 FROM t",
+        "SELECT 2 * k FROM t",
+        "SELECT -k FROM t",
+        "SELECT -(-9223372036854775808)",
+        "SELECT c + c FROM t",
+        "SELECT u - u - u FROM t",
+        "SELECT max(k * 3) FROM t WHERE k > 0",
+        "SELECT k FROM t ORDER BY k + 1",
+        "SELECT count(*) FROM t GROUP BY k - 1",
+        "SELECT date '2020-01-01' + k FROM t WHERE k > 9",
+    ] {
+        assert_eq!(failure(&twin, query), ErrorKind::InvalidArgument, "{query}");
+    }
+    let few = "SELECT k + 1, (k + c) * 2 - k, -k, u - 1, c + 1 FROM t WHERE k BETWEEN 0 AND 9 ORDER BY k";
+    assert_eq!(twin.rows(few), ["8 | -7 | -7 | 6 | -6", "9 | null | -8 | null | null"]);
+    assert_eq!(twin.rows("SELECT sum(k + 1), count(k + c) FROM t WHERE k BETWEEN 0 AND 9"), ["17 | 1"]);
+    let grouped = "SELECT k + 1, count(*) FROM t WHERE k < 9 AND k > 0 GROUP BY k + 1 HAVING k + 1 > 8";
+    assert_eq!(twin.rows(grouped), ["9 | 1"]);
+    // Of literals it is done before the table is asked.
+    assert!(twin.plan("SELECT c FROM t WHERE k = 3 + 2 * 2").contains("1 look-ups=(7)"));
+}

@@ -1,14 +1,26 @@
-//! `sum` of 64-bit integers that fails where the sum is none.
+//! `sum` of 64-bit integers and of decimals that fails where the sum is none.
 //!
 //! DataFusion's wraps around: a sum of large numbers is some other number, and not what a materialised view says of the
-//! same rows. This one adds up as decimals of 38 digits, which no number of rows fills, and brings the end to the
-//! argument's type, or fails. Sums of other types are DataFusion's.
+//! same rows.
+//!
+//! 1. Integers are added up as decimals of 38 digits, which no number of rows fills; the end is brought to the argument's
+//!    type, or fails.
+//! 2. Decimals are added up in their 128 bits, and fail where a sum leaves them on the way, or ends with more digits than
+//!    its type has. That is one test a row of what the addition tells anyway ([`DecimalGroups`], [`DecimalSum`]).
+//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals go the way of the integers, as ones of 76
+//!    digits.
+//! 4. Floats in a frame that moves are added up without taking any away again ([`crate::moving_frame`]).
+//!
+//! Sums of other types are DataFusion's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, BooleanArray};
 use arrow_schema::{DataType, Field, FieldRef};
-use datafusion::arrow::compute::cast;
+use datafusion::arrow::compute::{cast, sum_checked};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions_aggregate::sum::Sum;
@@ -17,23 +29,26 @@ use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_na
 use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, EmitTo, GroupsAccumulator, ReversedUDAF, SetMonotonicity, Signature,
 };
+use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
-/// What sums are added up in.
-const WIDE: DataType = DataType::Decimal128(38, 0);
+use crate::moving_frame::MovingFrame;
 
 /// The function.
 #[derive(PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct CheckedSum(Sum);
 
-/// The type of a sum that is checked.
-fn checked(args: &AccumulatorArgs<'_>) -> Option<DataType> {
-    let ty = args.return_field.data_type();
-    matches!(ty, DataType::Int64 | DataType::UInt64).then(|| ty.clone())
+/// A type that no number of rows fills, for sums that are checked when they end.
+fn wider(sum: &DataType) -> Option<DataType> {
+    match sum {
+        DataType::Int64 | DataType::UInt64 => Some(DataType::Decimal128(38, 0)),
+        DataType::Decimal128(_, scale) => Some(DataType::Decimal256(76, *scale)),
+        _ => None,
+    }
 }
 
-/// The same arguments as decimals.
-fn widened<'a>(args: &AccumulatorArgs<'a>, fields: &'a [FieldRef]) -> AccumulatorArgs<'a> {
-    let return_field = Arc::new(Field::new(args.return_field.name(), WIDE, true));
+/// The same arguments in the wider type.
+fn widened<'a>(args: &AccumulatorArgs<'a>, fields: &'a [FieldRef], wide: &DataType) -> AccumulatorArgs<'a> {
+    let return_field = Arc::new(Field::new(args.return_field.name(), wide.clone(), true));
     AccumulatorArgs {
         return_field,
         expr_fields: fields,
@@ -47,21 +62,45 @@ fn widened<'a>(args: &AccumulatorArgs<'a>, fields: &'a [FieldRef]) -> Accumulato
     }
 }
 
-fn wide_fields(args: &AccumulatorArgs<'_>) -> Vec<FieldRef> {
-    args.expr_fields.iter().map(|field| Arc::new(Field::new(field.name(), WIDE, true)) as FieldRef).collect()
+fn wide_fields(args: &AccumulatorArgs<'_>, wide: &DataType) -> Vec<FieldRef> {
+    let fields = args.expr_fields.iter();
+    fields.map(|field| Arc::new(Field::new(field.name(), wide.clone(), true)) as FieldRef).collect()
 }
 
-fn widen(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-    values.iter().map(|values| Ok(cast(values, &WIDE)?)).collect()
+fn widen(values: &[ArrayRef], wide: &DataType) -> Result<Vec<ArrayRef>> {
+    values.iter().map(|values| Ok(cast(values, wide)?)).collect()
 }
 
 /// Casts of arrays give null where a value does not fit: then there is one more null than before.
 fn narrow(sums: &ArrayRef, ty: &DataType) -> Result<ArrayRef> {
     let narrowed = cast(sums, ty)?;
-    if narrowed.null_count() > sums.null_count() {
-        return Err(DataFusionError::Execution(format!("a sum is out of the range of {ty}")));
+    if narrowed.null_count() > sums.null_count() { Err(out_of_range(ty)) } else { Ok(narrowed) }
+}
+
+fn out_of_range(ty: &DataType) -> DataFusionError {
+    DataFusionError::Execution(format!("a sum is out of the range of {ty}"))
+}
+
+/// Refuses sums with more digits than their type.
+fn check_digits(mut sums: impl Iterator<Item = i128>, ty: &DataType) -> Result<()> {
+    let DataType::Decimal128(precision, _) = ty else { return Ok(()) };
+    let limit = 10_u128.checked_pow(u32::from(*precision)).unwrap_or(u128::MAX);
+    if sums.all(|sum| sum.unsigned_abs() < limit) { Ok(()) } else { Err(out_of_range(ty)) }
+}
+
+impl CheckedSum {
+    /// An accumulator of the wider type, if there is one, which ends as the narrower.
+    fn of_wider(
+        &self,
+        args: AccumulatorArgs<'_>,
+        make: impl Fn(&Sum, AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>>,
+    ) -> Result<Box<dyn Accumulator>> {
+        let ty = args.return_field.data_type().clone();
+        let Some(wide) = wider(&ty) else { return make(&self.0, args) };
+        let fields = wide_fields(&args, &wide);
+        let sum = make(&self.0, widened(&args, &fields, &wide))?;
+        Ok(Box::new(Checked { sum, wide, ty }))
     }
-    Ok(narrowed)
 }
 
 impl AggregateUDFImpl for CheckedSum {
@@ -78,21 +117,24 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        let Some(ty) = checked(&args) else { return self.0.accumulator(args) };
-        let fields = wide_fields(&args);
-        Ok(Box::new(Checked { wide: self.0.accumulator(widened(&args, &fields))?, ty }))
+        let ty = args.return_field.data_type();
+        if matches!(ty, DataType::Decimal128(..)) && !args.is_distinct {
+            return Ok(Box::new(DecimalSum { sum: None, ty: ty.clone() }));
+        }
+        self.of_wider(args, |sum, args| sum.accumulator(args))
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        if !matches!(args.return_type(), DataType::Int64 | DataType::UInt64) {
+        let is_decimal = matches!(args.return_type(), DataType::Decimal128(..));
+        let Some(wide) = wider(args.return_type()).filter(|_| args.is_distinct || !is_decimal) else {
             return self.0.state_fields(args);
-        }
+        };
         let field = match args.is_distinct {
             true => {
-                let item = Field::new_list_field(WIDE, true);
+                let item = Field::new_list_field(wide, true);
                 Field::new_list(format_state_name(args.name, "sum distinct"), item, false)
             }
-            false => Field::new(format_state_name(args.name, "sum"), WIDE, true),
+            false => Field::new(format_state_name(args.name, "sum"), wide, true),
         };
         Ok(vec![Arc::new(field)])
     }
@@ -102,20 +144,27 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        let Some(ty) = checked(&args) else { return self.0.create_groups_accumulator(args) };
-        let fields = wide_fields(&args);
-        Ok(Box::new(CheckedGroups { wide: self.0.create_groups_accumulator(widened(&args, &fields))?, ty }))
+        let ty = args.return_field.data_type().clone();
+        if matches!(ty, DataType::Decimal128(..)) {
+            return Ok(Box::new(DecimalGroups::new(ty)));
+        }
+        let Some(wide) = wider(&ty) else { return self.0.create_groups_accumulator(args) };
+        let fields = wide_fields(&args, &wide);
+        let sums = self.0.create_groups_accumulator(widened(&args, &fields, &wide))?;
+        Ok(Box::new(CheckedGroups { sums, wide, ty }))
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        let Some(ty) = checked(&args) else { return self.0.create_sliding_accumulator(args) };
-        if args.is_distinct {
+        let ty = args.return_field.data_type();
+        if args.is_distinct && wider(ty).is_some() {
             // It takes 64-bit integers alone, and they would wrap around.
             let message = "sum(DISTINCT) over a frame that moves";
             return Err(DataFusionError::NotImplemented(message.to_owned()));
         }
-        let fields = wide_fields(&args);
-        Ok(Box::new(Checked { wide: self.0.create_sliding_accumulator(widened(&args, &fields))?, ty }))
+        if *ty == DataType::Float64 && !args.is_distinct {
+            return Ok(Box::new(MovingFrame::of_sums()));
+        }
+        self.of_wider(args, |sum, args| sum.create_sliding_accumulator(args))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
@@ -131,47 +180,49 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
-/// A sum of decimals that ends as an integer.
+/// A sum of a wider type that ends as one of the narrower.
 #[derive(Debug)]
 struct Checked {
-    wide: Box<dyn Accumulator>,
+    sum: Box<dyn Accumulator>,
+    wide: DataType,
     ty: DataType,
 }
 
 impl Accumulator for Checked {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.wide.update_batch(&widen(values)?)
+        self.sum.update_batch(&widen(values, &self.wide)?)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let sum = narrow(&self.wide.evaluate()?.to_array()?, &self.ty)?;
+        let sum = narrow(&self.sum.evaluate()?.to_array()?, &self.ty)?;
         ScalarValue::try_from_array(&sum, 0)
     }
 
     fn size(&self) -> usize {
-        size_of::<Self>() + self.wide.size()
+        size_of::<Self>() + self.sum.size()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.wide.state()
+        self.sum.state()
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        self.wide.merge_batch(states)
+        self.sum.merge_batch(states)
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        self.wide.retract_batch(&widen(values)?)
+        self.sum.retract_batch(&widen(values, &self.wide)?)
     }
 
     fn supports_retract_batch(&self) -> bool {
-        self.wide.supports_retract_batch()
+        self.sum.supports_retract_batch()
     }
 }
 
 /// The same of many groups.
 struct CheckedGroups {
-    wide: Box<dyn GroupsAccumulator>,
+    sums: Box<dyn GroupsAccumulator>,
+    wide: DataType,
     ty: DataType,
 }
 
@@ -183,26 +234,128 @@ impl GroupsAccumulator for CheckedGroups {
         filter: Option<&BooleanArray>,
         group_count: usize,
     ) -> Result<()> {
-        self.wide.update_batch(&widen(values)?, groups, filter, group_count)
+        self.sums.update_batch(&widen(values, &self.wide)?, groups, filter, group_count)
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        narrow(&self.wide.evaluate(emit_to)?, &self.ty)
+        narrow(&self.sums.evaluate(emit_to)?, &self.ty)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        self.wide.state(emit_to)
+        self.sums.state(emit_to)
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], group_count: usize) -> Result<()> {
-        self.wide.merge_batch(states, groups, group_count)
+        self.sums.merge_batch(states, groups, group_count)
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        self.wide.convert_to_state(&widen(values)?, filter)
+        self.sums.convert_to_state(&widen(values, &self.wide)?, filter)
     }
 
     fn size(&self) -> usize {
-        self.wide.size()
+        self.sums.size()
+    }
+}
+
+/// A sum of decimals in 128 bits.
+#[derive(Debug)]
+struct DecimalSum {
+    sum: Option<i128>,
+    ty: DataType,
+}
+
+impl Accumulator for DecimalSum {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        for values in values {
+            let of_batch = sum_checked(values.as_primitive::<Decimal128Type>()).map_err(|_| out_of_range(&self.ty))?;
+            if let Some(more) = of_batch {
+                let sum = self.sum.unwrap_or(0).checked_add(more);
+                self.sum = Some(sum.ok_or_else(|| out_of_range(&self.ty))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        check_digits(self.sum.into_iter(), &self.ty)?;
+        ScalarValue::new_primitive::<Decimal128Type>(self.sum, &self.ty)
+    }
+
+    fn size(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    /// It may have more digits on the way.
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        Ok(vec![ScalarValue::new_primitive::<Decimal128Type>(self.sum, &self.ty)?])
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.update_batch(states)
+    }
+}
+
+/// The same of many groups.
+struct DecimalGroups {
+    sums: Box<dyn GroupsAccumulator>,
+    /// Whether one of the sums has left its 128 bits.
+    is_lost: Arc<AtomicBool>,
+    ty: DataType,
+}
+
+impl DecimalGroups {
+    fn new(ty: DataType) -> Self {
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let lost = is_lost.clone();
+        let add = move |sum: &mut i128, value: i128| {
+            let (total, wraps) = sum.overflowing_add(value);
+            *sum = total;
+            if wraps {
+                lost.store(true, Ordering::Relaxed);
+            }
+        };
+        let sums = Box::new(PrimitiveGroupsAccumulator::<Decimal128Type, _>::new(&ty, add));
+        Self { sums, is_lost, ty }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.is_lost.load(Ordering::Relaxed) { Err(out_of_range(&self.ty)) } else { Ok(()) }
+    }
+}
+
+impl GroupsAccumulator for DecimalGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        group_count: usize,
+    ) -> Result<()> {
+        self.sums.update_batch(values, groups, filter, group_count)?;
+        self.check()
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let sums = self.sums.evaluate(emit_to)?;
+        check_digits(sums.as_primitive::<Decimal128Type>().iter().flatten(), &self.ty)?;
+        Ok(sums)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        self.sums.state(emit_to)
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], group_count: usize) -> Result<()> {
+        self.sums.merge_batch(states, groups, group_count)?;
+        self.check()
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        self.sums.convert_to_state(values, filter)
+    }
+
+    fn size(&self) -> usize {
+        self.sums.size()
     }
 }

@@ -6,27 +6,40 @@
 //! 1. A number with a point or a text beside a decimal (`price = 4.48`): the number was a double, whose nearest decimal of
 //!    fifteen places is not 4.48, and the text was rounded to the column's places. It becomes the decimal that was written.
 //!    Beside a 64-bit integer, which was made a double, likewise.
-//! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text): it was
-//!    cut off to the tick before. It becomes that tick, with the operator that says the same of ticks.
-//! 3. `x NOT IN (2, NULL)`: becomes `x NOT IN (2) AND NULL`. Beside `x IN (1, 2)` the null was forgotten.
+//! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text, or
+//!    beside a date): it was cut off to the tick before. It becomes that tick, with the operator that says the same of
+//!    ticks. So it does after 2262, where nanoseconds end.
+//! 3. `x NOT IN (2, NULL)`: becomes `x NOT IN (2) AND NULL`. Beside `x IN (1, 2)` the null was forgotten. More of lists is in
+//!    [`crate::null_lists`].
 //! 4. A literal on the left goes to the right (`'a' = x`): beside another bound of `x` the sides were mixed up.
+//! 5. What compares without saying so says so, where a literal needs it: `CASE price WHEN 4.48` becomes `CASE WHEN price =
+//!    4.48`, and `nullif(price, 4.48)` becomes `CASE WHEN price = 4.48 THEN NULL ELSE price END`. A subquery of nothing but
+//!    literals becomes those (`= (SELECT 4.48)`, `IN (VALUES (4.48))`).
+//!
+//! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they are
+//! divided (`1.0 / 3` would be 0.33333).
 //!
 //! And it refuses an `IN` of a subquery that may hold nulls where their sense is asked for and DataFusion forgets it: negated
-//! below an `OR`, and below anything but `AND` and `OR`. As a conjunct by itself it is right, negated or not.
+//! below an `OR`, and below anything but `AND` and `OR`. As a conjunct by itself it is right, negated or not. It refuses casts
+//! to decimals of negative scale, on which DataFusion panics.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, TimeUnit};
+use datafusion::arrow::array::timezone::Tz;
+use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::expr::{Between, InList, InSubquery};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::utils::split_conjunction;
+use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
+
+use crate::null_lists::keep_nulls;
+use crate::plan_rewrite::{columns_of, rewrite_expressions};
 
 /// The most digits of a `Decimal128`.
 const MOST_DIGITS: usize = 38;
@@ -46,20 +59,16 @@ impl AnalyzerRule for ExactComparisons {
 }
 
 fn rewrite_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        schema.merge(&DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())?);
-    }
     if let LogicalPlan::Filter(filter) = &plan {
+        let columns = columns_of(&plan)?;
         split_conjunction(&filter.predicate)
             .into_iter()
-            .try_for_each(|conjunct| check_subqueries(conjunct, &schema))?;
+            .try_for_each(|conjunct| check_subqueries(conjunct, &columns))?;
     }
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let rewritten = expr.transform_up(|expr| rewrite(expr, &schema))?;
-        Ok(rewritten.update_data(|expr| name.restore(expr)))
+    let is_filter = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
+    rewrite_expressions(plan, |expr, columns| {
+        let exact = expr.transform_up(|expr| rewrite(expr, columns))?;
+        keep_nulls(exact.data, is_filter, columns)
     })
 }
 
@@ -105,8 +114,28 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             inner => Ok(Transformed::no(Expr::Not(Box::new(inner)))),
         },
+        Expr::Case(case) => Ok(rewrite_case(case, schema)),
+        Expr::ScalarFunction(function) if function.name() == "nullif" => Ok(rewrite_nullif(function, schema)),
+        Expr::ScalarSubquery(subquery) => Ok(match constants_of(&subquery.subquery).as_deref() {
+            Some([constant]) => Transformed::yes(constant.clone()),
+            _ => Transformed::no(Expr::ScalarSubquery(subquery)),
+        }),
+        Expr::InSubquery(InSubquery { expr, subquery, negated }) => Ok(match constants_of(&subquery.subquery) {
+            Some(list) => Transformed::yes(rewrite_list(InList { expr, list, negated }, schema).data),
+            None => Transformed::no(Expr::InSubquery(InSubquery { expr, subquery, negated })),
+        }),
+        Expr::Cast(cast) if has_negative_scale(cast.field.data_type()) => Err(no_negative_scale()),
+        Expr::TryCast(cast) if has_negative_scale(cast.field.data_type()) => Err(no_negative_scale()),
         other => Ok(Transformed::no(other)),
     }
+}
+
+fn has_negative_scale(ty: &DataType) -> bool {
+    matches!(ty, DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) if *scale < 0)
+}
+
+fn no_negative_scale() -> DataFusionError {
+    DataFusionError::NotImplemented("a cast to a decimal of negative scale; round() does without".to_owned())
 }
 
 fn is_comparison(op: Operator) -> bool {
@@ -127,6 +156,62 @@ fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSch
             Transformed::yes(comparison(right, swapped, *left))
         }
         _ => Transformed::no(comparison(left, op, *right)),
+    }
+}
+
+/// Whether a literal of the two must be changed to be compared exactly with the other.
+fn is_inexact(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    exact_beside(left, right, schema).is_some() || exact_beside(right, left, schema).is_some()
+}
+
+fn equality(left: Box<Expr>, right: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
+    Box::new(rewrite_comparison(BinaryExpr::new(left, Operator::Eq, right), schema).data)
+}
+
+fn rewrite_case(case: Case, schema: &DFSchema) -> Transformed<Expr> {
+    let Case { expr, when_then_expr, else_expr } = case;
+    match expr {
+        Some(base) if !base.is_volatile() && when_then_expr.iter().any(|(when, _)| is_inexact(&base, when, schema)) => {
+            let branches = when_then_expr.into_iter();
+            let branches = branches.map(|(when, then)| (equality(base.clone(), when, schema), then)).collect();
+            Transformed::yes(Expr::Case(Case::new(None, branches, else_expr)))
+        }
+        expr => Transformed::no(Expr::Case(Case::new(expr, when_then_expr, else_expr))),
+    }
+}
+
+fn rewrite_nullif(function: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    match &function.args[..] {
+        [value, other] if !value.is_volatile() && is_inexact(value, other, schema) => {
+            let is_equal = equality(Box::new(value.clone()), Box::new(other.clone()), schema);
+            let branches = vec![(is_equal, Box::new(lit(ScalarValue::Null)))];
+            Transformed::yes(Expr::Case(Case::new(None, branches, Some(Box::new(value.clone())))))
+        }
+        _ => Transformed::no(Expr::ScalarFunction(function)),
+    }
+}
+
+/// The rows of a subquery that has one column and says all its values: `SELECT 4.48`, `VALUES (1), (2)`, unions of them.
+fn constants_of(plan: &LogicalPlan) -> Option<Vec<Expr>> {
+    let constant_of = |row: &[Expr]| match row {
+        [Expr::Alias(alias)] => constant(&alias.expr).map(|_| (*alias.expr).clone()),
+        [value] => constant(value).map(|_| value.clone()),
+        _ => None,
+    };
+    match plan {
+        LogicalPlan::Projection(projection) => match &*projection.input {
+            LogicalPlan::EmptyRelation(relation) if relation.produce_one_row => {
+                constant_of(&projection.expr[..]).map(|constant| vec![constant])
+            }
+            _ => None,
+        },
+        LogicalPlan::Values(values) => values.values.iter().map(|row| constant_of(&row[..])).collect(),
+        LogicalPlan::Union(union) => {
+            let inputs = union.inputs.iter().map(|input| constants_of(input)).collect::<Option<Vec<_>>>()?;
+            Some(inputs.concat())
+        }
+        LogicalPlan::Distinct(Distinct::All(input)) => constants_of(input),
+        _ => None,
     }
 }
 
@@ -208,26 +293,28 @@ impl Exact {
 
 /// The literal beside an expression, if it must be changed to be compared exactly.
 fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact> {
-    let value = constant(literal).filter(|value| !value.is_null())?;
-    let equal = |value| Some(Exact { value, order: Ordering::Equal });
-    match (expr.get_type(schema).ok()?, &value) {
-        (DataType::Decimal128(..) | DataType::Decimal256(..), ScalarValue::Float64(Some(number))) => {
-            equal(as_decimal(&number.to_string())?)
-        }
-        (DataType::Decimal128(..) | DataType::Decimal256(..), value) => equal(as_decimal(text_of(value)?.trim())?),
-        (DataType::Int64 | DataType::UInt64, ScalarValue::Float64(Some(number))) => {
-            equal(as_decimal(&number.to_string())?)
-        }
-        (DataType::Timestamp(unit, zone), value)
-            if text_of(value).is_some() || matches!(value, ScalarValue::TimestampNanosecond(..)) =>
-        {
-            match value.cast_to(&DataType::Timestamp(TimeUnit::Nanosecond, zone)).ok()? {
-                ScalarValue::TimestampNanosecond(Some(moment), zone) => as_ticks(moment, unit, zone),
-                _ => None,
-            }
-        }
-        _ => None,
+    // The type of an expression takes as long as it is deep.
+    if !matches!(literal, Expr::Literal(..) | Expr::Cast(_) | Expr::Negative(_)) {
+        return None;
     }
+    let ty = expr.get_type(schema).ok()?;
+    let value = match &ty {
+        DataType::Timestamp(_, zone) => return as_ticks(moment_of(literal, zone.as_ref())?, &ty),
+        DataType::Date32 => {
+            let is_moment = matches!(literal.get_type(schema), Ok(DataType::Timestamp(_, None)));
+            return if is_moment { as_ticks(moment_of(literal, None)?, &ty) } else { None };
+        }
+        DataType::Decimal128(..) | DataType::Decimal256(..) => match constant(literal)? {
+            ScalarValue::Float64(Some(number)) => as_decimal(&number.to_string())?,
+            value => as_decimal(text_of(&value)?.trim())?,
+        },
+        DataType::Int64 | DataType::UInt64 => match constant(literal)? {
+            ScalarValue::Float64(Some(number)) => as_decimal(&number.to_string())?,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(Exact { value, order: Ordering::Equal })
 }
 
 fn text_of(value: &ScalarValue) -> Option<&str> {
@@ -267,20 +354,68 @@ fn as_decimal(text: &str) -> Option<ScalarValue> {
     Some(ScalarValue::Decimal128(Some(digits), count as u8, fraction.len() as i8))
 }
 
-fn as_ticks(moment: i64, unit: TimeUnit, zone: Option<Arc<str>>) -> Option<Exact> {
-    let nanoseconds = match unit {
+/// The moment that a literal says beside a column of this zone, in nanoseconds, which may be more than 64 bits hold.
+fn moment_of(literal: &Expr, zone: Option<&Arc<str>>) -> Option<i128> {
+    // The cast itself ends in 2262.
+    if let Expr::Cast(cast) = literal
+        && let DataType::Timestamp(TimeUnit::Nanosecond, of_cast) = cast.field.data_type()
+        && let Expr::Literal(value, _) = &*cast.expr
+        && let Some(text) = text_of(value)
+        && of_cast.as_ref() == zone
+    {
+        return parse_moment(text, zone);
+    }
+    let value = constant(literal)?;
+    if let Some(text) = text_of(&value) {
+        return parse_moment(text, zone);
+    }
+    let DataType::Timestamp(unit, _) = value.data_type() else { return None };
+    let ticks = match value.cast_to(&DataType::Timestamp(unit, zone.cloned())).ok()? {
+        ScalarValue::TimestampSecond(ticks, _)
+        | ScalarValue::TimestampMillisecond(ticks, _)
+        | ScalarValue::TimestampMicrosecond(ticks, _)
+        | ScalarValue::TimestampNanosecond(ticks, _) => ticks?,
+        _ => return None,
+    };
+    Some(i128::from(ticks) * nanoseconds(unit))
+}
+
+/// As a cast of the text has it.
+fn parse_moment(text: &str, zone: Option<&Arc<str>>) -> Option<i128> {
+    let zone: Tz = zone.map_or("+00:00", |zone| &**zone).parse().ok()?;
+    let moment = string_to_datetime(&zone, text).ok()?;
+    let seconds = i128::from(moment.timestamp()) * nanoseconds(TimeUnit::Second);
+    Some(seconds + i128::from(moment.timestamp_subsec_nanos()))
+}
+
+fn nanoseconds(unit: TimeUnit) -> i128 {
+    match unit {
         TimeUnit::Second => 1_000_000_000,
         TimeUnit::Millisecond => 1_000_000,
         TimeUnit::Microsecond => 1_000,
-        TimeUnit::Nanosecond => return None,
+        TimeUnit::Nanosecond => 1,
+    }
+}
+
+/// A moment as a timestamp or date of this type: the last that is not after it.
+fn as_ticks(moment: i128, ty: &DataType) -> Option<Exact> {
+    let (tick_length, last) = match ty {
+        DataType::Timestamp(unit, _) => (nanoseconds(*unit), i128::from(i64::MAX)),
+        DataType::Date32 => (86_400 * nanoseconds(TimeUnit::Second), i128::from(i32::MAX)),
+        _ => return None,
     };
-    let tick = Some(moment.div_euclid(nanoseconds));
-    let value = match unit {
-        TimeUnit::Second => ScalarValue::TimestampSecond(tick, zone),
-        TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(tick, zone),
-        _ => ScalarValue::TimestampMicrosecond(tick, zone),
+    let tick = moment.div_euclid(tick_length);
+    let order = if tick > last { Ordering::Greater } else { moment.rem_euclid(tick_length).cmp(&0) };
+    // What lies before the first of the type has none.
+    let tick = i64::try_from(tick.min(last)).ok()?;
+    let value = match ty {
+        DataType::Timestamp(TimeUnit::Second, zone) => ScalarValue::TimestampSecond(Some(tick), zone.clone()),
+        DataType::Timestamp(TimeUnit::Millisecond, zone) => ScalarValue::TimestampMillisecond(Some(tick), zone.clone()),
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => ScalarValue::TimestampMicrosecond(Some(tick), zone.clone()),
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => ScalarValue::TimestampNanosecond(Some(tick), zone.clone()),
+        _ => ScalarValue::Date32(Some(i32::try_from(tick).ok()?)),
     };
-    Some(Exact { value, order: moment.rem_euclid(nanoseconds).cmp(&0) })
+    Some(Exact { value, order })
 }
 
 #[cfg(test)]
@@ -303,9 +438,27 @@ mod tests {
 
     #[test]
     fn moments_become_the_tick_before_them() {
-        let half_past = as_ticks(-500_000_000, TimeUnit::Second, None).unwrap();
-        assert_eq!(half_past, Exact { value: ScalarValue::TimestampSecond(Some(-1), None), order: Ordering::Greater });
-        let exact = as_ticks(3_000_000, TimeUnit::Millisecond, None).unwrap();
-        assert_eq!(exact, Exact { value: ScalarValue::TimestampMillisecond(Some(3), None), order: Ordering::Equal });
+        use Ordering::{Equal, Greater};
+        let seconds = DataType::Timestamp(TimeUnit::Second, None);
+        let nanos = DataType::Timestamp(TimeUnit::Nanosecond, None);
+        let second = |tick| ScalarValue::TimestampSecond(Some(tick), None);
+        let found = |moment, ty| as_ticks(moment, ty).map(|Exact { value, order }| (value, order));
+        assert_eq!(found(-500_000_000, &seconds), Some((second(-1), Greater)));
+        assert_eq!(found(3_000_000_000, &seconds), Some((second(3), Equal)));
+        assert_eq!(found(i128::from(i64::MAX) * 10, &seconds), Some((second(92_233_720_368), Greater)));
+        assert_eq!(found(-1, &DataType::Date32), Some((ScalarValue::Date32(Some(-1)), Greater)));
+        // After the last and before the first that the type has.
+        let last = ScalarValue::TimestampNanosecond(Some(i64::MAX), None);
+        assert_eq!(found(i128::from(i64::MAX) + 1, &nanos), Some((last, Greater)));
+        assert_eq!(found(i128::from(i64::MIN) - 1, &nanos), None);
+    }
+
+    #[test]
+    fn texts_become_moments_beyond_64_bits_of_nanoseconds() {
+        let second = nanoseconds(TimeUnit::Second);
+        assert_eq!(parse_moment("1970-01-01 00:00:01.5", None), Some(second * 3 / 2));
+        assert_eq!(parse_moment("3000-01-01", None), Some(32_503_680_000 * second));
+        assert_eq!(parse_moment("1970-01-01", Some(&"+01:00".into())), Some(-3600 * second));
+        assert_eq!(parse_moment("tomorrow", None), None);
     }
 }

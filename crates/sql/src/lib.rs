@@ -12,23 +12,35 @@
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
-//! | `checked_sum` | `sum` of integers, which fails where DataFusion's wraps around |
+//! | `null_lists` | lists beside lists, whose nulls DataFusion forgets |
+//! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
+//! | `checked_arithmetic` | `+`, `-` and `*` of integers, likewise |
+//! | `moving_frame` | sums and averages of floats over frames that move |
+//! | `date_hours` | dates beside intervals of hours |
+//! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
+//! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
 //! | `failure` | errors across the border |
 
 mod catalog;
+mod checked_arithmetic;
 mod checked_sum;
 mod column_test;
+mod date_hours;
 mod deep_stack;
 mod exact;
 mod failure;
 mod key_range;
 mod literal;
+mod moving_frame;
+mod null_lists;
+mod plan_rewrite;
 mod pushdown;
 mod read;
 mod scan;
 mod session;
+mod sql_type;
 mod statement;
 mod table;
 

@@ -23,6 +23,7 @@ use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, Reco
 use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 
 use crate::key_range::KeyRange;
+use crate::sql_type::to_sql;
 use crate::table::TEXTS;
 
 /// Bytes of texts from which on rows found by an index are handed on, however few.
@@ -155,10 +156,11 @@ struct Reader<'w> {
 }
 
 impl Reader<'_> {
-    fn send(&mut self, batch: RecordBatch) {
-        let rows = batch.num_rows();
+    fn send(&mut self, batch: RecordBatch) -> Result<()> {
+        let (rows, batch) = (batch.num_rows(), to_sql(batch)?);
         self.counts.baseline.record_output(rows);
         self.left = if (self.send)(Some(batch)) { self.left.saturating_sub(rows) } else { 0 };
+        Ok(())
     }
 
     fn scan(&mut self, range: &KeyRange) -> Result<()> {
@@ -184,7 +186,7 @@ impl Reader<'_> {
             self.counts.add(&seen, &counters);
             seen = counters;
             match batch.transpose()? {
-                Some(Some(batch)) => self.send(batch),
+                Some(Some(batch)) => self.send(batch)?,
                 Some(None) if (self.send)(None) => {}
                 Some(None) => self.left = 0,
                 None => break,
@@ -249,7 +251,7 @@ impl Reader<'_> {
         if let Some((_, mut builder)) = self.lookups.take()
             && !builder.is_empty()
         {
-            self.send(builder.finish()?);
+            self.send(builder.finish()?)?;
         }
         Ok(())
     }
@@ -286,7 +288,7 @@ impl Reader<'_> {
             let values = found.iter().map(|row| row.iter().take(wanted).map(Datum::borrowed));
             let batch = batch_of(&columns, TEXTS, values)?;
             timer.stop();
-            self.send(batch);
+            self.send(batch)?;
             batch_rows = self.work.batch_rows;
         }
         Ok(())

@@ -34,7 +34,7 @@ use crate::column_test::describe;
 use crate::failure::outward;
 use crate::key_range::KeyRange;
 use crate::read::{ScanCounts, Work};
-use crate::table::TEXTS;
+use crate::sql_type::sql_field;
 
 /// Batches that a reader is ahead.
 const AHEAD: usize = 2;
@@ -141,7 +141,7 @@ impl MyceliumScan {
 fn field(schema: &Schema, at: usize) -> Result<arrow_schema::Field> {
     let column = schema.columns().get(at);
     let column = column.ok_or_else(|| DataFusionError::Internal(format!("there is no column {at}")))?;
-    Ok(column.to_arrow_with(TEXTS))
+    Ok(sql_field(column))
 }
 
 fn points_of(request: &ScanRequest) -> Option<usize> {
@@ -329,7 +329,7 @@ impl ExecutionPlan for MyceliumScan {
 /// that there are none is exact.
 pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
     let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
-    let arrow: Vec<_> = columns.clone().map(|column| column.to_arrow_with(TEXTS)).collect();
+    let arrow: Vec<_> = columns.clone().map(sql_field).collect();
     let mut known = Statistics::new_unknown(&arrow_schema::Schema::new(arrow));
     if extent.entries == 0 || rows == 0 {
         known.num_rows = Precision::Exact(0);

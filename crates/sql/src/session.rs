@@ -18,7 +18,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
@@ -30,10 +30,13 @@ use mycelium_engine::{Database, Snapshot};
 use parking_lot::Mutex;
 
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
+use crate::checked_arithmetic::CheckedArithmetic;
 use crate::checked_sum::CheckedSum;
+use crate::date_hours::DatesWithHours;
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
 use crate::failure::inward;
+use crate::moving_frame::MovingAvg;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
 
@@ -95,11 +98,14 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
         let mut rules = Analyzer::new().rules;
         rules.insert(0, Arc::new(ExactComparisons));
+        // Which operands are integers is known once types are coerced.
+        rules.push(Arc::new(CheckedArithmetic));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
-        let builder = builder.with_analyzer_rules(rules);
+        let builder = builder.with_analyzer_rules(rules).with_expr_planners(vec![Arc::new(DatesWithHours)]);
         let mut builder = builder.with_default_features();
         // The last of a name is the one that is found.
-        builder.aggregate_functions().get_or_insert_default().push(Arc::new(CheckedSum::default().into()));
+        let functions: [AggregateUDF; 2] = [CheckedSum::default().into(), MovingAvg::default().into()];
+        builder.aggregate_functions().get_or_insert_default().extend(functions.map(Arc::new));
         let state = builder.build();
         Self { database: database.clone(), state: Mutex::new(state), snapshots: Mutex::default() }
     }
@@ -207,8 +213,7 @@ impl Session {
     }
 }
 
-/// Refuses decimals with more digits than their type: DataFusion's sums and products do not look, and a text of them would lack
-/// digits.
+/// Refuses decimals with more digits than their type: DataFusion's products do not look, and a text of them would lack digits.
 fn check_decimals(batch: &RecordBatch) -> Result<()> {
     for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
         if let Some(decimals) = column.as_primitive_opt::<Decimal128Type>() {

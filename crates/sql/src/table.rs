@@ -21,6 +21,7 @@ use crate::key_range::KeyRange;
 use crate::pushdown::{Pushed, plan_filters};
 use crate::read::index_rows;
 use crate::scan::{MyceliumScan, ScanRequest, statistics};
+use crate::sql_type::sql_field;
 
 /// Texts are views: those of one dictionary are not copied for each row, and DataFusion groups and joins by short ones as by
 /// integers.
@@ -45,7 +46,7 @@ impl MyceliumTable {
     /// A key-value table has no columns.
     pub fn new(table: Table, snapshot: Snapshot) -> mycelium_base::Result<Self> {
         let schema = table.packed_layout()?.schema().clone();
-        let arrow = Arc::new(schema.to_arrow_with(TEXTS));
+        let arrow = Arc::new(arrow_schema::Schema::new(schema.columns().iter().map(sql_field).collect::<Vec<_>>()));
         let key = Constraint::PrimaryKey(schema.primary_key().to_vec());
         let mut indexes = table.indexes();
         indexes.retain(|index| index.is_built() && !index.on().is_empty());

@@ -107,6 +107,18 @@ impl Written {
     }
 }
 
+/// The kind of error that a statement ends with.
+fn failure(twin: &Twin, query: &str) -> ErrorKind {
+    let answer = twin.runtime.block_on(async { twin.session.query(query).await?.collect().await });
+    answer.expect_err(query).kind()
+}
+
+fn fill<'v>(table: &Table, rows: impl IntoIterator<Item = Vec<DatumRef<'v>>>) {
+    for row in rows {
+        table.insert_row(&row, Durability::Buffered).expect("in memory");
+    }
+}
+
 /// A predicate over one column, with what storage takes over and what it does not.
 fn atom(random: &mut SmallRng) -> String {
     let number = random.random_range(-25..200);
@@ -589,4 +601,224 @@ fn a_sum_that_is_no_64_bit_integer_fails() {
     assert_eq!(twin.rows("SELECT sum(k) FROM t WHERE k = 0"), ["null"]);
     let windowed = twin.rows("SELECT sum(g) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t LIMIT 3");
     assert_eq!(windowed.len(), 3);
+}
+
+/// The literal of a `CASE`, of `nullif` and of a subquery stayed a double, whose decimal of fifteen places is another number.
+#[test]
+fn decimals_are_compared_with_the_numbers_that_were_written_where_no_comparison_is() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, v decimal(8, 2), primary key (k)", Form::Columns);
+    fill(&table, (0..1000).map(|k| vec![DatumRef::Int64(k), DatumRef::Decimal128(k.into())]));
+    let count = |predicate: &str| twin.rows(&format!("SELECT count(*) FROM t WHERE {predicate}")).concat();
+    for price in ["4.48", "1.15", "0.29", "9.99", "-(-5.73)"] {
+        assert_eq!(count(&format!("CASE v WHEN 0.01 THEN false WHEN {price} THEN true END")), "1", "{price}");
+        assert_eq!(count(&format!("nullif(v, {price}) IS NULL")), "1", "{price}");
+        assert_eq!(count(&format!("nullif({price}, v) IS NULL")), "1", "{price}");
+        assert_eq!(count(&format!("v = (SELECT {price})")), "1", "{price}");
+        assert_eq!(count(&format!("v BETWEEN (SELECT {price}) AND (SELECT {price} AS x)")), "1", "{price}");
+        assert_eq!(count(&format!("v IN (SELECT {price})")), "1", "{price}");
+        assert_eq!(count(&format!("v NOT IN (SELECT {price} UNION SELECT 0.07)")), "998", "{price}");
+        assert_eq!(count(&format!("v IN (VALUES ({price}), (0.07), (1000))")), "2", "{price}");
+    }
+    assert_eq!(twin.rows("SELECT nullif(v, 4.48) FROM t WHERE k IN (447, 448) ORDER BY k"), ["4.47", "null"]);
+    assert_eq!(twin.rows("SELECT sum(nullif(v, 0.1)) FROM t WHERE k < 21"), ["2.00"]);
+    assert_eq!(
+        twin.rows("SELECT k FROM t WHERE v = (SELECT 4.48) OR nullif(v, 9.99) IS NULL ORDER BY k"),
+        ["448", "999"]
+    );
+    assert_eq!(twin.rows("SELECT count(*) FROM t WHERE v NOT IN (SELECT NULL)"), ["0"]);
+}
+
+/// DataFusion takes a scale for a number without a sign: it panicked, or refused the answer.
+#[test]
+fn decimals_of_negative_scale_are_whole_numbers() {
+    let twin = Twin::new();
+    for (name, form) in [("rows", Form::Rows), ("columns", Form::Columns)] {
+        let table = twin.create(name, "v decimal(5, -2) not null, w decimal(5, -2), primary key (v)", form);
+        let values = [-12, 0, 5, 123].map(DatumRef::Decimal128);
+        fill(&table, values.map(|value| vec![value, value]));
+        fill(&table, [vec![DatumRef::Decimal128(999), DatumRef::Null]]);
+        twin.database.flush().expect("in memory");
+        twin.database.compact(&table).expect("in memory");
+        let found = |predicate: &str| twin.rows(&format!("SELECT w FROM {name} WHERE {predicate} ORDER BY v"));
+        assert_eq!(found("true"), ["-1200", "0", "500", "12300", "null"]);
+        for column in ["v", "w"] {
+            assert_eq!(found(&format!("{column} = 500")), ["500"]);
+            assert_eq!(found(&format!("{column} = 550")), [""; 0]);
+            assert_eq!(found(&format!("{column} > 499.99 AND {column} < 99900")), ["500", "12300"]);
+            assert_eq!(found(&format!("{column} IN (0, 1, 12300)")), ["0", "12300"]);
+            assert_eq!(found(&format!("{column} BETWEEN -1200 AND 450")), ["-1200", "0"]);
+            assert!(!twin.plan(&format!("SELECT v FROM {name} WHERE {column} = 500")).contains("FilterExec"));
+        }
+        let totals = format!("SELECT sum(w), avg(w), max(w) + 1, count(w) FROM {name}");
+        assert_eq!(twin.rows(&totals), ["11600 | 2900.0000 | 12301 | 4"]);
+    }
+    let table = twin.create("large", "k int64 not null, v decimal(38, -2), primary key (k)", Form::Rows);
+    fill(&table, [vec![DatumRef::Int64(1), DatumRef::Decimal128(10_i128.pow(35))]]);
+    assert_eq!(twin.rows("SELECT v FROM large"), [format!("1{}", "0".repeat(37))]);
+    fill(&table, [vec![DatumRef::Int64(2), DatumRef::Decimal128(10_i128.pow(36))]]);
+    assert_eq!(failure(&twin, "SELECT v FROM large"), ErrorKind::InvalidArgument, "39 digits");
+    assert_eq!(failure(&twin, "SELECT CAST(k AS DECIMAL(5, -2)) FROM large"), ErrorKind::Unsupported);
+}
+
+/// It wrapped around within 128 bits, or had 39 digits until it was in an answer.
+#[test]
+fn a_sum_of_more_than_38_digits_fails() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, g int32, v decimal(38, 2), primary key (k)", Form::Columns);
+    let largest = 10_i128.pow(38) - 1;
+    let row = |k, value| vec![DatumRef::Int64(k), DatumRef::Int32(k as i32 % 2), DatumRef::Decimal128(value)];
+    fill(&table, [row(1, largest), row(2, -largest), row(3, 5), row(4, -7)]);
+    assert_eq!(twin.rows("SELECT sum(v), sum(DISTINCT v) FROM t"), ["-0.02 | -0.02"]);
+    assert_eq!(twin.rows("SELECT sum(v) FROM t WHERE k > 9"), ["null"]);
+    assert_eq!(twin.rows("SELECT g, sum(v) FROM t WHERE k > 2 GROUP BY g ORDER BY g"), ["0 | -0.07", "1 | 0.05"]);
+    fill(&table, [row(5, largest), row(7, largest), row(9, largest), row(11, largest)]);
+    for query in [
+        // Of 39 digits, and of more than 128 bits.
+        "SELECT sum(v) FROM t WHERE k IN (1, 3)",
+        "SELECT sum(v) FROM t WHERE k > 4",
+        "SELECT g, sum(v) FROM t WHERE k > 4 GROUP BY g",
+        "SELECT g, sum(v) FROM t WHERE k IN (1, 3, 4) GROUP BY g",
+        "SELECT count(*) FROM (SELECT g FROM t GROUP BY g HAVING sum(v) > 0)",
+        "SELECT sum(DISTINCT v + k) FROM t WHERE k > 4",
+        "SELECT sum(v) OVER (ORDER BY k) FROM t",
+        "SELECT sum(v) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+    ] {
+        assert_eq!(failure(&twin, query), ErrorKind::InvalidArgument, "{query}");
+    }
+    let moving =
+        "SELECT sum(v) OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t WHERE k BETWEEN 2 AND 4";
+    assert_eq!(twin.rows(moving)[2], "-0.02");
+}
+
+/// DataFusion united the lists, and its answer for a null was no null.
+#[test]
+fn lists_beside_lists_do_not_forget_nulls() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, v int32, primary key (k)", Form::Rows);
+    let values = [DatumRef::Int32(1), DatumRef::Int32(2), DatumRef::Null];
+    fill(&table, (1..).zip(values).map(|(k, v)| vec![DatumRef::Int64(k), v]));
+    let told = |predicate: &str| twin.rows(&format!("SELECT {predicate} FROM t ORDER BY k"));
+    assert_eq!(told("v IN (1, 2) AND v IN (3)"), ["false", "false", "null"]);
+    assert_eq!(told("v IN (1, 2) AND k > 0 AND v IN (2, 3)"), ["false", "true", "null"]);
+    assert_eq!(told("v IN (1) AND v NOT IN (1, 2)"), ["false", "false", "null"]);
+    assert_eq!(told("v NOT IN (1) OR v NOT IN (2)"), ["true", "true", "null"]);
+    assert_eq!(told("(v = 1 OR v = 2) AND (v = 3 OR v = 4)"), ["false", "false", "null"]);
+    assert_eq!(told("v IN (1, NULL) AND v IN (1, 2)"), ["true", "null", "null"]);
+    assert_eq!(told("(v IN (1, 2) AND v IN (3)) IS NULL"), ["false", "false", "true"]);
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    assert_eq!(found("NOT (v IN (1, 2) AND v IN (3))"), "12");
+    assert_eq!(found("v NOT IN (1) OR v NOT IN (2)"), "12");
+    assert_eq!(found("NOT (v IN (1, NULL) AND v IN (1, 2))"), "");
+    assert_eq!(found("v IN (1, 2) AND v NOT IN (2)"), "1");
+    // What storage decides it still does.
+    assert!(!twin.plan("SELECT k FROM t WHERE v IN (1, 2) AND v IN (2, 3)").contains("FilterExec"));
+}
+
+/// A date beside an interval was a date, whatever the hours.
+#[test]
+fn a_date_keeps_the_hours_that_are_added_to_it() {
+    let twin = Twin::new();
+    let told = |expression: &str| twin.rows(&format!("SELECT {expression}")).concat();
+    assert_eq!(told("date '2020-01-01' + interval '5 hours'"), "2020-01-01T05:00:00");
+    assert_eq!(told("interval '5 hours' + date '2020-01-01'"), "2020-01-01T05:00:00");
+    assert_eq!(told("date '2020-01-01' - interval '90 minutes'"), "2019-12-31T22:30:00");
+    assert_eq!(told("date '2020-01-31' + interval '1 month' + interval '1 second'"), "2020-02-29T00:00:01");
+    // Of whole days and months it stays a date.
+    assert_eq!(told("date '2020-01-01' + interval '36 days'"), "2020-02-06");
+    assert_eq!(told("date '1998-12-01' - interval '90' day"), "1998-09-02");
+    let table = twin.create("t", "k int64 not null, d date32, primary key (k)", Form::Rows);
+    let days = [DatumRef::Date32(0), DatumRef::Date32(1), DatumRef::Date32(376_200), DatumRef::Null];
+    fill(&table, (0..).zip(days).map(|(k, day)| vec![DatumRef::Int64(k), day]));
+    let hours = "SELECT d + interval '1 day 12 hours' FROM t ORDER BY k";
+    let expected = ["1970-01-02T12:00:00", "1970-01-03T12:00:00", "3000-01-02T12:00:00", "null"];
+    assert_eq!(twin.rows(hours), expected);
+    let later = "SELECT k FROM t WHERE d + interval '5 hours' > timestamp '1970-01-02 04:59:59.5' ORDER BY k";
+    assert_eq!(twin.rows(later), ["1", "2"]);
+}
+
+/// What left the frame was taken away from its sum: infinity less infinity is NaN, and what rounding lost stayed lost.
+#[test]
+fn sums_over_a_moving_frame_forget_what_left_it() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, f float64, primary key (k)", Form::Rows);
+    let values = [Some(f64::INFINITY), Some(1e300), Some(0.5), None, Some(0.25), Some(f64::NAN), Some(2.0), Some(4.0)];
+    let values = values.map(|value| value.map_or(DatumRef::Null, DatumRef::Float64));
+    fill(&table, (0..).zip(values).map(|(k, value)| vec![DatumRef::Int64(k), value]));
+    let told = |function: &str, frame: &str| {
+        let query = format!("SELECT {function} OVER (ORDER BY k ROWS BETWEEN {frame}) FROM t ORDER BY k");
+        twin.rows(&query)
+    };
+    let pairs = told("sum(f)", "1 PRECEDING AND CURRENT ROW");
+    assert_eq!(pairs[0], "inf");
+    assert_eq!(pairs[3..5], ["0.5", "0.25"]);
+    assert_eq!(pairs[7], "6.0");
+    let following = told("sum(f)", "1 FOLLOWING AND 2 FOLLOWING");
+    assert_eq!(following[2..4], ["0.25", "NaN"]);
+    assert_eq!(following[5..], ["6.0", "4.0", "null"]);
+    let rest = told("sum(f)", "CURRENT ROW AND UNBOUNDED FOLLOWING");
+    assert_eq!(rest[6..], ["6.0", "4.0"]);
+    let averages = told("avg(f)", "1 PRECEDING AND CURRENT ROW");
+    assert_eq!((&averages[3..5], averages[7].as_str()), (&["0.5".to_owned(), "0.25".to_owned()][..], "3.0"));
+    let filtered = told("sum(f) FILTER (WHERE k > 5)", "1 PRECEDING AND CURRENT ROW");
+    assert_eq!(filtered[5..], ["null", "2.0", "6.0"]);
+}
+
+/// Nanoseconds end in 2262: a literal after it, or a column beside one, was an error.
+#[test]
+fn moments_after_2262_are_compared() {
+    let twin = Twin::new();
+    let schema = "k int64 not null, s timestamp(s), n timestamp(ns), d date32, primary key (k)";
+    let table = twin.create("t", schema, Form::Columns);
+    let row = |k, second, day| {
+        vec![DatumRef::Int64(k), DatumRef::Timestamp(second), DatumRef::Timestamp(k), DatumRef::Date32(day)]
+    };
+    fill(&table, [row(0, 0, 0), row(1, 32_503_680_000, 376_200)]);
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    for column in ["s", "d"] {
+        assert_eq!(found(&format!("{column} > timestamp '2020-01-01 00:00:00'")), "1");
+        assert_eq!(found(&format!("{column} = timestamp '3000-01-01 00:00:00'")), "1");
+        assert_eq!(found(&format!("{column} >= timestamp '3000-01-01 00:00:00.0000001'")), "");
+        assert_eq!(found(&format!("{column} < timestamp '3000-01-01 00:00:00.5'")), "01");
+        assert_eq!(found(&format!("{column} IN (timestamp '3000-01-01', timestamp '1970-01-01 12:00:00')")), "1");
+    }
+    assert_eq!(found("s > '2999-12-31 23:59:59.5'"), "1");
+    // To nanoseconds it lies after all that they count.
+    assert_eq!(found("n < timestamp '3000-01-01'"), "01");
+    assert_eq!(found("n >= timestamp '3000-01-01'"), "");
+    assert_eq!(found("n <> timestamp '3000-01-01'"), "01");
+}
+
+/// It wrapped around.
+#[test]
+fn arithmetic_of_integers_fails_where_the_result_is_none() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, c int32, u uint64, primary key (k)", Form::Rows);
+    let row = |k, c, u| vec![DatumRef::Int64(k), DatumRef::Int32(c), DatumRef::UInt64(u)];
+    fill(&table, [row(i64::MAX, i32::MAX, 1), row(i64::MIN, i32::MIN, 0), row(7, -7, 7)]);
+    fill(&table, [vec![DatumRef::Int64(8), DatumRef::Null, DatumRef::Null]]);
+    for query in [
+        "SELECT 9223372036854775807 + 1",
+        "SELECT k FROM t WHERE k > 9223372036854775807 + 1",
+        "SELECT k + 1 FROM t",
+        "SELECT k - 1 FROM t",
+        "SELECT 2 * k FROM t",
+        "SELECT -k FROM t",
+        "SELECT -(-9223372036854775808)",
+        "SELECT c + c FROM t",
+        "SELECT u - u - u FROM t",
+        "SELECT max(k * 3) FROM t WHERE k > 0",
+        "SELECT k FROM t ORDER BY k + 1",
+        "SELECT count(*) FROM t GROUP BY k - 1",
+        "SELECT date '2020-01-01' + k FROM t WHERE k > 9",
+    ] {
+        assert_eq!(failure(&twin, query), ErrorKind::InvalidArgument, "{query}");
+    }
+    let few = "SELECT k + 1, (k + c) * 2 - k, -k, u - 1, c + 1 FROM t WHERE k BETWEEN 0 AND 9 ORDER BY k";
+    assert_eq!(twin.rows(few), ["8 | -7 | -7 | 6 | -6", "9 | null | -8 | null | null"]);
+    assert_eq!(twin.rows("SELECT sum(k + 1), count(k + c) FROM t WHERE k BETWEEN 0 AND 9"), ["17 | 1"]);
+    let grouped = "SELECT k + 1, count(*) FROM t WHERE k < 9 AND k > 0 GROUP BY k + 1 HAVING k + 1 > 8";
+    assert_eq!(twin.rows(grouped), ["9 | 1"]);
+    // Of literals it is done before the table is asked.
+    assert!(twin.plan("SELECT c FROM t WHERE k = 3 + 2 * 2").contains("1 look-ups=(7)"));
 }

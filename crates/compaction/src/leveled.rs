@@ -21,6 +21,8 @@
 //! 6. At rest ([`LeveledPolicy::pick_at_rest`]) readers gain where level 0 is one file: as many of its newest files are merged
 //!    in their place as have an oldest one that is hardly larger than the others together, unless all are apart in keys.
 //!    So what is merged again has nearly doubled in between.
+//! 7. A level below 0 that has several runs, as after the table was tiered, is closed: nothing enters or leaves it before
+//!    they are united, which comes before all else. Other levels are compacted meanwhile.
 //!
 //! Files of a run do not share keys (outputs are cut between keys only), so that a file is a clean cut by itself.
 
@@ -82,8 +84,9 @@ impl LeveledPolicy {
 impl CompactionPolicy for LeveledPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
         let picker = self.picker(table, version, busy);
-        if version.levels.iter().skip(1).any(|l| l.runs.len() > 1) {
-            return picker.unite_runs();
+        let united = (1..version.levels.len()).find_map(|level| picker.unite_runs(level));
+        if united.is_some() {
+            return united;
         }
         let mut due: Vec<(usize, f64)> =
             picker.scores().into_iter().enumerate().filter(|(_, score)| *score >= 1.0).collect();
@@ -162,9 +165,16 @@ impl Picker<'_> {
         scores
     }
 
-    /// A level below 0 with several runs is brought back to one.
-    fn unite_runs(&self) -> Option<CompactionPlan> {
-        let level = (1..self.version.levels.len()).find(|&level| self.version.level(level).runs.len() > 1)?;
+    /// Step 7 of the module.
+    fn is_closed(&self, level: usize) -> bool {
+        level > 0 && self.version.level(level).runs.len() > 1
+    }
+
+    /// A closed level is brought back to one run.
+    fn unite_runs(&self, level: usize) -> Option<CompactionPlan> {
+        if !self.is_closed(level) {
+            return None;
+        }
         let inputs = whole_level(self.version, level);
         let oldest = inputs.last()?.files.first()?.number;
         let range = hull_of(&inputs)?;
@@ -188,6 +198,9 @@ impl Picker<'_> {
 
     fn pick_level0(&self, score: f64) -> Option<CompactionPlan> {
         let output = self.targets.base_level;
+        if self.is_closed(output) {
+            return None;
+        }
         let runs = &self.version.level(0).runs;
         let seeds = runs.iter().rev().flat_map(|run| &run.files).filter(|f| !self.busy.contains(f.number));
         let mut tried: Vec<KeyRange> = Vec::new();
@@ -206,6 +219,9 @@ impl Picker<'_> {
     }
 
     fn pick_file(&self, level: usize, score: f64) -> Option<CompactionPlan> {
+        if self.is_closed(level) || self.is_closed(level + 1) {
+            return None;
+        }
         let run = self.version.level(level).runs.first()?;
         let mut candidates: Vec<&Arc<FileMeta>> = run.files.iter().filter(|f| !self.busy.contains(f.number)).collect();
         sort_candidates(&mut candidates, self.options.priority, self.version, level);

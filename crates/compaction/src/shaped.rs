@@ -29,6 +29,9 @@
 //! 9. Outputs are cut at the cut keys of their level, so that groups which are compacted one by one stay aligned with their
 //!    siblings (partitioner.rs).
 //!
+//! 10. A level that has runs which its merge policy does not leave, as after a change of the layout, is closed: nothing
+//!     enters or leaves it before these runs are united, which comes before all else. Other levels are compacted meanwhile.
+//!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
 use std::collections::HashSet;
@@ -103,9 +106,9 @@ impl ShapedPolicy {
         if is_behind { limit.saturating_sub(self.deferred_bytes(version)) } else { 0 }
     }
 
-    /// Whether a file has one of the column groups of a level.
-    pub(crate) fn is_of_level(&self, level: usize, file: &FileMeta) -> bool {
-        let group = file.group.as_deref().unwrap_or(&self.whole_rows);
+    /// Whether the layout has this column group in a level.
+    pub(crate) fn is_of_level(&self, level: usize, group: Option<&Arc<Group>>) -> bool {
+        let group = group.map_or(&self.whole_rows, |group| &**group);
         self.layout.level(level).groups.contains(group)
     }
 
@@ -145,8 +148,9 @@ impl CompactionPolicy for ShapedPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
         let deferrable_bytes = self.deferrable_bytes(version);
         let picker = Picker { deferrable_bytes, ..self.picker(table, version, busy) };
-        if let Some(plan) = picker.unite_runs() {
-            return plan;
+        let united = (1..version.levels.len()).find_map(|level| picker.unite_runs(level));
+        if united.is_some() {
+            return united;
         }
         let mut due: Vec<(usize, Unit, f64)> = Vec::new();
         for level in 0..version.levels.len() {
@@ -162,7 +166,9 @@ impl CompactionPolicy for ShapedPolicy {
     }
 
     fn deferred_bytes(&self, version: &Version) -> u64 {
-        let waits = |(level, _, file): &(usize, usize, &Arc<FileMeta>)| *level > 0 && !self.is_of_level(*level, file);
+        let waits = |(level, _, file): &(usize, usize, &Arc<FileMeta>)| {
+            *level > 0 && !self.is_of_level(*level, file.group.as_ref())
+        };
         version.files().filter(waits).map(|(_, _, file)| file.size).sum()
     }
 
@@ -241,7 +247,7 @@ impl CompactionPolicy for ShapedPolicy {
         }
         let inputs = crate::leveled::connected(version, level..=level, range);
         let picker = self.picker(table, version, busy);
-        picker.unite_runs().unwrap_or_else(|| picker.merged_down(inputs, level + 1, (Reason::Manual, 0.0)))
+        picker.unite_runs(level + 1).or_else(|| picker.merged_down(inputs, level + 1, (Reason::Manual, 0.0)))
     }
 }
 
@@ -288,24 +294,33 @@ impl Picker<'_> {
         scored.collect()
     }
 
-    /// A leveled level has overlapping runs that share columns, as after it was tiered, or a two-phase one has others than its
-    /// two parts: they become one.
-    fn unite_runs(&self) -> Option<Option<CompactionPlan>> {
-        let leveled = (1..self.version.levels.len()).filter(|&level| !self.policy.is_tiered(level));
-        let surplus = |level| match self.policy.is_two_phase(self.version, level) {
+    /// A run that closes its level: of a leveled one that overlaps another and shares columns with it, as after it was tiered; of a
+    /// two-phase one that the two phases cannot work around.
+    pub(crate) fn surplus_run(&self, level: usize) -> Option<&Arc<Run>> {
+        if self.policy.is_tiered(level) {
+            return None;
+        }
+        match self.policy.is_two_phase(self.version, level) {
             true => two_phase::surplus_run(self.version, level),
             false => overlapping_run(self.version, level),
-        };
-        let (level, run) = leveled.filter_map(|level| Some((level, surplus(level)?))).next()?;
+        }
+    }
+
+    /// Step 10 of the module: the runs that close a level become one, with all that share columns with them.
+    fn unite_runs(&self, level: usize) -> Option<CompactionPlan> {
+        let run = self.surplus_run(level)?;
         let inputs = all_runs(self.version, level, run.group().map(|group| &group.columns));
         let oldest = inputs.last()?.files.first()?.number;
         let why = (Reason::SeveralRuns, inputs.len() as f64);
-        Some(self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why))
+        self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why)
     }
 
     fn pick_unit(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
         if self.policy.is_tiered(level) {
             return self.pick_runs(level, unit, score);
+        }
+        if self.surplus_run(level).is_some() {
+            return None;
         }
         if self.policy.is_two_phase(self.version, level) {
             return self.pick_from_deletion_part(level, unit, score);
@@ -387,8 +402,8 @@ impl Picker<'_> {
         Some(plan)
     }
 
-    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion part of a two-phase one, or makes it the
-    /// newest runs of a tiered one. A leveled level that has several runs still takes nothing before they are united.
+    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion parts of a two-phase one, or makes
+    /// it the newest runs of a tiered one. `None` if that level is closed.
     pub(crate) fn merged_down(
         &self,
         mut upper: Vec<PlanInput>,
@@ -399,11 +414,11 @@ impl Picker<'_> {
             let plan = self.finish(upper, (output, RunPlace::Newest), why)?;
             return Some(self.deferring(plan));
         }
-        let is_two_phase = self.policy.is_two_phase(self.version, output);
-        if !is_two_phase && overlapping_run(self.version, output).is_some() {
+        if self.surplus_run(output).is_some() {
             return None;
         }
         upper.extend(self.overlapping(output, &upper));
+        let is_two_phase = self.policy.is_two_phase(self.version, output);
         self.finish(upper, (output, if is_two_phase { RunPlace::Inserted } else { RunPlace::Sorted }), why)
     }
 
@@ -590,13 +605,17 @@ fn overlapping<'a>(
     }
 }
 
+/// Whether two runs hold a common column.
+pub(crate) fn share_columns(run: &Run, other: &Run) -> bool {
+    run.files.first().zip(other.files.first()).is_some_and(|(file, other)| file.shares_columns(other))
+}
+
 /// A run of a level that has another of its group beside it, or one that shares a column with it and overlaps it in keys.
 fn overlapping_run(version: &Version, level: usize) -> Option<&Arc<Run>> {
     let runs = &version.level(level).runs;
     let overlaps = |run: &Run, other: &Run| {
-        let share = run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b));
         let overlap = || run.files.iter().any(|file| !other.overlapping(&file.range()).is_empty());
-        share && (run.group() == other.group() || overlap())
+        share_columns(run, other) && (run.group() == other.group() || overlap())
     };
     let found = runs.iter().enumerate().find(|(at, run)| runs[at + 1..].iter().any(|other| overlaps(run, other)));
     found.map(|(_, run)| run)

@@ -41,7 +41,7 @@ impl Picker<'_> {
     /// The oldest run of a tiered level that is not in the level's groups and would be.
     fn pick_deferred(&self, level: usize) -> Option<CompactionPlan> {
         let runs = self.version.level(level).runs.iter().enumerate().rev();
-        let is_deferred = |run: &Run| run.files.iter().any(|file| !self.policy.is_of_level(level, file));
+        let is_deferred = |run: &Run| !self.policy.is_of_level(level, run.group());
         runs.filter(|(_, run)| is_deferred(run)).find_map(|(at, run)| {
             let inputs = vec![PlanInput { level, run: at, files: run.files.clone() }];
             let place = RunPlace::InPlaceOf(run.files.first()?.number);

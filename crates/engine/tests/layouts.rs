@@ -276,3 +276,72 @@ fn a_range_delete_of_another_group_hid_a_column_of_joined_rows() {
     }
     common::assert_verified(&database);
 }
+
+/// What lay in a two-phase level in the old groups was united with what came in the new one, and so taken apart again: after
+/// every compaction into the level, which held up all others of the table.
+#[test]
+fn a_two_phase_level_never_reached_a_coarser_layout() {
+    let layout = |text: &str| Layout::parse(text, &ColumnSet::from_iter([1, 2])).unwrap();
+    let policy = LeveledOptions {
+        level0_trigger: 2,
+        level_count: 4,
+        base_level_bytes: 32 << 10,
+        fanout: 4.0,
+        target_file_size: 8 << 10,
+        ..LeveledOptions::default()
+    };
+    let options = TableOptions {
+        layout: Some(layout("L0 tiered: * packed\nL1-2 two-phase: 1 packed | 2 packed")),
+        policy: Policy::Leveled(policy),
+        compression: vec![],
+        ..common::small_table()
+    };
+    let database = Database::open("db", common::small_options(&MemoryDisk::new())).unwrap();
+    let table = database.create_typed_table("t", schema(), options).unwrap();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut model: BTreeMap<i64, (String, f64)> = BTreeMap::new();
+    // Two files for level 0, which is due then.
+    let mut write = |rows: usize| {
+        for row in 0..2 * rows {
+            let (id, score) = (rng.random_range(0..1_500), f64::from(rng.random_range(0..100)));
+            let key = [DatumRef::Int64(id)];
+            match (rng.random_range(0..10), model.get_mut(&id)) {
+                (0, _) => {
+                    table.delete_row(&key, Durability::Buffered).unwrap();
+                    model.remove(&id);
+                }
+                (1..=2, Some(row)) => {
+                    table.patch_row(&key, &[("score", DatumRef::Float64(score))], Durability::Buffered).unwrap();
+                    row.1 = score;
+                }
+                _ => {
+                    let name = format!("name {:064}", rng.random_range(0..u64::MAX));
+                    let row = [DatumRef::Int64(id), DatumRef::Utf8(&name), DatumRef::Float64(score)];
+                    table.insert_row(&row, Durability::Buffered).unwrap();
+                    model.insert(id, (name, score));
+                }
+            }
+            if row % rows == rows - 1 {
+                database.flush().unwrap();
+            }
+        }
+        while database.step().unwrap() {}
+        for id in 0..1_500 {
+            let row = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+            let expected = model
+                .get(&id)
+                .map(|(name, score)| vec![Datum::Int64(id), Datum::Utf8(name.clone()), Datum::Float64(*score)]);
+            assert_eq!(row, expected, "row {id}");
+        }
+        let levels = database.metrics().tables.remove(0).levels;
+        levels.into_iter().find(|level| level.level == 1).map(|level| (level.files, level.groups.len()))
+    };
+    // Deeper levels hold older data: rows of several groups cannot be joined in level 1.
+    for _ in 0..20 {
+        write(200);
+    }
+    assert!(write(200).is_some_and(|(files, groups)| files > 0 && groups == 2));
+    database.set_layout(&table, layout("L0 tiered: * packed\nL1-2 two-phase: * packed")).unwrap();
+    assert!((0..12).any(|_| write(200).is_some_and(|(files, groups)| files > 0 && groups == 0)));
+    common::assert_verified(&database);
+}

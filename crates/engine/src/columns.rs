@@ -86,7 +86,7 @@ impl PointRead<'_> {
             }
             counters.memtables_searched += 1;
             if memtable.has_range_deletes()
-                && let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot)
+                && let Some(sequence) = memtable.covering_range_delete(key, self.snapshot)
             {
                 merge.cover(WHOLE, sequence);
             }

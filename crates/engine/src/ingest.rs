@@ -361,7 +361,9 @@ impl Inner {
 /// Whether the memtable holds a key of `[smallest, largest]` or a range delete that covers one.
 fn holds_any(memtable: &Arc<Memtable>, smallest: &[u8], largest: &[u8]) -> bool {
     use mycelium_base::Cursor;
-    if memtable.has_range_deletes() && memtable.range_deletes().overlaps(smallest, largest) {
+    if memtable.has_range_deletes()
+        && memtable.range_delete_sets().iter().any(|deletes| deletes.overlaps(smallest, largest))
+    {
         return true;
     }
     let mut cursor = memtable.cursor();

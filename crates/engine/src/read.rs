@@ -248,7 +248,7 @@ impl PointRead<'_> {
             }
             counters.memtables_searched += 1;
             if memtable.has_range_deletes()
-                && let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot)
+                && let Some(sequence) = memtable.covering_range_delete(key, self.snapshot)
             {
                 lookup.cover(sequence);
             }

@@ -445,7 +445,7 @@ fn has_newer(
             continue;
         }
         counters.memtables_searched += 1;
-        if memtable.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after) {
+        if memtable.covering_range_delete(key, upto).is_some_and(|sequence| sequence > after) {
             return Ok(true);
         }
         if let Some((trailer, _)) = memtable.get_hashed(key, hash, upto).next()

@@ -234,7 +234,7 @@ impl<'s> Sources<'s> {
         let (lower, upper) = options.bounds();
         let (mut places, mut deletes) = (Vec::new(), Vec::new());
         for memtable in state.memtables().filter(|memtable| !memtable.is_empty()) {
-            collect(&memtable.range_deletes(), snapshot, &mut deletes);
+            memtable.range_delete_sets().iter().for_each(|set| collect(set, snapshot, &mut deletes));
             places.push(Place { cursor: Source::Memtable(memtable.cursor()), is_placed: false, run: None });
         }
         let filter = if table.definition.options.snapshot_filter { snapshot } else { MAX_SEQUENCE_NUMBER };

@@ -164,6 +164,11 @@ impl Inner {
         Err(Error::invalid(format!("table {} belongs to another database", table.name())))
     }
 
+    /// Fails if the database was closed.
+    pub(crate) fn check_unclosed(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(self.refusal()) } else { Ok(()) }
+    }
+
     /// Fails if the database was latched or closed.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) {

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     Conflict,
     /// Another row has the same values in a unique index; nothing was done.
     Duplicate,
+    /// Rows that must ascend by their keys do not; nothing was done.
+    OutOfOrder,
     /// The database is read-only, by option or because an earlier I/O error latched it.
     ReadOnly,
     /// Another process (or handle) has the database open.

@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use mycelium_base::{Error, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{
+    Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer,
+};
 use mycelium_compaction::{BusyFiles, CompactionPlan, JobId, Reason};
 use mycelium_encoding::BatchRows;
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
@@ -64,9 +66,9 @@ impl Table {
     /// fails at its next row; until then the directory stays locked.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, if it exceeds the
-    /// limits, or would in an index, or if a typed table can have no such key or row.
-    /// [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
+    /// [`ErrorKind::OutOfOrder`] if a key does not come after the one before it. [`ErrorKind::InvalidArgument`] if a key
+    /// exceeds the limits, or would in an index, or if a typed table can have no such key or row.
+    /// [`ErrorKind::Duplicate`] if a row has the values of another one in a unique index. See [`Table`] for the others.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Options, Result, TableOptions};
@@ -173,7 +175,8 @@ impl<'a> Ingestion<'a> {
         self.inner.check_open()?;
         let last = self.writer.as_ref().and_then(|(_, writer)| writer.last_key()).or(self.last_key.as_deref());
         if last.is_some_and(|last| last >= key) {
-            return Err(Error::invalid(format!("row {} does not come after the row before it", self.rows)));
+            let message = format!("row {} does not come after the row before it", self.rows);
+            return Err(Error::new(ErrorKind::OutOfOrder, message));
         }
         if let Some((_, writer)) = &self.writer {
             let size = writer.estimated_size();

@@ -1,6 +1,7 @@
 //! What commands print: text for people, JSON lines for programs. A reader that goes away (`| head`) ends the command
 //! quietly.
 
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::sync::Arc;
 
@@ -66,17 +67,27 @@ impl<W: Write> Output<W> {
         let cells = cells.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
         let nulls: Vec<_> = batch.columns().iter().map(|column| column.logical_nulls()).collect();
         if with_names {
-            let schema = batch.schema();
-            let names: Vec<String> = schema.fields().iter().map(|field| csv_field(field.name())).collect();
-            writeln!(self.out, "{}", names.join(","))?;
+            for (at, field) in batch.schema().fields().iter().enumerate() {
+                if at > 0 {
+                    self.out.write_all(b",")?;
+                }
+                write_csv_field(&mut self.out, field.name())?;
+            }
+            self.out.write_all(b"\n")?;
         }
+        let mut text = String::new();
         for row in 0..batch.num_rows() {
-            let fields = cells.iter().zip(&nulls).map(|(cells, nulls)| {
-                let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-                if is_null { String::new() } else { csv_field(&cells.value(row).to_string()) }
-            });
-            let fields: Vec<String> = fields.collect();
-            writeln!(self.out, "{}", fields.join(","))?;
+            for (at, (cells, nulls)) in cells.iter().zip(&nulls).enumerate() {
+                if at > 0 {
+                    self.out.write_all(b",")?;
+                }
+                if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+                    text.clear();
+                    write!(text, "{}", cells.value(row)).map_err(io::Error::other)?;
+                    write_csv_field(&mut self.out, &text)?;
+                }
+            }
+            self.out.write_all(b"\n")?;
         }
         Ok(())
     }
@@ -195,12 +206,19 @@ fn print_failure(error: ArrowError) -> Failure {
     }
 }
 
-/// A text that is there: in quotes where readers would take it for another, or for none.
-fn csv_field(text: &str) -> String {
+/// Writes a text that is there: in quotes where readers would take it for another, or for none.
+fn write_csv_field(out: &mut impl Write, text: &str) -> io::Result<()> {
     if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
-        return text.to_owned();
+        return out.write_all(text.as_bytes());
     }
-    format!("\"{}\"", text.replace('"', "\"\""))
+    out.write_all(b"\"")?;
+    for (at, part) in text.split('"').enumerate() {
+        if at > 0 {
+            out.write_all(b"\"\"")?;
+        }
+        out.write_all(part.as_bytes())?;
+    }
+    out.write_all(b"\"")
 }
 
 fn width(text: &str) -> usize {

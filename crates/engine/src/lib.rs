@@ -71,6 +71,7 @@ pub use options::{
     Background, CompactionCaching, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition,
     TableOptions, Warm,
 };
+pub use payload::RowPayload;
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};
 pub use transaction::{

@@ -15,7 +15,7 @@ use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
     Background, Database, Durability, ErrorKind, IndexOptions, Layout, LeveledOptions, Options, Policy, ReadOptions,
-    RowFormatDefinition, ScanOptions, Table, TableOptions,
+    RowFormatDefinition, ScanOptions, Table, TableOptions, WriteBatch,
 };
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
@@ -75,12 +75,12 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
     let key = [DatumRef::Int64(7)];
     table.put_payload(&key, br#"{ "score": 2.5, "name": null }"#, Durability::Os).unwrap();
     for step in 0..3 {
-        let json = table.get_payload(&key, RowFormatKind::Json, &ReadOptions::default()).unwrap().unwrap();
+        let json = table.get_payload(&key, RowFormatKind::Json, &ReadOptions::default()).unwrap().unwrap().bytes;
         // As it was written, until a compaction has taken it apart.
         let expected =
             if step < 2 { &br#"{ "score": 2.5, "name": null }"#[..] } else { br#"{"name":null,"score":2.5}"# };
         assert_eq!(json, expected, "step {step}");
-        let packed = table.get_payload(&key, RowFormatKind::Packed, &ReadOptions::default()).unwrap().unwrap();
+        let packed = table.get_payload(&key, RowFormatKind::Packed, &ReadOptions::default()).unwrap().unwrap().bytes;
         let row = table.packed_layout().unwrap().row(&packed).unwrap();
         assert_eq!(
             (row.datum(1).unwrap(), row.datum(2).unwrap()),
@@ -89,6 +89,44 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
         let unknown = table.get_payload(&key, RowFormatKind::Protobuf, &ReadOptions::default()).unwrap_err();
         assert!(unknown.to_string().contains("protobuf"), "{unknown}");
         if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
+    }
+}
+
+/// A raw null was handed out, and could be given, as no bytes only.
+#[test]
+fn null_was_handed_out_as_what_is_empty() {
+    let schema = Schema::parse("id int64 not null, bytes binary, primary key (id)").unwrap();
+    for kind in [RowFormatKind::Raw, RowFormatKind::Json, RowFormatKind::Packed] {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let layout = format!("L0 tiered: * {kind}\nL1 leveled: * {kind}");
+        let options = TableOptions {
+            row_format: RowFormatDefinition { kind, ..RowFormatDefinition::default() },
+            layout: Some(Layout::parse(&layout, &ColumnSet::from_iter([1])).unwrap()),
+            ..TableOptions::default()
+        };
+        let table = database.create_typed_table("t", schema.clone(), options).unwrap();
+        let values = [DatumRef::Null, DatumRef::Binary(b""), DatumRef::Binary(b"\0")];
+        let all = ReadOptions::default();
+        for (id, value) in (0..).zip(values) {
+            table.insert_row(&[DatumRef::Int64(id), value], Durability::Os).unwrap();
+        }
+        for step in 0..3 {
+            for id in 0..3 {
+                let payload = table.get_payload(&[DatumRef::Int64(id)], kind, &all).unwrap().unwrap();
+                let expected = if id == 0 { ColumnSet::from_iter([1]) } else { ColumnSet::new() };
+                assert_eq!(payload.nulls, expected, "{kind}, row {id}, step {step}");
+                // What is handed out can be given back.
+                let mut batch = WriteBatch::new();
+                let key = [DatumRef::Int64(10 + id)];
+                batch.put_payload_with_nulls(&table, &key, &payload.bytes, &payload.nulls).unwrap();
+                database.write(&batch, Durability::Os).unwrap();
+                let row = |id| table.get_row(&[DatumRef::Int64(id)], Some(&[1]), &all).unwrap();
+                assert_eq!(row(10 + id), row(id), "{kind}, row {id}, step {step}");
+            }
+            if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
+        }
     }
 }
 

@@ -103,4 +103,4 @@ pub use summary::{
 };
 pub use verify::VerifySummary;
 pub use warm::KeyInterval;
-pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings};
+pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings, nanoseconds_since};

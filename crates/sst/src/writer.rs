@@ -162,7 +162,8 @@ impl std::fmt::Debug for SstWriter {
     }
 }
 
-pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
+/// What has passed since then, as [`StageTimings`] count it.
+pub fn nanoseconds_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 

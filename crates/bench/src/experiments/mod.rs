@@ -36,6 +36,11 @@ use mycelium_vfs::LocalDisk;
 use crate::bench_disk::BenchDisk;
 use crate::store::Result;
 
+/// Bytes of the SSTs in the levels of all tables.
+pub(crate) fn sst_bytes(database: &Database) -> u64 {
+    database.metrics().tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+}
+
 /// The shape of a tree, scaled down from RocksDB's defaults by the size of its files: a write buffer is a file, level 1 is
 /// four files, levels do not follow the last one's size.
 #[derive(Clone, Copy, Debug)]

@@ -35,6 +35,7 @@ use self::data::Data;
 pub use self::data::Question;
 use self::rivals::Rivals;
 pub use self::rivals::{AnalyticsRival, AnalyticsRivalFactory, LoadAnalyticsTable, RivalAnswer};
+use crate::experiments::sst_bytes;
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -257,8 +258,7 @@ impl<'a> Analytics<'a> {
             self.tell(format_args!("{name} failed: {why}"));
         }
         self.load()?;
-        let metrics = self.database.metrics();
-        let sst_bytes = metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum();
+        let sst_bytes = sst_bytes(&self.database);
         let arrow_bytes = self.data.batches().iter().map(|batch| batch.get_array_memory_size() as u64).sum();
         self.tell(format_args!("{} rows loaded and compacted to {:.0} MB", self.rows, sst_bytes as f64 / 1e6));
         let mut questions = Vec::new();

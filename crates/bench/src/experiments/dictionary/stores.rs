@@ -26,6 +26,7 @@ use mycelium_vfs::LocalDisk;
 use super::DictionarySettings;
 use super::values::ValueRange;
 use crate::bench_disk::BenchDisk;
+use crate::experiments::sst_bytes;
 use crate::keys::with_text_key;
 use crate::store::{KeyValueStore, Result, directory_bytes};
 
@@ -294,8 +295,7 @@ impl Store for Ours {
     }
 
     fn file_bytes(&self) -> u64 {
-        let metrics = self.database.metrics();
-        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+        sst_bytes(&self.database)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

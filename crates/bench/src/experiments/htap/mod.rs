@@ -35,6 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::rivals::{OverRival, RivalFigures};
 use crate::experiments::laser::{HybridRival, Rows};
+use crate::experiments::sst_bytes;
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -391,8 +392,7 @@ impl<'a> Htap<'a> {
     }
 
     fn sst_bytes(&self) -> u64 {
-        let metrics = self.database.metrics();
-        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+        sst_bytes(&self.database)
     }
 
     /// Operations a second of one thread.

@@ -25,6 +25,7 @@ use super::TransformationSettings;
 use super::reads::Query;
 use super::records::{COLUMNS, QUERIED, Records};
 use super::variants::Variant;
+use crate::experiments::sst_bytes;
 use crate::keys::with_text_key;
 use crate::store::{KeyValueStore, Result};
 
@@ -233,8 +234,7 @@ impl RowStore for Ours {
     }
 
     fn sst_bytes(&self) -> u64 {
-        let metrics = self.database.metrics();
-        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+        sst_bytes(&self.database)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Errors: one type, a small public kind, and for corruption the file, the offset, what was expected and what was found.
+//! Errors: one type, a small public kind, and for corruption the file, the offset, what was expected and what was
+//! found.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

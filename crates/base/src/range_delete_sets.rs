@@ -1,11 +1,11 @@
 //! Range deletes that become more and more, ready for lookups at any time.
 //!
 //! The logarithmic method (J. L. Bentley, J. B. Saxe, "Decomposable Searching Problems I: Static-to-Dynamic
-//! Transformation", Journal of Algorithms 1, 1980): the newest range delete over a key is the newest of what several sets
-//! say, and a set is cut up anew only together with others that it is not much larger than.
+//! Transformation", Journal of Algorithms 1, 1980): the newest range delete over a key is the newest of what several
+//! sets say, and a set is cut up anew only together with others that it is not much larger than.
 //!
-//! 1. New range deletes make a set of their own. The set before it goes into it while that has less than [`GROWTH`] times
-//!    as many as what comes after.
+//! 1. New range deletes make a set of their own. The set before it goes into it while that has less than [`GROWTH`]
+//!    times as many as what comes after.
 //! 2. So each set is `GROWTH` times as large as the next one at least: there are O(log n).
 //! 3. And each time that a range delete is cut up it gets into a set larger by a part of 1 / `GROWTH` at least: that
 //!    happens O(log n) times.
@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::{RangeDelete, RangeDeleteSet, SequenceNumber};
 
-/// How many times larger a set is than the next at least. Lookups like few sets: there are 5 for 1,000 range deletes that
-/// came one by one, each of which was cut up 10 times.
+/// How many times larger a set is than the next at least. Lookups like few sets: there are 5 for 1,000 range deletes
+/// that came one by one, each of which was cut up 10 times.
 const GROWTH: usize = 4;
 
 /// Range deletes in sets. Cheap to clone.
@@ -53,8 +53,8 @@ impl RangeDeleteSets {
         self.count = all.len();
     }
 
-    /// Leaves the first `count` of them at most: sets go that hold any other. [`RangeDeleteSets::grow`] brings back what
-    /// they held besides.
+    /// Leaves the first `count` of them at most: sets go that hold any other. [`RangeDeleteSets::grow`] brings back
+    /// what they held besides.
     pub fn truncate(&mut self, count: usize) {
         while self.count > count {
             self.count = self.sets.pop().map_or(0, |(start, _)| start);

@@ -157,7 +157,8 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// The batch with its instants in UTC, written as an offset: names of time zones need a table of them, which is not here.
+/// The batch with its instants in UTC, written as an offset: names of time zones need a table of them, which is not
+/// here.
 fn printable(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let schema = batch.schema();
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_data_type(in_utc(field.data_type())));
@@ -173,8 +174,8 @@ fn with_rows_of(batch: &RecordBatch, schema: Schema, columns: Vec<ArrayRef>) -> 
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(print_failure)
 }
 
-/// The batch with a number behind every name that an earlier column has: `id`, `id_2`. Of members of one name readers of JSON keep
-/// but one.
+/// The batch with a number behind every name that an earlier column has: `id`, `id_2`. Of members of one name readers
+/// of JSON keep but one.
 fn distinctly_named(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let schema = batch.schema();
     let mut names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();

@@ -3,34 +3,36 @@
 //! Leveled levels follow LASER §4.4, two-phase ones dLSM §IV-A, tiered ones Mycelium §3.3 ("tierveling": the levels
 //! that a transformation leaves or enters are tiered). The unit is not the level but the column group within it:
 //!
-//! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's target,
-//!    divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in level 0,
-//!    it is its free runs over `level0_trigger`.
-//! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most overflowing
-//!    level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs up to the first
-//!    that is not free, counted from the oldest.
-//! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the files
-//!    do not have (under another layout): then what overlaps these comes along too.
-//! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or none:
-//!    a compaction never makes a group wider than its sources, for the fragments of a row may lie at different depths. Only
-//!    where all older fragments are inputs, and all others that lie beside them are whole, rows are put together to a wider
-//!    group. That is how a level that was split becomes one of rows again.
+//! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's
+//!    target, divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in
+//!    level 0, it is its free runs over `level0_trigger`.
+//! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most
+//!    overflowing level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs
+//!    up to the first that is not free, counted from the oldest.
+//! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the
+//!    files do not have (under another layout): then what overlaps these comes along too.
+//! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or
+//!    none: a compaction never makes a group wider than its sources, for the fragments of a row may lie at different
+//!    depths. Only where all older fragments are inputs, and all others that lie beside them are whole, rows are put
+//!    together to a wider group. That is how a level that was split becomes one of rows again.
 //! 5. Inputs that hold just the output groups and overlap nothing move without being read.
-//! 6. Where compaction is behind ([`Deferral`]), what goes to a tiered level keeps its groups: merging rows as they are costs a
-//!    fraction of taking them apart. The next compaction that takes them transforms them, or the first one at rest. What
-//!    waits so is counted ([`CompactionPolicy::deferred_bytes`]) and limited; beyond the limit nothing is deferred.
-//! 7. A tiered unit that is due goes down into a leveled level only where that rewrites at most fan-out times its bytes, as
-//!    between two leveled levels. Where pauses have left it small runs (shaped_rest.rs) it does not: the newest are
-//!    merged in place then, as many as lower the bytes written per run saved.
+//! 6. Where compaction is behind ([`Deferral`]), what goes to a tiered level keeps its groups: merging rows as they are
+//!    costs a fraction of taking them apart. The next compaction that takes them transforms them, or the first one at
+//!    rest. What waits so is counted ([`CompactionPolicy::deferred_bytes`]) and limited; beyond the limit nothing is
+//!    deferred.
+//! 7. A tiered unit that is due goes down into a leveled level only where that rewrites at most fan-out times its
+//!    bytes, as between two leveled levels. Where pauses have left it small runs (shaped_rest.rs) it does not: the
+//!    newest are merged in place then, as many as lower the bytes written per run saved.
 //!
-//! 8. A two-phase unit gives the files of its deletion part in key order, and takes what comes from above into its insertion
-//!    part (two_phase.rs). The last level is leveled whatever the layout says.
+//! 8. A two-phase unit gives the files of its deletion part in key order, and takes what comes from above into its
+//!    insertion part (two_phase.rs). The last level is leveled whatever the layout says.
 //!
-//! 9. Outputs are cut at the cut keys of their level, so that groups which are compacted one by one stay aligned with their
-//!    siblings (partitioner.rs).
+//! 9. Outputs are cut at the cut keys of their level, so that groups which are compacted one by one stay aligned with
+//!    their siblings (partitioner.rs).
 //!
 //! 10. A level that has runs which its merge policy does not leave, as after a change of the layout, is closed: nothing
-//!     enters or leaves it before these runs are united, which comes before all else. Other levels are compacted meanwhile.
+//!     enters or leaves it before these runs are united, which comes before all else. Other levels are compacted
+//!     meanwhile.
 //!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
@@ -64,8 +66,8 @@ pub struct ShapedPolicy {
 pub(crate) type Unit = Option<Arc<Group>>;
 
 impl ShapedPolicy {
-    /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers mean
-    /// something in a layout, and level 1 is always the first.
+    /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers
+    /// mean something in a layout, and level 1 is always the first.
     pub fn new(layout: Arc<Layout>, options: LeveledOptions) -> Self {
         let mut whole_rows = layout.level(0).groups[0].clone();
         if whole_rows.format == GroupFormat::Columnar {
@@ -294,8 +296,8 @@ impl Picker<'_> {
         scored.collect()
     }
 
-    /// A run that closes its level: of a leveled one that overlaps another and shares columns with it, as after it was tiered; of a
-    /// two-phase one that the two phases cannot work around.
+    /// A run that closes its level: of a leveled one that overlaps another and shares columns with it, as after it was
+    /// tiered; of a two-phase one that the two phases cannot work around.
     pub(crate) fn surplus_run(&self, level: usize) -> Option<&Arc<Run>> {
         if self.policy.is_tiered(level) {
             return None;
@@ -375,8 +377,8 @@ impl Picker<'_> {
         below as f64 <= self.policy.options.fanout * bytes(inputs) as f64
     }
 
-    /// Merges the newest runs of a unit in their place: as many as `count` says of their bytes, before the first that is not
-    /// free or holds some of the unit's columns in another group.
+    /// Merges the newest runs of a unit in their place: as many as `count` says of their bytes, before the first that
+    /// is not free or holds some of the unit's columns in another group.
     pub(crate) fn merge_newest(
         &self,
         (level, unit): (usize, &Unit),
@@ -402,8 +404,8 @@ impl Picker<'_> {
         Some(plan)
     }
 
-    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion parts of a two-phase one, or makes
-    /// it the newest runs of a tiered one. `None` if that level is closed.
+    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion parts of a two-phase one, or
+    /// makes it the newest runs of a tiered one. `None` if that level is closed.
     pub(crate) fn merged_down(
         &self,
         mut upper: Vec<PlanInput>,
@@ -457,7 +459,8 @@ impl Picker<'_> {
         Some(plan)
     }
 
-    /// Where sibling groups have files in a level that is not tiered: its cut keys, those of the inputs' files included.
+    /// Where sibling groups have files in a level that is not tiered: its cut keys, those of the inputs' files
+    /// included.
     fn cut_keys(&self, plan: &CompactionPlan) -> Vec<Vec<u8>> {
         let level = self.version.level(plan.output_level);
         let holds = |run: &&Arc<Run>| !run.overlapping(&plan.range).is_empty();
@@ -610,7 +613,8 @@ pub(crate) fn share_columns(run: &Run, other: &Run) -> bool {
     run.files.first().zip(other.files.first()).is_some_and(|(file, other)| file.shares_columns(other))
 }
 
-/// A run of a level that has another of its group beside it, or one that shares a column with it and overlaps it in keys.
+/// A run of a level that has another of its group beside it, or one that shares a column with it and overlaps it in
+/// keys.
 fn overlapping_run(version: &Version, level: usize) -> Option<&Arc<Run>> {
     let runs = &version.level(level).runs;
     let overlaps = |run: &Run, other: &Run| {
@@ -637,8 +641,8 @@ fn refine(columns: ColumnSet, sources: &[&ColumnSet]) -> Vec<ColumnSet> {
     if pieces.is_empty() { vec![ColumnSet::new()] } else { pieces }
 }
 
-/// Whether rows of `columns` can be put together from the inputs: nothing older of these columns lies outside, and what else
-/// lies in the plan's range holds all of them or none.
+/// Whether rows of `columns` can be put together from the inputs: nothing older of these columns lies outside, and what
+/// else lies in the plan's range holds all of them or none.
 fn can_join(version: &Version, plan: &CompactionPlan, columns: &ColumnSet) -> bool {
     if plan.older.iter().flatten().any(|file| file.overlaps_columns(columns)) {
         return false;
@@ -653,7 +657,8 @@ fn can_join(version: &Version, plan: &CompactionPlan, columns: &ColumnSet) -> bo
     })
 }
 
-/// The files of the run below that shares a column with the inputs and is the largest: outputs are cut at their borders.
+/// The files of the run below that shares a column with the inputs and is the largest: outputs are cut at their
+/// borders.
 fn grandparents(version: &Version, plan: &CompactionPlan) -> Vec<Arc<FileMeta>> {
     let shares = |file: &FileMeta| plan.input_files().any(|input| input.shares_columns(file));
     let below = version.level(plan.output_level + 1).runs.iter();

@@ -1,22 +1,24 @@
 //! Two-phase compaction of a column group of a level (dLSM §IV-A).
 //!
-//! 1. A unit is up to two runs: the insertion part above, the deletion part below. What comes from the level above is merged with
-//!    the insertion part alone: with half of a level on average, as it grows from nothing (§IV-C).
-//! 2. What leaves for the next level are the files of the deletion part, in key order, while both parts together are over the
-//!    unit's share of the level's target. Until then they lie still, so that blocks of theirs stay valid in a cache.
-//! 3. When the deletion part is empty the round ends. When the insertion part is full then, or gets full later, it becomes the
-//!    deletion part, and the next compaction into the level begins a new insertion part.
+//! 1. A unit is up to two runs: the insertion part above, the deletion part below. What comes from the level above is
+//!    merged with the insertion part alone: with half of a level on average, as it grows from nothing (§IV-C).
+//! 2. What leaves for the next level are the files of the deletion part, in key order, while both parts together are
+//!    over the unit's share of the level's target. Until then they lie still, so that blocks of theirs stay valid in a
+//!    cache.
+//! 3. When the deletion part is empty the round ends. When the insertion part is full then, or gets full later, it
+//!    becomes the deletion part, and the next compaction into the level begins a new insertion part.
 //! 4. The swap is made by the edit of whichever compaction is installed next, in the manifest's record of the
 //!    [`Round`]; no file is touched for it. A compaction that was planned before the swap and comes after it belongs to
 //!    the new insertion part: all its entries are younger than the ones that stay in the deletion part, for what it
 //!    took from there is not there any more.
-//! 5. After a change of the layout a level holds column groups that the layout does not have any more, and new ones over
-//!    them. Nothing is rewritten for that: what is left of a group becomes its deletion part at once, full or not, so that
-//!    what comes is merged with none of it and has the layout's groups; and a round begins only for a unit whose runs lie
-//!    over no other that shares a column with them. Until then a unit that is due gives, instead of its own files, those of
-//!    the *lowest* runs under it. So no run lies under a deletion part, and what is inserted is younger than all of these.
-//! 6. A plan that takes files from an insertion part, as these may, and as at rest, when files go down as if the level were
-//!    full, makes it the deletion part by that.
+//! 5. After a change of the layout a level holds column groups that the layout does not have any more, and new ones
+//!    over them. Nothing is rewritten for that: what is left of a group becomes its deletion part at once, full or not,
+//!    so that what comes is merged with none of it and has the layout's groups; and a round begins only for a unit
+//!    whose runs lie over no other that shares a column with them. Until then a unit that is due gives, instead of its
+//!    own files, those of the *lowest* runs under it. So no run lies under a deletion part, and what is inserted is
+//!    younger than all of these.
+//! 6. A plan that takes files from an insertion part, as these may, and as at rest, when files go down as if the level
+//!    were full, makes it the deletion part by that.
 //! 7. Where one group has more runs than two parts, as after it was tiered, the level is closed until these are united.
 //!
 //! The compaction buffer follows what these compactions do (buffer.rs).
@@ -62,8 +64,8 @@ impl Picker<'_> {
     }
 }
 
-/// The runs of a level whose files leave before any other for a unit to take less there, oldest first: its own oldest one, or
-/// else those under it that lie over none themselves.
+/// The runs of a level whose files leave before any other for a unit to take less there, oldest first: its own oldest
+/// one, or else those under it that lie over none themselves.
 fn lowest_runs(runs: &[Arc<Run>], unit: &Unit) -> Vec<usize> {
     let Some(own) = runs.iter().rposition(|run| run.group() == unit.as_ref()) else { return Vec::new() };
     let mut found = vec![own];
@@ -77,13 +79,14 @@ fn lowest_runs(runs: &[Arc<Run>], unit: &Unit) -> Vec<usize> {
     found
 }
 
-/// Whether a run lies over no other of the level that shares a column with it, whatever the keys: an insertion part under a
-/// deletion part would take in what is younger than all that this holds.
+/// Whether a run lies over no other of the level that shares a column with it, whatever the keys: an insertion part
+/// under a deletion part would take in what is younger than all that this holds.
 fn is_lowest(runs: &[Arc<Run>], at: usize) -> bool {
     !runs[at + 1..].iter().any(|under| share_columns(&runs[at], under))
 }
 
-/// Step 6 of the module: the version in which an insertion part from which a plan takes a file is the deletion part already.
+/// Step 6 of the module: the version in which an insertion part from which a plan takes a file is the deletion part
+/// already.
 fn swapped(policy: &ShapedPolicy, version: &Version, plan: &CompactionPlan) -> Option<Version> {
     let leaves = matches!(plan.reason, Reason::AtRest | Reason::LevelSize);
     let input = plan.inputs.first().filter(|input| leaves && input.level < plan.output_level)?;

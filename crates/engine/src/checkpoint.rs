@@ -8,18 +8,19 @@
 //!    [`Manifest::create_with`] does it). Until `CURRENT` is in place the directory is no database, and one that is cut
 //!    short there is refused at open because it holds SSTs without `CURRENT`.
 //!
-//! There is no log in a checkpoint. Files pinned by step 1 are not removed from the source before the links are made, even
-//! if a compaction replaces them meanwhile; afterwards the links keep the bytes.
+//! There is no log in a checkpoint. Files pinned by step 1 are not removed from the source before the links are made,
+//! even if a compaction replaces them meanwhile; afterwards the links keep the bytes.
 //!
-//! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and the
-//! memtables that its log filled. Step 1 only notes them, and step 2 writes the memtables into the checkpoint's directory,
-//! as the level-0 files that a flush would have made of them. The source is not written to, and its log is not copied: a
-//! process that has the database open for writing may be appending to it. Nor can its files be pinned against such a
-//! process: one that it has removed since makes the checkpoint fail with [`mycelium_base::ErrorKind::NotFound`].
+//! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and
+//! the memtables that its log filled. Step 1 only notes them, and step 2 writes the memtables into the checkpoint's
+//! directory, as the level-0 files that a flush would have made of them. The source is not written to, and its log is
+//! not copied: a process that has the database open for writing may be appending to it. Nor can its files be pinned
+//! against such a process: one that it has removed since makes the checkpoint fail with
+//! [`mycelium_base::ErrorKind::NotFound`].
 //!
-//! So is a database that an error has latched, but that it may have several generations of memtables. It has all that was
-//! acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not have in
-//! files. What the disk may have lost, the end of the log and of the manifest, is not asked.
+//! So is a database that an error has latched, but that it may have several generations of memtables. It has all that
+//! was acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not
+//! have in files. What the disk may have lost, the end of the log and of the manifest, is not asked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,9 +59,9 @@ impl Database {
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory. After any
     /// other failure the files made so far are removed again. Of a database opened read-only,
-    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again. Of one that was
-    /// latched, [`mycelium_base::ErrorKind::ReadOnly`] if the error came as the manifest was replaced: it may be ahead of
-    /// what is read. See [`Database`] for the others.
+    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again. Of one that
+    /// was latched, [`mycelium_base::ErrorKind::ReadOnly`] if the error came as the manifest was replaced: it may be
+    /// ahead of what is read. See [`Database`] for the others.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Durability, Options, TableOptions};
@@ -124,8 +125,8 @@ impl Inner {
         Ok(Moment { state, sequence, generations: Vec::new(), _pins: pins })
     }
 
-    /// The last state of a database that an error has latched: nothing is written, sealed or installed any more once the
-    /// locks are let go.
+    /// The last state of a database that an error has latched: nothing is written, sealed or installed any more once
+    /// the locks are let go.
     fn moment_as_latched(&self) -> Result<Moment> {
         let writer = self.commits.writer.lock();
         let manifest = self.manifest()?;

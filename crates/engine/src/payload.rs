@@ -3,10 +3,11 @@
 //! 1. A payload is checked to its last byte before anything of it reaches the log; what is wrong is said with its byte.
 //! 2. What is stored is the payload itself behind a small frame: reading it back gives the same bytes as long as no
 //!    compaction under a layout has taken the row apart or converted it.
-//! 3. A row is handed out in any format that its table has or that needs no definition, whatever it is stored in, and beside
-//!    it what the format cannot say: null, where it would look like what is empty, or 0.
+//! 3. A row is handed out in any format that its table has or that needs no definition, whatever it is stored in, and
+//!    beside it what the format cannot say: null, where it would look like what is empty, or 0.
 //!
-//! The rules for unknown and duplicate fields, numbers and defaults are those of the format ([`mycelium_encoding::row_format`]).
+//! The rules for unknown and duplicate fields, numbers and defaults are those of the format
+//! ([`mycelium_encoding::row_format`]).
 
 use mycelium_base::{ColumnSet, ReadCounters, Result, RowFormatKind, SequenceNumber};
 use mycelium_encoding::row_format::{Covers, RowScratch};
@@ -21,18 +22,20 @@ use crate::table::Table;
 pub struct RowPayload {
     /// What stands for the row in its format.
     pub bytes: Vec<u8>,
-    /// The positions of the columns that are null, whether or not the format says so itself. JSON and packed rows do; raw
-    /// bytes, and fields of Protobuf and FlatBuffers that are left out where they have their default, look the same for a
-    /// null as for what is empty, or 0.
+    /// The positions of the columns that are null, whether or not the format says so itself. JSON and packed rows do;
+    /// raw bytes, and fields of Protobuf and FlatBuffers that are left out where they have their default, look the same
+    /// for a null as for what is empty, or 0.
     pub nulls: ColumnSet,
 }
 
 impl WriteBatch {
-    /// Adds a whole row as a payload of the table's row format. The key's columns are given beside it and are not in it.
-    /// A column that the payload leaves out has its field's default if the format leaves defaults out, else it is null.
+    /// Adds a whole row as a payload of the table's row format. The key's columns are given beside it and are not in
+    /// it. A column that the payload leaves out has its field's default if the format leaves defaults out, else it is
+    /// null.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] with the byte of the payload where it is wrong; the batch is as before.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] with the byte of the payload where it is wrong; the batch is as
+    /// before.
     pub fn put_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
         self.put_payload_with_nulls(table, key_values, payload, &ColumnSet::new())
     }
@@ -103,7 +106,8 @@ impl Table {
         self.database.write(&batch, durability)
     }
 
-    /// The row with these primary key values as a payload of a format: the table's own, or one that needs no definition.
+    /// The row with these primary key values as a payload of a format: the table's own, or one that needs no
+    /// definition.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::Unsupported`] for another format.

@@ -1,8 +1,8 @@
 //! Typed tables: rows of datums over the key-value core.
 //!
-//! The primary key columns are encoded order-preservingly into the key, the others into a value of the table's row format
-//! (packed, if none was chosen); a patch is a value in which the columns it does not touch are absent. Scans hand out Arrow
-//! record batches filled column by column, whatever format and column groups the rows are stored in.
+//! The primary key columns are encoded order-preservingly into the key, the others into a value of the table's row
+//! format (packed, if none was chosen); a patch is a value in which the columns it does not touch are absent. Scans
+//! hand out Arrow record batches filled column by column, whatever format and column groups the rows are stored in.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -59,8 +59,8 @@ impl Default for ScanOptions {
     }
 }
 
-/// Rows of a scan up to which it reads block by block and leaves the blocks in the cache, as an iterator does: a large piece
-/// from every run would cost more than the rows.
+/// Rows of a scan up to which it reads block by block and leaves the blocks in the cache, as an iterator does: a large
+/// piece from every run would cost more than the rows.
 const SHORT: u64 = 1024;
 
 /// Steps of a scan, each a row or a stretch of rows of a block, after which it pauses.
@@ -302,7 +302,8 @@ fn key_bounds(
     Ok((first, end))
 }
 
-/// The columns that a filter tests; an error for one that does not exist, or cannot have the values that it is compared with.
+/// The columns that a filter tests; an error for one that does not exist, or cannot have the values that it is compared
+/// with.
 fn tested_columns(schema: &Schema, filter: Option<&Filter>) -> Result<Vec<usize>> {
     let tests = || filter.into_iter().flat_map(|filter| &filter.conjuncts);
     if let Some(test) = tests().find(|test| !test.suits(schema)) {
@@ -432,7 +433,8 @@ impl BatchScan {
     }
 }
 
-/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have, or the steps are taken.
+/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have, or the steps are
+/// taken.
 fn append_rows(
     rows: &mut TableIterator,
     builder: &mut RecordBatchBuilder,

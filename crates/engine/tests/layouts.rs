@@ -262,8 +262,9 @@ fn sibling_groups_are_compacted_at_the_same_time() {
     common::assert_verified(&database);
 }
 
-/// Columns 1 and 3 lie together in level 2, and, since the layout changed, 2 and 3 of other rows. The group of column 1 goes
-/// down, with its copy of a range delete, and all of these are joined anew; the copy for columns 2 and 3 is still above.
+/// Columns 1 and 3 lie together in level 2, and, since the layout changed, 2 and 3 of other rows. The group of column 1
+/// goes down, with its copy of a range delete, and all of these are joined anew; the copy for columns 2 and 3 is still
+/// above.
 #[test]
 fn a_range_delete_of_another_group_hid_a_column_of_joined_rows() {
     let disk = MemoryDisk::new();
@@ -315,8 +316,8 @@ fn a_range_delete_of_another_group_hid_a_column_of_joined_rows() {
     common::assert_verified(&database);
 }
 
-/// What lay in a two-phase level in the old groups was united with what came in the new one, and so taken apart again: after
-/// every compaction into the level, which held up all others of the table.
+/// What lay in a two-phase level in the old groups was united with what came in the new one, and so taken apart again:
+/// after every compaction into the level, which held up all others of the table.
 #[test]
 fn a_two_phase_level_never_reached_a_coarser_layout() {
     let layout = |text: &str| Layout::parse(text, &ColumnSet::from_iter([1, 2])).unwrap();

@@ -152,8 +152,8 @@ fn a_write_to_a_table_that_was_dropped_is_refused() {
     new.put(b"key", b"value", Durability::Os).unwrap();
 }
 
-/// Each fragment had the numbers of all range deletes over it: 20,000 took 1.6 GB, and a database that had gone down with them
-/// could not be opened.
+/// Each fragment had the numbers of all range deletes over it: 20,000 took 1.6 GB, and a database that had gone down
+/// with them could not be opened.
 #[test]
 fn a_log_with_many_range_deletes_within_each_other_is_recovered() {
     const COUNT: u64 = 20_000;

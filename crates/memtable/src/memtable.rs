@@ -51,8 +51,8 @@ impl Memtable {
 
     /// The versions of exactly `key` with sequence numbers at or below `snapshot`, newest first.
     ///
-    /// Range deletes are not applied; see [`Memtable::covering_range_delete`]. Absent keys are mostly ruled out by the filter,
-    /// with one cache miss; else O(log n), and O(1) for each further version. Allocates nothing.
+    /// Range deletes are not applied; see [`Memtable::covering_range_delete`]. Absent keys are mostly ruled out by the
+    /// filter, with one cache miss; else O(log n), and O(1) for each further version. Allocates nothing.
     #[inline]
     pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Versions<'_> {
         self.get_hashed(key, hash_key(key), snapshot)
@@ -79,8 +79,8 @@ impl Memtable {
         self.filter.may_contain(key_hash)
     }
 
-    /// The newest range delete at or below `snapshot` that covers `key`. O(log^3 n), and, for each range delete inserted
-    /// since the last lookup, amortised O(log^2 n).
+    /// The newest range delete at or below `snapshot` that covers `key`. O(log^3 n), and, for each range delete
+    /// inserted since the last lookup, amortised O(log^2 n).
     #[inline]
     pub fn covering_range_delete(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
         self.range_deletes.sets().covering(key, snapshot)
@@ -203,8 +203,8 @@ impl MemtableWriter {
         self.insert_marked(key, trailer, value, u64::MAX);
     }
 
-    /// As [`MemtableWriter::insert`], of an entry with these marks: bits that mean what the caller wants them to. Other entries
-    /// have all of them.
+    /// As [`MemtableWriter::insert`], of an entry with these marks: bits that mean what the caller wants them to. Other
+    /// entries have all of them.
     ///
     /// # Panics
     /// As that.

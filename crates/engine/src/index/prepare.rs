@@ -3,13 +3,13 @@
 //! At a snapshot, operation by operation, seeing what the batch itself did before:
 //!
 //! 1. *Patches are completed.* One that touches a column of an index gets the row's present values of the other columns
-//!    that the index reads, so that it derives by itself. What completes it for one index may touch another. One whose row
-//!    does not exist changes nothing and must derive nothing: it is written as the delete that it amounts to.
-//! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither in
-//!    the batch nor at the snapshot. Rows with a null among the values may.
+//!    that the index reads, so that it derives by itself. What completes it for one index may touch another. One whose
+//!    row does not exist changes nothing and must derive nothing: it is written as the delete that it amounts to.
+//! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither
+//!    in the batch nor at the snapshot. Rows with a null among the values may.
 //! 3. The batch is committed on condition that nothing came between ([`Guard`], checked under the commit lock, as a
-//!    transaction's validation is): no commit to a row that was read, no new entry for the values that were found free, and
-//!    the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
+//!    transaction's validation is): no commit to a row that was read, no new entry for the values that were found free,
+//!    and the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -258,8 +258,8 @@ impl Preparing {
         Ok(Some(patch))
     }
 
-    /// Fails indexes that are being built and cannot hold a row as it was: not the fault of a patch that leaves their columns
-    /// alone.
+    /// Fails indexes that are being built and cannot hold a row as it was: not the fault of a patch that leaves their
+    /// columns alone.
     fn fail_unfit(&self, key: &[u8], row: &[u8], patched: &ColumnSet) -> Result<()> {
         let formats = self.shared.typed_formats()?;
         for index in &self.building {

@@ -1,8 +1,8 @@
 //! A transaction's own writes to one table, by key.
 //!
-//! Values are not kept here: an entry knows where its value lies in the transaction's batch. The entry's place in the batch,
-//! counted from 1, takes the part of a sequence number, so that own range deletes and own entries relate as committed ones
-//! do, and the snapshot's rows, at 0, lie below all of them.
+//! Values are not kept here: an entry knows where its value lies in the transaction's batch. The entry's place in the
+//! batch, counted from 1, takes the part of a sequence number, so that own range deletes and own entries relate as
+//! committed ones do, and the snapshot's rows, at 0, lie below all of them.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};

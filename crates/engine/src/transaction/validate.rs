@@ -1,8 +1,9 @@
 //! Whether anything newer than a sequence number was committed to a key or an interval.
 //!
-//! The snapshot filter turned round: a memtable or file whose largest sequence number is not above the mark cannot hold a
-//! conflict and is not looked at. What is left, for a transaction of ordinary length, is the active memtable and perhaps a
-//! file or two flushed meanwhile; there the Bloom filter rules out most keys. Only the newest version of a key counts.
+//! The snapshot filter turned round: a memtable or file whose largest sequence number is not above the mark cannot hold
+//! a conflict and is not looked at. What is left, for a transaction of ordinary length, is the active memtable and
+//! perhaps a file or two flushed meanwhile; there the Bloom filter rules out most keys. Only the newest version of a
+//! key counts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Analytical queries in SQL over a table of rows above and columns below, beside databases made for them.
 //!
-//! 1. The rows are inserted, and the table is compacted. The same rows lie in memory as Arrow, as DataFusion would have them;
-//!    rivals outside this process load them, too (`rivals`).
-//! 2. Every query is asked of each in turn, a number of times, in as many threads as there are cores: on the compacted table;
-//!    after one column of a tenth of the rows was changed at random, in Arrow as well; and while 10,000 rows a second are
-//!    inserted. But for the last, the answers of Mycelium and of DataFusion over Arrow must be the same.
+//! 1. The rows are inserted, and the table is compacted. The same rows lie in memory as Arrow, as DataFusion would have
+//!    them; rivals outside this process load them, too (`rivals`).
+//! 2. Every query is asked of each in turn, a number of times, in as many threads as there are cores: on the compacted
+//!    table; after one column of a tenth of the rows was changed at random, in Arrow as well; and while 10,000 rows a
+//!    second are inserted. But for the last, the answers of Mycelium and of DataFusion over Arrow must be the same.
 
 mod data;
 mod flights;
@@ -156,7 +156,8 @@ pub fn run_tpch(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_
     run(settings, &tpch::LineItem::generate(settings.scale)?, rivals)
 }
 
-/// Asks for flights by their origin, their time and their delay, with rivals beside ours. Downloads them (14 MB) the first time.
+/// Asks for flights by their origin, their time and their delay, with rivals beside ours. Downloads them (14 MB) the
+/// first time.
 pub fn run_flights(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {
     run(settings, &flights::Flights::fetch(&settings.data_directory, settings.scale)?, rivals)
 }

@@ -1,8 +1,8 @@
 //! The stores under test behind one trait: a typed table of ours, and any store of bytes with a parser beside it.
 //!
-//! Both encode every row they take with the same encoder. A rival's readers parse its values with [`RowFormat::read`], which
-//! stops at the last column wanted and builds nothing of the others; ours ask the engine for columns. A reader adds up what
-//! it reads, so that it is looked at, and so that answers can be compared.
+//! Both encode every row they take with the same encoder. A rival's readers parse its values with [`RowFormat::read`],
+//! which stops at the last column wanted and builds nothing of the others; ours ask the engine for columns. A reader
+//! adds up what it reads, so that it is looked at, and so that answers can be compared.
 //!
 //! [`RowFormat::read`]: mycelium_encoding::RowFormat::read
 

@@ -4,7 +4,7 @@
 //! Transformation", Journal of Algorithms 1, 1980): the newest range delete over a key is the newest of what several
 //! sets say, and a set is cut up anew only together with others that it is not much larger than.
 //!
-//! 1. New range deletes make a set of their own. The set before it goes into it while that has less than [`GROWTH`]
+//! 1. New range deletes make a set of their own. The set before it goes into it while that has less than `GROWTH`
 //!    times as many as what comes after.
 //! 2. So each set is `GROWTH` times as large as the next one at least: there are O(log n).
 //! 3. And each time that a range delete is cut up it gets into a set larger by a part of 1 / `GROWTH` at least: that

@@ -91,23 +91,19 @@ fn swapped(policy: &ShapedPolicy, version: &Version, plan: &CompactionPlan) -> O
     let leaves = matches!(plan.reason, Reason::AtRest | Reason::LevelSize);
     let input = plan.inputs.first().filter(|input| leaves && input.level < plan.output_level)?;
     let (level, file) = (input.level, input.files.first()?);
-    let is_taken = |run: &Arc<Run>| run.files.iter().any(|known| known.number == file.number);
-    let mut own = version.level(level).runs.iter().filter(|run| run.group() == file.group.as_ref());
-    if !policy.is_two_phase(version, level) || !own.next().is_some_and(is_taken) || own.next().is_some() {
+    let group = file.group.as_ref();
+    let mut own = version.level(level).runs.iter().filter(|run| run.group() == group);
+    let is_taken = own.next().is_some_and(|run| run.files.iter().any(|known| known.number == file.number));
+    let is_alone = own.next().is_none() && version.deletion_part(level, group).is_none();
+    if !(is_taken && is_alone && policy.is_two_phase(version, level)) {
         return None;
     }
     let mut swapped = version.clone();
-    let initial = || Round { level, group: file.group.clone(), ..Round::default() };
-    let round = match swapped.rounds.iter_mut().find(|round| round.is_of(level, file.group.as_ref())) {
-        Some(round) => round,
-        None => {
-            swapped.rounds.push(initial());
-            swapped.rounds.last_mut()?
-        }
-    };
-    if round.is_draining {
-        return None;
-    }
+    let known = swapped.rounds.iter().position(|round| round.is_of(level, group)).unwrap_or_else(|| {
+        swapped.rounds.push(Round { level, group: group.cloned(), ..Round::default() });
+        swapped.rounds.len() - 1
+    });
+    let round = &mut swapped.rounds[known];
     (round.is_draining, round.deletion) = (true, round.appending.take());
     Some(swapped)
 }

@@ -44,8 +44,8 @@ fn scenario() {
             })
         })
         .collect();
-    for (key, sequence) in KEYS.into_iter().zip(1..) {
-        if sequence % 2 == 0 {
+    for (key, sequence) in KEYS.into_iter().zip(1_u64..) {
+        if sequence.is_multiple_of(2) {
             writer.insert_range_delete(RangeDelete { start: b"x".to_vec(), end: b"y".to_vec(), sequence });
         }
         writer.insert(key, Trailer::new(sequence, Operation::Put), &[sequence as u8]);

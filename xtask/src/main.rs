@@ -11,6 +11,7 @@
 //! ```
 
 mod claims;
+mod decisions;
 mod dependencies;
 mod fresh_clone;
 mod fuzz;
@@ -46,7 +47,7 @@ enum Command {
     },
     /// Check that crates depend only on earlier ones.
     CheckDependencies,
-    /// Check file lengths, module headers and leftovers.
+    /// Check file lengths, module headers, leftovers and references to decisions.
     Tidy,
     /// Clone this commit and run the README's first two commands there, in that order and alone.
     FreshClone {

@@ -2,12 +2,14 @@
 //!
 //! 1. no Rust file is longer than 1,000 lines;
 //! 2. every Rust file of a `src` directory opens with a module header (`//!`), `build.rs` and tests excepted;
-//! 3. no `todo!`, `unimplemented!`, `dbg!`, nor a comment that starts with TODO, FIXME or XXX.
+//! 3. no `todo!`, `unimplemented!`, `dbg!`, nor a comment that starts with TODO, FIXME or XXX;
+//! 4. decisions that code or documents name are there, and in their index (decisions.rs).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Result;
+use crate::decisions::{self, Records};
 
 const LONGEST: usize = 1000;
 
@@ -19,11 +21,18 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut files = Vec::new();
     collect(root, &mut files)?;
     files.sort();
+    let records = Records::read(root)?;
+    let index = Path::new(decisions::DIRECTORY).join("README.md");
     let mut broken = 0;
     for path in &files {
         let text = fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let shown = path.strip_prefix(root).unwrap_or(path);
-        for (line, complaint) in complaints(shown, &text) {
+        let mut found = if is_rust(shown) { complaints(shown, &text) } else { Vec::new() };
+        found.extend(records.unknown(&text));
+        if shown == index {
+            found.extend(records.complaints(&text).into_iter().map(|complaint| (1, complaint)));
+        }
+        for (line, complaint) in found {
             eprintln!("{}:{line}: {complaint}", shown.display());
             broken += 1;
         }
@@ -31,10 +40,15 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     if broken > 0 {
         return Err(format!("tidy: {broken} rules broken").into());
     }
-    println!("tidy: {} Rust files, all rules kept", files.len());
+    println!("tidy: {} files, all rules kept", files.len());
     Ok(())
 }
 
+fn is_rust(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs")
+}
+
+/// The Rust files, documents and manifests.
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
@@ -44,7 +58,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
             if !SKIPPED.iter().any(|skipped| name == *skipped) {
                 collect(&path, files)?;
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if is_rust(&path) || path.extension().is_some_and(|extension| extension == "md" || extension == "toml") {
             files.push(path);
         }
     }

@@ -1,4 +1,5 @@
-//! Errors: one type, a small public kind, and for corruption the file, the offset, what was expected and what was found.
+//! Errors: one type, a small public kind, and for corruption the file, the offset, what was expected and what was
+//! found.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ pub enum ErrorKind {
     Conflict,
     /// Another row has the same values in a unique index; nothing was done.
     Duplicate,
+    /// Rows that must ascend by their keys do not; nothing was done.
+    OutOfOrder,
     /// The database is read-only, by option or because an earlier I/O error latched it.
     ReadOnly,
     /// Another process (or handle) has the database open.

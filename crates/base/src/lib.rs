@@ -16,6 +16,7 @@ pub mod hash;
 pub mod limits;
 pub mod prefetch;
 pub mod range_delete;
+pub mod range_delete_sets;
 pub mod row_format;
 
 pub use column_group::{Group, GroupFormat};
@@ -27,4 +28,5 @@ pub use entry::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, SequenceNumber, TableI
 pub use error::{Error, ErrorKind, Result};
 pub use file_name::{FileKind, FileNumber, MAX_FILE_NUMBER};
 pub use range_delete::{RangeDelete, RangeDeleteFragment, RangeDeleteSet};
+pub use range_delete_sets::RangeDeleteSets;
 pub use row_format::RowFormatKind;

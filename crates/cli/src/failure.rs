@@ -129,7 +129,7 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let (kind, hint) = match error.kind() {
-            ErrorKind::InvalidArgument | ErrorKind::Unsupported => (FailureKind::Usage, None),
+            ErrorKind::InvalidArgument | ErrorKind::Unsupported | ErrorKind::OutOfOrder => (FailureKind::Usage, None),
             ErrorKind::NotFound => (FailureKind::Negative, None),
             ErrorKind::Corruption => (FailureKind::Corruption, Some("`mycelium verify` checks every file")),
             ErrorKind::Duplicate => (FailureKind::Negative, None),

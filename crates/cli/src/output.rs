@@ -1,6 +1,7 @@
 //! What commands print: text for people, JSON lines for programs. A reader that goes away (`| head`) ends the command
 //! quietly.
 
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::sync::Arc;
 
@@ -66,17 +67,27 @@ impl<W: Write> Output<W> {
         let cells = cells.collect::<Result<Vec<_>, _>>().map_err(print_failure)?;
         let nulls: Vec<_> = batch.columns().iter().map(|column| column.logical_nulls()).collect();
         if with_names {
-            let schema = batch.schema();
-            let names: Vec<String> = schema.fields().iter().map(|field| csv_field(field.name())).collect();
-            writeln!(self.out, "{}", names.join(","))?;
+            for (at, field) in batch.schema().fields().iter().enumerate() {
+                if at > 0 {
+                    self.out.write_all(b",")?;
+                }
+                write_csv_field(&mut self.out, field.name())?;
+            }
+            self.out.write_all(b"\n")?;
         }
+        let mut text = String::new();
         for row in 0..batch.num_rows() {
-            let fields = cells.iter().zip(&nulls).map(|(cells, nulls)| {
-                let is_null = nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-                if is_null { String::new() } else { csv_field(&cells.value(row).to_string()) }
-            });
-            let fields: Vec<String> = fields.collect();
-            writeln!(self.out, "{}", fields.join(","))?;
+            for (at, (cells, nulls)) in cells.iter().zip(&nulls).enumerate() {
+                if at > 0 {
+                    self.out.write_all(b",")?;
+                }
+                if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+                    text.clear();
+                    write!(text, "{}", cells.value(row)).map_err(io::Error::other)?;
+                    write_csv_field(&mut self.out, &text)?;
+                }
+            }
+            self.out.write_all(b"\n")?;
         }
         Ok(())
     }
@@ -146,7 +157,8 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// The batch with its instants in UTC, written as an offset: names of time zones need a table of them, which is not here.
+/// The batch with its instants in UTC, written as an offset: names of time zones need a table of them, which is not
+/// here.
 fn printable(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let schema = batch.schema();
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_data_type(in_utc(field.data_type())));
@@ -162,8 +174,8 @@ fn with_rows_of(batch: &RecordBatch, schema: Schema, columns: Vec<ArrayRef>) -> 
     RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(print_failure)
 }
 
-/// The batch with a number behind every name that an earlier column has: `id`, `id_2`. Of members of one name readers of JSON keep
-/// but one.
+/// The batch with a number behind every name that an earlier column has: `id`, `id_2`. Of members of one name readers
+/// of JSON keep but one.
 fn distinctly_named(batch: &RecordBatch) -> Result<RecordBatch, Failure> {
     let schema = batch.schema();
     let mut names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -195,12 +207,19 @@ fn print_failure(error: ArrowError) -> Failure {
     }
 }
 
-/// A text that is there: in quotes where readers would take it for another, or for none.
-fn csv_field(text: &str) -> String {
+/// Writes a text that is there: in quotes where readers would take it for another, or for none.
+fn write_csv_field(out: &mut impl Write, text: &str) -> io::Result<()> {
     if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) {
-        return text.to_owned();
+        return out.write_all(text.as_bytes());
     }
-    format!("\"{}\"", text.replace('"', "\"\""))
+    out.write_all(b"\"")?;
+    for (at, part) in text.split('"').enumerate() {
+        if at > 0 {
+            out.write_all(b"\"\"")?;
+        }
+        out.write_all(part.as_bytes())?;
+    }
+    out.write_all(b"\"")
 }
 
 fn width(text: &str) -> usize {

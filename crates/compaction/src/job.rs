@@ -17,10 +17,10 @@ use mycelium_base::{
 };
 use mycelium_encoding::{Schema, ValueMap};
 use mycelium_merge::{CompactionStream, ExactStream, Purge, StreamCounters, Watch, retain_range_deletes};
-use mycelium_sst::{Pick, SstSummary, SstWriterOptions, Summarizer};
+use mycelium_sst::{Pick, SstSummary, SstWriterOptions, Summarizer, nanoseconds_since};
 use mycelium_vfs::WritableFile;
 
-use crate::outputs::{Content, Outputs, nanoseconds_since};
+use crate::outputs::{Content, Outputs};
 use crate::partitioner::Partitioner;
 
 /// What decides which entries survive.

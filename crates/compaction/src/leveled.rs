@@ -5,9 +5,9 @@
 //!    being compacted over its target; that of level 0 its free files over `level0_trigger`.
 //! 2. Levels with a score of 1 or more are tried from the highest score down, until one yields a plan:
 //!    - level 0: from the oldest free file on, the file and transitively all that overlap it (so that none jumps over
-//!      another in age), together with what they overlap in the base level. Where that is more than twice their bytes (a
-//!      table that takes a small share of the writes has small files) it waits: the newest files of level 0 are merged
-//!      within it, as many as hold files that have nearly doubled since they were merged;
+//!      another in age), together with what they overlap in the base level. Where that is more than twice their bytes
+//!      (a table that takes a small share of the writes has small files) it waits: the newest files of level 0 are
+//!      merged within it, as many as hold files that have nearly doubled since they were merged;
 //!    - other levels: the free files in the order of the [`PickPriority`], each with what it overlaps one level down.
 //!
 //!    A candidate is passed over if any file concerned is busy, or if a running job writes into its range.
@@ -18,9 +18,11 @@
 //!    of their entries are deletes that a rewrite would drop.
 //! 5. If level 0 is due and has `level0_pileup` files but the way into the base level is busy, its newest files are
 //!    merged within level 0 as long as each further file lowers the bytes written per file saved.
-//! 6. At rest ([`LeveledPolicy::pick_at_rest`]) readers gain where level 0 is one file: as many of its newest files are merged
-//!    in their place as have an oldest one that is hardly larger than the others together, unless all are apart in keys.
-//!    So what is merged again has nearly doubled in between.
+//! 6. At rest ([`LeveledPolicy::pick_at_rest`]) readers gain where level 0 is one file: as many of its newest files are
+//!    merged in their place as have an oldest one that is hardly larger than the others together, unless all are apart
+//!    in keys. So what is merged again has nearly doubled in between.
+//! 7. A level below 0 that has several runs, as after the table was tiered, is closed: nothing enters or leaves it
+//!    before they are united, which comes before all else. Other levels are compacted meanwhile.
 //!
 //! Files of a run do not share keys (outputs are cut between keys only), so that a file is a clean cut by itself.
 
@@ -82,8 +84,9 @@ impl LeveledPolicy {
 impl CompactionPolicy for LeveledPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
         let picker = self.picker(table, version, busy);
-        if version.levels.iter().skip(1).any(|l| l.runs.len() > 1) {
-            return picker.unite_runs();
+        let united = (1..version.levels.len()).find_map(|level| picker.unite_runs(level));
+        if united.is_some() {
+            return united;
         }
         let mut due: Vec<(usize, f64)> =
             picker.scores().into_iter().enumerate().filter(|(_, score)| *score >= 1.0).collect();
@@ -162,9 +165,16 @@ impl Picker<'_> {
         scores
     }
 
-    /// A level below 0 with several runs is brought back to one.
-    fn unite_runs(&self) -> Option<CompactionPlan> {
-        let level = (1..self.version.levels.len()).find(|&level| self.version.level(level).runs.len() > 1)?;
+    /// Step 7 of the module.
+    fn is_closed(&self, level: usize) -> bool {
+        level > 0 && self.version.level(level).runs.len() > 1
+    }
+
+    /// A closed level is brought back to one run.
+    fn unite_runs(&self, level: usize) -> Option<CompactionPlan> {
+        if !self.is_closed(level) {
+            return None;
+        }
         let inputs = whole_level(self.version, level);
         let oldest = inputs.last()?.files.first()?.number;
         let range = hull_of(&inputs)?;
@@ -188,6 +198,9 @@ impl Picker<'_> {
 
     fn pick_level0(&self, score: f64) -> Option<CompactionPlan> {
         let output = self.targets.base_level;
+        if self.is_closed(output) {
+            return None;
+        }
         let runs = &self.version.level(0).runs;
         let seeds = runs.iter().rev().flat_map(|run| &run.files).filter(|f| !self.busy.contains(f.number));
         let mut tried: Vec<KeyRange> = Vec::new();
@@ -206,6 +219,9 @@ impl Picker<'_> {
     }
 
     fn pick_file(&self, level: usize, score: f64) -> Option<CompactionPlan> {
+        if self.is_closed(level) || self.is_closed(level + 1) {
+            return None;
+        }
         let run = self.version.level(level).runs.first()?;
         let mut candidates: Vec<&Arc<FileMeta>> = run.files.iter().filter(|f| !self.busy.contains(f.number)).collect();
         sort_candidates(&mut candidates, self.options.priority, self.version, level);
@@ -313,13 +329,15 @@ impl Picker<'_> {
         self.merge_within_level0(MIN_LEVEL0_MERGE, newest::cheapest, (Reason::Level0Pileup, score))
     }
 
-    /// Merges the most of the newest files of level 0 whose oldest is at most a quarter larger than the others together.
+    /// Merges the most of the newest files of level 0 whose oldest is at most a quarter larger than the others
+    /// together.
     fn pick_level0_at_rest(&self) -> Option<CompactionPlan> {
         let plan = self.merge_within_level0(2, newest::nearly_doubling, (Reason::AtRest, 0.0))?;
         (!plan.inputs_are_disjoint()).then_some(plan)
     }
 
-    /// Merges as many of the newest files of level 0 as `count` says of their bytes and the limit, but `at_least` so many.
+    /// Merges as many of the newest files of level 0 as `count` says of their bytes and the limit, but `at_least` so
+    /// many.
     fn merge_within_level0(
         &self,
         at_least: usize,
@@ -358,8 +376,8 @@ fn pays(plan: &CompactionPlan) -> bool {
     bytes(false) <= bytes(true).saturating_mul(MAX_REWRITE)
 }
 
-/// Puts the files of a level in the order in which they are to be picked. Among equals the one that has waited longest comes
-/// first, or the same corner of the key space would be picked again and again.
+/// Puts the files of a level in the order in which they are to be picked. Among equals the one that has waited longest
+/// comes first, or the same corner of the key space would be picked again and again.
 pub(crate) fn sort_candidates(
     candidates: &mut [&Arc<FileMeta>],
     priority: PickPriority,
@@ -394,8 +412,8 @@ fn hull_of(inputs: &[PlanInput]) -> Option<KeyRange> {
     KeyRange::hull(inputs.iter().flat_map(|i| &i.files).map(|f| &**f))
 }
 
-/// All files of a level that overlap `range`, or overlap one that does, and so on; and the range they fill together with
-/// `range`. Only level 0 needs more than one round.
+/// All files of a level that overlap `range`, or overlap one that does, and so on; and the range they fill together
+/// with `range`. Only level 0 needs more than one round.
 fn closure(version: &Version, level: usize, mut range: KeyRange) -> (Vec<PlanInput>, KeyRange) {
     loop {
         let inputs = overlapping_level(version, level, &range);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{Error, FileNumber, Group, GroupFormat, RangeDelete, Result, Trailer};
-use mycelium_sst::{Pick, SstSummary, SstWriter, SstWriterOptions};
+use mycelium_sst::{Pick, SstSummary, SstWriter, SstWriterOptions, nanoseconds_since};
 
 use crate::job::{JobContext, SAMPLE, StageTimes};
 
@@ -40,10 +40,6 @@ pub(crate) struct Outputs {
     /// Entries until the next one whose encoding is timed.
     until_sample: u32,
     stages: StageTimes,
-}
-
-pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
-    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Outputs {

@@ -3,31 +3,36 @@
 //! Leveled levels follow LASER §4.4, two-phase ones dLSM §IV-A, tiered ones Mycelium §3.3 ("tierveling": the levels
 //! that a transformation leaves or enters are tiered). The unit is not the level but the column group within it:
 //!
-//! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's target,
-//!    divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in level 0,
-//!    it is its free runs over `level0_trigger`.
-//! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most overflowing
-//!    level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs up to the first
-//!    that is not free, counted from the oldest.
-//! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the files
-//!    do not have (under another layout): then what overlaps these comes along too.
-//! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or none:
-//!    a compaction never makes a group wider than its sources, for the fragments of a row may lie at different depths. Only
-//!    where all older fragments are inputs, and all others that lie beside them are whole, rows are put together to a wider
-//!    group. That is how a level that was split becomes one of rows again.
+//! 1. A level's *units* are the column groups that its runs hold. What a unit may hold is its share of the level's
+//!    target, divided by the width of the entries; a unit's score is what it holds over that. In a tiered level, and in
+//!    level 0, it is its free runs over `level0_trigger`.
+//! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most
+//!    overflowing level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs
+//!    up to the first that is not free, counted from the oldest.
+//! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the
+//!    files do not have (under another layout): then what overlaps these comes along too.
+//! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or
+//!    none: a compaction never makes a group wider than its sources, for the fragments of a row may lie at different
+//!    depths. Only where all older fragments are inputs, and all others that lie beside them are whole, rows are put
+//!    together to a wider group. That is how a level that was split becomes one of rows again.
 //! 5. Inputs that hold just the output groups and overlap nothing move without being read.
-//! 6. Where compaction is behind ([`Deferral`]), what goes to a tiered level keeps its groups: merging rows as they are costs a
-//!    fraction of taking them apart. The next compaction that takes them transforms them, or the first one at rest. What
-//!    waits so is counted ([`CompactionPolicy::deferred_bytes`]) and limited; beyond the limit nothing is deferred.
-//! 7. A tiered unit that is due goes down into a leveled level only where that rewrites at most fan-out times its bytes, as
-//!    between two leveled levels. Where pauses have left it small runs (shaped_rest.rs) it does not: the newest are
-//!    merged in place then, as many as lower the bytes written per run saved.
+//! 6. Where compaction is behind ([`Deferral`]), what goes to a tiered level keeps its groups: merging rows as they are
+//!    costs a fraction of taking them apart. The next compaction that takes them transforms them, or the first one at
+//!    rest. What waits so is counted ([`CompactionPolicy::deferred_bytes`]) and limited; beyond the limit nothing is
+//!    deferred.
+//! 7. A tiered unit that is due goes down into a leveled level only where that rewrites at most fan-out times its
+//!    bytes, as between two leveled levels. Where pauses have left it small runs (shaped_rest.rs) it does not: the
+//!    newest are merged in place then, as many as lower the bytes written per run saved.
 //!
-//! 8. A two-phase unit gives the files of its deletion part in key order, and takes what comes from above into its insertion
-//!    part (two_phase.rs). The last level is leveled whatever the layout says.
+//! 8. A two-phase unit gives the files of its deletion part in key order, and takes what comes from above into its
+//!    insertion part (two_phase.rs). The last level is leveled whatever the layout says.
 //!
-//! 9. Outputs are cut at the cut keys of their level, so that groups which are compacted one by one stay aligned with their
-//!    siblings (partitioner.rs).
+//! 9. Outputs are cut at the cut keys of their level, so that groups which are compacted one by one stay aligned with
+//!    their siblings (partitioner.rs).
+//!
+//! 10. A level that has runs which its merge policy does not leave, as after a change of the layout, is closed: nothing
+//!     enters or leaves it before these runs are united, which comes before all else. Other levels are compacted
+//!     meanwhile.
 //!
 //! Within a leveled level files that share a column never overlap in keys, whatever layouts they were written under.
 
@@ -61,8 +66,8 @@ pub struct ShapedPolicy {
 pub(crate) type Unit = Option<Arc<Group>>;
 
 impl ShapedPolicy {
-    /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers mean
-    /// something in a layout, and level 1 is always the first.
+    /// The policy for tables of this layout. Of the options, base level and dynamic levels are not used: level numbers
+    /// mean something in a layout, and level 1 is always the first.
     pub fn new(layout: Arc<Layout>, options: LeveledOptions) -> Self {
         let mut whole_rows = layout.level(0).groups[0].clone();
         if whole_rows.format == GroupFormat::Columnar {
@@ -103,9 +108,9 @@ impl ShapedPolicy {
         if is_behind { limit.saturating_sub(self.deferred_bytes(version)) } else { 0 }
     }
 
-    /// Whether a file has one of the column groups of a level.
-    pub(crate) fn is_of_level(&self, level: usize, file: &FileMeta) -> bool {
-        let group = file.group.as_deref().unwrap_or(&self.whole_rows);
+    /// Whether the layout has this column group in a level.
+    pub(crate) fn is_of_level(&self, level: usize, group: Option<&Arc<Group>>) -> bool {
+        let group = group.map_or(&self.whole_rows, |group| &**group);
         self.layout.level(level).groups.contains(group)
     }
 
@@ -145,8 +150,9 @@ impl CompactionPolicy for ShapedPolicy {
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan> {
         let deferrable_bytes = self.deferrable_bytes(version);
         let picker = Picker { deferrable_bytes, ..self.picker(table, version, busy) };
-        if let Some(plan) = picker.unite_runs() {
-            return plan;
+        let united = (1..version.levels.len()).find_map(|level| picker.unite_runs(level));
+        if united.is_some() {
+            return united;
         }
         let mut due: Vec<(usize, Unit, f64)> = Vec::new();
         for level in 0..version.levels.len() {
@@ -162,7 +168,9 @@ impl CompactionPolicy for ShapedPolicy {
     }
 
     fn deferred_bytes(&self, version: &Version) -> u64 {
-        let waits = |(level, _, file): &(usize, usize, &Arc<FileMeta>)| *level > 0 && !self.is_of_level(*level, file);
+        let waits = |(level, _, file): &(usize, usize, &Arc<FileMeta>)| {
+            *level > 0 && !self.is_of_level(*level, file.group.as_ref())
+        };
         version.files().filter(waits).map(|(_, _, file)| file.size).sum()
     }
 
@@ -241,7 +249,7 @@ impl CompactionPolicy for ShapedPolicy {
         }
         let inputs = crate::leveled::connected(version, level..=level, range);
         let picker = self.picker(table, version, busy);
-        picker.unite_runs().unwrap_or_else(|| picker.merged_down(inputs, level + 1, (Reason::Manual, 0.0)))
+        picker.unite_runs(level + 1).or_else(|| picker.merged_down(inputs, level + 1, (Reason::Manual, 0.0)))
     }
 }
 
@@ -288,24 +296,33 @@ impl Picker<'_> {
         scored.collect()
     }
 
-    /// A leveled level has overlapping runs that share columns, as after it was tiered, or a two-phase one has others than its
-    /// two parts: they become one.
-    fn unite_runs(&self) -> Option<Option<CompactionPlan>> {
-        let leveled = (1..self.version.levels.len()).filter(|&level| !self.policy.is_tiered(level));
-        let surplus = |level| match self.policy.is_two_phase(self.version, level) {
+    /// A run that closes its level: of a leveled one that overlaps another and shares columns with it, as after it was
+    /// tiered; of a two-phase one that the two phases cannot work around.
+    pub(crate) fn surplus_run(&self, level: usize) -> Option<&Arc<Run>> {
+        if self.policy.is_tiered(level) {
+            return None;
+        }
+        match self.policy.is_two_phase(self.version, level) {
             true => two_phase::surplus_run(self.version, level),
             false => overlapping_run(self.version, level),
-        };
-        let (level, run) = leveled.filter_map(|level| Some((level, surplus(level)?))).next()?;
+        }
+    }
+
+    /// Step 10 of the module: the runs that close a level become one, with all that share columns with them.
+    fn unite_runs(&self, level: usize) -> Option<CompactionPlan> {
+        let run = self.surplus_run(level)?;
         let inputs = all_runs(self.version, level, run.group().map(|group| &group.columns));
         let oldest = inputs.last()?.files.first()?.number;
         let why = (Reason::SeveralRuns, inputs.len() as f64);
-        Some(self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why))
+        self.finish(inputs, (level, RunPlace::InPlaceOf(oldest)), why)
     }
 
     fn pick_unit(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
         if self.policy.is_tiered(level) {
             return self.pick_runs(level, unit, score);
+        }
+        if self.surplus_run(level).is_some() {
+            return None;
         }
         if self.policy.is_two_phase(self.version, level) {
             return self.pick_from_deletion_part(level, unit, score);
@@ -360,8 +377,8 @@ impl Picker<'_> {
         below as f64 <= self.policy.options.fanout * bytes(inputs) as f64
     }
 
-    /// Merges the newest runs of a unit in their place: as many as `count` says of their bytes, before the first that is not
-    /// free or holds some of the unit's columns in another group.
+    /// Merges the newest runs of a unit in their place: as many as `count` says of their bytes, before the first that
+    /// is not free or holds some of the unit's columns in another group.
     pub(crate) fn merge_newest(
         &self,
         (level, unit): (usize, &Unit),
@@ -387,8 +404,8 @@ impl Picker<'_> {
         Some(plan)
     }
 
-    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion part of a two-phase one, or makes it the
-    /// newest runs of a tiered one. A leveled level that has several runs still takes nothing before they are united.
+    /// Merges `upper` with what it overlaps in a leveled level below or in the insertion parts of a two-phase one, or
+    /// makes it the newest runs of a tiered one. `None` if that level is closed.
     pub(crate) fn merged_down(
         &self,
         mut upper: Vec<PlanInput>,
@@ -399,11 +416,11 @@ impl Picker<'_> {
             let plan = self.finish(upper, (output, RunPlace::Newest), why)?;
             return Some(self.deferring(plan));
         }
-        let is_two_phase = self.policy.is_two_phase(self.version, output);
-        if !is_two_phase && overlapping_run(self.version, output).is_some() {
+        if self.surplus_run(output).is_some() {
             return None;
         }
         upper.extend(self.overlapping(output, &upper));
+        let is_two_phase = self.policy.is_two_phase(self.version, output);
         self.finish(upper, (output, if is_two_phase { RunPlace::Inserted } else { RunPlace::Sorted }), why)
     }
 
@@ -442,7 +459,8 @@ impl Picker<'_> {
         Some(plan)
     }
 
-    /// Where sibling groups have files in a level that is not tiered: its cut keys, those of the inputs' files included.
+    /// Where sibling groups have files in a level that is not tiered: its cut keys, those of the inputs' files
+    /// included.
     fn cut_keys(&self, plan: &CompactionPlan) -> Vec<Vec<u8>> {
         let level = self.version.level(plan.output_level);
         let holds = |run: &&Arc<Run>| !run.overlapping(&plan.range).is_empty();
@@ -590,13 +608,18 @@ fn overlapping<'a>(
     }
 }
 
-/// A run of a level that has another of its group beside it, or one that shares a column with it and overlaps it in keys.
+/// Whether two runs hold a common column.
+pub(crate) fn share_columns(run: &Run, other: &Run) -> bool {
+    run.files.first().zip(other.files.first()).is_some_and(|(file, other)| file.shares_columns(other))
+}
+
+/// A run of a level that has another of its group beside it, or one that shares a column with it and overlaps it in
+/// keys.
 fn overlapping_run(version: &Version, level: usize) -> Option<&Arc<Run>> {
     let runs = &version.level(level).runs;
     let overlaps = |run: &Run, other: &Run| {
-        let share = run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b));
         let overlap = || run.files.iter().any(|file| !other.overlapping(&file.range()).is_empty());
-        share && (run.group() == other.group() || overlap())
+        share_columns(run, other) && (run.group() == other.group() || overlap())
     };
     let found = runs.iter().enumerate().find(|(at, run)| runs[at + 1..].iter().any(|other| overlaps(run, other)));
     found.map(|(_, run)| run)
@@ -618,8 +641,8 @@ fn refine(columns: ColumnSet, sources: &[&ColumnSet]) -> Vec<ColumnSet> {
     if pieces.is_empty() { vec![ColumnSet::new()] } else { pieces }
 }
 
-/// Whether rows of `columns` can be put together from the inputs: nothing older of these columns lies outside, and what else
-/// lies in the plan's range holds all of them or none.
+/// Whether rows of `columns` can be put together from the inputs: nothing older of these columns lies outside, and what
+/// else lies in the plan's range holds all of them or none.
 fn can_join(version: &Version, plan: &CompactionPlan, columns: &ColumnSet) -> bool {
     if plan.older.iter().flatten().any(|file| file.overlaps_columns(columns)) {
         return false;
@@ -634,7 +657,8 @@ fn can_join(version: &Version, plan: &CompactionPlan, columns: &ColumnSet) -> bo
     })
 }
 
-/// The files of the run below that shares a column with the inputs and is the largest: outputs are cut at their borders.
+/// The files of the run below that shares a column with the inputs and is the largest: outputs are cut at their
+/// borders.
 fn grandparents(version: &Version, plan: &CompactionPlan) -> Vec<Arc<FileMeta>> {
     let shares = |file: &FileMeta| plan.input_files().any(|input| input.shares_columns(file));
     let below = version.level(plan.output_level + 1).runs.iter();

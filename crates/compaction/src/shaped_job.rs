@@ -28,10 +28,10 @@ use mycelium_merge::{
     ColumnMerge, CompactionStream, FragmentHistory, KeyHistory, MergingCursor, StreamCounters, Watch,
     retain_range_deletes,
 };
-use mycelium_sst::SstWriterOptions;
+use mycelium_sst::{SstWriterOptions, nanoseconds_since};
 
 use crate::job::{JobContext, JobOutput, SAMPLE, StageTimes};
-use crate::outputs::{Content, Outputs, nanoseconds_since};
+use crate::outputs::{Content, Outputs};
 use crate::partitioner::Partitioner;
 
 /// What such a job is told.

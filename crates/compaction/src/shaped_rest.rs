@@ -1,17 +1,21 @@
-//! What a table with a layout does while nobody writes: transformations that wait are made, and runs are merged for readers.
+//! What a table with a layout does while nobody writes: transformations that wait are made, and runs are merged for
+//! readers.
 //!
-//! Tiered levels keep several runs per column group, which a read asks one by one, and whose data have not been transformed
-//! as far as the layout says. That is what writers gain by (Mycelium §3.3); at rest nobody does. First what there is of
+//! Tiered levels keep several runs per column group, which a read asks one by one, and whose data have not been
+//! transformed as far as the layout says. That is what writers gain by (Mycelium §3.3); at rest nobody does. First what
+//! there is of
 //!
-//! 1. runs that kept their groups because compaction was behind ([`crate::Deferral`]): each is transformed in its place;
-//! 2. tiered units, from level 0 down, that the next level has in other groups or another format, and tiered: all their runs
-//!    go there. Every entry takes this way once, now or later;
-//! 3. tiered units with several runs: the newest are merged in their place, as many as have an oldest one that is hardly
-//!    larger than the others together, unless all are apart in keys. So what is merged again has nearly doubled in
-//!    between, whatever the pauses are (as level 0 of tables without a layout, docs/decisions/0021).
+//! 1. runs that kept their groups because compaction was behind ([`crate::Deferral`]): each is transformed in its
+//!    place;
+//! 2. tiered units, from level 0 down, that the next level has in other groups or another format, and tiered: all their
+//!    runs go there. Every entry takes this way once, now or later;
+//! 3. tiered units with several runs: the newest are merged in their place, as many as have an oldest one that is
+//!    hardly larger than the others together, unless all are apart in keys. So what is merged again has nearly doubled
+//!    in between, whatever the pauses are (as level 0 of tables without a layout, docs/decisions/0021).
 //!
-//! 4. two-phase units, from level 1 down: file by file they go down as if the level were full (dLSM §VI, aggressive compaction), and
-//!    the compaction buffer with them, as long as a file rewrites at most fan-out times its bytes, as when it were due.
+//! 4. two-phase units, from level 1 down: file by file they go down as if the level were full (dLSM §VI, aggressive
+//!    compaction), and the compaction buffer with them, as long as a file rewrites at most fan-out times its bytes, as
+//!    when it were due.
 //!
 //! Nothing else goes down into a leveled level for being at rest: what that rewrites only a full unit is worth.
 
@@ -41,7 +45,7 @@ impl Picker<'_> {
     /// The oldest run of a tiered level that is not in the level's groups and would be.
     fn pick_deferred(&self, level: usize) -> Option<CompactionPlan> {
         let runs = self.version.level(level).runs.iter().enumerate().rev();
-        let is_deferred = |run: &Run| run.files.iter().any(|file| !self.policy.is_of_level(level, file));
+        let is_deferred = |run: &Run| !self.policy.is_of_level(level, run.group());
         runs.filter(|(_, run)| is_deferred(run)).find_map(|(at, run)| {
             let inputs = vec![PlanInput { level, run: at, files: run.files.clone() }];
             let place = RunPlace::InPlaceOf(run.files.first()?.number);

@@ -1,17 +1,25 @@
 //! Two-phase compaction of a column group of a level (dLSM §IV-A).
 //!
-//! 1. A unit is up to two runs: the insertion part above, the deletion part below. What comes from the level above is merged with
-//!    the insertion part alone: with half of a level on average, as it grows from nothing (§IV-C).
-//! 2. What leaves for the next level are the files of the deletion part, in key order, while both parts together are over the
-//!    unit's share of the level's target. Until then they lie still, so that blocks of theirs stay valid in a cache.
-//! 3. When the deletion part is empty the round ends. When the insertion part is full then, or gets full later, it becomes the
-//!    deletion part, and the next compaction into the level begins a new insertion part.
+//! 1. A unit is up to two runs: the insertion part above, the deletion part below. What comes from the level above is
+//!    merged with the insertion part alone: with half of a level on average, as it grows from nothing (§IV-C).
+//! 2. What leaves for the next level are the files of the deletion part, in key order, while both parts together are
+//!    over the unit's share of the level's target. Until then they lie still, so that blocks of theirs stay valid in a
+//!    cache.
+//! 3. When the deletion part is empty the round ends. When the insertion part is full then, or gets full later, it
+//!    becomes the deletion part, and the next compaction into the level begins a new insertion part.
 //! 4. The swap is made by the edit of whichever compaction is installed next, in the manifest's record of the
 //!    [`Round`]; no file is touched for it. A compaction that was planned before the swap and comes after it belongs to
 //!    the new insertion part: all its entries are younger than the ones that stay in the deletion part, for what it
 //!    took from there is not there any more.
-//! 5. A level that holds other runs than these, as after a change of the layout, is united first, and no round begins.
-//! 6. At rest the files go down as if the level were full, and an insertion part without a deletion part becomes one by that.
+//! 5. After a change of the layout a level holds column groups that the layout does not have any more, and new ones
+//!    over them. Nothing is rewritten for that: what is left of a group becomes its deletion part at once, full or not,
+//!    so that what comes is merged with none of it and has the layout's groups; and a round begins only for a unit
+//!    whose runs lie over no other that shares a column with them. Until then a unit that is due gives, instead of its
+//!    own files, those of the *lowest* runs under it. So no run lies under a deletion part, and what is inserted is
+//!    younger than all of these.
+//! 6. A plan that takes files from an insertion part, as these may, and as at rest, when files go down as if the level
+//!    were full, makes it the deletion part by that.
+//! 7. Where one group has more runs than two parts, as after it was tiered, the level is closed until these are united.
 //!
 //! The compaction buffer follows what these compactions do (buffer.rs).
 //!
@@ -25,70 +33,102 @@ use mycelium_manifest::{ChangedRound, Round, Run, RunPlace, Version, VersionEdit
 use crate::buffer::{begin_again, cascade};
 use crate::busy::BusyFiles;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
-use crate::shaped::{Picker, ShapedPolicy, Unit, units};
+use crate::shaped::{Picker, ShapedPolicy, Unit, share_columns, units};
 
 impl Picker<'_> {
-    /// Step 2 of the module: the first free file of the deletion part.
+    /// Step 2 of the module: the first free file of the deletion part, or of what lies under it.
     pub(crate) fn pick_from_deletion_part(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
-        let part = self.version.deletion_part(level, unit.as_ref())?;
-        self.first_files(level, part)
-            .find_map(|input| self.merged_down(vec![input], level + 1, (Reason::LevelSize, score)))
+        lowest_runs(&self.version.level(level).runs, unit).into_iter().find_map(|run| {
+            let mut files = self.first_files(level, run);
+            files.find_map(|input| self.merged_down(vec![input], level + 1, (Reason::LevelSize, score)))
+        })
     }
 
-    /// The first file at rest: of the deletion part, or of the insertion part, which becomes it (step 6 of the module).
+    /// The first file at rest (step 6 of the module).
     pub(crate) fn pick_draining(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
-        if surplus_run(self.version, level).is_some() {
+        if self.surplus_run(level).is_some() {
             return None;
         }
-        let part = self.version.deletion_part(level, unit.as_ref());
-        let part = part.or_else(|| self.version.insertion_part(level, unit.as_ref()))?;
         let pays = |input: &PlanInput| self.pays_below(std::slice::from_ref(input), level + 1);
-        let mut paying = self.first_files(level, part).take_while(pays);
-        paying.find_map(|input| self.merged_down(vec![input], level + 1, (Reason::AtRest, 0.0)))
+        lowest_runs(&self.version.level(level).runs, unit).into_iter().find_map(|run| {
+            let mut paying = self.first_files(level, run).take_while(pays);
+            paying.find_map(|input| self.merged_down(vec![input], level + 1, (Reason::AtRest, 0.0)))
+        })
     }
 
-    /// The free files of a part in key order, each an input.
-    fn first_files(&self, level: usize, part: &Arc<Run>) -> impl Iterator<Item = PlanInput> {
-        let run = self.version.level(level).runs.iter().position(|run| Arc::ptr_eq(run, part)).unwrap_or_default();
-        let free = part.files.iter().filter(|file| !self.busy.contains(file.number));
+    /// The free files of a run in key order, each an input.
+    fn first_files(&self, level: usize, run: usize) -> impl Iterator<Item = PlanInput> {
+        let files = self.version.level(level).runs.get(run).map(|run| run.files.as_slice()).unwrap_or_default();
+        let free = files.iter().filter(|file| !self.busy.contains(file.number));
         free.map(move |file| PlanInput { level, run, files: vec![file.clone()] })
     }
 }
 
-/// Step 6 of the module: the version in which the insertion part is the deletion part already from which a plan takes files at rest.
-fn swapped_at_rest(version: &Version, plan: &CompactionPlan) -> Option<Version> {
-    let input = plan.inputs.first().filter(|input| plan.reason == Reason::AtRest && input.level < plan.output_level)?;
-    let (level, file) = (input.level, input.files.first()?);
-    let is_taken = |run: &Arc<Run>| run.files.iter().any(|known| known.number == file.number);
-    version.insertion_part(level, file.group.as_ref()).filter(|part| is_taken(part))?;
-    let mut swapped = version.clone();
-    let initial = || Round { level, group: file.group.clone(), ..Round::default() };
-    let round = match swapped.rounds.iter_mut().find(|round| round.is_of(level, file.group.as_ref())) {
-        Some(round) => round,
-        None => {
-            swapped.rounds.push(initial());
-            swapped.rounds.last_mut()?
+/// The runs of a level whose files leave before any other for a unit to take less there, oldest first: its own oldest
+/// one, or else those under it that lie over none themselves.
+fn lowest_runs(runs: &[Arc<Run>], unit: &Unit) -> Vec<usize> {
+    let Some(own) = runs.iter().rposition(|run| run.group() == unit.as_ref()) else { return Vec::new() };
+    let mut found = vec![own];
+    for at in own + 1..runs.len() {
+        if found.iter().any(|&over| share_columns(&runs[over], &runs[at])) {
+            found.push(at);
         }
-    };
-    if round.is_draining {
+    }
+    found.retain(|&at| is_lowest(runs, at));
+    found.reverse();
+    found
+}
+
+/// Whether a run lies over no other of the level that shares a column with it, whatever the keys: an insertion part
+/// under a deletion part would take in what is younger than all that this holds.
+fn is_lowest(runs: &[Arc<Run>], at: usize) -> bool {
+    !runs[at + 1..].iter().any(|under| share_columns(&runs[at], under))
+}
+
+/// Step 6 of the module: the version in which an insertion part from which a plan takes a file is the deletion part
+/// already.
+fn swapped(policy: &ShapedPolicy, version: &Version, plan: &CompactionPlan) -> Option<Version> {
+    let leaves = matches!(plan.reason, Reason::AtRest | Reason::LevelSize);
+    let input = plan.inputs.first().filter(|input| leaves && input.level < plan.output_level)?;
+    let (level, file) = (input.level, input.files.first()?);
+    let group = file.group.as_ref();
+    let mut own = version.level(level).runs.iter().filter(|run| run.group() == group);
+    let is_taken = own.next().is_some_and(|run| run.files.iter().any(|known| known.number == file.number));
+    let is_alone = own.next().is_none() && version.deletion_part(level, group).is_none();
+    if !(is_taken && is_alone && policy.is_two_phase(version, level)) {
         return None;
     }
+    let mut swapped = version.clone();
+    let known = swapped.rounds.iter().position(|round| round.is_of(level, group)).unwrap_or_else(|| {
+        swapped.rounds.push(Round { level, group: group.cloned(), ..Round::default() });
+        swapped.rounds.len() - 1
+    });
+    let round = &mut swapped.rounds[known];
     (round.is_draining, round.deletion) = (true, round.appending.take());
     Some(swapped)
 }
 
-/// A run of a two-phase level that is neither part of its column group, or shares columns with another group's.
+/// A run of a two-phase level that is neither part of its column group, or a deletion part that lies over another run.
 pub(crate) fn surplus_run(version: &Version, level: usize) -> Option<&Arc<Run>> {
     let runs = &version.level(level).runs;
-    let parts = |unit| if version.deletion_part(level, unit).is_some() { 2 } else { 1 };
-    runs.iter().find(|run| {
+    let found = runs.iter().enumerate().find(|(at, run)| {
         let own = runs.iter().filter(|other| other.group() == run.group()).count();
-        let shares = |other: &Run| run.files.first().zip(other.files.first()).is_some_and(|(a, b)| a.shares_columns(b));
-        own > parts(run.group()) || runs.iter().any(|other| other.group() != run.group() && shares(other))
-    })
+        match version.deletion_part(level, run.group()) {
+            Some(part) => own > 2 || (Arc::ptr_eq(part, run) && !is_lowest(runs, *at)),
+            None => own > 1,
+        }
+    });
+    found.map(|(_, run)| run)
 }
 
-/// Steps 3 and 4 of the module: adds the rounds that end or begin with an edit, which installs a plan, to the edit.
+/// Whether a round can begin for a unit: its one run lies over no other.
+fn can_begin(version: &Version, level: usize, unit: &Unit) -> bool {
+    let runs = &version.level(level).runs;
+    let own = runs.iter().rposition(|run| run.group() == unit.as_ref());
+    surplus_run(version, level).is_none() && own.is_some_and(|at| is_lowest(runs, at))
+}
+
+/// Steps 3 to 5 of the module: adds the rounds that end or begin with an edit, which installs a plan, to the edit.
 pub(crate) fn complete(
     policy: &ShapedPolicy,
     version: &Version,
@@ -96,7 +136,7 @@ pub(crate) fn complete(
     edit: &mut VersionEdit,
 ) -> Result<()> {
     let unchanged = version.apply(plan.table, edit)?;
-    let swapped = swapped_at_rest(version, plan);
+    let swapped = swapped(policy, version, plan);
     let version = swapped.as_ref().unwrap_or(version);
     let after = version.apply(plan.table, edit)?;
     let nothing = BusyFiles::new();
@@ -108,6 +148,7 @@ pub(crate) fn complete(
         let scores = picker.unit_scores(level);
         for unit in units(&after, level) {
             let is_full = || scores.iter().any(|(scored, score)| *scored == unit && *score >= 1.0);
+            let is_left = || !policy.is_of_level(level, unit.as_ref());
             let initial = || Round { level, group: unit.clone(), ..Round::default() };
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
@@ -116,7 +157,7 @@ pub(crate) fn complete(
                 (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
             }
             begin_again(policy.most_tables(), &after, &mut round);
-            if !round.is_draining && surplus_run(&after, level).is_none() && is_full() {
+            if !round.is_draining && (is_full() || is_left()) && can_begin(&after, level, &unit) {
                 (round.is_draining, round.deletion) = (true, round.appending.take());
             }
             if round != unchanged.round(level, unit.as_ref()).cloned().unwrap_or_else(initial) {

@@ -11,11 +11,16 @@
 //! There is no log in a checkpoint, and its manifest needs none. Files pinned by step 1 are not removed from the source
 //! before the links are made, even if a compaction replaces them meanwhile; afterwards the links keep the bytes.
 //!
-//! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and the
-//! memtables that its log filled. Step 1 only notes them, and step 2 writes the memtables into the checkpoint's directory,
-//! as the level-0 files that a flush would have made of them. The source is not written to, and its log is not copied: a
-//! process that has the database open for writing may be appending to it. Nor can its files be pinned against such a
-//! process: one that it has removed since makes the checkpoint fail with [`mycelium_base::ErrorKind::NotFound`].
+//! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and
+//! the memtables that its log filled. Step 1 only notes them, and step 2 writes the memtables into the checkpoint's
+//! directory, as the level-0 files that a flush would have made of them. The source is not written to, and its log is
+//! not copied: a process that has the database open for writing may be appending to it. Nor can its files be pinned
+//! against such a process: one that it has removed since makes the checkpoint fail with
+//! [`mycelium_base::ErrorKind::NotFound`].
+//!
+//! So is a database that an error has latched, but that it may have several generations of memtables. It has all that
+//! was acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not
+//! have in files. What the disk may have lost, the end of the log and of the manifest, is not asked.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,14 +52,16 @@ impl Database {
     /// for SSTs at first: they are hard links, so `directory` must be on the same file system. Durable when it returns.
     ///
     /// Writers wait for the flush of what was written since the call began; reads do not. A database opened read-only
-    /// can be copied too, as it was when it was opened; what its log held becomes files of the copy. Everything
-    /// committed before the call is in the copy, whatever durability it was written with.
+    /// can be copied too, as it was when it was opened, and one that an error has latched, as it is read; what is in
+    /// memory becomes files of the copy alone. Everything committed before the call is in the copy, whatever durability
+    /// it was written with.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory. After any
     /// other failure the files made so far are removed again. Of a database opened read-only,
-    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again. See
-    /// [`Database`] for the others; a database that an error has latched cannot be copied.
+    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again. Of one that
+    /// was latched, [`mycelium_base::ErrorKind::ReadOnly`] if the error came as the manifest was replaced: it may be
+    /// ahead of what is read. See [`Database`] for the others.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Durability, Options, TableOptions};
@@ -78,8 +85,8 @@ impl Database {
 struct Moment {
     state: ManifestState,
     sequence: SequenceNumber,
-    /// What is in no file.
-    memtables: Vec<(TableId, Arc<Memtable>)>,
+    /// What is in no file: memtables that were sealed together, ascending by table; the oldest first.
+    generations: Vec<Vec<(TableId, Arc<Memtable>)>>,
     _pins: Vec<Arc<Tree>>,
 }
 
@@ -90,7 +97,7 @@ fn without_log(state: &ManifestState, sequence: SequenceNumber) -> ManifestState
 
 impl Inner {
     fn checkpoint(&self, directory: &Path) -> Result<CheckpointSummary> {
-        self.check_open()?;
+        self.check_unclosed()?;
         if self.disk.exists(directory)? && !self.disk.list(directory)?.is_empty() {
             return Err(
                 Error::invalid("a checkpoint needs a directory that does not exist or is empty").in_file(directory)
@@ -98,6 +105,7 @@ impl Inner {
         }
         let moment = match &self.opened_state {
             Some(state) => self.moment_as_opened(state),
+            None if self.is_latched() => self.moment_as_latched()?,
             None => self.moment()?,
         };
         self.disk.create_directory(directory)?;
@@ -118,7 +126,27 @@ impl Inner {
         let pins = self.core.lock().tables.values().map(|table| table.state.load().tree.clone()).collect();
         let sequence = writer.last_sequence;
         let state = without_log(manifest.state(), sequence);
-        Ok(Moment { state, sequence, memtables: Vec::new(), _pins: pins })
+        Ok(Moment { state, sequence, generations: Vec::new(), _pins: pins })
+    }
+
+    /// The last state of a database that an error has latched: nothing is written, sealed or installed any more once
+    /// the locks are let go.
+    fn moment_as_latched(&self) -> Result<Moment> {
+        let writer = self.commits.writer.lock();
+        let manifest = self.manifest()?;
+        let core = self.core.lock();
+        let pins: Vec<_> = core.tables.values().map(|table| table.state.load().tree.clone()).collect();
+        let read = core.tables.keys().zip(pins.iter().map(|tree| &tree.version));
+        if !read.eq(manifest.state().tables.iter().map(|(id, table)| (id, &table.version))) {
+            // An edit is part of the state, and what is read did not follow.
+            self.check_unlatched()?;
+        }
+        let active = core.tables.iter().map(|(id, table)| (*id, table.state.load().active.clone()));
+        let active = active.filter(|(_, memtable)| !memtable.is_empty()).collect();
+        let sealed = core.generations.iter().map(|generation| generation.memtables.clone());
+        let sequence = writer.last_sequence;
+        let (state, generations) = (without_log(manifest.state(), sequence), sealed.chain([active]).collect());
+        Ok(Moment { state, sequence, generations, _pins: pins })
     }
 
     /// The only state of a database opened read-only.
@@ -127,7 +155,7 @@ impl Inner {
         let tables: Vec<_> = self.core.lock().tables.values().cloned().collect();
         let filled = tables.into_iter().map(|table| (table.id, table.state.load().active.clone()));
         let memtables = filled.filter(|(_, memtable)| !memtable.is_empty()).collect();
-        Moment { state: without_log(state, sequence), sequence, memtables, _pins: Vec::new() }
+        Moment { state: without_log(state, sequence), sequence, generations: vec![memtables], _pins: Vec::new() }
     }
 
     fn fill_checkpoint(&self, directory: &Path, moment: &Moment) -> Result<CheckpointSummary> {
@@ -143,11 +171,13 @@ impl Inner {
         }
         let outputs = Mutex::new(OutputFiles::within(self, directory));
         let mut written = VersionEdit::default();
-        for flushed in self.write_generation(&moment.memtables, &outputs)?.flushed {
-            for (number, file) in &flushed.output.files {
-                written.add_file(flushed.table, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
-                summary.files += 1;
-                summary.bytes += file.size;
+        for generation in &moment.generations {
+            for flushed in self.write_generation(generation, &outputs)?.flushed {
+                for (number, file) in &flushed.output.files {
+                    written.add_file(flushed.table, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
+                    summary.files += 1;
+                    summary.bytes += file.size;
+                }
             }
         }
         outputs.lock().sync_files()?;

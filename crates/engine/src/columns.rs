@@ -1,8 +1,9 @@
 //! Reads of tables whose files hold column groups: rows are put together from fragments (LASER §4.2).
 //!
-//! A point read visits memtables and runs youngest first, as any does, but only those that hold a column that is not settled
-//! yet, or a wanted one while it is unknown whether the row exists. A scan merges only the runs that share a column with its
-//! projection; where it asks for the key alone, those that hold one column, the one whose files are smallest.
+//! A point read visits memtables and runs youngest first, as any does, but only those that hold a column that is not
+//! settled yet, or a wanted one while it is unknown whether the row exists. A scan merges only the runs that share a
+//! column with its projection; where it asks for the key alone, those that hold one column, the one whose files are
+//! smallest.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ use crate::tree::Tree;
 pub(crate) const WHOLE: usize = 0;
 
 impl TableShared {
-    /// How rows of `columns` (all if `None`) are put together from the files of `tree`. Columnar files are to give fragments
-    /// as [`MergePlan::layout_of`] says.
+    /// How rows of `columns` (all if `None`) are put together from the files of `tree`. Columnar files are to give
+    /// fragments as [`MergePlan::layout_of`] says.
     pub(crate) fn merge_plan(&self, tree: &Tree, columns: Option<&ColumnSet>) -> Result<Arc<MergePlan>> {
         let formats = self.typed_formats()?;
         let columns = columns.unwrap_or(formats.whole.columns());
@@ -86,7 +87,7 @@ impl PointRead<'_> {
             }
             counters.memtables_searched += 1;
             if memtable.has_range_deletes()
-                && let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot)
+                && let Some(sequence) = memtable.covering_range_delete(key, self.snapshot)
             {
                 merge.cover(WHOLE, sequence);
             }
@@ -136,9 +137,10 @@ impl PointRead<'_> {
 /// Files whose lookups go on together.
 const TOGETHER: usize = 4;
 
-/// The lookups of one key in neighbouring files of column groups that have no column in common: each step is taken in all of
-/// them before the next, so that their cache misses overlap ([`CellLookup`]). They end in the order in which they began, and
-/// before any other file is looked at: entries are visited in the same order as one file after the other.
+/// The lookups of one key in neighbouring files of column groups that have no column in common: each step is taken in
+/// all of them before the next, so that their cache misses overlap ([`CellLookup`]). They end in the order in which
+/// they began, and before any other file is looked at: entries are visited in the same order as one file after the
+/// other.
 struct GroupLookups<'a, 'r> {
     read: &'a PointRead<'r>,
     key: &'a [u8],

@@ -66,6 +66,8 @@ pub(crate) struct Inner {
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     closed: AtomicBool,
+    /// Held while the database is being closed.
+    closing: Mutex<()>,
     /// Held until the database is closed and the last job that writes files has ended, so that nobody else opens the
     /// directory.
     lock: Mutex<Option<Arc<dyn FileLock>>>,
@@ -115,6 +117,7 @@ impl Inner {
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
             closed: AtomicBool::new(false),
+            closing: Mutex::new(()),
             lock: Mutex::new(parts.lock.map(Arc::from)),
         }
     }
@@ -162,6 +165,11 @@ impl Inner {
             return Ok(());
         }
         Err(Error::invalid(format!("table {} belongs to another database", table.name())))
+    }
+
+    /// Fails if the database was closed.
+    pub(crate) fn check_unclosed(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(self.refusal()) } else { Ok(()) }
     }
 
     /// Fails if the database was latched or closed.
@@ -232,8 +240,9 @@ impl Inner {
         self.snapshots.take(|| self.visible.load(Ordering::Acquire))
     }
 
-    /// Ends the log cleanly. Idempotent.
+    /// Ends the log cleanly. Idempotent: who comes second waits for the first.
     pub(crate) fn close(&self) -> Result<()> {
+        let _serial = self.closing.lock();
         if self.closed.swap(true, Ordering::AcqRel) || self.options.read_only {
             return Ok(());
         }
@@ -694,8 +703,8 @@ impl Database {
     ///
     /// It waits for the jobs that background threads are at, a long compaction included. From now on every change fails
     /// with [`ErrorKind::Closed`], through other clones and through tables; reads through handles that are left go on.
-    /// To close a second clone does nothing. A bulk load or [`Database::compact`] that is still running in another
-    /// thread keeps the directory locked until it ends.
+    /// To close a second clone waits until the first is closed, and does nothing else. A bulk load or
+    /// [`Database::compact`] that is still running in another thread keeps the directory locked until it ends.
     ///
     /// # Errors
     /// That of the log's sync; [`ErrorKind::ReadOnly`] if an error had latched the database. It is closed all the same,

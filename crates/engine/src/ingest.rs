@@ -1,17 +1,17 @@
 //! Bulk load: sorted rows become SSTs without passing the log or a memtable.
 //!
-//! 1. Write the rows into SSTs of the table's file size, all with sequence number 0, synced; sync the directory. No lock is
-//!    held, and nothing is visible.
-//! 2. Take the commit lock. Memtables that hold a key of the ingested interval are flushed, since what they hold is older
-//!    and must end up below; entries outside of it may stay.
-//! 3. Sync the log: the ingestion is durable at once, so everything committed before it has to be, or a crash could keep
-//!    the later and lose the earlier.
-//! 4. Take one sequence number for all rows; the manifest records it as each file's `sequence_override`. Every file goes to
-//!    the deepest level such that neither that level nor a younger one overlaps it, or to level 0 as the newest run. A
-//!    level that a running compaction writes to within the file's range is passed over, and compactions that would write
-//!    there are kept away until the files are in place.
-//!    What the rows derive for indexes was sorted and written beside them, and goes to level 0 of the derived tables. If
-//!    other indexes have come than it was derived for, the lock is given back to derive for them (index/load.rs).
+//! 1. Write the rows into SSTs of the table's file size, all with sequence number 0, synced; sync the directory. No
+//!    lock is held, and nothing is visible.
+//! 2. Take the commit lock. Memtables that hold a key of the ingested interval are flushed, since what they hold is
+//!    older and must end up below; entries outside of it may stay.
+//! 3. Sync the log: the ingestion is durable at once, so everything committed before it has to be, or a crash could
+//!    keep the later and lose the earlier.
+//! 4. Take one sequence number for all rows; the manifest records it as each file's `sequence_override`. Every file
+//!    goes to the deepest level such that neither that level nor a younger one overlaps it, or to level 0 as the newest
+//!    run. A level that a running compaction writes to within the file's range is passed over, and compactions that
+//!    would write there are kept away until the files are in place. What the rows derive for indexes was sorted and
+//!    written beside them, and goes to level 0 of the derived tables. If other indexes have come than it was derived
+//!    for, the lock is given back to derive for them (index/load.rs).
 //! 5. One manifest edit adds all files; then the sequence number is published. A crash before the edit leaves orphans,
 //!    which the next open removes; a crash after it loses nothing: all rows or none.
 
@@ -19,7 +19,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use mycelium_base::{Error, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{
+    Error, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Operation, Result, SequenceNumber, TableId, Trailer,
+};
 use mycelium_compaction::{BusyFiles, CompactionPlan, JobId, Reason};
 use mycelium_encoding::BatchRows;
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
@@ -54,19 +56,19 @@ pub struct IngestSummary {
 }
 
 impl Table {
-    /// Loads rows in bulk, past the log and the memtable. Keys must ascend strictly. All rows become visible at once, as
-    /// one commit, replace older rows of their keys, and are durable when the call returns. In a typed table keys are such as
-    /// [`Table::row_key`] gives, and values are in the table's row format.
+    /// Loads rows in bulk, past the log and the memtable. Keys must ascend strictly. All rows become visible at once,
+    /// as one commit, replace older rows of their keys, and are durable when the call returns. In a typed table keys
+    /// are such as [`Table::row_key`] gives, and values are in the table's row format.
     ///
-    /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait only
-    /// while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block and the
-    /// filter of one file. Indexes may be created and dropped, and be built, meanwhile. If the database is closed meanwhile, the load
-    /// fails at its next row; until then the directory stays locked.
+    /// The first error of `rows` is returned, and then, as after any failure, nothing was loaded. Other writers wait
+    /// only while the finished files are put in place (and memtables that overlap them are flushed). Memory: one block
+    /// and the filter of one file. Indexes may be created and dropped, and be built, meanwhile. If the database is
+    /// closed meanwhile, the load fails at its next row; until then the directory stays locked.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] if a key does not come after the one before it, if it exceeds the
-    /// limits, or would in an index, or if a typed table can have no such key or row.
-    /// [`mycelium_base::ErrorKind::Duplicate`] if a row has the values of another one in a unique index.
+    /// [`ErrorKind::OutOfOrder`] if a key does not come after the one before it. [`ErrorKind::InvalidArgument`] if a
+    /// key exceeds the limits, or would in an index, or if a typed table can have no such key or row.
+    /// [`ErrorKind::Duplicate`] if a row has the values of another one in a unique index. See [`Table`] for the others.
     ///
     /// ```
     /// # use mycelium_engine::{Database, Options, Result, TableOptions};
@@ -173,7 +175,8 @@ impl<'a> Ingestion<'a> {
         self.inner.check_open()?;
         let last = self.writer.as_ref().and_then(|(_, writer)| writer.last_key()).or(self.last_key.as_deref());
         if last.is_some_and(|last| last >= key) {
-            return Err(Error::invalid(format!("row {} does not come after the row before it", self.rows)));
+            let message = format!("row {} does not come after the row before it", self.rows);
+            return Err(Error::new(ErrorKind::OutOfOrder, message));
         }
         if let Some((_, writer)) = &self.writer {
             let size = writer.estimated_size();
@@ -235,8 +238,8 @@ impl<'a> Ingestion<'a> {
     }
 }
 
-/// Levels kept free of compactions' outputs while files are put into them, and the files kept from compactions until what they
-/// hold can be seen: a compaction keeps for later snapshots only what one of then would see (snapshot.rs).
+/// Levels kept free of compactions' outputs while files are put into them, and the files kept from compactions until
+/// what they hold can be seen: a compaction keeps for later snapshots only what one of then would see (snapshot.rs).
 struct Reservation<'a> {
     inner: &'a Inner,
     jobs: Vec<JobId>,
@@ -270,7 +273,8 @@ impl Drop for Reservation<'_> {
 }
 
 impl Inner {
-    /// Steps 2 to 5: returns the rows' sequence number, or `None` if the table has other indexes than they were derived for.
+    /// Steps 2 to 5: returns the rows' sequence number, or `None` if the table has other indexes than they were derived
+    /// for.
     fn install_ingested(
         &self,
         table: &Arc<TableShared>,
@@ -361,7 +365,9 @@ impl Inner {
 /// Whether the memtable holds a key of `[smallest, largest]` or a range delete that covers one.
 fn holds_any(memtable: &Arc<Memtable>, smallest: &[u8], largest: &[u8]) -> bool {
     use mycelium_base::Cursor;
-    if memtable.has_range_deletes() && memtable.range_deletes().overlaps(smallest, largest) {
+    if memtable.has_range_deletes()
+        && memtable.range_delete_sets().iter().any(|deletes| deletes.overlaps(smallest, largest))
+    {
         return true;
     }
     let mut cursor = memtable.cursor();

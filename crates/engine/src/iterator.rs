@@ -219,7 +219,9 @@ impl Sources {
                 continue;
             }
             self.counters.memtables_searched += 1;
-            self.add_range_deletes(memtable.range_deletes(), WHOLE);
+            for deletes in memtable.range_delete_sets().iter() {
+                self.add_range_deletes(deletes.clone(), WHOLE);
+            }
             self.cursors.push(Source::Memtable(memtable.cursor()));
             self.kinds.push(WHOLE);
         }

@@ -1,8 +1,8 @@
 //! The engine: an LSM-tree with many tables, one log, snapshots and transactions.
 //!
-//! A write goes batch -> log -> memtable ([`Database::write`]); full memtables are flushed to level 0 and compacted down;
-//! reads take one immutable state of their table and no lock. `ARCHITECTURE.md` follows a write, a point read, a scan
-//! and a compaction through the modules.
+//! A write goes batch -> log -> memtable ([`Database::write`]); full memtables are flushed to level 0 and compacted
+//! down; reads take one immutable state of their table and no lock. `ARCHITECTURE.md` follows a write, a point read, a
+//! scan and a compaction through the modules.
 
 mod background;
 mod batch;
@@ -71,6 +71,7 @@ pub use options::{
     Background, CompactionCaching, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition,
     TableOptions, Warm,
 };
+pub use payload::RowPayload;
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};
 pub use transaction::{

@@ -3,9 +3,11 @@
 //! 1. A payload is checked to its last byte before anything of it reaches the log; what is wrong is said with its byte.
 //! 2. What is stored is the payload itself behind a small frame: reading it back gives the same bytes as long as no
 //!    compaction under a layout has taken the row apart or converted it.
-//! 3. A row is handed out in any format that its table has or that needs no definition, whatever it is stored in.
+//! 3. A row is handed out in any format that its table has or that needs no definition, whatever it is stored in, and
+//!    beside it what the format cannot say: null, where it would look like what is empty, or 0.
 //!
-//! The rules for unknown and duplicate fields, numbers and defaults are those of the format ([`mycelium_encoding::row_format`]).
+//! The rules for unknown and duplicate fields, numbers and defaults are those of the format
+//! ([`mycelium_encoding::row_format`]).
 
 use mycelium_base::{ColumnSet, ReadCounters, Result, RowFormatKind, SequenceNumber};
 use mycelium_encoding::row_format::{Covers, RowScratch};
@@ -15,13 +17,42 @@ use crate::batch::WriteBatch;
 use crate::options::{Durability, ReadOptions};
 use crate::table::Table;
 
+/// A row as its users write it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct RowPayload {
+    /// What stands for the row in its format.
+    pub bytes: Vec<u8>,
+    /// The positions of the columns that are null, whether or not the format says so itself. JSON and packed rows do;
+    /// raw bytes, and fields of Protobuf and FlatBuffers that are left out where they have their default, look the same
+    /// for a null as for what is empty, or 0.
+    pub nulls: ColumnSet,
+}
+
 impl WriteBatch {
-    /// Adds a whole row as a payload of the table's row format. The key's columns are given beside it and are not in it.
+    /// Adds a whole row as a payload of the table's row format. The key's columns are given beside it and are not in
+    /// it. A column that the payload leaves out has its field's default if the format leaves defaults out, else it is
+    /// null.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] with the byte of the payload where it is wrong; the batch is as before.
+    /// [`mycelium_base::ErrorKind::InvalidArgument`] with the byte of the payload where it is wrong; the batch is as
+    /// before.
     pub fn put_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
-        let (key, value) = table.encode_payload(key_values, payload, Covers::Row, &mut self.scratch)?;
+        self.put_payload_with_nulls(table, key_values, payload, &ColumnSet::new())
+    }
+
+    /// As [`WriteBatch::put_payload`], of a row of which the columns at the positions `nulls` are null
+    /// ([`RowPayload::nulls`]).
+    ///
+    /// # Errors
+    /// As that; also if the payload has a value for one of them, or it may not be null.
+    pub fn put_payload_with_nulls(
+        &mut self,
+        table: &Table,
+        key_values: &[DatumRef<'_>],
+        payload: &[u8],
+        nulls: &ColumnSet,
+    ) -> Result<&mut Self> {
+        let (key, value) = table.encode_payload(key_values, (payload, nulls), Covers::Row, &mut self.scratch)?;
         Ok(self.put_encoded(table, &key, &value))
     }
 
@@ -30,7 +61,8 @@ impl WriteBatch {
     /// # Errors
     /// As [`WriteBatch::put_payload`]; also for a table of raw rows, of which no part can be changed.
     pub fn patch_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
-        let (key, value) = table.encode_payload(key_values, payload, Covers::Said, &mut self.scratch)?;
+        let said = (payload, &ColumnSet::new());
+        let (key, value) = table.encode_payload(key_values, said, Covers::Said, &mut self.scratch)?;
         Ok(self.patch_encoded(table, &key, &value))
     }
 }
@@ -57,7 +89,7 @@ impl Table {
     /// players.put_payload(&key, br#"{"name": "Ada", "score": 0.5}"#, Durability::Os)?;
     /// database.compact(&players)?;
     /// let row = players.get_payload(&key, RowFormatKind::Json, &ReadOptions::default())?.unwrap();
-    /// assert_eq!(row, br#"{"name":"Ada","score":0.5}"#);
+    /// assert_eq!(row.bytes, br#"{"name":"Ada","score":0.5}"#);
     ///
     /// let refused = players.put_payload(&key, br#"{"name": 7}"#, Durability::Os).unwrap_err();
     /// assert_eq!(refused.offset(), Some(9));
@@ -74,7 +106,8 @@ impl Table {
         self.database.write(&batch, durability)
     }
 
-    /// The row with these primary key values as a payload of a format: the table's own, or one that needs no definition.
+    /// The row with these primary key values as a payload of a format: the table's own, or one that needs no
+    /// definition.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::Unsupported`] for another format.
@@ -83,7 +116,7 @@ impl Table {
         key_values: &[DatumRef<'_>],
         format: RowFormatKind,
         options: &ReadOptions,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<RowPayload>> {
         let key = self.row_key(key_values)?;
         let formats = self.shared.typed_formats()?;
         let wanted = FragmentFormat::new(formats.whole.columns().clone(), formats.rows_of_kind(format)?);
@@ -98,23 +131,23 @@ impl Table {
             Some(value)
         };
         let Some(value) = value else { return Ok(None) };
-        let mut payload = Vec::with_capacity(value.len());
-        wanted.rows().to_user(&value, &mut scratch, &mut payload)?;
-        Ok(Some(payload))
+        let mut bytes = Vec::with_capacity(value.len());
+        let presence = wanted.rows().to_user(&value, &mut scratch, &mut bytes)?;
+        Ok(Some(RowPayload { bytes, nulls: presence.nulls }))
     }
 
-    /// The key and stored value of a payload.
+    /// The key and stored value of a payload, and of the columns that are null beside it.
     fn encode_payload(
         &self,
         key_values: &[DatumRef<'_>],
-        payload: &[u8],
+        (payload, nulls): (&[u8], &ColumnSet),
         covers: Covers<'_>,
         scratch: &mut RowScratch,
     ) -> Result<(Vec<u8>, Vec<u8>)> {
         let key = self.row_key(key_values)?;
         let mut value = Vec::with_capacity(payload.len() + 16);
         let formats = self.shared.typed_formats()?;
-        formats.rows().store(payload, covers, &ColumnSet::new(), scratch, &mut value)?;
+        formats.rows().store(payload, covers, nulls, scratch, &mut value)?;
         Ok((key, value))
     }
 }

@@ -1,12 +1,12 @@
 //! Point reads.
 //!
-//! 1. Take the table's state, then the newest visible sequence number (or the snapshot's). In this order the state holds
-//!    everything up to some commit, and what it lacks is newer.
+//! 1. Take the table's state, then the newest visible sequence number (or the snapshot's). In this order the state
+//!    holds everything up to some commit, and what it lacks is newer.
 //! 2. Memtables, newest first: snapshot filter, then Bloom filter, then the skiplist.
-//! 3. The tree: collect the files whose fence holds the key, youngest first, passing those that the snapshot filter rules
-//!    out (Kim §V: between fence and Bloom), and ask for all their Bloom filter lines at once, so that the cache misses
-//!    overlap; then test and search them in order.
-//!    A part of a two-phase level may be read from the compaction buffer instead (buffer.rs).
+//! 3. The tree: collect the files whose fence holds the key, youngest first, passing those that the snapshot filter
+//!    rules out (Kim §V: between fence and Bloom), and ask for all their Bloom filter lines at once, so that the cache
+//!    misses overlap; then test and search them in order. A part of a two-phase level may be read from the compaction
+//!    buffer instead (buffer.rs).
 //! 4. Stop as soon as the row is settled. A file's range deletes are honoured even where its Bloom filter says no.
 //!
 //! Where files hold column groups the row is put together from fragments (columns.rs).
@@ -35,12 +35,12 @@ use crate::tree::{OpenFile, OpenRun};
 pub(crate) const PROBES: usize = 24;
 
 impl Inner {
-    /// A state of a table and the sequence number at which to read it: the snapshot's, or the newest. Whatever the state lacks is
-    /// newer than that.
+    /// A state of a table and the sequence number at which to read it: the snapshot's, or the newest. Whatever the
+    /// state lacks is newer than that.
     ///
-    /// The number is taken after the state, whose memtable goes on receiving what is written. A bulk load comes past it, into a new
-    /// state only; were the number that of a later write, that write would be seen and the load before it not. So both are
-    /// taken again where a load came in between.
+    /// The number is taken after the state, whose memtable goes on receiving what is written. A bulk load comes past
+    /// it, into a new state only; were the number that of a later write, that write would be seen and the load before
+    /// it not. So both are taken again where a load came in between.
     #[inline]
     pub(crate) fn read_moment(
         &self,
@@ -80,7 +80,8 @@ impl Inner {
         row
     }
 
-    /// The wanted columns (all if `None`) of a typed table's row, packed, with their layout, which may have more columns.
+    /// The wanted columns (all if `None`) of a typed table's row, packed, with their layout, which may have more
+    /// columns.
     pub(crate) fn get_packed(
         &self,
         table: &TableShared,
@@ -248,7 +249,7 @@ impl PointRead<'_> {
             }
             counters.memtables_searched += 1;
             if memtable.has_range_deletes()
-                && let Some(sequence) = memtable.range_deletes().covering(key, self.snapshot)
+                && let Some(sequence) = memtable.covering_range_delete(key, self.snapshot)
             {
                 lookup.cover(sequence);
             }
@@ -302,9 +303,9 @@ impl PointRead<'_> {
         )
     }
 
-    /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key or have range deletes, youngest first,
-    /// until it breaks. All whose fences hold the key are found first, so that the lines of their filters are on their
-    /// way to the cache.
+    /// Step 3 of the module: gives `visit` the files of the wanted runs that may hold the key or have range deletes,
+    /// youngest first, until it breaks. All whose fences hold the key are found first, so that the lines of their
+    /// filters are on their way to the cache.
     #[inline]
     pub(crate) fn visit_files<'s>(
         &self,

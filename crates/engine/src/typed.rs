@@ -1,8 +1,8 @@
 //! Typed tables: rows of datums over the key-value core.
 //!
-//! The primary key columns are encoded order-preservingly into the key, the others into a value of the table's row format
-//! (packed, if none was chosen); a patch is a value in which the columns it does not touch are absent. Scans hand out Arrow
-//! record batches filled column by column, whatever format and column groups the rows are stored in.
+//! The primary key columns are encoded order-preservingly into the key, the others into a value of the table's row
+//! format (packed, if none was chosen); a patch is a value in which the columns it does not touch are absent. Scans
+//! hand out Arrow record batches filled column by column, whatever format and column groups the rows are stored in.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -59,8 +59,8 @@ impl Default for ScanOptions {
     }
 }
 
-/// Rows of a scan up to which it reads block by block and leaves the blocks in the cache, as an iterator does: a large piece
-/// from every run would cost more than the rows.
+/// Rows of a scan up to which it reads block by block and leaves the blocks in the cache, as an iterator does: a large
+/// piece from every run would cost more than the rows.
 const SHORT: u64 = 1024;
 
 /// Steps of a scan, each a row or a stretch of rows of a block, after which it pauses.
@@ -233,23 +233,12 @@ impl Table {
     pub fn scan_batches(&self, options: ScanOptions) -> Result<BatchScan> {
         let formats = self.shared.typed_formats()?;
         let schema = formats.schema().clone();
+        let (lower, upper) = key_bounds(&schema, &options.lower, &options.upper)?;
+        let filter = options.filter.filter(|filter| !filter.conjuncts.is_empty());
+        let tested = tested_columns(&schema, filter.as_ref())?;
         let projection = options.projection.unwrap_or_else(|| (0..schema.columns().len()).collect());
-        let wanted = self.value_columns(Some(&projection))?;
-        let bound = |bound: &Bound<Vec<Datum>>, after: Bound<()>| -> Result<Option<Vec<u8>>> {
-            let (values, past) = match bound {
-                Bound::Unbounded => return Ok(None),
-                Bound::Included(values) => (values, matches!(after, Bound::Included(()))),
-                Bound::Excluded(values) => (values, matches!(after, Bound::Excluded(()))),
-            };
-            let mut out = Vec::new();
-            key::encode_key_prefix(&schema, &borrow(values), &mut out)?;
-            Ok(if past { key::prefix_successor(&out) } else { Some(out) })
-        };
+        let wanted = self.value_columns(Some(&projection))?.union(&self.value_columns(Some(&tested))?);
         let is_short = options.limit.is_some_and(|limit| limit <= SHORT);
-        let lower = bound(&options.lower, Bound::Excluded(()))?;
-        // Past the last key there is nothing.
-        let is_past_all = lower.is_none() && options.lower != Bound::Unbounded;
-        let upper = if is_past_all { Some(Vec::new()) } else { bound(&options.upper, Bound::Included(()))? };
         let read = ReadOptions {
             lower,
             upper,
@@ -259,21 +248,8 @@ impl Table {
             expected_rows: options.limit.filter(|_| is_short),
             ..ReadOptions::default()
         };
-        let batch_rows = options.batch_rows.max(1);
-        let filter = options.filter.filter(|filter| !filter.conjuncts.is_empty());
-        let tested = filter.iter().flat_map(|filter| filter.conjuncts.iter().map(|test| test.column));
-        let tested: Vec<usize> = tested.collect();
-        if let Some(column) = tested.iter().find(|&&column| column >= schema.columns().len()) {
-            return Err(Error::invalid(format!("the filter names column {column}, which does not exist")));
-        }
-        if let Some(test) = filter.iter().flat_map(|filter| &filter.conjuncts).find(|test| !test.suits(&schema)) {
-            let column = &schema.columns()[test.column];
-            let message =
-                format!("the filter compares column \"{}\", of type {}, with other values", column.name, column.ty);
-            return Err(Error::invalid(message));
-        }
-        let wanted = wanted.union(&self.value_columns(Some(&tested))?);
         let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
+        let batch_rows = options.batch_rows.max(1);
         let builder = |layout| RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts);
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
@@ -298,6 +274,47 @@ impl Table {
         rows.seek_to_first()?;
         Ok(BatchScan { source: ScanSource::Rows { rows: Box::new(rows), filter }, builder, left, done: false })
     }
+}
+
+/// Which keys a scan's bounds let through, `[lower, upper)`; `None` is unbounded.
+fn key_bounds(
+    schema: &Schema,
+    lower: &Bound<Vec<Datum>>,
+    upper: &Bound<Vec<Datum>>,
+) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+    let first_key = |values: &[Datum], is_past: bool| -> Result<Option<Vec<u8>>> {
+        let mut out = Vec::new();
+        key::encode_key_prefix(schema, &borrow(values), &mut out)?;
+        Ok(if is_past { key::prefix_successor(&out) } else { Some(out) })
+    };
+    let first = match lower {
+        Bound::Unbounded => None,
+        Bound::Included(values) => first_key(values, false)?,
+        Bound::Excluded(values) => first_key(values, true)?,
+    };
+    let end = match upper {
+        // Past the last key there is nothing.
+        _ if first.is_none() && *lower != Bound::Unbounded => Some(Vec::new()),
+        Bound::Unbounded => None,
+        Bound::Included(values) => first_key(values, true)?,
+        Bound::Excluded(values) => first_key(values, false)?,
+    };
+    Ok((first, end))
+}
+
+/// The columns that a filter tests; an error for one that does not exist, or cannot have the values that it is compared
+/// with.
+fn tested_columns(schema: &Schema, filter: Option<&Filter>) -> Result<Vec<usize>> {
+    let tests = || filter.into_iter().flat_map(|filter| &filter.conjuncts);
+    if let Some(test) = tests().find(|test| !test.suits(schema)) {
+        return Err(Error::invalid(match schema.columns().get(test.column) {
+            None => format!("the filter names column {}, which does not exist", test.column),
+            Some(column) => {
+                format!("the filter compares column \"{}\", of type {}, with other values", column.name, column.ty)
+            }
+        }));
+    }
+    Ok(tests().map(|test| test.column).collect())
 }
 
 /// The columns of `projection` (all if `None`) of a packed row.
@@ -416,7 +433,8 @@ impl BatchScan {
     }
 }
 
-/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have, or the steps are taken.
+/// Has `append` append rows, or pass them over, until the batch or the scan has all it may have, or the steps are
+/// taken.
 fn append_rows(
     rows: &mut TableIterator,
     builder: &mut RecordBatchBuilder,

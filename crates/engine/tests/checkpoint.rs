@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use mycelium_base::FileKind;
 use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, Table, WriteBatch, verify_directory};
 use mycelium_vfs::{CrashDraw, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
@@ -83,6 +84,50 @@ fn a_failed_checkpoint_is_removed_and_can_be_repeated() {
     }
     table.put(b"k", b"v", Durability::Os).unwrap();
     database.checkpoint("/copy").unwrap();
+}
+
+/// It was refused, though its readers worked.
+#[test]
+fn a_database_that_an_error_latched_is_copied_as_it_is_read() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let options = Options { disk: Arc::new(disk.clone()), ..small_options(&memory) };
+    let database = Database::open("/db", options).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    let other = database.create_table("other", small_table()).unwrap();
+    fill(&table, 0, 2000, "in a file");
+    database.flush().unwrap();
+    // One generation of memtables waits for its flush, another is being written.
+    for n in 0.. {
+        table.put(&key(3 * n), format!("sealed{n}").as_bytes(), Durability::Buffered).unwrap();
+        other.put(&key(n), b"sealed", Durability::Buffered).unwrap();
+        if database.metrics().sealed_generations > 0 {
+            break;
+        }
+    }
+    table.put(&key(9), b"active", Durability::Buffered).unwrap();
+    table.delete_range(&key(100), &key(200), Durability::Buffered).unwrap();
+    other.delete(&key(0), Durability::Buffered).unwrap();
+    disk.schedule(Fault::new(OperationKind::Sync, Effect::LoseUnsynced).on(FileKind::Wal));
+    assert_eq!(table.put(b"refused", b"", Durability::Sync).unwrap_err().kind(), ErrorKind::Io);
+    assert!(database.failure().is_some());
+
+    let (expected, others, sequence) = (scan(&table), scan(&other), database.last_sequence());
+    assert_eq!(database.checkpoint("/copy").unwrap().sequence, sequence);
+    assert!(verify_directory(&memory, Path::new("/copy"), |_, _| ()).unwrap().is_ok());
+    let copy = Database::open("/copy", small_options(&memory)).unwrap();
+    let copied = copy.table("t").unwrap();
+    assert_eq!(copy.last_sequence(), sequence);
+    assert_eq!((scan(&copied), scan(&copy.table("other").unwrap())), (expected, others));
+    // The copy is none that an error has latched.
+    assert!(copied.put(&key(9), b"newer", Durability::Sync).unwrap() > sequence);
+    copy.compact(&copied).unwrap();
+    assert_eq!(copied.get(&key(9)).unwrap().unwrap(), b"newer");
+    assert_verified(&copy);
+    // Once closed, another may have the directory.
+    let clone = database.clone();
+    assert_eq!(database.close().unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert!(clone.checkpoint("/late").is_err() && !memory.paths().iter().any(|path| path.starts_with("/late")));
 }
 
 #[test]

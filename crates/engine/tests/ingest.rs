@@ -67,7 +67,7 @@ fn bad_input_loads_nothing_and_leaves_nothing() {
     let before = disk.paths();
     let mut unordered = rows(0..3000, "a");
     unordered.push((key(2999), b"again".to_vec()));
-    assert_eq!(table.ingest(feed(&unordered)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(table.ingest(feed(&unordered)).unwrap_err().kind(), ErrorKind::OutOfOrder);
     let failing = feed(&unordered[..2500]).chain([Err(Error::invalid("source failed"))]);
     assert!(table.ingest(failing).is_err());
     assert_eq!(table.ingest(feed(&[(vec![0; 70_000], vec![])])).unwrap_err().kind(), ErrorKind::InvalidArgument);
@@ -152,7 +152,7 @@ fn typed_rows_come_as_record_batches() {
     assert_eq!(scan(&source), scan(&target));
     let backwards: Vec<_> = source.scan_batches(ScanOptions::default()).unwrap().collect();
     let twice = backwards.into_iter().map(Result::unwrap).flat_map(|batch| [batch.clone(), batch]).map(Ok);
-    assert_eq!(target.ingest_batches(twice).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    assert_eq!(target.ingest_batches(twice).unwrap_err().kind(), ErrorKind::OutOfOrder);
 }
 
 /// The workload of the crash test: the states after each commit, and how many of them the caller knows to be durable.

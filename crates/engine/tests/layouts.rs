@@ -15,7 +15,7 @@ use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
     Background, Database, Durability, ErrorKind, IndexOptions, Layout, LeveledOptions, Options, Policy, ReadOptions,
-    RowFormatDefinition, ScanOptions, Table, TableOptions,
+    RowFormatDefinition, ScanOptions, Table, TableOptions, WriteBatch,
 };
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
@@ -75,12 +75,12 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
     let key = [DatumRef::Int64(7)];
     table.put_payload(&key, br#"{ "score": 2.5, "name": null }"#, Durability::Os).unwrap();
     for step in 0..3 {
-        let json = table.get_payload(&key, RowFormatKind::Json, &ReadOptions::default()).unwrap().unwrap();
+        let json = table.get_payload(&key, RowFormatKind::Json, &ReadOptions::default()).unwrap().unwrap().bytes;
         // As it was written, until a compaction has taken it apart.
         let expected =
             if step < 2 { &br#"{ "score": 2.5, "name": null }"#[..] } else { br#"{"name":null,"score":2.5}"# };
         assert_eq!(json, expected, "step {step}");
-        let packed = table.get_payload(&key, RowFormatKind::Packed, &ReadOptions::default()).unwrap().unwrap();
+        let packed = table.get_payload(&key, RowFormatKind::Packed, &ReadOptions::default()).unwrap().unwrap().bytes;
         let row = table.packed_layout().unwrap().row(&packed).unwrap();
         assert_eq!(
             (row.datum(1).unwrap(), row.datum(2).unwrap()),
@@ -89,6 +89,44 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
         let unknown = table.get_payload(&key, RowFormatKind::Protobuf, &ReadOptions::default()).unwrap_err();
         assert!(unknown.to_string().contains("protobuf"), "{unknown}");
         if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
+    }
+}
+
+/// A raw null was handed out, and could be given, as no bytes only.
+#[test]
+fn null_was_handed_out_as_what_is_empty() {
+    let schema = Schema::parse("id int64 not null, bytes binary, primary key (id)").unwrap();
+    for kind in [RowFormatKind::Raw, RowFormatKind::Json, RowFormatKind::Packed] {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let layout = format!("L0 tiered: * {kind}\nL1 leveled: * {kind}");
+        let options = TableOptions {
+            row_format: RowFormatDefinition { kind, ..RowFormatDefinition::default() },
+            layout: Some(Layout::parse(&layout, &ColumnSet::from_iter([1])).unwrap()),
+            ..TableOptions::default()
+        };
+        let table = database.create_typed_table("t", schema.clone(), options).unwrap();
+        let values = [DatumRef::Null, DatumRef::Binary(b""), DatumRef::Binary(b"\0")];
+        let all = ReadOptions::default();
+        for (id, value) in (0..).zip(values) {
+            table.insert_row(&[DatumRef::Int64(id), value], Durability::Os).unwrap();
+        }
+        for step in 0..3 {
+            for id in 0..3 {
+                let payload = table.get_payload(&[DatumRef::Int64(id)], kind, &all).unwrap().unwrap();
+                let expected = if id == 0 { ColumnSet::from_iter([1]) } else { ColumnSet::new() };
+                assert_eq!(payload.nulls, expected, "{kind}, row {id}, step {step}");
+                // What is handed out can be given back.
+                let mut batch = WriteBatch::new();
+                let key = [DatumRef::Int64(10 + id)];
+                batch.put_payload_with_nulls(&table, &key, &payload.bytes, &payload.nulls).unwrap();
+                database.write(&batch, Durability::Os).unwrap();
+                let row = |id| table.get_row(&[DatumRef::Int64(id)], Some(&[1]), &all).unwrap();
+                assert_eq!(row(10 + id), row(id), "{kind}, row {id}, step {step}");
+            }
+            if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
+        }
     }
 }
 
@@ -224,8 +262,9 @@ fn sibling_groups_are_compacted_at_the_same_time() {
     common::assert_verified(&database);
 }
 
-/// Columns 1 and 3 lie together in level 2, and, since the layout changed, 2 and 3 of other rows. The group of column 1 goes
-/// down, with its copy of a range delete, and all of these are joined anew; the copy for columns 2 and 3 is still above.
+/// Columns 1 and 3 lie together in level 2, and, since the layout changed, 2 and 3 of other rows. The group of column 1
+/// goes down, with its copy of a range delete, and all of these are joined anew; the copy for columns 2 and 3 is still
+/// above.
 #[test]
 fn a_range_delete_of_another_group_hid_a_column_of_joined_rows() {
     let disk = MemoryDisk::new();
@@ -274,5 +313,74 @@ fn a_range_delete_of_another_group_hid_a_column_of_joined_rows() {
             |id: &i64| table.get_row(&[DatumRef::Int64(*id)], None, &ReadOptions::default()).unwrap().is_some();
         assert_eq!((0..120).filter(is_there).count(), 55, "round {round}");
     }
+    common::assert_verified(&database);
+}
+
+/// What lay in a two-phase level in the old groups was united with what came in the new one, and so taken apart again:
+/// after every compaction into the level, which held up all others of the table.
+#[test]
+fn a_two_phase_level_never_reached_a_coarser_layout() {
+    let layout = |text: &str| Layout::parse(text, &ColumnSet::from_iter([1, 2])).unwrap();
+    let policy = LeveledOptions {
+        level0_trigger: 2,
+        level_count: 4,
+        base_level_bytes: 32 << 10,
+        fanout: 4.0,
+        target_file_size: 8 << 10,
+        ..LeveledOptions::default()
+    };
+    let options = TableOptions {
+        layout: Some(layout("L0 tiered: * packed\nL1-2 two-phase: 1 packed | 2 packed")),
+        policy: Policy::Leveled(policy),
+        compression: vec![],
+        ..common::small_table()
+    };
+    let database = Database::open("db", common::small_options(&MemoryDisk::new())).unwrap();
+    let table = database.create_typed_table("t", schema(), options).unwrap();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut model: BTreeMap<i64, (String, f64)> = BTreeMap::new();
+    // Two files for level 0, which is due then.
+    let mut write = |rows: usize| {
+        for row in 0..2 * rows {
+            let (id, score) = (rng.random_range(0..1_500), f64::from(rng.random_range(0..100)));
+            let key = [DatumRef::Int64(id)];
+            match (rng.random_range(0..10), model.get_mut(&id)) {
+                (0, _) => {
+                    table.delete_row(&key, Durability::Buffered).unwrap();
+                    model.remove(&id);
+                }
+                (1..=2, Some(row)) => {
+                    table.patch_row(&key, &[("score", DatumRef::Float64(score))], Durability::Buffered).unwrap();
+                    row.1 = score;
+                }
+                _ => {
+                    let name = format!("name {:064}", rng.random_range(0..u64::MAX));
+                    let row = [DatumRef::Int64(id), DatumRef::Utf8(&name), DatumRef::Float64(score)];
+                    table.insert_row(&row, Durability::Buffered).unwrap();
+                    model.insert(id, (name, score));
+                }
+            }
+            if row % rows == rows - 1 {
+                database.flush().unwrap();
+            }
+        }
+        while database.step().unwrap() {}
+        for id in 0..1_500 {
+            let row = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+            let expected = model
+                .get(&id)
+                .map(|(name, score)| vec![Datum::Int64(id), Datum::Utf8(name.clone()), Datum::Float64(*score)]);
+            assert_eq!(row, expected, "row {id}");
+        }
+        let levels = database.metrics().tables.remove(0).levels;
+        levels.into_iter().find(|level| level.level == 1).map(|level| (level.files, level.groups.len()))
+    };
+    // Deeper levels hold older data: rows of several groups cannot be joined in level 1.
+    for _ in 0..20 {
+        write(200);
+    }
+    assert!(write(200).is_some_and(|(files, groups)| files > 0 && groups == 2));
+    database.set_layout(&table, layout("L0 tiered: * packed\nL1-2 two-phase: * packed")).unwrap();
+    assert!((0..12).any(|_| write(200).is_some_and(|(files, groups)| files > 0 && groups == 0)));
     common::assert_verified(&database);
 }

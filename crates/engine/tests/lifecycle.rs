@@ -2,30 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test helper's panic is the test's failure")]
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::Arc;
+mod common;
 
+use std::path::Path;
+
+use common::{Rows, scan_with as scan, small_options};
 use mycelium_base::Operation;
 use mycelium_base::coding::{put_bytes, put_varint};
 use mycelium_engine::{
-    Background, Compression, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadOptions, Table,
-    TableOptions, WriteBatch,
+    Compression, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadOptions, TableOptions,
+    WriteBatch,
 };
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, MemoryDisk};
 use mycelium_wal::{SegmentReader, SegmentWriter};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-
-fn small_options(disk: &MemoryDisk) -> Options {
-    Options {
-        disk: Arc::new(disk.clone()),
-        memory_budget: 64 << 10,
-        cache_bytes: 256 << 10,
-        background: Background::Manual,
-        ..Options::default()
-    }
-}
 
 fn small_table() -> TableOptions {
     TableOptions {
@@ -39,19 +30,6 @@ fn small_table() -> TableOptions {
         compression: vec![Compression::None, Compression::Lz4, Compression::Zstd(1)],
         ..TableOptions::default()
     }
-}
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn scan(table: &Table, options: &ReadOptions) -> Rows {
-    let mut rows = table.iter(options).unwrap();
-    rows.seek_to_first().unwrap();
-    let mut found = Rows::new();
-    while rows.valid() {
-        found.insert(rows.key().to_vec(), rows.value().to_vec());
-        rows.next().unwrap();
-    }
-    found
 }
 
 #[test]
@@ -201,8 +179,8 @@ fn sequence_numbers_of_a_dropped_table_are_not_given_out_again() {
     }
 }
 
-/// Each fragment had the numbers of all range deletes over it: 20,000 took 1.6 GB, and a database that had gone down with them
-/// could not be opened.
+/// Each fragment had the numbers of all range deletes over it: 20,000 took 1.6 GB, and a database that had gone down
+/// with them could not be opened.
 #[test]
 fn a_log_with_many_range_deletes_within_each_other_is_recovered() {
     const COUNT: u64 = 20_000;

@@ -512,3 +512,20 @@ fn a_table_created_beside_a_close_is_there_or_refused() {
         assert!(!created || again.table("u").is_ok(), "acknowledged, and gone");
     });
 }
+
+/// It returned at once, while the first was still at the log and held the directory.
+#[test]
+fn a_second_close_waits_for_the_first() {
+    explore(|| {
+        let setup = Setup::new();
+        put(&setup.table, 1, 1);
+        let closer = {
+            let database = setup.database.clone();
+            thread::spawn(move || database.close().unwrap())
+        };
+        setup.database.close().unwrap();
+        let reopened = Database::open("db", options(&setup.disk)).unwrap();
+        closer.join().unwrap();
+        assert_eq!(get(&reopened.table("t").unwrap(), 1), Some(1));
+    });
+}

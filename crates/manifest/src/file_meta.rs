@@ -73,11 +73,7 @@ impl FileMeta {
     /// Whether every key of the file is below `key`.
     #[inline]
     pub fn ends_before(&self, key: &[u8]) -> bool {
-        match self.largest.as_slice().cmp(key) {
-            Ordering::Less => true,
-            Ordering::Equal => self.largest_exclusive,
-            Ordering::Greater => false,
-        }
+        ends_before(&self.largest, self.largest_exclusive, key)
     }
 
     /// Whether every key of the file is below every key of `other`.
@@ -196,11 +192,7 @@ impl KeyRange {
     /// Whether every key of the range is below `key`.
     #[inline]
     pub fn ends_before(&self, key: &[u8]) -> bool {
-        match self.largest.as_slice().cmp(key) {
-            Ordering::Less => true,
-            Ordering::Equal => self.largest_exclusive,
-            Ordering::Greater => false,
-        }
+        ends_before(&self.largest, self.largest_exclusive, key)
     }
 
     /// Whether the range holds `key`.
@@ -212,6 +204,16 @@ impl KeyRange {
     /// Whether the two ranges share a key.
     pub fn overlaps(&self, other: &KeyRange) -> bool {
         !self.ends_before(&other.smallest) && !other.ends_before(&self.smallest)
+    }
+}
+
+/// Whether a range that ends with `largest`, or before it, lies below `key`.
+#[inline]
+fn ends_before(largest: &[u8], largest_exclusive: bool, key: &[u8]) -> bool {
+    match largest.cmp(key) {
+        Ordering::Less => true,
+        Ordering::Equal => largest_exclusive,
+        Ordering::Greater => false,
     }
 }
 

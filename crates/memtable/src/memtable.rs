@@ -8,10 +8,10 @@ use crate::filter::Filter;
 use crate::node::NodeRef;
 use crate::skiplist::{Inserter, Skiplist};
 use crate::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use mycelium_base::hash::hash_key;
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use mycelium_base::{RangeDelete, RangeDeleteSet, SequenceNumber, Trailer};
+use mycelium_base::{RangeDelete, RangeDeleteSet, RangeDeleteSets, SequenceNumber, Trailer};
 
 /// How a memtable is set up.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -51,8 +51,8 @@ impl Memtable {
 
     /// The versions of exactly `key` with sequence numbers at or below `snapshot`, newest first.
     ///
-    /// Range deletes are not applied; see [`Memtable::range_deletes`]. Absent keys are mostly ruled out by the filter,
-    /// with one cache miss; else O(log n), and O(1) for each further version. Allocates nothing.
+    /// Range deletes are not applied; see [`Memtable::covering_range_delete`]. Absent keys are mostly ruled out by the
+    /// filter, with one cache miss; else O(log n), and O(1) for each further version. Allocates nothing.
     #[inline]
     pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Versions<'_> {
         self.get_hashed(key, hash_key(key), snapshot)
@@ -79,9 +79,22 @@ impl Memtable {
         self.filter.may_contain(key_hash)
     }
 
-    /// The range deletes, ready for lookups. Fragmented on the first call after a change, else the cost of an `Arc`.
+    /// The newest range delete at or below `snapshot` that covers `key`. O(log^3 n), and, for each range delete
+    /// inserted since the last lookup, amortised O(log^2 n).
+    #[inline]
+    pub fn covering_range_delete(&self, key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
+        self.range_deletes.sets().covering(key, snapshot)
+    }
+
+    /// The range deletes, ready for lookups, in O(log n) sets. Those inserted since the last lookup cost as much as in
+    /// [`Memtable::covering_range_delete`].
+    pub fn range_delete_sets(&self) -> Arc<RangeDeleteSets> {
+        Arc::clone(&self.range_deletes.sets())
+    }
+
+    /// The range deletes in one set, for a reader of all of them. O(n log n) on the first call after a change.
     pub fn range_deletes(&self) -> Arc<RangeDeleteSet> {
-        self.range_deletes.set()
+        self.range_deletes.one_set()
     }
 
     /// Whether there are range deletes: one atomic load.
@@ -190,8 +203,8 @@ impl MemtableWriter {
         self.insert_marked(key, trailer, value, u64::MAX);
     }
 
-    /// As [`MemtableWriter::insert`], of an entry with these marks: bits that mean what the caller wants them to. Other entries
-    /// have all of them.
+    /// As [`MemtableWriter::insert`], of an entry with these marks: bits that mean what the caller wants them to. Other
+    /// entries have all of them.
     ///
     /// # Panics
     /// As that.
@@ -249,17 +262,13 @@ impl<'a> Iterator for Versions<'a> {
 
 impl std::iter::FusedIterator for Versions<'_> {}
 
-/// The range deletes, and their fragments as of some count.
+/// The range deletes, and what is ready for lookups of the first so many of them.
 struct RangeDeletes {
     all: Mutex<Vec<RangeDelete>>,
     count: AtomicUsize,
     bytes: AtomicUsize,
-    fragmented: ArcSwap<Fragmented>,
-}
-
-struct Fragmented {
-    count: usize,
-    set: Arc<RangeDeleteSet>,
+    /// Stored with `all` locked, so that their count never falls.
+    sets: ArcSwap<RangeDeleteSets>,
 }
 
 impl RangeDeletes {
@@ -268,7 +277,7 @@ impl RangeDeletes {
             all: Mutex::new(Vec::new()),
             count: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            fragmented: ArcSwap::from_pointee(Fragmented { count: 0, set: Arc::default() }),
+            sets: ArcSwap::from_pointee(RangeDeleteSets::default()),
         }
     }
 
@@ -288,19 +297,30 @@ impl RangeDeletes {
     }
 
     /// Includes at least what was pushed before the call.
-    fn set(&self) -> Arc<RangeDeleteSet> {
+    #[inline]
+    fn sets(&self) -> Guard<Arc<RangeDeleteSets>> {
         let count = self.count();
-        let current = self.fragmented.load();
-        if current.count >= count {
-            return Arc::clone(&current.set);
+        let current = self.sets.load();
+        if current.count() >= count {
+            return current;
         }
+        self.change_sets(RangeDeleteSets::grow);
+        self.sets.load()
+    }
+
+    /// As [`RangeDeletes::sets`], all in the first.
+    fn one_set(&self) -> Arc<RangeDeleteSet> {
+        if self.sets().iter().len() > 1 {
+            self.change_sets(|sets, all| *sets = RangeDeleteSets::single(all));
+        }
+        self.sets().iter().next().cloned().unwrap_or_default()
+    }
+
+    #[cold]
+    fn change_sets(&self, change: impl FnOnce(&mut RangeDeleteSets, &[RangeDelete])) {
         let all = self.all.lock();
-        let current = self.fragmented.load();
-        if current.count == all.len() {
-            return Arc::clone(&current.set);
-        }
-        let set = Arc::new(RangeDeleteSet::new(all.iter()));
-        self.fragmented.store(Arc::new(Fragmented { count: all.len(), set: Arc::clone(&set) }));
-        set
+        let mut sets = RangeDeleteSets::clone(&self.sets.load());
+        change(&mut sets, &all[..]);
+        self.sets.store(Arc::new(sets));
     }
 }

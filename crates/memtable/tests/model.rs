@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
-use mycelium_base::{Cursor, Operation, RangeDelete, ReadCounters, Trailer};
+use mycelium_base::{Cursor, Operation, RangeDelete, RangeDeleteSet, ReadCounters, Trailer};
 use mycelium_memtable::{Memtable, MemtableCursor, MemtableOptions, MemtableWriter};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -175,8 +175,10 @@ fn range_deletes_agree_with_a_straight_search() {
             if rng.random() {
                 continue;
             }
-            let set = memtable.range_deletes();
-            assert!(Arc::ptr_eq(&set, &memtable.range_deletes()), "not fragmented twice");
+            if rng.random() {
+                let set = memtable.range_deletes();
+                assert!(Arc::ptr_eq(&set, &memtable.range_deletes()), "not fragmented twice");
+            }
             for _ in 0..20 {
                 let (key, snapshot) = (random_key(&mut rng), rng.random_range(0..22));
                 let expected = all
@@ -184,7 +186,11 @@ fn range_deletes_agree_with_a_straight_search() {
                     .filter(|d| d.start <= key && key < d.end && d.sequence <= snapshot)
                     .map(|d| d.sequence)
                     .max();
-                assert_eq!(set.covering(&key, snapshot), expected, "seed {seed}");
+                assert_eq!(memtable.covering_range_delete(&key, snapshot), expected, "seed {seed}");
+                assert_eq!(memtable.range_delete_sets().covering(&key, snapshot), expected, "seed {seed}");
+                if rng.random_ratio(1, 40) {
+                    assert_eq!(memtable.range_deletes().covering(&key, snapshot), expected, "seed {seed}");
+                }
             }
         }
         assert_eq!(memtable.range_delete_list(), all);
@@ -192,6 +198,25 @@ fn range_deletes_agree_with_a_straight_search() {
         assert_eq!(memtable.sequence_range(), Some((1, 19)));
         assert_eq!((memtable.first_key(), memtable.last_key()), (None, None));
     }
+}
+
+/// All of them were, for the first lookup after each.
+#[test]
+fn a_range_delete_has_few_others_cut_up_anew() {
+    let count: u64 = if cfg!(miri) { 40 } else { 1_000 };
+    let (mut writer, memtable) = Memtable::new(MemtableOptions::default());
+    let (mut known, mut cut_up): (Vec<Arc<RangeDeleteSet>>, u64) = (Vec::new(), 0);
+    for sequence in 1..=count {
+        let [start, end] = [2 * sequence, 2 * sequence + 1].map(|key| key.to_be_bytes().to_vec());
+        writer.insert_range_delete(RangeDelete { start: start.clone(), end, sequence });
+        assert_eq!(memtable.covering_range_delete(&start, sequence), Some(sequence));
+        let sets: Vec<_> = memtable.range_delete_sets().iter().cloned().collect();
+        let is_known = |set: &Arc<RangeDeleteSet>| known.iter().any(|known| Arc::ptr_eq(known, set));
+        cut_up += sets.iter().filter(|set| !is_known(set)).map(|set| set.fragments().len() as u64).sum::<u64>();
+        known = sets;
+    }
+    assert!(cut_up <= 16 * count, "{cut_up} of {count}");
+    assert_eq!(memtable.range_deletes().fragments().len() as u64, count);
 }
 
 #[test]

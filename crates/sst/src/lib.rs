@@ -14,8 +14,8 @@
 //! Files whose column group is columnar hold blocks of columns instead, and more parts (see `columnar`).
 //!
 //! Every block is framed with its compression kind and a checksum that is seeded with the file's number and the block's
-//! offset (see `checksum`). [`SstWriter`] writes a file, [`SstFile`] reads it: points with [`SstFile::get`], ranges with
-//! [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it.
+//! offset (see `checksum`). [`SstWriter`] writes a file, [`SstFile`] reads it: points with [`SstFile::get`], ranges
+//! with [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it.
 //!
 //! Guarantees: what was added is what is read; a bit that flipped, a block or file that took another's place, or a file
 //! cut short is reported as corruption with file and offset before any wrong answer, and never panics.
@@ -103,4 +103,4 @@ pub use summary::{
 };
 pub use verify::VerifySummary;
 pub use warm::KeyInterval;
-pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings};
+pub use writer::{SstSummary, SstWriter, SstWriterOptions, StageTimings, nanoseconds_since};

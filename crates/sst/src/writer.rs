@@ -1,15 +1,16 @@
 //! Writes a file.
 //!
-//! 1. `add` checks the order, notes the key's filter hash and hands the entry to the block builder; when the block would
-//!    exceed the block size it is finished first.
+//! 1. `add` checks the order, notes the key's filter hash and hands the entry to the block builder; when the block
+//!    would exceed the block size it is finished first.
 //! 2. A finished block is compressed, framed (kind, checksum) and appended to a buffer, and its index row is noted. The
 //!    separator needs the next block's first key, so that the row waits for it.
 //! 3. The buffer goes to the disk in pieces of at least 256 KiB, each added to the whole-file checksum; write-back is
 //!    started every few MiB so that the final sync has little left to do.
-//! 4. `finish` writes filter, index, range deletes, summaries, properties and footer, and syncs; `finish_unsynced` leaves the
-//!    sync to the caller, who need not wait for the disk then.
+//! 4. `finish` writes filter, index, range deletes, summaries, properties and footer, and syncs; `finish_unsynced`
+//!    leaves the sync to the caller, who need not wait for the disk then.
 //!
-//! A columnar file's entries are gathered until `finish`, which writes its blocks and the parts of its columns (`columnar`).
+//! A columnar file's entries are gathered until `finish`, which writes its blocks and the parts of its columns
+//! (`columnar`).
 //!
 //! No allocation per entry: all buffers are reused.
 
@@ -162,7 +163,8 @@ impl std::fmt::Debug for SstWriter {
     }
 }
 
-pub(crate) fn nanoseconds_since(start: Instant) -> u64 {
+/// What has passed since then, as [`StageTimings`] count it.
+pub fn nanoseconds_since(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -212,8 +214,8 @@ impl SstWriter {
         self
     }
 
-    /// The file holds columns: the group, which must be columnar, of a table with this schema. Values that are added are packed
-    /// fragments of the group. To be called before anything is added.
+    /// The file holds columns: the group, which must be columnar, of a table with this schema. Values that are added
+    /// are packed fragments of the group. To be called before anything is added.
     #[must_use]
     pub fn with_columns(mut self, group: Arc<Group>, schema: Arc<Schema>) -> Self {
         let layout = Arc::new(PackedLayout::of(schema.clone(), &group.columns));
@@ -255,15 +257,17 @@ impl SstWriter {
         Ok(())
     }
 
-    /// Whether entries may come by [`SstWriter::add_cells`]: into a columnar file without summaries, which need the values.
+    /// Whether entries may come by [`SstWriter::add_cells`]: into a columnar file without summaries, which need the
+    /// values.
     #[inline]
     pub fn takes_cells(&self) -> bool {
         self.columns.is_some() && self.summaries.is_empty()
     }
 
-    /// As [`SstWriter::add`] with the fragment that a row of a columnar block gives, which is not made: the cells are taken as
-    /// they are. The block is one of a file with the columns of this one ([`SstFile::has_columns`](crate::SstFile::has_columns));
-    /// the rows of a block come in order. Only where [`SstWriter::takes_cells`] says so.
+    /// As [`SstWriter::add`] with the fragment that a row of a columnar block gives, which is not made: the cells are
+    /// taken as they are. The block is one of a file with the columns of this one
+    /// ([`SstFile::has_columns`](crate::SstFile::has_columns)); the rows of a block come in order. Only where
+    /// [`SstWriter::takes_cells`] says so.
     ///
     /// # Errors
     /// As [`SstWriter::add`]; `ErrorKind::Corruption` where a cell that was added is malformed.
@@ -546,8 +550,8 @@ impl SstWriter {
         Ok(summary)
     }
 
-    /// Completes the file and has the system write it back, without waiting: it is durable once the caller has synced it.
-    /// Fails if nothing was added.
+    /// Completes the file and has the system write it back, without waiting: it is durable once the caller has synced
+    /// it. Fails if nothing was added.
     pub fn finish_unsynced(mut self) -> Result<(SstSummary, Box<dyn WritableFile>)> {
         if self.is_empty() {
             return Err(Error::invalid("an SST needs at least one entry or range delete"));

@@ -11,10 +11,10 @@
 //! | `laser` | Saxena et al., "Real-Time LSM-Trees for HTAP Workloads", §2.1, §4.1 and §7 |
 //! | `dictionary` | Huang et al., "LSM-OPD: Boosting Scans in LSM-Trees by Enabling Direct Computing on Compressed Data", §5 |
 //!
-//! For all but `analytics`, `buffer`, `transformations`, `htap`, `kernels` and `dictionary` the engine runs in manual mode: the experiment itself runs flushes and
-//! compactions to the end after every write buffer, so that with and without the feature the same jobs happen at the same
-//! points, whatever the machine is doing. Nothing is synced: what counts are bytes and reads. These six measure time, with
-//! background threads and a disk as anybody has them.
+//! For all but `analytics`, `buffer`, `transformations`, `htap`, `kernels` and `dictionary` the engine runs in manual
+//! mode: the experiment itself runs flushes and compactions to the end after every write buffer, so that with and
+//! without the feature the same jobs happen at the same points, whatever the machine is doing. Nothing is synced: what
+//! counts are bytes and reads. These six measure time, with background threads and a disk as anybody has them.
 
 pub mod aligned;
 #[cfg(feature = "sql")]
@@ -36,8 +36,13 @@ use mycelium_vfs::LocalDisk;
 use crate::bench_disk::BenchDisk;
 use crate::store::Result;
 
-/// The shape of a tree, scaled down from RocksDB's defaults by the size of its files: a write buffer is a file, level 1 is
-/// four files, levels do not follow the last one's size.
+/// Bytes of the SSTs in the levels of all tables.
+pub(crate) fn sst_bytes(database: &Database) -> u64 {
+    database.metrics().tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+}
+
+/// The shape of a tree, scaled down from RocksDB's defaults by the size of its files: a write buffer is a file, level 1
+/// is four files, levels do not follow the last one's size.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Bytes of a file, and of a write buffer.

@@ -144,15 +144,11 @@ fn ingest(table: &Table, rows: Rows) -> Result<u64, Failure> {
     match (wrong_input, result) {
         (Some(failure), _) => Err(failure),
         (None, Ok(summary)) => Ok(summary.rows),
-        (None, Err(error)) if is_of_order(&error) => {
+        (None, Err(error)) if error.kind() == ErrorKind::OutOfOrder => {
             Err(Failure::from(error).hint("--sorted needs rows in ascending key order, each key once"))
         }
         (None, Err(error)) => Err(error.into()),
     }
-}
-
-fn is_of_order(error: &Error) -> bool {
-    error.kind() == ErrorKind::InvalidArgument && error.to_string().contains("does not come after")
 }
 
 fn progress_bar(size: Option<u64>) -> ProgressBar {

@@ -3,13 +3,13 @@
 //! At a snapshot, operation by operation, seeing what the batch itself did before:
 //!
 //! 1. *Patches are completed.* One that touches a column of an index gets the row's present values of the other columns
-//!    that the index reads, so that it derives by itself. What completes it for one index may touch another. One whose row
-//!    does not exist changes nothing and must derive nothing: it is written as the delete that it amounts to.
-//! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither in
-//!    the batch nor at the snapshot. Rows with a null among the values may.
+//!    that the index reads, so that it derives by itself. What completes it for one index may touch another. One whose
+//!    row does not exist changes nothing and must derive nothing: it is written as the delete that it amounts to.
+//! 2. *Unique indexes are asked.* After the whole batch no other row may have the values that a row of it has, neither
+//!    in the batch nor at the snapshot. Rows with a null among the values may.
 //! 3. The batch is committed on condition that nothing came between ([`Guard`], checked under the commit lock, as a
-//!    transaction's validation is): no commit to a row that was read, no new entry for the values that were found free, and
-//!    the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
+//!    transaction's validation is): no commit to a row that was read, no new entry for the values that were found free,
+//!    and the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use mycelium_base::limits::MAX_BATCH_LEN;
 use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId};
-use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{ColumnState, Datum, key};
 
 use super::indexed::{IndexedTables, KeyCounts, Uses};
@@ -244,46 +244,35 @@ impl Preparing {
         let Some(row) = row.filter(|_| exists) else {
             return Ok(if touches { None } else { Some(entry.value.to_vec()) });
         };
-        for index in &self.building {
-            let on = index.index.source.on();
-            if on.iter().all(|&on| !present.contains(on)) && !on.is_empty() {
-                let group = formats.whole_group();
-                let mut deriver = index.index.source.deriver(formats.for_transformers(), &group)?;
-                let name = &index.table.name;
-                // Not the patch's fault: the index cannot hold the row as it was.
-                if let Some(refusal) = refused_row(name, &mut deriver, entry.key, Operation::Put, row)? {
-                    index.index.fail(entry.key, refusal);
-                }
-            }
-        }
+        self.fail_unfit(entry.key, row, &present)?;
         let combiner = formats.whole.combiner();
         let missing = needed.difference(&present);
         let mut patch = entry.value.to_vec();
         if touches && !missing.is_empty() {
-            let mut values: Vec<(usize, Option<Datum>)> = Vec::with_capacity(missing.len());
-            let mut columns = formats.rows().read(row, Some(&missing), scratch)?;
-            for column in missing.iter() {
-                values.push((
-                    column,
-                    match columns.get(column)? {
-                        ColumnState::Value(datum) => Some(datum.to_datum()),
-                        ColumnState::Null | ColumnState::Absent => None,
-                    },
-                ));
-            }
-            let state = |column: usize| match values.iter().find(|(at, _)| *at == column) {
-                Some((_, Some(datum))) => ColumnState::Value(datum.borrowed()),
-                Some((_, None)) => ColumnState::Null,
-                None => ColumnState::Absent,
-            };
-            let mut older = Vec::new();
-            formats.rows().encode_with(state, scratch, &mut older)?;
+            let older = columns_of(formats.rows(), row, &missing, scratch)?;
             let fused = combiner.fuse(entry.key, &[&older, entry.value])?;
             patch = fused.ok_or_else(|| Error::invalid("the table's patches cannot be completed"))?;
         }
         let row = combiner.apply(entry.key, Some(row), &[&patch])?;
         self.rows.insert(entry.key.to_vec(), row);
         Ok(Some(patch))
+    }
+
+    /// Fails indexes that are being built and cannot hold a row as it was: not the fault of a patch that leaves their
+    /// columns alone.
+    fn fail_unfit(&self, key: &[u8], row: &[u8], patched: &ColumnSet) -> Result<()> {
+        let formats = self.shared.typed_formats()?;
+        for index in &self.building {
+            let on = index.index.source.on();
+            if on.is_empty() || on.iter().any(|&on| patched.contains(on)) {
+                continue;
+            }
+            let mut deriver = index.index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
+            if let Some(refusal) = refused_row(&index.table.name, &mut deriver, key, Operation::Put, row)? {
+                index.index.fail(key, refusal);
+            }
+        }
+        Ok(())
     }
 
     /// Makes the key's row known; whether there is one.
@@ -345,6 +334,29 @@ pub(super) fn duplicate(index: &IndexState, values: &[Datum]) -> Error {
     let message =
         format!("another row has the values ({}) in the unique index {}", values.join(", "), index.table.name);
     Error::new(ErrorKind::Duplicate, message)
+}
+
+/// A patch of these columns, which changes nothing in the row that it is of.
+fn columns_of(rows: &RowFormat, row: &[u8], columns: &ColumnSet, scratch: &mut RowScratch) -> Result<Vec<u8>> {
+    let mut values: Vec<(usize, Option<Datum>)> = Vec::with_capacity(columns.len());
+    let mut found = rows.read(row, Some(columns), scratch)?;
+    for column in columns.iter() {
+        values.push((
+            column,
+            match found.get(column)? {
+                ColumnState::Value(datum) => Some(datum.to_datum()),
+                ColumnState::Null | ColumnState::Absent => None,
+            },
+        ));
+    }
+    let state = |column: usize| match values.iter().find(|(at, _)| *at == column) {
+        Some((_, Some(datum))) => ColumnState::Value(datum.borrowed()),
+        Some((_, None)) => ColumnState::Null,
+        None => ColumnState::Absent,
+    };
+    let mut patch = Vec::new();
+    rows.encode_with(state, scratch, &mut patch)?;
+    Ok(patch)
 }
 
 /// The columns that a patch of `touched` must have, so that it has all columns of every index of which it has one.

@@ -2,22 +2,23 @@
 //!
 //! At a snapshot `s`, of one state that holds table and index as they were at one moment:
 //!
-//! 1. Merge the derived table's memtables and runs within the bounds; per derived key the newest entry at or before `s` that
-//!    no removal names ([`mycelium_merge::ExactCursor`]) is a *candidate* `(row key, q)`.
-//! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete, then
-//!    the candidate is the row's visible version. Files whose largest number is not above `q` are passed over unread, a
-//!    snapshot filter from below. It answers alone if what is asked for is indexed, covered, or in the key.
+//! 1. Merge the derived table's memtables and runs within the bounds; per derived key the newest entry at or before `s`
+//!    that no removal names ([`mycelium_merge::ExactCursor`]) is a *candidate* `(row key, q)`.
+//! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete,
+//!    then the candidate is the row's visible version. Files whose largest number is not above `q` are passed over
+//!    unread, a snapshot filter from below. It answers alone if what is asked for is indexed, covered, or in the key.
 //! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's (of a flat-map, what is
-//!    derived from it): equal, and it is answered with; else the candidate is stale and passed over. Equal keys are entries
-//!    of one row, so no row comes twice.
+//!    derived from it): equal, and it is answered with; else the candidate is stale and passed over. Equal keys are
+//!    entries of one row, so no row comes twice.
 //!
 //! Step 2 rests on what flushes and compactions do: they remove the entry of a version with the version itself, in one
-//! edit. Where they could not (columns of an index in several column groups, patches older than the index) entries below
-//! [`super::IndexStatus::trusted_from`] always go to step 3.
+//! edit. Where they could not (columns of an index in several column groups, patches older than the index) entries
+//! below [`super::IndexStatus::trusted_from`] always go to step 3.
 //!
 //! A float's zero has one code for two values and NaN one for many, so that such values are taken from the row.
 //!
-//! While the index is not built, the table is scanned instead, as often as the rows found do not fit a budget of memory.
+//! While the index is not built, the table is scanned instead, as often as the rows found do not fit a budget of
+//! memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -179,7 +180,8 @@ struct Lookup {
     index: IndexState,
     sequence: SequenceNumber,
     projection: Vec<usize>,
-    /// The columns outside the primary key that are read from rows: those asked for, and those that an entry is compared with.
+    /// The columns outside the primary key that are read from rows: those asked for, and those that an entry is
+    /// compared with.
     wanted: ColumnSet,
     /// Of a row, in this order: the columns of the index, and those asked for.
     read: Vec<usize>,
@@ -298,8 +300,8 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// If the row derives the key of an entry, what is asked for of it, and the value that it derives with the key. Of an index on
-    /// columns the value is left empty: the row has what it holds.
+    /// If the row derives the key of an entry, what is asked for of it, and the value that it derives with the key. Of
+    /// an index on columns the value is left empty: the row has what it holds.
     fn bears_out(
         &mut self,
         lookup: &Lookup,
@@ -445,7 +447,7 @@ fn has_newer(
             continue;
         }
         counters.memtables_searched += 1;
-        if memtable.range_deletes().covering(key, upto).is_some_and(|sequence| sequence > after) {
+        if memtable.covering_range_delete(key, upto).is_some_and(|sequence| sequence > after) {
             return Ok(true);
         }
         if let Some((trailer, _)) = memtable.get_hashed(key, hash, upto).next()
@@ -609,8 +611,8 @@ pub(super) fn check_entries(
 /// Untrue entries whose keys are kept.
 const MOST_UNTRUE: usize = 1000;
 
-/// Rows of an index that is not built: the table is scanned for those with the smallest derived keys, as many as fit the
-/// budget, and again for those after them.
+/// Rows of an index that is not built: the table is scanned for those with the smallest derived keys, as many as fit
+/// the budget, and again for those after them.
 struct ScannedRows {
     table: Table,
     index: Arc<IndexShared>,

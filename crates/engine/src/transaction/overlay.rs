@@ -1,15 +1,16 @@
 //! A transaction's own writes to one table, by key.
 //!
-//! Values are not kept here: an entry knows where its value lies in the transaction's batch. The entry's place in the batch,
-//! counted from 1, takes the part of a sequence number, so that own range deletes and own entries relate as committed ones
-//! do, and the snapshot's rows, at 0, lie below all of them.
+//! Values are not kept here: an entry knows where its value lies in the transaction's batch. The entry's place in the
+//! batch, counted from 1, takes the part of a sequence number, so that own range deletes and own entries relate as
+//! committed ones do, and the snapshot's rows, at 0, lie below all of them.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
-use std::sync::OnceLock;
 
-use mycelium_base::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSet, Trailer};
+use mycelium_base::{EntryRef, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSets, SequenceNumber, Trailer};
 use mycelium_merge::Lookup;
+
+use crate::sync::Mutex;
 
 /// One write.
 struct Own {
@@ -25,8 +26,8 @@ pub(super) struct Overlay {
     versions: BTreeMap<Vec<u8>, Vec<Own>>,
     /// In the order of the batch.
     range_deletes: Vec<RangeDelete>,
-    /// Built when first needed after a change.
-    fragments: OnceLock<RangeDeleteSet>,
+    /// Of the first of them; grown by lookups.
+    range_delete_sets: Mutex<RangeDeleteSets>,
 }
 
 impl Overlay {
@@ -40,7 +41,6 @@ impl Overlay {
         if operation == Operation::RangeDelete {
             let delete = RangeDelete { start: key.to_vec(), end: value.to_vec(), sequence: ordinal };
             self.range_deletes.push(delete);
-            self.fragments.take();
             return;
         }
         let own = Own { trailer: Trailer::new(ordinal, operation), value: end - value.len()..end };
@@ -54,7 +54,7 @@ impl Overlay {
     pub(super) fn undo(&mut self, entry: EntryRef<'_>) {
         if entry.trailer.operation() == Operation::RangeDelete {
             self.range_deletes.pop();
-            self.fragments.take();
+            self.range_delete_sets.lock().truncate(self.range_deletes.len());
         } else if let Some(versions) = self.versions.get_mut(entry.key) {
             versions.pop();
             if versions.is_empty() {
@@ -63,20 +63,24 @@ impl Overlay {
         }
     }
 
-    fn fragments(&self) -> &RangeDeleteSet {
-        self.fragments.get_or_init(|| RangeDeleteSet::new(&self.range_deletes))
+    /// The newest range delete that covers `key`.
+    fn covering_range_delete(&self, key: &[u8]) -> Option<SequenceNumber> {
+        if self.range_deletes.is_empty() {
+            return None;
+        }
+        let mut sets = self.range_delete_sets.lock();
+        sets.grow(&self.range_deletes);
+        sets.covering(key, MAX_SEQUENCE_NUMBER)
     }
 
     /// Whether a range delete covers `key`.
     pub(super) fn covers(&self, key: &[u8]) -> bool {
-        !self.range_deletes.is_empty() && self.fragments().covering(key, MAX_SEQUENCE_NUMBER).is_some()
+        self.covering_range_delete(key).is_some()
     }
 
     /// Hands the own entries of `key` to `lookup`.
     pub(super) fn look_up(&self, body: &[u8], key: &[u8], lookup: &mut Lookup) {
-        if !self.range_deletes.is_empty()
-            && let Some(sequence) = self.fragments().covering(key, MAX_SEQUENCE_NUMBER)
-        {
+        if let Some(sequence) = self.covering_range_delete(key) {
             lookup.cover(sequence);
         }
         for own in self.versions.get(key).into_iter().flatten().rev() {

@@ -1,8 +1,9 @@
 //! Whether anything newer than a sequence number was committed to a key or an interval.
 //!
-//! The snapshot filter turned round: a memtable or file whose largest sequence number is not above the mark cannot hold a
-//! conflict and is not looked at. What is left, for a transaction of ordinary length, is the active memtable and perhaps a
-//! file or two flushed meanwhile; there the Bloom filter rules out most keys. Only the newest version of a key counts.
+//! The snapshot filter turned round: a memtable or file whose largest sequence number is not above the mark cannot hold
+//! a conflict and is not looked at. What is left, for a transaction of ordinary length, is the active memtable and
+//! perhaps a file or two flushed meanwhile; there the Bloom filter rules out most keys. Only the newest version of a
+//! key counts.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ impl<'a> Check<'a> {
             if memtable.sequence_range().is_none_or(|(_, newest)| newest <= self.since) {
                 continue;
             }
-            if memtable.has_range_deletes() && self.covers(&memtable.range_deletes(), key) {
+            if memtable.has_range_deletes() && self.is_above(memtable.covering_range_delete(key, MAX_SEQUENCE_NUMBER)) {
                 return Ok(true);
             }
             let newest = memtable.get_hashed(key, hash, MAX_SEQUENCE_NUMBER).next();
@@ -69,7 +70,8 @@ impl<'a> Check<'a> {
             if !self.is_newer(file) {
                 continue;
             }
-            if filters.has_range_deletes() && self.covers(file.sst.range_deletes(), key) {
+            if filters.has_range_deletes() && self.is_above(file.sst.range_deletes().covering(key, MAX_SEQUENCE_NUMBER))
+            {
                 return Ok(true);
             }
             if !filters.may_contain(&mut bits, |hash| file.sst.may_contain(hash)) {
@@ -93,8 +95,8 @@ impl<'a> Check<'a> {
         file.meta.max_sequence > self.since
     }
 
-    fn covers(&self, deletes: &RangeDeleteSet, key: &[u8]) -> bool {
-        deletes.covering(key, MAX_SEQUENCE_NUMBER).is_some_and(|sequence| sequence > self.since)
+    fn is_above(&self, newest: Option<SequenceNumber>) -> bool {
+        newest.is_some_and(|sequence| sequence > self.since)
     }
 
     fn newer_within(&self, start: &[u8], end: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
@@ -102,9 +104,8 @@ impl<'a> Check<'a> {
             if memtable.sequence_range().is_none_or(|(_, newest)| newest <= self.since) {
                 continue;
             }
-            if memtable.has_range_deletes()
-                && let Some(key) = self.newer_range_delete(&memtable.range_deletes(), start, end)
-            {
+            let deletes = memtable.range_delete_sets();
+            if let Some(key) = deletes.iter().find_map(|deletes| self.newer_range_delete(deletes, start, end)) {
                 return Ok(Some(key));
             }
             if let Some(key) = self.newer_entry(&mut memtable.cursor(), start, end)? {

@@ -1,18 +1,19 @@
 //! A view is read: partial aggregates where they say all there is to say, rows everywhere else.
 //!
-//! At one state of the table and one sequence number `s`, from the lower bound on; `at` is the key up to which everything
-//! is accounted for:
+//! At one state of the table and one sequence number `s`, from the lower bound on; `at` is the key up to which
+//! everything is accounted for:
 //!
 //! 1. The *sources* are the memtables, and the runs that share a column with the view; each has the complete history of
 //!    some of its columns, and all of them together that of each.
-//! 2. Choose the *main* run: of those whose next file with partial aggregates begins first, or holds `at`, the largest. If
-//!    files of its own without partial aggregates lie before that one, read what lies there by rows.
-//! 3. The interval from `at` is *free* up to the first key of any other source and the first range delete that `s` sees.
-//!    Others are asked by moving cursors that stand before `at`, and no others: where they have little, little is read.
-//! 4. While the next file, page or block of the main run begins at `at` or later, ends within the free interval and within
-//!    the bounds, has no entry newer than `s`, and has partial aggregates: merge these, and go on behind it.
-//!    They are of rows, each the only version of its key in the file; nothing else lies there, above or below: so they are
-//!    what the rows that `s` sees there add up to.
+//! 2. Choose the *main* run: of those whose next file with partial aggregates begins first, or holds `at`, the largest.
+//!    If files of its own without partial aggregates lie before that one, read what lies there by rows.
+//! 3. The interval from `at` is *free* up to the first key of any other source and the first range delete that `s`
+//!    sees. Others are asked by moving cursors that stand before `at`, and no others: where they have little, little is
+//!    read.
+//! 4. While the next file, page or block of the main run begins at `at` or later, ends within the free interval and
+//!    within the bounds, has no entry newer than `s`, and has partial aggregates: merge these, and go on behind it.
+//!    They are of rows, each the only version of its key in the file; nothing else lies there, above or below: so they
+//!    are what the rows that `s` sees there add up to.
 //! 5. A block of which this is not so is read by rows, from `at` to its end: from the merged sources, as any scan does.
 //!    Where block after block is, up to 16 are read at once, and the others are asked but once.
 //! 6. Where no run has partial aggregates any more, the rest is read by rows.
@@ -189,7 +190,8 @@ struct MainRun<'s> {
 }
 
 impl MainRun<'_> {
-    /// The lower fence of the next file at or after `at` that has partial aggregates of the view; `None` if there is none.
+    /// The lower fence of the next file at or after `at` that has partial aggregates of the view; `None` if there is
+    /// none.
     fn next_file(&mut self, at: &[u8], id: u64, snapshot: SequenceNumber) -> Result<Option<&[u8]>> {
         while let Some(file) = self.run.files[self.files.clone()].first() {
             if !file.meta.ends_before(at) && file.sst.min_sequence() <= snapshot {
@@ -234,7 +236,7 @@ impl<'s> Sources<'s> {
         let (lower, upper) = options.bounds();
         let (mut places, mut deletes) = (Vec::new(), Vec::new());
         for memtable in state.memtables().filter(|memtable| !memtable.is_empty()) {
-            collect(&memtable.range_deletes(), snapshot, &mut deletes);
+            memtable.range_delete_sets().iter().for_each(|set| collect(set, snapshot, &mut deletes));
             places.push(Place { cursor: Source::Memtable(memtable.cursor()), is_placed: false, run: None });
         }
         let filter = if table.definition.options.snapshot_filter { snapshot } else { MAX_SEQUENCE_NUMBER };
@@ -387,8 +389,8 @@ impl Walk<'_> {
     }
 }
 
-/// Merges the partial aggregates of the largest part that begins with `block` and lies before `end`, if there is one: the
-/// block behind it, and what it was.
+/// Merges the partial aggregates of the largest part that begins with `block` and lies before `end`, if there is one:
+/// the block behind it, and what it was.
 fn take(
     summary: &mut FileSummary,
     block: usize,

@@ -1,10 +1,10 @@
 //! Analytical queries in SQL over a table of rows above and columns below, beside databases made for them.
 //!
-//! 1. The rows are inserted, and the table is compacted. The same rows lie in memory as Arrow, as DataFusion would have them;
-//!    rivals outside this process load them, too (`rivals`).
-//! 2. Every query is asked of each in turn, a number of times, in as many threads as there are cores: on the compacted table;
-//!    after one column of a tenth of the rows was changed at random, in Arrow as well; and while 10,000 rows a second are
-//!    inserted. But for the last, the answers of Mycelium and of DataFusion over Arrow must be the same.
+//! 1. The rows are inserted, and the table is compacted. The same rows lie in memory as Arrow, as DataFusion would have
+//!    them; rivals outside this process load them, too (`rivals`).
+//! 2. Every query is asked of each in turn, a number of times, in as many threads as there are cores: on the compacted
+//!    table; after one column of a tenth of the rows was changed at random, in Arrow as well; and while 10,000 rows a
+//!    second are inserted. But for the last, the answers of Mycelium and of DataFusion over Arrow must be the same.
 
 mod data;
 mod flights;
@@ -35,6 +35,7 @@ use self::data::Data;
 pub use self::data::Question;
 use self::rivals::Rivals;
 pub use self::rivals::{AnalyticsRival, AnalyticsRivalFactory, LoadAnalyticsTable, RivalAnswer};
+use crate::experiments::sst_bytes;
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -155,7 +156,8 @@ pub fn run_tpch(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_
     run(settings, &tpch::LineItem::generate(settings.scale)?, rivals)
 }
 
-/// Asks for flights by their origin, their time and their delay, with rivals beside ours. Downloads them (14 MB) the first time.
+/// Asks for flights by their origin, their time and their delay, with rivals beside ours. Downloads them (14 MB) the
+/// first time.
 pub fn run_flights(settings: &AnalyticsSettings, rivals: &[AnalyticsRivalFactory<'_>]) -> Result<AnalyticsReport> {
     run(settings, &flights::Flights::fetch(&settings.data_directory, settings.scale)?, rivals)
 }
@@ -257,8 +259,7 @@ impl<'a> Analytics<'a> {
             self.tell(format_args!("{name} failed: {why}"));
         }
         self.load()?;
-        let metrics = self.database.metrics();
-        let sst_bytes = metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum();
+        let sst_bytes = sst_bytes(&self.database);
         let arrow_bytes = self.data.batches().iter().map(|batch| batch.get_array_memory_size() as u64).sum();
         self.tell(format_args!("{} rows loaded and compacted to {:.0} MB", self.rows, sst_bytes as f64 / 1e6));
         let mut questions = Vec::new();

@@ -1,10 +1,11 @@
 //! The stores under test behind one trait: a typed table of ours, and any store of bytes.
 //!
-//! Keys are 16 characters, values text; both get the same. A filter on a store of bytes reads everything and compares the
-//! bytes of values, as the paper does with its rivals; ours hands the range to the engine's scan ([`ScanOptions::filter`]).
+//! Keys are 16 characters, values text; both get the same. A filter on a store of bytes reads everything and compares
+//! the bytes of values, as the paper does with its rivals; ours hands the range to the engine's scan
+//! ([`ScanOptions::filter`]).
 //!
-//! Where stages are timed ([`DictionarySettings::by_stage`]), files are read past the page cache. Outputs go through it and are
-//! synced, ours and RocksDB's alike.
+//! Where stages are timed ([`DictionarySettings::by_stage`]), files are read past the page cache. Outputs go through it
+//! and are synced, ours and RocksDB's alike.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use mycelium_vfs::LocalDisk;
 use super::DictionarySettings;
 use super::values::ValueRange;
 use crate::bench_disk::BenchDisk;
+use crate::experiments::sst_bytes;
 use crate::keys::with_text_key;
 use crate::store::{KeyValueStore, Result, directory_bytes};
 
@@ -57,8 +59,8 @@ pub(super) trait Store: Sync {
     /// What compactions did since the store was opened.
     fn compactions(&self) -> Compactions;
 
-    /// Seconds that reads of files have taken, those of compactions apart where the store tells them apart; 0 if stages are not
-    /// timed.
+    /// Seconds that reads of files have taken, those of compactions apart where the store tells them apart; 0 if stages
+    /// are not timed.
     fn read_seconds(&self) -> f64;
 
     /// Bytes of all its dictionaries; `None` of a store that has none.
@@ -88,7 +90,8 @@ pub struct Compactions {
     pub stages: Stages,
 }
 
-/// Seconds of compactions by stage (figure 1). What these leave is merging, filtering, and laying entries out in blocks.
+/// Seconds of compactions by stage (figure 1). What these leave is merging, filtering, and laying entries out in
+/// blocks.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Stages {
     /// Reading the inputs' blocks.
@@ -294,8 +297,7 @@ impl Store for Ours {
     }
 
     fn file_bytes(&self) -> u64 {
-        let metrics = self.database.metrics();
-        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+        sst_bytes(&self.database)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -1,15 +1,17 @@
-//! Both halves of a workload in one table: LASER's narrow table (§7), rows above and columns below, in one database, one layout
-//! and one run.
+//! Both halves of a workload in one table: LASER's narrow table (§7), rows above and columns below, in one database,
+//! one layout and one run.
 //!
-//! 1. Rows of a random 8-byte key and 30 columns of 4 bytes are inserted one by one, until every compaction is done; then the
-//!    table is compacted.
-//! 2. Q2 reads whole rows by key, Q5 changes one column of one row, Q1 inserts single rows: a thread, as fast as it can. Q2
-//!    takes turns with the same reads of the same rows in a table whose levels are all rows, compacted too, in the same cache.
-//! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth, through the
-//!    engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its rows were changed in one
-//!    column at random, and while 10,000 rows a second are inserted.
+//! 1. Rows of a random 8-byte key and 30 columns of 4 bytes are inserted one by one, until every compaction is done;
+//!    then the table is compacted.
+//! 2. Q2 reads whole rows by key, Q5 changes one column of one row, Q1 inserts single rows: a thread, as fast as it
+//!    can. Q2 takes turns with the same reads of the same rows in a table whose levels are all rows, compacted too, in
+//!    the same cache.
+//! 3. Q3 is the greatest value of three columns over half of the keys, Q4 the sums of ten columns over a twentieth,
+//!    through the engine's scan in as many threads as there are cores: on the compacted table, after a tenth of its
+//!    rows were changed in one column at random, and while 10,000 rows a second are inserted.
 //!
-//! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after all that.
+//! Q2 and the scans come first and Q5 and Q1 last, so that all of them find the same rows. Rivals (`rivals`) come after
+//! all that.
 
 mod rivals;
 
@@ -35,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::rivals::{OverRival, RivalFigures};
 use crate::experiments::laser::{HybridRival, Rows};
+use crate::experiments::sst_bytes;
 use crate::keys::mix;
 use crate::report::Spread;
 use crate::store::Result;
@@ -379,7 +382,8 @@ impl<'a> Htap<'a> {
         Ok((of(rates)?.median, of(ratios)?))
     }
 
-    /// Reads both tables: a long scan of columns leaves its blocks in the cache if there is room, one of rows is asked to.
+    /// Reads both tables: a long scan of columns leaves its blocks in the cache if there is room, one of rows is asked
+    /// to.
     fn fill_cache(&self, rows: &Table) -> Result<()> {
         self.table.scan_batches(ScanOptions::default())?.try_for_each(|batch| batch.map(drop))?;
         let mut entries = rows.iter(&ReadOptions::default())?;
@@ -391,8 +395,7 @@ impl<'a> Htap<'a> {
     }
 
     fn sst_bytes(&self) -> u64 {
-        let metrics = self.database.metrics();
-        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+        sst_bytes(&self.database)
     }
 
     /// Operations a second of one thread.

@@ -1,8 +1,8 @@
 //! The stores under test behind one trait: a typed table of ours, and any store of bytes with a parser beside it.
 //!
-//! Both encode every row they take with the same encoder. A rival's readers parse its values with [`RowFormat::read`], which
-//! stops at the last column wanted and builds nothing of the others; ours ask the engine for columns. A reader adds up what
-//! it reads, so that it is looked at, and so that answers can be compared.
+//! Both encode every row they take with the same encoder. A rival's readers parse its values with [`RowFormat::read`],
+//! which stops at the last column wanted and builds nothing of the others; ours ask the engine for columns. A reader
+//! adds up what it reads, so that it is looked at, and so that answers can be compared.
 //!
 //! [`RowFormat::read`]: mycelium_encoding::RowFormat::read
 
@@ -25,6 +25,7 @@ use super::TransformationSettings;
 use super::reads::Query;
 use super::records::{COLUMNS, QUERIED, Records};
 use super::variants::Variant;
+use crate::experiments::sst_bytes;
 use crate::keys::with_text_key;
 use crate::store::{KeyValueStore, Result};
 
@@ -233,8 +234,7 @@ impl RowStore for Ours {
     }
 
     fn sst_bytes(&self) -> u64 {
-        let metrics = self.database.metrics();
-        metrics.tables.iter().flat_map(|table| &table.levels).map(|level| level.bytes).sum()
+        sst_bytes(&self.database)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

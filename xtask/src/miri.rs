@@ -9,7 +9,8 @@
 //! | `kernels` | pages with the AVX2 kernels, which Miri carries out intrinsic by intrinsic |
 //! | `kernels-portable` | the same on a processor without AVX2 |
 //!
-//! What calls the system (`vfs::local`) or is a hint to the processor (`base::prefetch`) is nothing that Miri can run.
+//! What calls the system (`vfs::local`, and in `memtable::arena` the mapping of its largest chunks, for which there Miri gets the
+//! general allocator's) or is a hint to the processor (`base::prefetch`) is nothing that Miri can run.
 
 use std::path::Path;
 use std::process::Command;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use mycelium_base::{Error, ErrorKind, FileKind, Result};
 
+use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::options::Background;
@@ -94,6 +95,14 @@ impl Inner {
         self.signals.changed.notify_all();
     }
 
+    /// Lets go of what a job held. That is a change, and one step: whoever finds nobody at work, and no change since before
+    /// it looked for work itself, has missed none that another thread hid or left.
+    pub(crate) fn end_job(&self, end: impl FnOnce(&mut Core)) {
+        let mut core = self.core.lock();
+        end(&mut core);
+        self.wake_background();
+    }
+
     /// Waits for any change, at most `timeout`.
     pub(crate) fn wait_for_progress(&self, timeout: Duration) {
         let mut changes = self.signals.changes.lock();
@@ -111,7 +120,7 @@ impl Inner {
         if self.step()? {
             return Ok(true);
         }
-        let is_working = self.core.lock().is_working() || self.is_removing();
+        let is_working = self.is_at_work() || self.is_removing() || self.has_redesign_work();
         let mut changes = self.signals.changes.lock();
         if *changes != seen {
             return Ok(true);
@@ -241,15 +250,26 @@ impl Inner {
     }
 
     fn is_idle(&self) -> bool {
-        {
-            let core = self.core.lock();
-            if !core.generations.is_empty() || core.is_working() {
-                return false;
-            }
+        let seen = *self.signals.changes.lock();
+        if self.has_generations() || self.is_at_work() {
+            return false;
         }
         // In this order: a job lets its inputs go before it counts as done, and a removal begins before it takes them.
         let is_at_rest = self.graveyard.is_empty() && !self.is_removing() && !self.has_redesign_work();
-        is_at_rest && !self.has_compaction_work() && !self.has_building_work() && !self.has_failed_index()
+        let is_nothing_due =
+            is_at_rest && !self.has_compaction_work() && !self.has_building_work() && !self.has_failed_index();
+        // A job that began after the first look hides what it is at from the others; one that has ended again changed something.
+        is_nothing_due && !self.is_at_work() && *self.signals.changes.lock() == seen
+    }
+
+    /// Whether a generation waits for its flush.
+    fn has_generations(&self) -> bool {
+        !self.core.lock().generations.is_empty()
+    }
+
+    /// Whether a thread is at a flush, a compaction or the building of an index.
+    fn is_at_work(&self) -> bool {
+        self.core.lock().is_working()
     }
 
     fn run_thread(inner: &Self, role: Role) {
@@ -265,6 +285,8 @@ impl Inner {
             };
             let pace = inner.core.lock().pace;
             let patient_until = inner.patient_until(pace);
+            // Not with the lock below, which is taken where the core's is held.
+            let has_failed_index = inner.has_failed_index();
             let mut changes = inner.signals.changes.lock();
             if inner.signals.is_shutting_down() {
                 return;
@@ -278,7 +300,7 @@ impl Inner {
             } else if *changes == seen {
                 match patient_until {
                     Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
-                    None if inner.graveyard.is_awaited() || inner.has_failed_index() => {
+                    None if inner.graveyard.is_awaited() || has_failed_index => {
                         inner.signals.changed.wait_for(&mut changes, HELD_PAUSE);
                     }
                     None => inner.signals.changed.wait(&mut changes),
@@ -335,5 +357,78 @@ impl Drop for Threads {
         self.stop();
         // The error has nowhere to go: callers who care call `close`.
         drop(self.inner.close());
+    }
+}
+
+/// Who waits for the background to come to rest, beside a thread that works, under drawn schedules (shuttle):
+/// `cargo test -p mycelium-engine --features schedule-tests --lib schedules`
+#[cfg(all(test, feature = "schedule-tests"))]
+mod schedules {
+    use std::sync::Arc;
+
+    use mycelium_vfs::MemoryDisk;
+    use shuttle::thread;
+
+    use crate::{Background, Database, Durability, LeveledOptions, Options, Policy, TableOptions};
+
+    const SCHEDULES: usize = 4_000;
+    /// How often who does not wait looks whether all is done.
+    const LOOKS: usize = 20;
+
+    fn explore(scenario: fn()) {
+        shuttle::check_random(scenario, SCHEDULES / 2);
+        shuttle::check_pct(scenario, SCHEDULES / 2, 3);
+        println!("schedules: {SCHEDULES}, failures: 0");
+    }
+
+    /// A thread flushes a generation, and compacts what comes of it, while `comes_to_rest` tells when all is done, if it can.
+    fn beside_a_worker(comes_to_rest: fn(&Database) -> bool) {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
+        let table = database.create_table("t", TableOptions { policy, ..TableOptions::default() }).unwrap();
+        table.put(b"key", b"value", Durability::Os).unwrap();
+        {
+            let mut writer = database.inner.commits.writer.lock();
+            database.inner.seal_generation(&mut writer).unwrap();
+        }
+        let worker = {
+            let database = database.clone();
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    database.step().unwrap();
+                }
+            })
+        };
+        if comes_to_rest(&database) {
+            assert!(!database.inner.is_at_work(), "a job was running");
+            assert!(!database.step().unwrap(), "a job was left");
+        }
+        worker.join().unwrap();
+    }
+
+    /// It saw neither the job, which had just ended, nor what was due after it.
+    #[test]
+    fn waiting_for_rest_by_hand_ended_between_two_jobs_of_another_thread() {
+        explore(|| {
+            beside_a_worker(|database| {
+                database.wait_idle().unwrap();
+                true
+            });
+        });
+    }
+
+    /// Nobody was at work yet, and then nothing was due any more: a thread had taken it in between.
+    #[test]
+    fn a_job_that_began_between_two_looks_was_taken_for_rest() {
+        explore(|| {
+            beside_a_worker(|database| {
+                (0..LOOKS).any(|_| {
+                    thread::yield_now();
+                    database.inner.is_idle()
+                })
+            });
+        });
     }
 }

@@ -202,12 +202,10 @@ impl Inner {
         let (job, dropped) = (taken.job, taken.table.check_alive().is_err());
         // The inputs are let go before the job counts as done: who waits for it finds their space free or about to be.
         drop(taken);
-        {
-            let mut core = self.core.lock();
+        self.end_job(|core| {
             core.busy.finish(job);
-            self.update_throttle(&core);
-        }
-        self.wake_background();
+            self.update_throttle(core);
+        });
         // The work of a table dropped meanwhile is in vain, which is no failure.
         if dropped { Ok(()) } else { result }
     }

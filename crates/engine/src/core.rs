@@ -1,6 +1,7 @@
 //! The engine's shared state under one short lock: tables, generations waiting for their flush, running jobs.
 //!
-//! Lock order: commit lock, then the manifest, then this. No I/O happens under it.
+//! Lock order: commit lock, then the manifest, then this; the counter of changes (background.rs) may be locked under it. No I/O
+//! happens under it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;

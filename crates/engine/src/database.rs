@@ -266,7 +266,7 @@ impl Inner {
         if writer.log_gap {
             // The log does not hold everything: what it lacks must become files, or closing it would lose it.
             self.seal_generation(&mut writer)?;
-            while self.flush_oldest()? {}
+            self.flush_sealed()?;
         }
         let sealed = self.core.lock().sealed_logs();
         sealed.iter().try_for_each(|log| log.sync())?;

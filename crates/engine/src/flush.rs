@@ -8,7 +8,7 @@
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mycelium_base::{Cursor, FileKind, FileNumber, Group, GroupFormat, Result, TableId};
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
@@ -160,9 +160,19 @@ impl Inner {
             generation
         };
         let result = self.flush_generation(&generation);
-        self.core.lock().flushing = false;
-        self.wake_background();
+        self.end_job(|core| core.flushing = false);
         result.map(|()| true)
+    }
+
+    /// Flushes what is sealed, and waits for the thread that is at some of it, also while the database is being closed.
+    pub(crate) fn flush_sealed(&self) -> Result<()> {
+        while !self.core.lock().generations.is_empty() {
+            self.check_unlatched()?;
+            if !self.flush_oldest()? {
+                self.wait_for_progress(Duration::from_millis(100));
+            }
+        }
+        Ok(())
     }
 
     fn flush_generation(&self, generation: &Generation) -> Result<()> {

@@ -259,16 +259,12 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut core = self.inner.core.lock();
-        for job in self.jobs.drain(..) {
-            core.busy.finish(job);
-        }
-        for file in self.files.drain(..) {
-            core.busy.release_file(file);
-        }
-        drop(core);
+        let Self { inner, jobs, files } = self;
         // What was kept away may run now, whether or not anything was loaded.
-        self.inner.wake_background();
+        inner.end_job(|core| {
+            jobs.drain(..).for_each(|job| core.busy.finish(job));
+            files.drain(..).for_each(|file| core.busy.release_file(file));
+        });
     }
 }
 

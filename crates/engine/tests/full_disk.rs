@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mycelium_base::FileKind;
+use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, TableOptions};
 use mycelium_vfs::{CrashDraw, CrashMode, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
@@ -29,6 +31,74 @@ fn with_a_gap_in_the_log() -> (FaultDisk, Database) {
 fn closing_after_a_full_disk_keeps_rows_that_the_log_lost() {
     let (disk, database) = with_a_gap_in_the_log();
     database.close().unwrap();
+    let table = open(&disk).table("t").unwrap();
+    assert_eq!(table.get(b"buffered").unwrap().as_deref(), Some(&b"acknowledged"[..]));
+    assert_eq!(table.get(b"refused").unwrap(), None);
+}
+
+/// Holds the next flush back, once it is armed, until it is let go.
+#[derive(Default)]
+struct HoldsFlush {
+    is_armed: AtomicBool,
+    has_begun: AtomicBool,
+    is_let_go: AtomicBool,
+}
+
+impl EventListener for HoldsFlush {
+    fn on_event(&self, event: &Event) {
+        if matches!(event, Event::FlushBegin { .. }) && self.is_armed.swap(false, Ordering::AcqRel) {
+            self.has_begun.store(true, Ordering::Release);
+            while !self.is_let_go.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A thread was at the flush of an older generation: closing took that for nothing to flush, and said that all was durable.
+#[test]
+fn closing_beside_a_flush_after_a_full_disk_lost_rows_that_the_log_lost() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let holds = Arc::<HoldsFlush>::default();
+    let options = Options {
+        disk: Arc::new(disk.clone()),
+        background: Background::Manual,
+        memory_budget: 64 << 10,
+        listener: Some(holds.clone()),
+        ..Options::default()
+    };
+    let database = Database::open("/db", options).unwrap();
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    let segments =
+        || memory.paths().iter().filter(|path| path.extension().is_some_and(|extension| extension == "wal")).count();
+    for n in 0_u32.. {
+        if segments() == 2 {
+            break;
+        }
+        table.put(&n.to_be_bytes(), &[7; 100], Durability::Os).unwrap();
+    }
+    table.put(b"buffered", b"acknowledged", Durability::Buffered).unwrap();
+    disk.schedule(Fault::new(OperationKind::Append, Effect::NoSpace).on(FileKind::Wal).sticky());
+    assert_eq!(table.put(b"refused", b"", Durability::Os).unwrap_err().kind(), ErrorKind::NoSpace);
+    disk.heal();
+    assert_eq!(segments(), 2, "the older generation was flushed already");
+    holds.is_armed.store(true, Ordering::Release);
+    std::thread::scope(|scope| {
+        let flush = scope.spawn(|| database.step());
+        while !holds.has_begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        let close = scope.spawn(|| database.clone().close());
+        // What the log lacks is sealed now, behind the generation that is being flushed.
+        while segments() < 3 && !close.is_finished() {
+            std::thread::yield_now();
+        }
+        holds.is_let_go.store(true, Ordering::Release);
+        close.join().unwrap().unwrap();
+        assert!(flush.join().unwrap().unwrap());
+    });
+    drop((table, database));
     let table = open(&disk).table("t").unwrap();
     assert_eq!(table.get(b"buffered").unwrap().as_deref(), Some(&b"acknowledged"[..]));
     assert_eq!(table.get(b"refused").unwrap(), None);

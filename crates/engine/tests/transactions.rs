@@ -397,6 +397,25 @@ fn misuse_is_refused_and_leaves_the_transaction_as_it_was() {
     assert_eq!(closed.commit(Durability::Os).unwrap_err().kind(), ErrorKind::Closed);
 }
 
+/// Dropping a table takes no sequence number, and what was read of it was looked at only where something newer was committed.
+#[test]
+fn a_transaction_that_read_a_dropped_table_committed_if_nothing_else_did() {
+    let (database, table) = open(&MemoryDisk::new());
+    for is_committed_beside in [false, true] {
+        let source = database.create_table("source", small_table()).unwrap();
+        source.put(b"k", b"v", Durability::Os).unwrap();
+        let mut transaction = database.begin(IsolationLevel::Serializable);
+        let copied = transaction.get(&source, b"k").unwrap().unwrap();
+        transaction.put(&table, b"copy", &copied).unwrap();
+        database.drop_table("source").unwrap();
+        if is_committed_beside {
+            table.put(b"other", b"", Durability::Os).unwrap();
+        }
+        assert_eq!(transaction.commit(Durability::Os).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(table.get(b"copy").unwrap(), None);
+    }
+}
+
 #[test]
 fn typed_rows_are_read_and_patched() {
     use mycelium_encoding::{Datum, DatumRef, Schema};

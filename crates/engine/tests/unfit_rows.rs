@@ -287,3 +287,23 @@ fn a_row_that_nobody_sees_does_not_keep_an_index_from_being_built() {
         }
     }
 }
+
+/// The writer of a row that a failed index cannot hold derives nothing for it, and so met nobody who had looked there.
+#[test]
+fn a_transaction_that_looked_through_a_failed_index_missed_a_row_that_came() {
+    let database = open(&MemoryDisk::new());
+    let table = create(&database);
+    put(&table, 7, &long());
+    let index = database.create_index(&table, &by_city(&["year"])).unwrap();
+    patch(&table, 7, "year", DatumRef::Int32(1)).unwrap();
+    assert!(index.failure().is_some());
+    let mut transaction = database.begin(IsolationLevel::Serializable);
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let found = transaction.index_range(&index, all, Some(&[0])).unwrap().map(Result::unwrap).count();
+    assert_eq!(found, 1);
+    transaction.insert_row(&table, &row(9, "there was one row")).unwrap();
+    put(&table, 8, &long());
+    assert!(!table.indexes().is_empty(), "it is dropped later");
+    assert_eq!(transaction.commit(Durability::Os).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(scan(&table).len(), 2);
+}

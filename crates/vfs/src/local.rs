@@ -322,12 +322,18 @@ impl LocalReadable {
 
     /// One `pread` of aligned blocks. A short read is taken as it comes: the caller asks again from there, and only a
     /// read that yields nothing new is the end of the file.
+    ///
+    /// Who is refused makes the descriptor an ordinary one and reads again, whoever else is at that; others take it for
+    /// one only when it is.
     fn read_blocks(&self, offset: u64, blocks: &mut [u8]) -> io::Result<usize> {
+        let mut is_first = true;
         loop {
             match self.file.read_at(blocks, offset) {
                 Err(e) if e.kind() == IoErrorKind::Interrupted => {}
-                Err(e) if e.kind() == IoErrorKind::InvalidInput && self.direct.swap(false, Ordering::Relaxed) => {
+                Err(e) if e.kind() == IoErrorKind::InvalidInput && is_first => {
+                    is_first = false;
                     rustix::fs::fcntl_setfl(&self.file, OFlags::empty())?;
+                    self.direct.store(false, Ordering::Release);
                 }
                 result => return result,
             }
@@ -349,7 +355,7 @@ impl ReadableFile for LocalReadable {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Err(crate::cut_short(&self.path, offset, buffer.len(), 0));
         }
-        let direct = self.direct.load(Ordering::Relaxed);
+        let direct = self.direct.load(Ordering::Acquire);
         let filled = if direct { self.fill_direct(offset, buffer) } else { self.fill(offset, buffer) };
         match filled {
             Ok(filled) if filled == buffer.len() => Ok(()),
@@ -402,6 +408,23 @@ mod tests {
         assert_eq!(LocalDisk.create(&link).err().map(|e| e.kind()), Some(ErrorKind::Io));
         assert_eq!(LocalDisk.lock(&link).err().map(|e| e.kind()), Some(ErrorKind::Io));
         assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    }
+
+    /// Two readers were refused at once: the second took the first's change of the descriptor for made, and failed.
+    #[test]
+    fn a_reader_refused_beside_another_reads_through_the_page_cache() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("f");
+        let mut file = LocalDisk.create(&path).unwrap();
+        file.append(&[7; 10_000]).unwrap();
+        file.sync().unwrap();
+        let (file, _) = open_for_reading(&path, AccessPattern::Direct).unwrap();
+        let file = LocalReadable { file, path, len: 10_000, direct: AtomicBool::new(false) };
+        // At an odd offset a descriptor that is direct still is refused.
+        let mut buffer = [0; 100];
+        assert_eq!(file.read_blocks(1, &mut buffer).unwrap(), 100);
+        assert_eq!(buffer, [7; 100]);
+        assert!(!file.direct.load(Ordering::Acquire));
     }
 
     #[test]

@@ -94,8 +94,7 @@ impl Inner {
             task
         };
         let result = self.build(&task);
-        self.core.lock().building = false;
-        self.wake_background();
+        self.end_job(|core| core.building = false);
         if task.derived.check_alive().is_err() {
             return Ok(true);
         }

@@ -489,7 +489,9 @@ impl Precondition for Footprint {
         debug_assert!(self.snapshot.sequence() <= self.validated && self.validated <= last);
         self.validate(last)?;
         self.guard.as_ref().map_or(Ok(()), Guard::check_all)?;
-        self.writes.values().try_for_each(|own| own.table.shared.check_alive())
+        self.writes.values().try_for_each(|own| own.table.shared.check_alive())?;
+        let Some(reads) = &self.reads else { return Ok(()) };
+        reads.lock().tables().try_for_each(|noted| check_tells(&noted.table().shared))
     }
 
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()> {
@@ -514,6 +516,19 @@ impl Precondition for Footprint {
             None => noted.touches(entry.key),
         };
         if touched { Err(conflict(&noted.table().shared, entry.key)) } else { Ok(()) }
+    }
+}
+
+/// Fails if what was read of a table is not known to be unchanged, though no newer entry says so. A table is dropped without
+/// one. An index that failed is about to be, and rows that it cannot hold come into the table without an entry in it.
+fn check_tells(table: &TableShared) -> Result<()> {
+    table.check_alive()?;
+    match table.index.as_ref().and_then(|index| index.failure()) {
+        None => Ok(()),
+        Some(failure) => {
+            let message = format!("the index {} is being dropped: {failure}", table.name);
+            Err(Error::new(ErrorKind::NotFound, message).caused_by(failure))
+        }
     }
 }
 

@@ -75,6 +75,21 @@ impl ColumnSet {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
+    /// Whether entries of column groups with these columns may be versions of each other: some column is in both, or one of
+    /// the groups has none, as those of a table of keys alone.
+    ///
+    /// ```
+    /// use mycelium_base::ColumnSet;
+    ///
+    /// let (name, score) = (ColumnSet::from_iter([1]), ColumnSet::from_iter([2]));
+    /// assert!(name.shares_entries(&name) && !name.shares_entries(&score));
+    /// let keys_alone = ColumnSet::new();
+    /// assert!(keys_alone.shares_entries(&keys_alone) && !keys_alone.overlaps(&keys_alone));
+    /// ```
+    pub fn shares_entries(&self, other: &Self) -> bool {
+        self.is_empty() || other.is_empty() || self.overlaps(other)
+    }
+
     /// The columns that are in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {

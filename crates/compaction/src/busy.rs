@@ -109,8 +109,7 @@ impl BusyFiles {
 
 fn share_columns(one: &Option<Arc<Group>>, other: &Option<Arc<Group>>) -> bool {
     match (one, other) {
-        // A group without columns, of a table of keys alone, shares its keys with itself.
-        (Some(one), Some(other)) => one == other || one.columns.overlaps(&other.columns),
+        (Some(one), Some(other)) => one.columns.shares_entries(&other.columns),
         _ => true,
     }
 }

@@ -147,7 +147,7 @@ impl CompactionPolicy for LeveledPolicy {
         }
         let mut inputs = connected(version, level..=level, range);
         let hull = hull_of(&inputs)?;
-        inputs.extend(overlapping_level(version, output, &hull));
+        inputs.extend(connected(version, output..=output, Some(&hull)));
         picker.finish(inputs, output, (Reason::Manual, 0.0))
     }
 }

@@ -54,9 +54,9 @@ impl FileMeta {
         }
     }
 
-    /// Whether the file holds some of `columns`, or whole rows.
+    /// Whether the file holds some of `columns`, or whole rows, or keys alone.
     pub fn overlaps_columns(&self, columns: &ColumnSet) -> bool {
-        self.group.as_ref().is_none_or(|group| group.columns.overlaps(columns))
+        self.group.as_ref().is_none_or(|group| group.columns.shares_entries(columns))
     }
 
     /// Whether the two files hold a common column, so that entries of one may be versions of entries of the other.

@@ -198,7 +198,8 @@ fn check_partition(number: usize, level: &LevelLayout, columns: &ColumnSet) -> R
     let mut seen = ColumnSet::new();
     for group in &level.groups {
         let refused = |what: String| Err(Error::invalid(format!("level {number}, group {}: {what}", group.columns)));
-        if group.columns.is_empty() && !columns.is_empty() {
+        // A table of keys alone has one group on each level, without columns.
+        if group.columns.is_empty() && (!columns.is_empty() || level.groups.len() > 1) {
             return refused("it has no columns".into());
         }
         let unknown = group.columns.difference(columns);

@@ -43,6 +43,8 @@ struct Reading {
 pub struct MergePlan {
     wanted: Arc<PackedLayout>,
     columns: ColumnSet,
+    /// Whether nobody looks at the rows: no column is wanted of a table that has some.
+    says_nothing: bool,
     /// By kind of source.
     readings: Vec<Reading>,
 }
@@ -90,7 +92,8 @@ impl MergePlan {
             })
         };
         let readings = sources.iter().map(reading).collect::<Result<_>>()?;
-        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), readings })
+        let says_nothing = wanted.columns().is_empty() && !layout.schema().value_columns().is_empty();
+        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), says_nothing, readings })
     }
 
     /// The columns wanted.
@@ -107,7 +110,7 @@ impl MergePlan {
     #[inline]
     pub fn is_exact(&self, kind: usize) -> bool {
         let reading = &self.readings[kind];
-        self.columns.is_empty() || (reading.reshape.is_copy() && reading.layout.is_same(&self.wanted))
+        self.says_nothing || (reading.reshape.is_copy() && reading.layout.is_same(&self.wanted))
     }
 
     /// Whether a `Put` from this kind of source, where it is the newest visible entry, has all of the row in it.
@@ -140,7 +143,7 @@ impl MergePlan {
     /// Whether two kinds of source have no column in common.
     #[inline]
     pub fn are_apart(&self, kind: usize, other: usize) -> bool {
-        !self.readings[kind].columns.overlaps(&self.readings[other].columns)
+        !self.readings[kind].columns.shares_entries(&self.readings[other].columns)
     }
 
     /// Whether this kind of source has anything to say of such rows.
@@ -222,9 +225,9 @@ impl ColumnMerge {
     #[inline]
     fn is_dead(&self, source: usize, sequence: SequenceNumber) -> bool {
         let columns = &self.plan.readings[source].columns;
-        self.covers.iter().any(|&(cover, newest)| {
-            sequence < newest && (cover == source || self.plan.readings[cover].columns.overlaps(columns))
-        })
+        self.covers
+            .iter()
+            .any(|&(cover, newest)| sequence < newest && self.plan.readings[cover].columns.shares_entries(columns))
     }
 
     /// Whether a range delete covers everything in older places, so that the search may end there.
@@ -406,6 +409,28 @@ mod tests {
         assert!(!merge.finish(&mut Vec::new()).unwrap());
         merge.reset();
         assert!(!merge.finish(&mut Vec::new()).unwrap(), "nothing was found");
+    }
+
+    /// The groups of a table of keys alone have no column in common, as they have none: range deletes in rows covered nothing in
+    /// columnar files.
+    #[test]
+    fn range_deletes_passed_over_keys_alone_in_files_of_another_format() {
+        let schema = Arc::new(Schema::parse("id int64 not null, primary key (id)").unwrap());
+        let rows = FragmentFormat::packed(schema.clone(), ColumnSet::new());
+        let formats = [rows.clone(), FragmentFormat::columnar(schema, ColumnSet::new())];
+        let mut merge = ColumnMerge::new(Arc::new(MergePlan::narrowing(&rows, &formats).unwrap()));
+        assert!(!merge.plan().are_apart(0, 1));
+        let mut row = Vec::new();
+        rows.packed_layout().unwrap().encode_row(&[DatumRef::Int64(1)], &mut row).unwrap();
+        merge.cover(0, 50);
+        assert!(merge.visit(1, put(40), &row).unwrap().is_break());
+        assert!(!merge.finish(&mut Vec::new()).unwrap());
+        merge.reset();
+        merge.cover(0, 50);
+        assert!(merge.visit(1, put(60), &row).unwrap().is_break());
+        let mut found = Vec::new();
+        assert!(merge.finish(&mut found).unwrap());
+        assert_eq!(found, row);
     }
 
     #[test]

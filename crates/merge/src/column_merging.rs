@@ -92,7 +92,7 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         matches!(self.standing, Standing::OnInput | Standing::OnPart)
     }
 
-    /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted.
+    /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted of a table that has some.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.standing == Standing::OnInput { self.input.value() } else { &self.value }

@@ -128,6 +128,8 @@ pub struct Configuration {
     pub deferral_percent: u8,
     /// Whether the database is opened with other options each time, and for reading only in between.
     pub changing_options: bool,
+    /// Parts into which large compactions are cut, at most.
+    pub subcompactions: usize,
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key, of a flat-map.
@@ -209,6 +211,7 @@ const BASE: Configuration = Configuration {
     slowdown_level0_runs: 20,
     deferral_percent: 10,
     changing_options: false,
+    subcompactions: 1,
 };
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -367,6 +370,7 @@ pub fn configurations() -> Vec<Configuration> {
         },
         Configuration {
             name: "tiny-files".into(),
+            subcompactions: 3,
             file_bytes: 1 << 10,
             block_bytes: 128,
             memtable_bytes: 4 << 10,
@@ -385,6 +389,7 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "finer-groups".into(), layouts: texts(&[FINER]), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "finer-groups-oldest".into(),
+            subcompactions: 2,
             layouts: texts(&[FINER]),
             policy: leveled_by(Priority::OldestFirst),
             ..BASE
@@ -441,6 +446,7 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "columnar".into(), layouts: texts(&[COLUMNAR]), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "columnar-tiny-blocks".into(),
+            subcompactions: 3,
             layouts: texts(&[COLUMNAR]),
             block_bytes: 64,
             last_level_compression: Lz4,
@@ -456,6 +462,7 @@ pub fn configurations() -> Vec<Configuration> {
         },
         Configuration {
             name: "json-to-columnar".into(),
+            subcompactions: 2,
             row_format: RowFormatKind::Json,
             layouts: texts(&[JSON_TO_COLUMNAR, JSON_ROWS]),
             memtable_bytes: 8 << 10,
@@ -510,6 +517,7 @@ pub fn configurations() -> Vec<Configuration> {
         },
         Configuration {
             name: "indexes-columns".into(),
+            subcompactions: 3,
             indexes: texts(INDEXES),
             layouts: texts(&[COLUMNS]),
             memtable_bytes: 2 << 10,

@@ -207,6 +207,10 @@ pub(crate) fn apply<S: Store>(
             store.compact(*table)?;
             model.lock().mark_durable(CrashKind::PowerLoss);
         }
+        Action::CompactPart { table, lower, upper } => {
+            store.compact_part(*table, lower.as_deref(), upper.as_deref())?;
+            model.lock().mark_durable(CrashKind::PowerLoss);
+        }
         Action::Reopen => {
             snapshots.clear();
             store.reopen()?;

@@ -129,6 +129,10 @@ impl<S: Store> Driver<'_, S> {
                 self.store.compact(*table).map_err(failed)?;
                 self.everything()
             }
+            Action::CompactPart { table, lower, upper } => {
+                self.store.compact_part(*table, lower.as_deref(), upper.as_deref()).map_err(failed)?;
+                self.everything()
+            }
             Action::Reopen => {
                 self.snapshots.clear();
                 self.store.reopen().map_err(failed)?;
@@ -354,6 +358,9 @@ mod tests {
         }
         fn compact(&mut self, table: usize) -> Result<()> {
             self.inner.compact(table)
+        }
+        fn compact_part(&mut self, table: usize, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+            self.inner.compact_part(table, lower, upper)
         }
         fn step(&mut self) -> Result<()> {
             self.inner.step()

@@ -468,6 +468,7 @@ pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk
         buffer_bytes: configuration.buffer_bytes,
         compaction_caching: CompactionCaching { warm: configuration.warm, ..CompactionCaching::default() },
         background: Background::Manual,
+        subcompactions: configuration.subcompactions,
         merge_operators: operators.into_values().collect(),
         transformers: transformers(),
         slowdown_level0_runs: configuration.slowdown_level0_runs,
@@ -780,6 +781,12 @@ impl Store for EngineStore {
 
     fn compact(&mut self, table: usize) -> Result<()> {
         self.database()?.compact(self.table(table)?)?;
+        self.observe();
+        Ok(())
+    }
+
+    fn compact_part(&mut self, table: usize, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()> {
+        self.database()?.compact_range(self.table(table)?, lower, upper)?;
         self.observe();
         Ok(())
     }

@@ -79,6 +79,15 @@ pub enum Action {
     Flush,
     /// Compacts a table completely.
     Compact(usize),
+    /// Compacts what a table has of some keys.
+    CompactPart {
+        /// Index of the table.
+        table: usize,
+        /// The first key; `None`: the first there is.
+        lower: Option<Vec<u8>>,
+        /// The key before which it ends; `None`: it does not.
+        upper: Option<Vec<u8>>,
+    },
     /// Runs one job of background work.
     Step,
     /// Closes and opens the database.
@@ -123,6 +132,11 @@ impl fmt::Display for Action {
             Self::TakeSnapshot(id) => write!(f, "take snapshot {id}"),
             Self::ReleaseSnapshot(id) => write!(f, "release snapshot {id}"),
             Self::Compact(table) => write!(f, "compact table {table}"),
+            Self::CompactPart { table, lower, upper } => {
+                let bound =
+                    |key: &Option<Vec<u8>>| key.as_ref().map_or(String::new(), |key| format!("\"{}\"", show(key)));
+                write!(f, "compact-part table {table} [{}..{})", bound(lower), bound(upper))
+            }
             other => write!(f, "{}", format!("{other:?}").to_lowercase()),
         }
     }
@@ -219,6 +233,8 @@ pub struct Weights {
     pub release_snapshot: u32,
     pub flush: u32,
     pub compact: u32,
+    /// 0 by default: what is drawn without it stays as it was.
+    pub compact_part: u32,
     pub step: u32,
     pub reopen: u32,
     pub checkpoint: u32,
@@ -244,6 +260,7 @@ impl Default for Weights {
             release_snapshot: 20,
             flush: 12,
             compact: 3,
+            compact_part: 0,
             step: 60,
             reopen: 4,
             checkpoint: 1,
@@ -356,6 +373,7 @@ impl<'a> Generator<'a> {
             w.transact,
             w.ingest,
             w.recreate,
+            w.compact_part,
         ];
         match weighted(&mut self.rng, &kinds) {
             0 => self.write(),
@@ -377,7 +395,8 @@ impl<'a> Generator<'a> {
             11 => Action::Verify,
             12 => self.transact(),
             13 => self.ingest(),
-            _ => Action::Recreate(self.table()),
+            14 => Action::Recreate(self.table()),
+            _ => self.compact_part(),
         }
     }
 
@@ -475,6 +494,16 @@ impl<'a> Generator<'a> {
             rows.insert(key, kind.random_row(&mut self.rng, len));
         }
         Action::Ingest { table, rows: rows.into_iter().collect() }
+    }
+
+    /// Any part of a table, open at an end now and then.
+    fn compact_part(&mut self) -> Action {
+        let table = self.table();
+        let (one, other) = (self.key_or_neighbour(table), self.key_or_neighbour(table));
+        let (from, to) = if one <= other { (one, other) } else { (other, one) };
+        let lower = self.rng.random_bool(0.8).then_some(from);
+        let upper = self.rng.random_bool(0.8).then_some(to);
+        Action::CompactPart { table, lower, upper }
     }
 
     fn one_write(&mut self) -> Write {
@@ -605,10 +634,11 @@ mod tests {
 
     #[test]
     fn every_kind_of_action_and_write_appears() {
-        let history = generate(&HistoryOptions { seed: 1, actions: 4_000, ..HistoryOptions::default() });
+        let weights = Weights { compact_part: 3, ..Weights::default() };
+        let history = generate(&HistoryOptions { seed: 1, actions: 4_000, weights, ..HistoryOptions::default() });
         let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
         let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
-        assert_eq!(actions.len(), 15, "{actions:?}");
+        assert_eq!(actions.len(), 16, "{actions:?}");
         let writes: HashSet<String> = history
             .iter()
             .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })

@@ -95,6 +95,8 @@ impl Configuration {
             slowdown_level0_runs: *pick(rng, &[4, 20]),
             deferral_percent: *pick(rng, &[0, 10, 60]),
             changing_options: rng.random(),
+            // Drawn last: the others of a seed stay as they were.
+            subcompactions: *pick(rng, &[1, 2, 4]),
         }
     }
 }

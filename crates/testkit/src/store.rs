@@ -64,6 +64,8 @@ pub trait Store {
     fn flush(&mut self) -> Result<()>;
     /// Compacts a table completely.
     fn compact(&mut self, table: usize) -> Result<()>;
+    /// Compacts what a table has of `[lower, upper)`; `None` is unbounded.
+    fn compact_part(&mut self, table: usize, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Result<()>;
     /// Runs one job of background work, if there is one.
     fn step(&mut self) -> Result<()>;
     /// Closes and opens; all snapshots were dropped before.
@@ -176,6 +178,10 @@ impl Store for ModelStore {
     }
 
     fn compact(&mut self, _table: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn compact_part(&mut self, _table: usize, _lower: Option<&[u8]>, _upper: Option<&[u8]>) -> Result<()> {
         Ok(())
     }
 

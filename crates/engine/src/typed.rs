@@ -276,12 +276,11 @@ impl Table {
     }
 }
 
-/// Which keys a scan's bounds let through, `[lower, upper)`; `None` is unbounded.
-fn key_bounds(
-    schema: &Schema,
-    lower: &Bound<Vec<Datum>>,
-    upper: &Bound<Vec<Datum>>,
-) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+/// The first key and the end of a range of keys, `[first, end)`; `None` is unbounded.
+type KeyBounds = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// Which keys a scan's bounds let through.
+fn key_bounds(schema: &Schema, lower: &Bound<Vec<Datum>>, upper: &Bound<Vec<Datum>>) -> Result<KeyBounds> {
     let first_key = |values: &[Datum], is_past: bool| -> Result<Option<Vec<u8>>> {
         let mut out = Vec::new();
         key::encode_key_prefix(schema, &borrow(values), &mut out)?;

@@ -6,7 +6,9 @@
 //!    it with the usual ones. What encoding saves is read off the files where they are of both formats.
 //! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting. What
 //!    is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are replaced
-//!    within one turn of the tree.
+//!    within one turn of the tree. As long as no files tell what encoding saves, a design must not cost more than the
+//!    present one if it saves nothing: else a table whose values do not shrink would become columns, be measured, become
+//!    rows, and as soon as the last columns are gone become columns again.
 //! 4. The design becomes a layout: a group of rows has the row format that the present layout gives its first column at that
 //!    level, or where that is columnar the one of level 0; level 0 stays as it is, every level merges as it did, and deeper
 //!    levels are like the last.
@@ -111,7 +113,8 @@ pub fn advise_layout(
     let trace = trace.with_levels((last + 1).clamp(2, MAX_LEVELS))?;
     let levels = trace.level_count();
     let tree = Tree { size_ratio, entries_per_block: entries_per_block(version, columns, block_bytes), columns };
-    let formats = formats_of(version, columns);
+    let measured = measured_encoding(version, columns);
+    let formats = formats_with(measured);
     let advice = advise_formats(&tree, &formats, &trace, widths)?;
     let design = design_of(layout, levels, &numbering);
     let cost = design.cost_of_formats(&tree, &formats, &trace)?;
@@ -126,7 +129,15 @@ pub fn advise_layout(
         rewrite_cost: rewrite_cost(&present.design, &advice.design, &level_bytes, block_bytes),
         operations: evidence(trace.operations(), trace.scanned_entries(), tree.entries_per_block),
     };
-    let verdict = decide(&proposal, hysteresis);
+    let mut verdict = decide(&proposal, hysteresis);
+    if verdict.switch && measured.is_none() {
+        let unencoded = Formats { encoded: 1.0, ..formats };
+        let cost = |design: &Design| design.cost_of_formats(&tree, &unencoded, &trace).map(|cost| cost.total);
+        if cost(&advice.design)? > cost(&present.design)? {
+            verdict.switch = false;
+            "what is gained is what encoding is guessed to save, and no files tell it".clone_into(&mut verdict.reason);
+        }
+    }
     let layout = layout_of(&advice.design, layout, &numbering)?;
     Ok(LayoutAdvice { tree, formats, trace, present, advice, layout, verdict, numbering })
 }
@@ -159,9 +170,20 @@ pub fn entries_per_block(version: &Version, columns: usize, block_bytes: u64) ->
     (block_bytes as f64 / (value_bytes * (1 + columns) as f64)).max(f64::MIN_POSITIVE)
 }
 
-/// What is known of columnar groups: `e` from the bytes of a value, or key, in files of both formats, where both hold the same
-/// columns (values of others say nothing of it), the rest as usual.
+/// What is known of columnar groups.
 fn formats_of(version: &Version, columns: usize) -> Formats {
+    formats_with(measured_encoding(version, columns))
+}
+
+/// All as usual, but for what files tell.
+fn formats_with(measured: Option<f64>) -> Formats {
+    let usual = Formats::default();
+    Formats { encoded: measured.unwrap_or(usual.encoded), ..usual }
+}
+
+/// `e`, from the bytes of a value, or key, in files of both formats, where both hold the same columns: values of others say
+/// nothing of it.
+fn measured_encoding(version: &Version, columns: usize) -> Option<f64> {
     let [mut rows, mut columnar] = [Sizes::default(), Sizes::default()];
     let [mut of_rows, mut of_columnar] = [ColumnSet::new(), ColumnSet::new()];
     let mut has_whole_rows = false;
@@ -174,15 +196,13 @@ fn formats_of(version: &Version, columns: usize) -> Formats {
             None => has_whole_rows = true,
         }
     }
-    let usual = Formats::default();
     let encoded = columnar.value_bytes().zip(rows.value_bytes()).filter(|_| match has_whole_rows {
         true => of_columnar.len() == columns,
         false => of_rows == of_columnar,
     });
     // Patches and deletes have fewer values than they are counted with, and files of a few rows are mostly footers. Encoding
     // never makes values longer than rows have them, and hardly ever to a twentieth.
-    let encoded = encoded.map(|(columnar, rows)| (columnar / rows).clamp(0.05, 1.0));
-    Formats { encoded: encoded.unwrap_or(usual.encoded), ..usual }
+    encoded.map(|(columnar, rows)| (columnar / rows).clamp(0.05, 1.0))
 }
 
 fn is_columnar(run: &Run) -> bool {
@@ -321,6 +341,34 @@ mod tests {
         let file = FileMeta { size: 8_000, entry_count: 1_000, group: Some(Arc::new(numbers)), ..FileMeta::default() };
         let apart = vec![vec![], vec![run(Some("1"), 1_000_000, 1_000), Run { files: vec![Arc::new(file)] }]];
         assert_eq!(formats_of(&version(apart), 4), Formats::default());
+    }
+
+    /// Values that do not shrink: written a lot, and read by key. Columns were advised by what encoding saves of others; once
+    /// they were there and told that it saves nothing, rows were; and when the last columns were gone it began anew.
+    #[test]
+    fn a_table_that_encoding_does_not_shorten_does_not_swing() {
+        let mut trace = Trace::new(4, 6).unwrap();
+        // By the model a level costs 15,625 blocks for the inserts, as rows or unencoded, and 1 or 2.2 for each point read.
+        trace.add_inserts(100_000);
+        (1..6).for_each(|level| trace.add_points(level, &ColumnSet::first(4), 2_000).unwrap());
+        let group = Group { columns: "1-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let file = FileMeta { size: 50_000, entry_count: 1_000, group: Some(Arc::new(group)), ..FileMeta::default() };
+        let above = || vec![vec![run(None, 50, 1)], vec![], vec![], vec![], vec![]];
+        let as_rows = version([above(), vec![vec![run(None, 50_000, 1_000)]]].concat());
+        let as_columns = version([above(), vec![vec![Run { files: vec![Arc::new(file)] }]]].concat());
+        let advise = |text: &str, version: &Version| {
+            let layout = layout(text);
+            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000 };
+            advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap()
+        };
+        let of_rows = advise("L0 tiered: * packed\nL1 leveled: * packed", &as_rows);
+        assert_eq!(of_rows.formats, Formats::default(), "no files tell");
+        assert!(of_rows.verdict.gain > 0.1, "by the guess it gains: {:?}", of_rows.verdict);
+        assert!(!of_rows.verdict.switch && of_rows.verdict.reason.contains("guessed"), "{:?}", of_rows.verdict);
+        let of_columns = advise("L0 tiered: * packed\nL1 leveled: * columnar", &as_columns);
+        assert_eq!(of_columns.formats.encoded, 1.0);
+        assert!(of_columns.verdict.switch, "{:?}", of_columns.verdict);
+        assert_eq!(of_columns.layout.to_string(), "L0 tiered: * packed\nL1 leveled: * packed\n");
     }
 
     #[test]

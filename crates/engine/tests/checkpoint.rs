@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use mycelium_base::FileKind;
 use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, Table, WriteBatch, verify_directory};
 use mycelium_vfs::{CrashDraw, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
@@ -83,6 +84,34 @@ fn a_failed_checkpoint_is_removed_and_can_be_repeated() {
     }
     table.put(b"k", b"v", Durability::Os).unwrap();
     database.checkpoint("/copy").unwrap();
+}
+
+/// There was no way to a backup on another disk: hard links do not lead there.
+#[test]
+fn a_checkpoint_on_another_file_system_is_copied() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let options = Options { disk: Arc::new(disk.clone()), ..small_options(&memory) };
+    let database = Database::open("/db", options).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    fill(&table, 0, 2000, "v");
+    let expected = scan(&table);
+    assert_eq!(database.checkpoint("/beside").unwrap().copied, 0);
+    disk.schedule(Fault::new(OperationKind::HardLink, Effect::OtherFileSystem).sticky());
+    let summary = database.checkpoint("/elsewhere").unwrap();
+    assert!(summary.files > 0 && summary.copied == summary.files, "{summary:?}");
+    let after_power_loss = memory.crash_image(&CrashDraw::from_seed(1));
+    for disk in [&memory, &after_power_loss] {
+        assert!(verify_directory(disk, Path::new("/elsewhere"), |_, _| ()).unwrap().is_ok());
+    }
+    let copy = Database::open("/elsewhere", small_options(&after_power_loss)).unwrap();
+    assert_eq!(scan(&copy.table("t").unwrap()), expected);
+
+    disk.schedule(Fault::new(OperationKind::Append, Effect::NoSpace).on(FileKind::Sst).sticky());
+    assert_eq!(database.checkpoint("/full").unwrap_err().kind(), ErrorKind::NoSpace);
+    disk.heal();
+    assert!(memory.paths().iter().all(|path| !path.starts_with("/full")), "{:?}", memory.paths());
+    assert_verified(&database);
 }
 
 #[test]

@@ -96,9 +96,7 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
 #[test]
 fn a_patch_sets_columns_to_defaults_that_its_payload_leaves_out() {
     let bytes = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8][..], bytes].concat();
-    let field = |name: &[u8], number: u8, kind: u8| {
-        [&bytes(1, name)[..], &[3 << 3, number], &[4 << 3, 1], &[5 << 3, kind]].concat()
-    };
+    let field = |name: &[u8], number: u8, kind: u8| [bytes(1, name), vec![24, number, 32, 1, 40, kind]].concat();
     let fields = [bytes(2, &field(b"n", 1, 5)), bytes(2, &field(b"s", 2, 9))].concat();
     let message = [bytes(1, b"Row"), fields].concat();
     let file = [bytes(2, b"t"), bytes(4, &message), bytes(12, b"proto3")].concat();
@@ -118,7 +116,7 @@ fn a_patch_sets_columns_to_defaults_that_its_payload_leaves_out() {
     assert_eq!(row(), [Datum::Int32(5), Datum::Utf8("a".into())]);
     let mut batch = WriteBatch::new();
     batch.patch_payload_columns(&table, &key, &["n"], &[]).unwrap();
-    for (columns, payload) in [(&["id"][..], &[][..]), (&["x"][..], &[][..]), (&["s"][..], &[8, 1][..])] {
+    for (columns, payload) in [(&["id"][..], &b""[..]), (&["x"][..], &b""[..]), (&["s"][..], &b"\x08\x01"[..])] {
         assert!(batch.patch_payload_columns(&table, &key, columns, payload).is_err(), "{columns:?}");
     }
     database.write(&batch, Durability::Os).unwrap();

@@ -69,7 +69,7 @@
 //! |---|---|
 //! | column family | [`Table`]: one log, batches over several tables, options of its own |
 //! | `WriteOptions::sync` | [`Durability`] of each write; [`Database::sync`] makes everything before it durable |
-//! | `MultiGet` | [`Table::multi_get`] |
+//! | `MultiGet` | [`Table::multi_get`], [`Table::get_rows`] |
 //! | iterator bounds, prefix iteration | [`ReadOptions::lower`], [`ReadOptions::upper`], [`ReadOptions::prefix`]; no prefix extractor is needed, and there are no prefix filters |
 //! | `DeleteRange` | [`Table::delete_range`] |
 //! | merge operator | [`Combiner`], given in [`Options::merge_operators`], named in [`TableOptions::merge_operator`] |

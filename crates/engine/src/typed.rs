@@ -151,7 +151,7 @@ impl Table {
     ) -> Result<Vec<Option<Vec<Datum>>>> {
         let snapshot = options.snapshot.clone().unwrap_or_else(|| self.database.take_snapshot());
         let options = ReadOptions { snapshot: Some(snapshot), ..options.clone() };
-        let encoded = keys.iter().enumerate().map(|(at, key)| Ok((self.row_key(key)?, at)));
+        let encoded = keys.iter().enumerate().map(|(at, key)| self.row_key(key).map(|key| (key, at)));
         let mut order: Vec<(Vec<u8>, usize)> = encoded.collect::<Result<_>>()?;
         // In key order neighbouring rows share index and data blocks.
         order.sort_unstable();

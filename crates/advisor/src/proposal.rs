@@ -1,15 +1,18 @@
 //! The layout that a table should have: from its trace and its files to a layout that can be set (LASER §6).
 //!
-//! 1. The tree of the model is read off the files: as many levels as hold any (at least 2), the size ratio that the table's
-//!    policy aims at, and `B` from the width of its entries ([`entries_per_block`]).
+//! 1. The tree of the model is read off the files: level 0 and those that hold any (at least 2), the size ratio that the table's
+//!    policy aims at, and `B` from the width of its entries ([`entries_per_block`]). Where the targets of levels follow from the
+//!    last one, those between level 0 and the base level are empty: nothing is written to them on the way down.
 //! 2. The trace is folded to these levels; [`advise_formats`] finds a design, groups of rows and columnar groups, and compares
 //!    it with the usual ones. What encoding saves is read off the files where they are of both formats.
 //! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting. What
 //!    is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are replaced
-//!    within one turn of the tree.
+//!    within one turn of the tree. As long as no files tell what encoding saves, a design must not cost more than the
+//!    present one if it saves nothing: else a table whose values do not shrink would become columns, be measured, become
+//!    rows, and as soon as the last columns are gone become columns again.
 //! 4. The design becomes a layout: a group of rows has the row format that the present layout gives its first column at that
-//!    level, or where that is columnar the one of level 0; level 0 stays as it is, every level merges as it did, and deeper
-//!    levels are like the last.
+//!    level, or where that is columnar the one of level 0; level 0 stays as it is, every level merges as it did, levels that are
+//!    empty are like the next that is not, and deeper ones like the last.
 
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, Group, GroupFormat, Result};
@@ -43,6 +46,8 @@ pub struct TableFacts<'a> {
 pub struct LayoutAdvice {
     /// What the model knows of the tree.
     pub tree: Tree,
+    /// The levels of the table that those of trace and designs stand for.
+    pub levels: Vec<usize>,
     /// What it knows of columnar groups.
     pub formats: Formats,
     /// What the table was asked for, folded to the levels of the tree.
@@ -107,28 +112,43 @@ pub fn advise_layout(
     let TableFacts { layout, version, size_ratio, block_bytes } = *facts;
     let numbering = Numbering::new(&layout.level(0).groups[0].columns);
     let columns = numbering.columns().len();
-    let last = version.last_level().unwrap_or_else(|| deepest(trace));
-    let trace = trace.with_levels((last + 1).clamp(2, MAX_LEVELS))?;
-    let levels = trace.level_count();
+    let levels = levels_of(version, trace);
+    // As they were counted while the table worked, which is what asks for advice.
+    let operations = trace.operations();
+    let trace = trace.of_levels(&levels)?;
     let tree = Tree { size_ratio, entries_per_block: entries_per_block(version, columns, block_bytes), columns };
-    let formats = formats_of(version, columns);
+    let measured = measured_encoding(version, columns);
+    let formats = formats_with(measured);
     let advice = advise_formats(&tree, &formats, &trace, widths)?;
-    let design = design_of(layout, levels, &numbering);
+    let design = design_of(layout, &levels, &numbering);
     let cost = design.cost_of_formats(&tree, &formats, &trace)?;
     let present = Candidate { name: "present".to_owned(), design, cost };
-    let mut level_bytes = vec![0; levels - 1];
-    level_bytes.push(version.level_bytes(levels - 1));
+    let mut level_bytes = vec![0; levels.len()];
+    if let (Some(bytes), Some(last)) = (level_bytes.last_mut(), levels.last()) {
+        *bytes = version.level_bytes(*last);
+    }
     let proposal = Proposal {
         current: &present.design,
         proposed: &advice.design,
         current_cost: present.cost.total,
         proposed_cost: advice.cost.total,
         rewrite_cost: rewrite_cost(&present.design, &advice.design, &level_bytes, block_bytes),
-        operations: evidence(trace.operations(), trace.scanned_entries(), tree.entries_per_block),
+        operations: evidence(operations, trace.scanned_entries(), tree.entries_per_block),
     };
-    let verdict = decide(&proposal, hysteresis);
-    let layout = layout_of(&advice.design, layout, &numbering)?;
-    Ok(LayoutAdvice { tree, formats, trace, present, advice, layout, verdict, numbering })
+    let mut verdict = decide(&proposal, hysteresis);
+    if verdict.switch && measured.is_none() {
+        let unencoded = Formats { encoded: 1.0, ..formats };
+        let cost = |design: &Design| design.cost_of_formats(&tree, &unencoded, &trace).map(|cost| cost.total);
+        if cost(&advice.design)? > cost(&present.design)? {
+            verdict.switch = false;
+            "what is gained is what encoding is guessed to save, and no files tell it".clone_into(&mut verdict.reason);
+        }
+    }
+    let layout = match advice.design == present.design {
+        true => layout.clone(),
+        false => layout_of(&advice.design, &levels, layout, &numbering)?,
+    };
+    Ok(LayoutAdvice { tree, levels, formats, trace, present, advice, layout, verdict, numbering })
 }
 
 /// How much a trace says: its operations, and the blocks that its scans went through. One long scan says as much as many
@@ -159,9 +179,20 @@ pub fn entries_per_block(version: &Version, columns: usize, block_bytes: u64) ->
     (block_bytes as f64 / (value_bytes * (1 + columns) as f64)).max(f64::MIN_POSITIVE)
 }
 
-/// What is known of columnar groups: `e` from the bytes of a value, or key, in files of both formats, where both hold the same
-/// columns (values of others say nothing of it), the rest as usual.
+/// What is known of columnar groups.
 fn formats_of(version: &Version, columns: usize) -> Formats {
+    formats_with(measured_encoding(version, columns))
+}
+
+/// All as usual, but for what files tell.
+fn formats_with(measured: Option<f64>) -> Formats {
+    let usual = Formats::default();
+    Formats { encoded: measured.unwrap_or(usual.encoded), ..usual }
+}
+
+/// `e`, from the bytes of a value, or key, in files of both formats, where both hold the same columns: values of others say
+/// nothing of it.
+fn measured_encoding(version: &Version, columns: usize) -> Option<f64> {
     let [mut rows, mut columnar] = [Sizes::default(), Sizes::default()];
     let [mut of_rows, mut of_columnar] = [ColumnSet::new(), ColumnSet::new()];
     let mut has_whole_rows = false;
@@ -174,15 +205,13 @@ fn formats_of(version: &Version, columns: usize) -> Formats {
             None => has_whole_rows = true,
         }
     }
-    let usual = Formats::default();
     let encoded = columnar.value_bytes().zip(rows.value_bytes()).filter(|_| match has_whole_rows {
         true => of_columnar.len() == columns,
         false => of_rows == of_columnar,
     });
     // Patches and deletes have fewer values than they are counted with, and files of a few rows are mostly footers. Encoding
     // never makes values longer than rows have them, and hardly ever to a twentieth.
-    let encoded = encoded.map(|(columnar, rows)| (columnar / rows).clamp(0.05, 1.0));
-    Formats { encoded: encoded.unwrap_or(usual.encoded), ..usual }
+    encoded.map(|(columnar, rows)| (columnar / rows).clamp(0.05, 1.0))
 }
 
 fn is_columnar(run: &Run) -> bool {
@@ -210,26 +239,38 @@ impl Sizes {
     }
 }
 
+/// Step 1: level 0 and those that hold files; as far as the trace says where there are none.
+fn levels_of(version: &Version, trace: &Trace) -> Vec<usize> {
+    let deepest_file = version.last_level();
+    let last = deepest_file.unwrap_or_else(|| deepest(trace)).clamp(1, MAX_LEVELS - 1);
+    let is_there =
+        |level: &usize| *level == 0 || *level == last || deepest_file.is_none() || version.level_bytes(*level) > 0;
+    (0..=last).filter(is_there).collect()
+}
+
 /// The last level that served anything.
 fn deepest(trace: &Trace) -> usize {
     (0..trace.level_count()).rev().find(|&level| !trace.accesses(level).is_empty()).unwrap_or_default()
 }
 
-/// The groups of a layout, to so many levels.
-fn design_of(layout: &Layout, levels: usize, numbering: &Numbering) -> Design {
-    let level = |level| layout.level(level).groups.iter().map(|group| numbering.numbers(&group.columns)).collect();
-    let design = Design { levels: (0..levels).map(level).collect(), ..Design::default() };
-    let formats = |level| layout.level(level).groups.iter().filter(|group| group.format == GroupFormat::Columnar);
-    design.with_columnar(|level, group| {
-        level > 0 && formats(level).any(|columnar| numbering.numbers(&columnar.columns) == *group)
+/// The groups of a layout at these levels.
+fn design_of(layout: &Layout, levels: &[usize], numbering: &Numbering) -> Design {
+    let groups = |level: &usize| -> Vec<ColumnSet> {
+        layout.level(*level).groups.iter().map(|group| numbering.numbers(&group.columns)).collect()
+    };
+    let design = Design { levels: levels.iter().map(groups).collect(), ..Design::default() };
+    design.with_columnar(|at, group| {
+        let columnar = layout.level(levels[at]).groups.iter().filter(|group| group.format == GroupFormat::Columnar);
+        at > 0 && columnar.map(|columnar| numbering.numbers(&columnar.columns)).any(|columns| columns == *group)
     })
 }
 
-/// Step 4.
-fn layout_of(design: &Design, like: &Layout, numbering: &Numbering) -> Result<Layout> {
+/// Step 4; the levels of the design stand for these.
+fn layout_of(design: &Design, of_levels: &[usize], like: &Layout, numbering: &Numbering) -> Result<Layout> {
     let mut levels: Vec<LevelLayout> = vec![like.level(0).clone()];
-    for level in 1..design.levels.len().max(like.levels().len()) {
-        let designed = level.min(design.levels.len().saturating_sub(1));
+    let count = of_levels.last().map_or(1, |last| last + 1).max(like.levels().len());
+    for level in 1..count {
+        let designed = of_levels.partition_point(|known| *known < level).min(design.levels.len().saturating_sub(1));
         let Some(groups) = design.levels.get(designed) else { break };
         let group = |numbers: &ColumnSet| {
             let columns = numbering.positions(numbers);
@@ -323,27 +364,56 @@ mod tests {
         assert_eq!(formats_of(&version(apart), 4), Formats::default());
     }
 
+    /// Values that do not shrink: written a lot, and read by key. Columns were advised by what encoding saves of others; once
+    /// they were there and told that it saves nothing, rows were; and when the last columns were gone it began anew.
+    #[test]
+    fn a_table_that_encoding_does_not_shorten_does_not_swing() {
+        let mut trace = Trace::new(4, 6).unwrap();
+        // By the model a level costs 15,625 blocks for the inserts, as rows or unencoded, and 1 or 2.2 for each point read.
+        trace.add_inserts(100_000);
+        (1..6).for_each(|level| trace.add_points(level, &ColumnSet::first(4), 2_000).unwrap());
+        let group = Group { columns: "1-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let file = FileMeta { size: 50_000, entry_count: 1_000, group: Some(Arc::new(group)), ..FileMeta::default() };
+        let above = || vec![vec![run(None, 50, 1)], vec![], vec![], vec![], vec![]];
+        let as_rows = version([above(), vec![vec![run(None, 50_000, 1_000)]]].concat());
+        let as_columns = version([above(), vec![vec![Run { files: vec![Arc::new(file)] }]]].concat());
+        let advise = |text: &str, version: &Version| {
+            let layout = layout(text);
+            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000 };
+            advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap()
+        };
+        let of_rows = advise("L0 tiered: * packed\nL1 leveled: * packed", &as_rows);
+        assert_eq!(of_rows.formats, Formats::default(), "no files tell");
+        assert!(of_rows.verdict.gain > 0.1, "by the guess it gains: {:?}", of_rows.verdict);
+        assert!(!of_rows.verdict.switch && of_rows.verdict.reason.contains("guessed"), "{:?}", of_rows.verdict);
+        let of_columns = advise("L0 tiered: * packed\nL1 leveled: * columnar", &as_columns);
+        assert_eq!(of_columns.formats.encoded, 1.0);
+        assert!(of_columns.verdict.switch, "{:?}", of_columns.verdict);
+        assert_eq!(of_columns.layout.to_string(), "L0 tiered: * packed\nL1 leveled: * packed\n");
+    }
+
     #[test]
     fn formats_and_merging_stay_as_they_are() {
         let like = layout("L0 tiered: * packed\nL1 tiered: * json\nL2 leveled: 1-2 json | 3-4 packed");
         let numbering = Numbering::new(&"1-4".parse().unwrap());
         let design = Design::fixed_width(4, 2, 2).unwrap();
         let text = "L0 tiered: * packed\nL1 tiered: 1-2 json | 3-4 json\nL2 leveled: 1-2 json | 3-4 packed\n";
-        assert_eq!(layout_of(&design, &like, &numbering).unwrap().to_string(), text);
-        let same = design_of(&like, 3, &numbering);
-        assert_eq!(layout_of(&same, &like, &numbering).unwrap(), like);
-        let deeper = design_of(&like, 7, &numbering);
-        assert_eq!(layout_of(&deeper, &like, &numbering).unwrap(), like);
+        assert_eq!(layout_of(&design, &[0, 1], &like, &numbering).unwrap().to_string(), text);
+        let same = design_of(&like, &[0, 1, 2], &numbering);
+        assert_eq!(layout_of(&same, &[0, 1, 2], &like, &numbering).unwrap(), like);
+        let levels = [0, 1, 2, 3, 4, 5, 6];
+        let deeper = design_of(&like, &levels, &numbering);
+        assert_eq!(layout_of(&deeper, &levels, &like, &numbering).unwrap(), like);
 
         let like = layout(
             "L0 tiered: * packed\nL1 leveled: 1-2 columnar | 3-4 packed\nL2 leveled: 1 columnar | 2 columnar | 3-4 json",
         );
-        let same = design_of(&like, 3, &numbering);
+        let same = design_of(&like, &[0, 1, 2], &numbering);
         assert_eq!(same.to_string(), "L0: 0-3\nL1: 0-1 columnar | 2-3\nL2: 0 columnar | 1 columnar | 2-3\n");
-        assert_eq!(layout_of(&same, &like, &numbering).unwrap(), like);
+        assert_eq!(layout_of(&same, &[0, 1, 2], &like, &numbering).unwrap(), like);
         // Rows where there were columns have the format of level 0.
         let rows = "L0 tiered: * packed\nL1 leveled: 1-2 packed | 3-4 packed\nL2 leveled: 1-2 packed | 3-4 json\n";
-        assert_eq!(layout_of(&design, &like, &numbering).unwrap().to_string(), rows);
+        assert_eq!(layout_of(&design, &[0, 1], &like, &numbering).unwrap().to_string(), rows);
     }
 
     /// Levels below the files fold into the last; only the last level's bytes stand against a change.
@@ -370,6 +440,29 @@ mod tests {
         assert!(!advice.verdict.switch && advice.verdict.reason.contains("paid for"), "{:?}", advice.verdict);
         let other = Trace::new(5, 7).unwrap();
         assert!(advise_layout(&facts, &other, &[], &Hysteresis::default()).is_err());
+    }
+
+    /// Between level 0 and the base level, where targets follow from the last level. Inserts and updates were charged for each of
+    /// them, so that what scans and reads cost seemed a third of what it is.
+    #[test]
+    fn levels_without_files_cost_nothing() {
+        let layout = layout("L0 tiered: * packed\nL1 leveled: * packed");
+        let mut trace = Trace::new(4, 7).unwrap();
+        trace.add_inserts(100_000);
+        (0..7).for_each(|level| trace.add_updates(level, &"0".parse().unwrap(), 500).unwrap());
+        trace.add_scans(6, &"3".parse().unwrap(), 3, 1_000_000).unwrap();
+        let (top, bottom) = (|| vec![run(None, 50, 1)], || vec![run(None, 50_000, 1_000)]);
+        let deep = version(vec![top(), vec![], vec![], vec![], vec![], vec![], bottom()]);
+        let flat = version(vec![top(), bottom()]);
+        let [deep, flat] = [&deep, &flat].map(|version| {
+            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000 };
+            advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap()
+        });
+        assert_eq!((deep.levels, flat.levels), (vec![0, 6], vec![0, 1]));
+        assert_eq!((&deep.trace, &deep.present, &deep.layout), (&flat.trace, &flat.present, &flat.layout));
+        assert_eq!(deep.verdict, flat.verdict);
+        assert_eq!(deep.trace.accesses(1).iter().map(|access| access.updates).max(), Some(500));
+        assert_eq!(deep.layout.levels().len(), 2, "{}", deep.layout);
     }
 
     #[test]

@@ -101,8 +101,11 @@ pub(crate) enum Command {
     /// Check every checksum, order and invariant of every file.
     #[command(after_help = "Example:\n  mycelium verify ./db")]
     Verify(DatabaseArgs),
-    /// Make a copy that opens on its own, by hard links, on the same file system.
-    #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup")]
+    /// Make a copy that opens on its own: by hard links on the same file system, of all bytes on another.
+    #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup\n  \
+                            mycelium checkpoint ./db /mnt/backup/monday\n  \
+                            mycelium checkpoint /mnt/backup/monday ./db     # restores it\n\n\
+                            The database may be in use. Backups are databases: every command reads them.")]
     Checkpoint(CheckpointArgs),
     /// Measure: db_bench-like workloads, YCSB, the papers' experiments.
     #[command(after_help = "Example:\n  mycelium bench fillrandom readrandom range100 --entries 1000000")]

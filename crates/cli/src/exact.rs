@@ -2,21 +2,26 @@
 //!
 //! 1. *Text* of a number has no more digits than the column keeps, however it is spelled (`2.50` and `25e-1` fit one place); that of
 //!    a date no time of day; that of an instant no finer fraction than the column's unit.
-//! 2. *Numbers and instants* come back the same when they are cast back. Of floats the nearest is taken, as every reader does.
+//! 2. *Numbers and instants* come back the same when they are cast back. Of floats the nearest is taken, as every reader does, but
+//!    no number becomes infinite, or 0 if it is not.
 
 use std::borrow::Cow;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_array::types::Float64Type;
+use arrow_array::{Array, ArrayRef, Float64Array, StringArray};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{ArrowError, DECIMAL128_MAX_PRECISION, DataType, TimeUnit};
 
 /// The most zeros that an exponent may stand for: more digits than any column has.
 const MOST_ZEROS: usize = 64;
 
-/// Whether readers of text lose digits of values of this type, so that they are to be read as text.
+/// Whether readers of text lose digits, or whole numbers, of values of this type, so that they are to be read as text.
 pub(crate) fn loses_digits(ty: &DataType) -> bool {
-    matches!(ty, DataType::Date32 | DataType::Timestamp(..) | DataType::Decimal128(..))
+    matches!(
+        ty,
+        DataType::Date32 | DataType::Timestamp(..) | DataType::Decimal128(..) | DataType::Float32 | DataType::Float64
+    )
 }
 
 /// The values as others of type `ty`.
@@ -28,8 +33,10 @@ pub(crate) fn cast(column: &ArrayRef, ty: &DataType) -> Result<ArrayRef, ArrowEr
         }
         from => {
             let found = strict(column, ty)?;
-            if is_number(from) && is_number(ty) && !(from.is_floating() && ty.is_floating()) {
-                check_same(column, &strict(&found, from)?, ty)?;
+            match (from.is_floating(), ty.is_floating()) {
+                (true, true) => check_floats(&as_doubles(column)?, &as_doubles(&found)?, column, ty)?,
+                _ if is_number(from) && is_number(ty) => check_same(column, &strict(&found, from)?, ty)?,
+                _ => {}
             }
             Ok(found)
         }
@@ -58,7 +65,48 @@ fn check_same(before: &ArrayRef, back: &ArrayRef, ty: &DataType) -> Result<(), A
     Err(refused(&text, ty))
 }
 
+fn as_doubles(floats: &dyn Array) -> Result<Float64Array, ArrowError> {
+    Ok(strict(floats, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+}
+
+/// Fails if a float of `before` is finite and infinite after, or not 0 and 0 after; `column` is what is shown.
+fn check_floats(
+    before: &Float64Array,
+    after: &Float64Array,
+    column: &dyn Array,
+    ty: &DataType,
+) -> Result<(), ArrowError> {
+    let is_lost = |&row: &usize| {
+        let (before, after) = (before.value(row), after.value(row));
+        after.is_infinite() && before.is_finite() || after == 0.0 && before != 0.0
+    };
+    match (0..before.len()).filter(|&row| before.is_valid(row)).find(is_lost) {
+        Some(row) => Err(refused(&arrow_cast::display::array_value_to_string(column, row)?, ty)),
+        None => Ok(()),
+    }
+}
+
+/// The texts as floats.
+fn cast_texts_of_floats(texts: &StringArray, ty: &DataType) -> Result<ArrayRef, ArrowError> {
+    let found = strict(texts, ty)?;
+    let is_other = |(row, value): (usize, Option<f64>)| {
+        let value = value.filter(|value| value.is_infinite() || *value == 0.0)?;
+        // `inf` has no digits.
+        let mantissa = texts.value(row).split(['e', 'E']).next().unwrap_or_default();
+        let is_zero = !mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+        let is_number = mantissa.bytes().any(|byte| byte.is_ascii_digit());
+        (is_number && (value.is_infinite() || !is_zero)).then_some(row)
+    };
+    match as_doubles(&found)?.iter().enumerate().find_map(is_other) {
+        Some(row) => Err(refused(texts.value(row), ty)),
+        None => Ok(found),
+    }
+}
+
 fn cast_texts(texts: &StringArray, ty: &DataType) -> Result<ArrayRef, ArrowError> {
+    if ty.is_floating() {
+        return cast_texts_of_floats(texts, ty);
+    }
     let plain: StringArray = match ty {
         DataType::Date32 | DataType::Timestamp(..) => texts.clone(),
         _ => texts.iter().map(|text| text.map(spelled_out)).collect(),
@@ -203,6 +251,11 @@ mod tests {
         assert!(error.contains("1.9 is not held in full"), "{error}");
         assert_eq!(cast(&floats.slice(0, 2), &DataType::Int64).expect("integers").null_count(), 1);
         assert!(cast(&floats, &DataType::Float32).is_ok());
+        for lost in [1e300, -1e300, 1e-300] {
+            let floats: ArrayRef = Arc::new(Float64Array::from(vec![None, Some(f64::INFINITY), Some(0.0), Some(lost)]));
+            assert!(cast(&floats, &DataType::Float32).is_err(), "{lost}");
+            assert!(cast(&floats.slice(0, 3), &DataType::Float32).is_ok());
+        }
         let large: ArrayRef = Arc::new(Int64Array::from(vec![(1 << 53) + 1]));
         assert!(cast(&large, &DataType::Float64).is_err());
         let instants: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1_000_001]));

@@ -8,7 +8,7 @@
 //!    a reader of text would lose digits, it reads the text. An Arrow file is read as the stream it holds, so that pipes work.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
@@ -307,11 +307,21 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
     })
 }
 
-/// Collects the names of members of the outermost JSON objects that a schema lacks.
+/// Collects the names of members of the outermost JSON objects that a schema lacks, and fails where an object has one of the
+/// schema twice: readers take the last.
 struct MemberNames {
     inner: Box<dyn Read>,
     schema: SchemaRef,
     unknown: Rc<RefCell<BTreeSet<String>>>,
+    /// Names as they were written, each with its column.
+    spellings: HashMap<Vec<u8>, Option<usize>>,
+    /// By column: the object that had it last.
+    seen_in: Vec<u64>,
+    /// Objects begun, and lines ended.
+    object: u64,
+    lines: u64,
+    /// A column that an object has twice, and the line.
+    twice: Option<(usize, u64)>,
     depth: u64,
     /// Whether the next text is the name of such a member.
     is_name_next: bool,
@@ -324,14 +334,31 @@ struct MemberNames {
 /// The most names that are collected: of objects that are used as maps there is no end.
 const MOST_NAMES: usize = 100;
 
+/// The most spellings of names that are remembered.
+const MOST_SPELLINGS: usize = 10_000;
+
 impl MemberNames {
     fn new(inner: Box<dyn Read>, schema: SchemaRef) -> Self {
-        let unknown = Rc::default();
-        let (is_name_next, is_in_text, is_escaped) = (false, false, false);
-        Self { inner, schema, unknown, depth: 0, is_name_next, is_in_text, is_escaped, name: Vec::new() }
+        let seen_in = vec![0; schema.fields().len()];
+        Self {
+            inner,
+            schema,
+            unknown: Rc::default(),
+            spellings: HashMap::new(),
+            seen_in,
+            object: 0,
+            lines: 0,
+            twice: None,
+            depth: 0,
+            is_name_next: false,
+            is_in_text: false,
+            is_escaped: false,
+            name: Vec::new(),
+        }
     }
 
     fn pass(&mut self, byte: u8) {
+        self.lines += u64::from(byte == b'\n');
         if self.is_in_text {
             return self.pass_in_text(byte);
         }
@@ -340,6 +367,7 @@ impl MemberNames {
             b'{' => {
                 self.depth += 1;
                 self.is_name_next = self.depth == 1;
+                self.object += u64::from(self.depth == 1);
             }
             b'[' => self.depth += 1,
             b'}' | b']' => self.depth = self.depth.saturating_sub(1),
@@ -363,13 +391,29 @@ impl MemberNames {
     }
 
     fn end_name(&mut self) {
-        let name = String::from_utf8_lossy(&self.name);
-        let name = serde_json::from_str(&format!("\"{name}\"")).unwrap_or_else(|_| name.into_owned());
+        let known = self.spellings.get(&self.name).copied();
+        let column = known.unwrap_or_else(|| self.look_up());
         self.name.clear();
+        let Some(column) = column else { return };
+        let last = std::mem::replace(&mut self.seen_in[column], self.object);
+        if last == self.object && self.twice.is_none() {
+            self.twice = Some((column, self.lines + 1));
+        }
+    }
+
+    /// The column of the name as it is written, which is remembered.
+    fn look_up(&mut self) -> Option<usize> {
+        let text = String::from_utf8_lossy(&self.name);
+        let name: String = serde_json::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| text.into_owned());
+        let column = self.schema.fields().iter().position(|field| *field.name() == name);
+        if self.spellings.len() < MOST_SPELLINGS {
+            self.spellings.insert(self.name.clone(), column);
+        }
         let mut unknown = self.unknown.borrow_mut();
-        if unknown.len() < MOST_NAMES && self.schema.field_with_name(&name).is_err() {
+        if column.is_none() && unknown.len() < MOST_NAMES {
             unknown.insert(name);
         }
+        column
     }
 }
 
@@ -377,7 +421,13 @@ impl Read for MemberNames {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
         buffer[..n].iter().for_each(|&byte| self.pass(byte));
-        Ok(n)
+        match self.twice {
+            Some((column, line)) => {
+                let name = self.schema.field(column).name();
+                Err(io::Error::other(format!("line {line} has an object with the member {name:?} twice")))
+            }
+            None => Ok(n),
+        }
     }
 }
 
@@ -394,7 +444,9 @@ fn json_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Re
             let (found, _) =
                 arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(not_inferred)?;
             // A field that first appears later is an error, not dropped.
-            (inferred(&found, key)?, sample.into_inner().rewound(), true)
+            let schema = inferred(&found, key)?;
+            let reader = MemberNames::new(sample.into_inner().rewound(), schema.clone());
+            (schema, Box::new(reader), true)
         }
     };
     let in_file = in_text(&schema, |ty| ty.is_integer() || exact::loses_digits(ty));
@@ -634,6 +686,64 @@ mod tests {
         let mut reader = MemberNames::new(Box::new(Cursor::new([first, second].concat())), schema);
         io::copy(&mut reader, &mut io::sink()).expect("in memory");
         assert_eq!(reader.unknown.take().into_iter().collect::<Vec<_>>(), ["a", "b, \"c\"", "f"]);
+    }
+
+    /// The last of them was taken, and the others were lost without a word.
+    #[test]
+    fn members_that_an_object_has_twice_are_refused() {
+        let given = Arc::new(Schema::new(vec![
+            Field::new("id", DataType::Int64, false),
+            Field::new("v", DataType::Int64, true),
+        ]));
+        let twice = b"{\"id\":1,\"v\":5}\n{\"id\":2,\"v\":6,\"\\u0076\":7}\n";
+        for read in [read(twice, &args(), &Target::Given(given.clone())), infer(twice, &args(), "id")] {
+            let error = read.expect_err("which of them?").to_string();
+            assert!(error.contains("line 2") && error.contains("\"v\" twice") && !error.contains("hint"), "{error}");
+        }
+        // What is passed over may be there as often as it likes, and what lies within it.
+        let others = b"{\"id\":1,\"x\":{\"v\":1,\"v\":2},\"x\":[{\"id\":3}],\"v\":3}\n{\"v\":4,\"id\":2}\n";
+        let (_, batches) = read(others, &args(), &Target::Given(given)).expect("each once");
+        let values: Vec<_> =
+            batches.iter().flat_map(|batch| batch.column(1).as_primitive::<Int64Type>().iter().flatten()).collect();
+        assert_eq!(values, [3, 4]);
+    }
+
+    /// They were infinite, or 0.
+    #[test]
+    fn numbers_that_a_float_cannot_hold_are_refused() {
+        let given = |ty: DataType| {
+            Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false), Field::new("v", ty, true)]))
+        };
+        let read_both = |number: &str, ty: &DataType| {
+            let (csv, json) = (format!("id,v\n1,{number}\n"), format!("{{\"id\":1,\"v\":{number}}}\n"));
+            [csv, json].map(|text| read(text.as_bytes(), &args(), &Target::Given(given(ty.clone()))))
+        };
+        for (number, ty) in [
+            ("1e400", DataType::Float64),
+            ("-1e400", DataType::Float64),
+            ("1e-400", DataType::Float64),
+            ("1e39", DataType::Float32),
+            ("1e-60", DataType::Float32),
+        ] {
+            for read in read_both(number, &ty) {
+                let error = read.expect_err(number).to_string();
+                assert!(error.contains(number) && error.contains("\"v\""), "{error}");
+            }
+        }
+        for number in ["0", "-0.0", "0e5", "0.1", "1e23", "5e-324"] {
+            let read = read_both(number, &DataType::Float64).map(|read| read.expect(number).1);
+            let expected: f64 = number.parse().expect("a number");
+            for batches in read {
+                let found = batches[0].column(1).as_primitive::<Float64Type>().value(0);
+                assert_eq!(found.to_bits(), expected.to_bits(), "{number}");
+            }
+        }
+        let (_, batches) =
+            read(b"id,v\n1,inf\n2,NaN\n3,\n", &args(), &Target::Given(given(DataType::Float64))).expect("written out");
+        assert!(
+            batches[0].column(1).as_primitive::<Float64Type>().value(0).is_infinite()
+                && batches[1].column(1).is_null(0)
+        );
     }
 
     /// It was that of the line before; and a table that is there was told to look at more rows.

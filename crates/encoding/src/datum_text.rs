@@ -3,6 +3,9 @@
 //! `true`; `-12`; `1.5`, `NaN`, `inf`; text as it is; binary as `\x00ff`; `2024-02-29`; `2024-02-29T12:00:00.5`, with a
 //! `Z` where the column has a time zone (values are UTC); decimals with the column's scale. Null prints as `null` but
 //! is never read: the caller decides what stands for it.
+//!
+//! Floats are read as the nearest one. A number that overflows to infinity is refused, so is one that is not zero and would
+//! become zero.
 
 use std::fmt;
 
@@ -127,14 +130,28 @@ fn parse(text: &str, ty: &ColumnType) -> Option<Datum> {
         ColumnType::UInt16 => Datum::UInt16(text.parse().ok()?),
         ColumnType::UInt32 => Datum::UInt32(text.parse().ok()?),
         ColumnType::UInt64 => Datum::UInt64(text.parse().ok()?),
-        ColumnType::Float32 => Datum::Float32(text.parse().ok()?),
-        ColumnType::Float64 => Datum::Float64(text.parse().ok()?),
+        ColumnType::Float32 => {
+            let value: f32 = text.parse().ok()?;
+            Datum::Float32(is_float_of(text, value.into()).then_some(value)?)
+        }
+        ColumnType::Float64 => {
+            let value: f64 = text.parse().ok()?;
+            Datum::Float64(is_float_of(text, value).then_some(value)?)
+        }
         ColumnType::Utf8 => Datum::Utf8(text.to_owned()),
         ColumnType::Binary => Datum::Binary(parse_hex(text.strip_prefix("\\x")?)?),
         ColumnType::Date32 => Datum::Date32(i32::try_from(parse_date(text)?).ok()?),
         ColumnType::Timestamp(unit, _) => Datum::Timestamp(parse_timestamp(text, *unit)?),
         ColumnType::Decimal128(precision, scale) => Datum::Decimal128(parse_decimal(text, *precision, *scale)?),
     })
+}
+
+/// Whether a float is what its text says, but for rounding: neither infinite nor zero where the text is another number.
+fn is_float_of(text: &str, value: f64) -> bool {
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let is_number = mantissa.bytes().any(|byte| byte.is_ascii_digit());
+    let is_zero = !mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    !is_number || value.is_finite() && (value != 0.0 || is_zero)
 }
 
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
@@ -343,6 +360,25 @@ mod tests {
         ] {
             let error = Datum::parse(text, &ty).unwrap_err();
             assert!(error.to_string().contains(&ty.to_string()), "{text}: {error}");
+        }
+    }
+
+    /// `mycelium put` made 1e400 infinity.
+    #[test]
+    fn floats_that_overflow_or_vanish_are_refused() {
+        use ColumnType::*;
+        for (text, ty) in
+            [("1e400", Float64), ("-1e400", Float64), ("1e-400", Float64), ("1e39", Float32), ("1e-60", Float32)]
+        {
+            assert!(Datum::parse(text, &ty).is_err(), "{text}");
+        }
+        for text in ["0", "-0", "0e5", "0.000", "inf", "-inf", "NaN", "5e-324", "1.7976931348623157e308", "1e23"] {
+            assert!(Datum::parse(text, &Float64).is_ok(), "{text}");
+        }
+        for value in [f64::MAX, f64::MIN_POSITIVE, 5e-324, f64::NEG_INFINITY] {
+            let text = DatumRef::Float64(value).to_string();
+            let read = Datum::parse(&text, &Float64).unwrap();
+            assert!(matches!(read, Datum::Float64(read) if read.to_bits() == value.to_bits()), "{text}");
         }
     }
 

@@ -1,9 +1,10 @@
-//! Checkpoints: a second database directory that shares this one's SSTs by hard links.
+//! Checkpoints: a second database directory that shares this one's SSTs by hard links, or has copies of them where there can be
+//! no links: on another file system.
 //!
 //! 1. Flush. Then take the commit lock, flush what came meanwhile, and under the manifest's lock note its state: every
 //!    entry up to one sequence number is in that state's files, and none beyond. Pin the files; release the locks.
-//! 2. Create the directory, durably. Link every SST into it (they were synced when they were written) and sync the
-//!    directory: from here the files are there whatever happens.
+//! 2. Create the directory, durably. Link every SST into it (they were synced when they were written), or copy it and sync the
+//!    copy, and sync the directory: from here the files are there whatever happens.
 //! 3. Write a manifest with the noted state and then `CURRENT` (each written, synced and renamed into place as
 //!    [`Manifest::create_with`] does it). Until `CURRENT` is in place the directory is no database, and one that is cut
 //!    short there is refused at open because it holds SSTs without `CURRENT`.
@@ -28,13 +29,18 @@ use std::sync::Arc;
 use mycelium_base::{Error, FileKind, Result, SequenceNumber, TableId};
 use mycelium_manifest::{Manifest, ManifestOptions, ManifestState, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
+use mycelium_vfs::AccessPattern;
 
 use crate::database::{Database, Inner};
 use crate::flush::file_meta;
 use crate::output_files::OutputFiles;
+use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::tree::Tree;
+
+/// Bytes that are copied at a time.
+const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// What a checkpoint holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,13 +49,17 @@ pub struct CheckpointSummary {
     pub sequence: SequenceNumber,
     /// SSTs.
     pub files: u64,
-    /// Their bytes. Those of linked files are shared with the source until either side removes a file.
+    /// Those of them that were copied, for the directory is on another file system, or on one that has no hard links.
+    pub copied: u64,
+    /// Bytes of all of them. Those of linked files are shared with the source until either side removes a file.
     pub bytes: u64,
 }
 
 impl Database {
-    /// Makes a consistent copy of the database in `directory`, which can be opened like any other. It takes no space
-    /// for SSTs at first: they are hard links, so `directory` must be on the same file system. Durable when it returns.
+    /// Makes a consistent copy of the database in `directory`, which can be opened like any other: to restore a backup, open
+    /// it, or make a checkpoint of it elsewhere. On the same file system it takes no space for SSTs at first, for they are hard
+    /// links; on another they are copied, no faster than [`crate::Options::rate_limit_bytes_per_second`] says. Durable when it
+    /// returns.
     ///
     /// Writers wait for the flush of what was written since the call began; reads do not. A database opened read-only
     /// can be copied too, as it was when it was opened, and one that an error has latched, as it is read; what is in
@@ -159,12 +169,19 @@ impl Inner {
     }
 
     fn fill_checkpoint(&self, directory: &Path, moment: &Moment) -> Result<CheckpointSummary> {
-        let mut summary = CheckpointSummary { sequence: moment.sequence, files: 0, bytes: 0 };
+        let mut summary = CheckpointSummary { sequence: moment.sequence, files: 0, copied: 0, bytes: 0 };
         for table in moment.state.tables.values() {
             let in_levels = table.version.files().map(|(_, _, file)| file);
             for file in in_levels.chain(table.version.buffered_files()) {
                 let name = FileKind::Sst.name(file.number);
-                self.disk.hard_link(&self.directory.join(&name), &directory.join(&name))?;
+                let (from, to) = (self.directory.join(&name), directory.join(&name));
+                match self.disk.hard_link(&from, &to) {
+                    Err(error) if may_copy(&error) => {
+                        self.copy_file(&from, &to)?;
+                        summary.copied += 1;
+                    }
+                    linked => linked?,
+                }
                 summary.files += 1;
                 summary.bytes += file.size;
             }
@@ -188,6 +205,23 @@ impl Inner {
         Ok(summary)
     }
 
+    /// Copies a file, durably but for its name.
+    fn copy_file(&self, from: &Path, to: &Path) -> Result<()> {
+        let source = self.disk.open(from, AccessPattern::Sequential)?;
+        let mut copy = self.disk.create(to)?;
+        let mut chunk = vec![0; COPIED_AT_ONCE];
+        let mut at = 0;
+        while at < source.len() {
+            let len = (source.len() - at).min(COPIED_AT_ONCE as u64);
+            let part = &mut chunk[..len as usize];
+            source.read_at(at, part)?;
+            self.limit_rate(WritePriority::Compaction, len);
+            copy.append(part)?;
+            at += len;
+        }
+        copy.sync()
+    }
+
     /// Removes what a failed checkpoint left; `CURRENT` first, so that no half of one can be opened.
     fn remove_checkpoint(&self, directory: &Path) {
         let current = FileKind::Current.name(0);
@@ -199,4 +233,11 @@ impl Inner {
             }
         }
     }
+}
+
+/// Whether a file that could not be linked may still be copied: it was no other name that the place could take.
+fn may_copy(error: &Error) -> bool {
+    use std::io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| matches!(cause.kind(), CrossesDevices | PermissionDenied | TooManyLinks | Unsupported))
 }

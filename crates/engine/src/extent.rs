@@ -2,8 +2,9 @@
 //!
 //! Both come from the fences of files, which are in memory, and the second from those of their blocks; no block is read.
 //!
-//! 1. [`Table::extent`] adds up the files that overlap the interval. Where a level has column groups, each of them holds an
-//!    entry for every row, so that the largest group speaks for the level.
+//! 1. [`Table::extent`] adds up the files that overlap the interval. Where a level has column groups, each row has an entry
+//!    in one group that holds a column, whichever the column is: those of a column that has most speak for the level. While
+//!    rows wait to be reshaped, these are files of several groups, or of groups and whole rows.
 //! 2. [`Table::split_points`] takes the files within the interval in pieces that are small beside a part, from block to block,
 //!    weighs the first key of each with its bytes, and cuts where equal shares of the weight end. What lies between two blocks
 //!    need not be a key: the key is taken whose columns begin with what is there.
@@ -11,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mycelium_base::Result;
+use mycelium_base::{ColumnSet, Result};
 use mycelium_encoding::key::KeyReader;
 use mycelium_encoding::{Datum, Schema};
 
@@ -36,17 +37,18 @@ impl Table {
         let state = self.shared.state.load();
         let mut extent = Extent::default();
         for (runs, level) in state.tree.levels.iter().zip(&state.tree.version.levels) {
-            let mut by_group: Vec<(Option<_>, u64)> = Vec::new();
+            let mut by_group: Vec<(Option<&ColumnSet>, u64)> = Vec::new();
             for (open, run) in runs.iter().zip(&level.runs) {
                 let files = open.files.get(open.within(lower, upper)).unwrap_or_default();
                 let entries: u64 = files.iter().map(|file| file.meta.entry_count).sum();
                 extent.bytes += files.iter().map(|file| file.meta.size).sum::<u64>();
-                match by_group.iter_mut().find(|(group, _)| *group == run.group()) {
+                let group = run.group().map(|group| &group.columns);
+                match by_group.iter_mut().find(|(known, _)| *known == group) {
                     Some((_, sum)) => *sum += entries,
-                    None => by_group.push((run.group(), entries)),
+                    None => by_group.push((group, entries)),
                 }
             }
-            extent.entries += by_group.into_iter().map(|(_, entries)| entries).max().unwrap_or(0);
+            extent.entries += most_of_a_column(&by_group);
         }
         extent.entries += state.memtables().map(|memtable| memtable.entry_count()).sum::<u64>();
         extent
@@ -87,6 +89,16 @@ impl Table {
     }
 }
 
+/// The entries of the column that has most, among the first ones of groups, by groups of columns; `None` is whole rows.
+fn most_of_a_column(by_group: &[(Option<&ColumnSet>, u64)]) -> u64 {
+    let of_column = |column: Option<usize>| -> u64 {
+        let holds = |group: Option<&ColumnSet>| group.is_none_or(|group| column.is_some_and(|at| group.contains(at)));
+        by_group.iter().filter(|(group, _)| holds(*group)).map(|(_, entries)| *entries).sum()
+    };
+    let firsts = by_group.iter().map(|(group, _)| group.and_then(|group| group.iter().next()));
+    firsts.map(of_column).max().unwrap_or(0)
+}
+
 /// Adds where the pieces of a file that overlap `[lower, upper)` begin, of about `piece` bytes each, with their bytes.
 fn add_pieces(
     file: &OpenFile,
@@ -120,4 +132,20 @@ fn first_columns(schema: &Schema, bytes: &[u8]) -> Vec<Datum> {
         value.check(column).is_ok().then(|| value.to_datum())
     };
     key_columns.iter().map_while(next).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The larger of the two was all that counted, while some rows of a level waited to be reshaped: 100 rows were told of 180.
+    #[test]
+    fn rows_that_wait_for_their_groups_count_beside_those_in_groups() {
+        let [ab, cd, abc, d] = ["1-2", "3-4", "1-3", "4"].map(|columns| columns.parse::<ColumnSet>().unwrap());
+        assert_eq!(most_of_a_column(&[]), 0);
+        assert_eq!(most_of_a_column(&[(None, 7)]), 7);
+        assert_eq!(most_of_a_column(&[(Some(&ab), 100), (Some(&cd), 120)]), 120);
+        assert_eq!(most_of_a_column(&[(Some(&ab), 100), (None, 80), (Some(&cd), 100)]), 180);
+        assert_eq!(most_of_a_column(&[(Some(&ab), 100), (Some(&cd), 100), (Some(&abc), 30), (Some(&d), 30)]), 130);
+    }
 }

@@ -14,6 +14,7 @@ mod compact;
 mod core;
 mod database;
 pub mod events;
+mod exposition;
 mod extent;
 mod flush;
 mod index;

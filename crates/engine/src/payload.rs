@@ -9,7 +9,7 @@
 //! The rules for unknown and duplicate fields, numbers and defaults are those of the format
 //! ([`mycelium_encoding::row_format`]).
 
-use mycelium_base::{ColumnSet, ReadCounters, Result, RowFormatKind, SequenceNumber};
+use mycelium_base::{ColumnSet, Error, ReadCounters, Result, RowFormatKind, SequenceNumber};
 use mycelium_encoding::row_format::{Covers, RowScratch};
 use mycelium_encoding::{DatumRef, FragmentFormat};
 
@@ -56,13 +56,38 @@ impl WriteBatch {
         Ok(self.put_encoded(table, &key, &value))
     }
 
-    /// Adds a change of the columns that the payload has.
+    /// Adds a change of the columns that the payload has. Protobuf without presence, and FlatBuffers, leave out a field that is
+    /// set to its default: such a column is not changed. [`WriteBatch::patch_payload_columns`] changes it.
     ///
     /// # Errors
     /// As [`WriteBatch::put_payload`]; also for a table of raw rows, of which no part can be changed.
     pub fn patch_payload(&mut self, table: &Table, key_values: &[DatumRef<'_>], payload: &[u8]) -> Result<&mut Self> {
         let said = (payload, &ColumnSet::new());
         let (key, value) = table.encode_payload(key_values, said, Covers::Said, &mut self.scratch)?;
+        Ok(self.patch_encoded(table, &key, &value))
+    }
+
+    /// Adds a change of exactly these columns, by name. One that the payload leaves out gets what that means in a whole row: its
+    /// field's default, or null.
+    ///
+    /// # Errors
+    /// As [`WriteBatch::patch_payload`]; also for a column that is not there or in the key, and for a payload that has a value of
+    /// another column.
+    pub fn patch_payload_columns(
+        &mut self,
+        table: &Table,
+        key_values: &[DatumRef<'_>],
+        columns: &[&str],
+        payload: &[u8],
+    ) -> Result<&mut Self> {
+        let schema = table.shared.typed_formats()?.schema();
+        let mut covered = ColumnSet::new();
+        for name in columns {
+            let column = schema.index_of(name).filter(|&column| !schema.is_primary_key(column));
+            covered.insert(column.ok_or_else(|| Error::invalid(format!("there is no column {name} outside the key")))?);
+        }
+        let covers = Covers::Columns(&covered);
+        let (key, value) = table.encode_payload(key_values, payload, covers, &mut self.scratch)?;
         Ok(self.patch_encoded(table, &key, &value))
     }
 }

@@ -127,6 +127,41 @@ impl Table {
         row.map(|value| datums_of_stored(formats.rows(), &key, &value, (projection, &wanted), scratch)).transpose()
     }
 
+    /// As [`Table::get_row`], of many rows at one state of the table, in the order of `keys`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
+    /// use mycelium_encoding::{Datum, DatumRef, Schema};
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let schema = Schema::parse("id int64 not null, name utf8, primary key (id)")?;
+    /// let table = database.create_typed_table("people", schema, TableOptions::default())?;
+    /// table.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("Ada")], Durability::Os)?;
+    /// let keys: [&[DatumRef<'_>]; 2] = [&[DatumRef::Int64(2)], &[DatumRef::Int64(1)]];
+    /// let rows = table.get_rows(&keys, Some(&[1]), &ReadOptions::default())?;
+    /// assert_eq!(rows, [None, Some(vec![Datum::Utf8("Ada".into())])]);
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    pub fn get_rows(
+        &self,
+        keys: &[&[DatumRef<'_>]],
+        projection: Option<&[usize]>,
+        options: &ReadOptions,
+    ) -> Result<Vec<Option<Vec<Datum>>>> {
+        let snapshot = options.snapshot.clone().unwrap_or_else(|| self.database.take_snapshot());
+        let options = ReadOptions { snapshot: Some(snapshot), ..options.clone() };
+        let encoded = keys.iter().enumerate().map(|(at, key)| self.row_key(key).map(|key| (key, at)));
+        let mut order: Vec<(Vec<u8>, usize)> = encoded.collect::<Result<_>>()?;
+        // In key order neighbouring rows share index and data blocks.
+        order.sort_unstable();
+        let mut rows = vec![None; keys.len()];
+        for (_, at) in order {
+            rows[at] = self.get_row(keys[at], projection, &options)?;
+        }
+        Ok(rows)
+    }
+
     /// The columns of `projection` (all if `None`) of a stored row.
     pub(crate) fn datums_of(&self, key: &[u8], value: Vec<u8>, projection: Option<&[usize]>) -> Result<Vec<Datum>> {
         let formats = self.shared.typed_formats()?;

@@ -130,6 +130,34 @@ fn a_database_that_an_error_latched_is_copied_as_it_is_read() {
     assert!(clone.checkpoint("/late").is_err() && !memory.paths().iter().any(|path| path.starts_with("/late")));
 }
 
+/// There was no way to a backup on another disk: hard links do not lead there.
+#[test]
+fn a_checkpoint_on_another_file_system_is_copied() {
+    let memory = MemoryDisk::new();
+    let disk = FaultDisk::over_memory(memory.clone());
+    let options = Options { disk: Arc::new(disk.clone()), ..small_options(&memory) };
+    let database = Database::open("/db", options).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    fill(&table, 0, 2000, "v");
+    let expected = scan(&table);
+    assert_eq!(database.checkpoint("/beside").unwrap().copied, 0);
+    disk.schedule(Fault::new(OperationKind::HardLink, Effect::OtherFileSystem).sticky());
+    let summary = database.checkpoint("/elsewhere").unwrap();
+    assert!(summary.files > 0 && summary.copied == summary.files, "{summary:?}");
+    let after_power_loss = memory.crash_image(&CrashDraw::from_seed(1));
+    for disk in [&memory, &after_power_loss] {
+        assert!(verify_directory(disk, Path::new("/elsewhere"), |_, _| ()).unwrap().is_ok());
+    }
+    let copy = Database::open("/elsewhere", small_options(&after_power_loss)).unwrap();
+    assert_eq!(scan(&copy.table("t").unwrap()), expected);
+
+    disk.schedule(Fault::new(OperationKind::Append, Effect::NoSpace).on(FileKind::Sst).sticky());
+    assert_eq!(database.checkpoint("/full").unwrap_err().kind(), ErrorKind::NoSpace);
+    disk.heal();
+    assert!(memory.paths().iter().all(|path| !path.starts_with("/full")), "{:?}", memory.paths());
+    assert_verified(&database);
+}
+
 #[test]
 fn a_crash_leaves_a_whole_checkpoint_or_none() {
     let run = |disk: &MemoryDisk| {

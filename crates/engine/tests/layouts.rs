@@ -92,6 +92,40 @@ fn rows_are_handed_out_in_any_format_wherever_they_lie() {
     }
 }
 
+/// A Protobuf writer leaves out a field of proto3 that it sets to 0, and there was no way to patch a column so.
+#[test]
+fn a_patch_sets_columns_to_defaults_that_its_payload_leaves_out() {
+    let bytes = |number: u8, bytes: &[u8]| [&[number << 3 | 2, bytes.len() as u8][..], bytes].concat();
+    let field = |name: &[u8], number: u8, kind: u8| [bytes(1, name), vec![24, number, 32, 1, 40, kind]].concat();
+    let fields = [bytes(2, &field(b"n", 1, 5)), bytes(2, &field(b"s", 2, 9))].concat();
+    let message = [bytes(1, b"Row"), fields].concat();
+    let file = [bytes(2, b"t"), bytes(4, &message), bytes(12, b"proto3")].concat();
+    let row_format =
+        RowFormatDefinition { kind: RowFormatKind::Protobuf, definition: bytes(1, &file), root: "t.Row".into() };
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse("id int64 not null, n int32, s utf8, primary key (id)").unwrap();
+    let table =
+        database.create_typed_table("t", schema, TableOptions { row_format, ..TableOptions::default() }).unwrap();
+    let key = [DatumRef::Int64(1)];
+    let row = || table.get_row(&key, Some(&[1, 2]), &ReadOptions::default()).unwrap().unwrap();
+    table.put_payload(&key, &[8, 5, 18, 1, b'a'], Durability::Os).unwrap();
+    let mut batch = WriteBatch::new();
+    batch.patch_payload(&table, &key, &[]).unwrap();
+    database.write(&batch, Durability::Os).unwrap();
+    assert_eq!(row(), [Datum::Int32(5), Datum::Utf8("a".into())]);
+    let mut batch = WriteBatch::new();
+    batch.patch_payload_columns(&table, &key, &["n"], &[]).unwrap();
+    for (columns, payload) in [(&["id"][..], &b""[..]), (&["x"][..], &b""[..]), (&["s"][..], &b"\x08\x01"[..])] {
+        assert!(batch.patch_payload_columns(&table, &key, columns, payload).is_err(), "{columns:?}");
+    }
+    database.write(&batch, Durability::Os).unwrap();
+    for _ in 0..2 {
+        assert_eq!(row(), [Datum::Int32(0), Datum::Utf8("a".into())]);
+        database.compact(&table).unwrap();
+    }
+}
+
 /// A raw null was handed out, and could be given, as no bytes only.
 #[test]
 fn null_was_handed_out_as_what_is_empty() {

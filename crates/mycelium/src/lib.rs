@@ -54,14 +54,33 @@
 //! | secondary indexes | [`Database::create_index`], [`IndexOptions`], [`Index`] |
 //! | materialised views | [`Database::create_view`], [`ViewOptions`], [`View`] |
 //! | bulk loads | [`Table::ingest`], [`Table::ingest_batches`] |
-//! | copies | [`Database::checkpoint`] |
+//! | backups, restored by opening or copying them | [`Database::checkpoint`] |
 //! | checks of what is stored | [`Database::verify`], [`verify_directory`], [`VerifyReport`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
 //! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`], [`filter`] |
 //! | other disks: in memory, failing on purpose | [`disk`] |
 //! | what a table is asked for, and the layout that calls for | [`Table::trace`], [`Table::advise`], [`advisor`] |
-//! | what the engine tells while it works | [`events`], [`Metrics`] |
+//! | what the engine tells while it works | [`events`], [`Metrics`], [`Metrics::to_prometheus`]; log lines by the crate `tracing` |
+//!
+//! # Coming from RocksDB
+//!
+//! | there | here |
+//! |---|---|
+//! | column family | [`Table`]: one log, batches over several tables, options of its own |
+//! | `WriteOptions::sync` | [`Durability`] of each write; [`Database::sync`] makes everything before it durable |
+//! | `MultiGet` | [`Table::multi_get`], [`Table::get_rows`] |
+//! | iterator bounds, prefix iteration | [`ReadOptions::lower`], [`ReadOptions::upper`], [`ReadOptions::prefix`]; no prefix extractor is needed, and there are no prefix filters |
+//! | `DeleteRange` | [`Table::delete_range`] |
+//! | merge operator | [`Combiner`], given in [`Options::merge_operators`], named in [`TableOptions::merge_operator`] |
+//! | `IngestExternalFile` | [`Table::ingest`]: rows in key order, no file to be written first |
+//! | checkpoint, backup engine | [`Database::checkpoint`]; one after the other, none is incremental across file systems |
+//! | `GetProperty`, statistics | [`Database::metrics`], [`Table::get_with`] and [`TableIterator::counters`] for single reads |
+//! | event listener, info log | [`Options::listener`]; `tracing`, which a program subscribes to or not |
+//! | secondary (read-only) instance | [`Options::read_only`], which does not follow the writer |
+//! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again; there are no pessimistic locks |
+//! | `RepairDB` | none: [`verify_directory`] says what is wrong; restore a backup. [`RecoveryMode::PointInTime`] opens up to a damaged log |
+//! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |
 //!
 //! Record batches are those of `arrow-array` 59.
 //!

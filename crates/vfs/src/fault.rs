@@ -41,6 +41,8 @@ pub enum Effect {
     Io,
     /// The operation is not performed and fails because the disk is full.
     NoSpace,
+    /// The operation is not performed and fails as a link to another file system does.
+    OtherFileSystem,
     /// The operation is performed, and still fails with an I/O error.
     IoAfterwards,
     /// Only the first `keep` bytes of an append reach the file (fewer if it is shorter), then an I/O error.
@@ -298,7 +300,7 @@ impl FaultDisk {
         *self.shared.on_wait.lock() = Some(Arc::new(hook));
     }
 
-    /// Performs an operation that has no effects of its own but `Io`, `NoSpace` and `IoAfterwards`.
+    /// Performs an operation that has no effects of its own but `Io`, `NoSpace`, `OtherFileSystem` and `IoAfterwards`.
     fn perform<T>(&self, operation: Operation<'_>, f: impl FnOnce() -> Result<T>) -> Result<T> {
         match self.shared.enter(&operation) {
             None => f(),
@@ -332,6 +334,7 @@ fn injected<T>(effect: Effect, operation: &Operation<'_>, f: impl FnOnce() -> Re
     }
     let source = match effect {
         Effect::NoSpace => io::Error::new(IoErrorKind::StorageFull, "injected: no space"),
+        Effect::OtherFileSystem => io::Error::new(IoErrorKind::CrossesDevices, "injected: another file system"),
         _ => io::Error::other("injected fault"),
     };
     Err(Error::io(&format!("perform {:?}", operation.kind), operation.path, source))

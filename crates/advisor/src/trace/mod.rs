@@ -72,6 +72,13 @@ impl Counts {
         self.updates = self.updates.saturating_add(other.updates);
     }
 
+    /// Adds what another level counted, as if it had been this one's: an update that passed through both counts once.
+    fn fold(&mut self, other: &Counts) {
+        let updates = self.updates.max(other.updates);
+        self.add(other);
+        self.updates = updates;
+    }
+
     fn halve(&mut self) {
         let Self { points, scans, scanned_entries, updates } = self;
         [points, scans, scanned_entries, updates].into_iter().for_each(|count| *count /= 2);
@@ -265,12 +272,31 @@ impl Trace {
     /// The trace of a tree with `levels` levels, 1 or more: what deeper levels served counts at the last. Fails beyond the
     /// bounds of the module.
     pub fn with_levels(&self, levels: usize) -> Result<Self> {
-        let mut trace = Self::new(self.columns, levels)?;
+        self.of_levels(&(0..levels.min(MAX_LEVELS + 1)).collect::<Vec<_>>())
+    }
+
+    /// The trace of a tree that has these levels only, ascending, one or more: what another level served counts at the next of
+    /// them below, or else at the last. Reads add up; an update that passed through several counts once. Fails beyond the
+    /// bounds of the module.
+    ///
+    /// ```
+    /// use mycelium_advisor::Trace;
+    ///
+    /// let mut trace = Trace::new(4, 7)?;
+    /// (0..7).try_for_each(|level| trace.add_updates(level, &"3".parse()?, 5))?;
+    /// trace.add_points(5, &"3".parse()?, 2)?;
+    /// let of_two = trace.of_levels(&[0, 6])?;
+    /// assert_eq!((of_two.level_count(), of_two.accesses(1)[0].updates, of_two.accesses(1)[0].points), (2, 5, 2));
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
+    pub fn of_levels(&self, levels: &[usize]) -> Result<Self> {
+        let mut trace = Self::new(self.columns, levels.len())?;
         (trace.inserts, trace.range_deletes, trace.overflowed) = (self.inserts, self.range_deletes, self.overflowed);
         for (columns, old) in &self.projections {
-            let mut new = vec![Counts::default(); levels];
+            let mut new = vec![Counts::default(); levels.len()];
             for (level, counts) in old.iter().enumerate() {
-                new[level.min(levels - 1)].add(counts);
+                let at = levels.partition_point(|&known| known < level).min(levels.len() - 1);
+                new[at].fold(counts);
             }
             trace.projections.insert(columns.clone(), new);
         }

@@ -14,11 +14,13 @@ pub(crate) fn run(args: &CheckpointArgs, out: &mut Output) -> Result<(), Failure
     let summary = copy(args)?;
     if out.is_json() {
         return out.object(&json!({
-            "directory": args.target.display().to_string(), "sequence": summary.sequence, "files": summary.files, "bytes": summary.bytes,
+            "directory": args.target.display().to_string(), "sequence": summary.sequence, "files": summary.files,
+            "copied": summary.copied, "bytes": summary.bytes,
         }));
     }
+    let copied = if summary.copied > 0 { format!(" ({} copied)", units::count(summary.copied)) } else { String::new() };
     out.line(format_args!(
-        "{}: {} files, {}, up to sequence number {}",
+        "{}: {} files{copied}, {}, up to sequence number {}",
         args.target.display(),
         units::count(summary.files),
         units::bytes(summary.bytes),

@@ -193,8 +193,11 @@ impl<'a> Hybrid<'a> {
         }
         table.settle()?;
         let seen = table.table.advise(Some(&[]))?;
+        // The designs are loaded into trees with all levels, also those that hold nothing at the moment.
+        let levels = seen.levels.last().map_or(LEVELS, |last| last + 1);
+        let asked = table.table.trace()?.with_levels(levels)?;
         table.remove()?;
-        let trace = with_inserts(&seen.trace, self.workload.inserts())?;
+        let trace = with_inserts(&asked, self.workload.inserts())?;
         let d_opt = advise(&seen.tree, &trace, &self.widths())?;
         let advised = advise_formats(&seen.tree, &seen.formats, &trace, &self.widths())?;
         Ok(Representative { trace, tree: seen.tree, d_opt, advised })

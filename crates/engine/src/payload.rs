@@ -86,8 +86,8 @@ impl WriteBatch {
             let column = schema.index_of(name).filter(|&column| !schema.is_primary_key(column));
             covered.insert(column.ok_or_else(|| Error::invalid(format!("there is no column {name} outside the key")))?);
         }
-        let covers = Covers::Columns(&covered);
-        let (key, value) = table.encode_payload(key_values, payload, covers, &mut self.scratch)?;
+        let (said, covers) = ((payload, &ColumnSet::new()), Covers::Columns(&covered));
+        let (key, value) = table.encode_payload(key_values, said, covers, &mut self.scratch)?;
         Ok(self.patch_encoded(table, &key, &value))
     }
 }

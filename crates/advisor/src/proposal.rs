@@ -374,7 +374,7 @@ mod tests {
         (1..6).for_each(|level| trace.add_points(level, &ColumnSet::first(4), 2_000).unwrap());
         let group = Group { columns: "1-4".parse().unwrap(), format: GroupFormat::Columnar };
         let file = FileMeta { size: 50_000, entry_count: 1_000, group: Some(Arc::new(group)), ..FileMeta::default() };
-        let above = || vec![vec![run(None, 50, 1)], vec![], vec![], vec![], vec![]];
+        let above = || (0..5).map(|_| vec![run(None, 50, 1)]).collect::<Vec<_>>();
         let as_rows = version([above(), vec![vec![run(None, 50_000, 1_000)]]].concat());
         let as_columns = version([above(), vec![vec![Run { files: vec![Arc::new(file)] }]]].concat());
         let advise = |text: &str, version: &Version| {

@@ -25,7 +25,7 @@ impl Metrics {
     /// table.put(b"key", b"value", Durability::Os)?;
     /// database.flush()?;
     /// let text = database.metrics().to_prometheus();
-    /// assert!(text.contains("# TYPE mycelium_flushes_total counter\nmycelium_flushes_total 1\n"));
+    /// assert!(text.contains("# TYPE mycelium_batches_total counter\nmycelium_batches_total 1\n"));
     /// assert!(text.contains("mycelium_level_files{table=\"kv\",level=\"0\"} 1\n"));
     /// # Ok::<(), mycelium_engine::Error>(())
     /// ```

@@ -90,6 +90,11 @@ pub(crate) struct WrittenGeneration {
     tallies: Vec<(Arc<TableShared>, WriteTally)>,
 }
 
+/// The bytes of all files.
+fn bytes_of(flushed: &[Flushed]) -> u64 {
+    flushed.iter().flat_map(|flushed| &flushed.output.files).map(|(_, summary)| summary.size).sum()
+}
+
 struct FlushContext<'f, 'a> {
     inner: &'a Inner,
     table: &'f TableShared,
@@ -194,15 +199,12 @@ impl Inner {
             // The manifest says that the segment is not needed: it goes at the next open.
             tracing::warn!(%error, "cannot remove a flushed log segment");
         }
-        let bytes = flushed.iter().flat_map(|flushed| &flushed.output.files).map(|(_, summary)| summary.size).sum();
-        self.counters.flush_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         for flushed in &flushed {
             self.counters.add_flush_stages(flushed.output.stages);
         }
         self.emit(|| Event::FlushEnd {
             files: flushed.iter().flat_map(|f| f.output.files.iter().map(|(n, _)| (f.table, *n))).collect(),
-            bytes,
+            bytes: bytes_of(&flushed),
             seconds: started.elapsed().as_secs_f64(),
         });
         Ok(())
@@ -357,6 +359,9 @@ impl Inner {
         let memtables: Vec<_> =
             flushed.iter().filter_map(|f| f.memtable.clone().map(|memtable| (f.table, memtable))).collect();
         let result = self.apply_edit(&mut manifest, edit, &opened, &memtables, |core| {
+            // Before anybody who waits for the flush can know that it is over.
+            self.counters.flush_bytes.fetch_add(bytes_of(flushed), Ordering::Relaxed);
+            self.counters.flushes.fetch_add(1, Ordering::Relaxed);
             core.generations.pop_front();
             if core.generations.is_empty() {
                 self.sealed_bytes.store(0, Ordering::Relaxed);

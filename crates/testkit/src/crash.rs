@@ -223,6 +223,9 @@ pub(crate) fn apply<S: Store>(
         }
         Action::ReleaseSnapshot(id) => drop(snapshots.remove(id)),
         Action::Get { .. } | Action::Scan { .. } | Action::Walk { .. } | Action::Verify | Action::Checkpoint => {}
+        // Nothing of this is drawn for workloads.
+        Action::Hold { .. } | Action::GoOn { .. } | Action::LetGo(_) | Action::Look => {}
+        Action::Begin { .. } | Action::Within { .. } | Action::End { .. } => {}
     }
     Ok(())
 }

@@ -3,15 +3,21 @@
 //! 1. Every read is answered by both, at the same snapshot, and compared whole.
 //! 2. After every structural action (flush, compaction, reopening) each live snapshot and the newest state are read
 //!    completely and compared: nothing may move.
-//! 3. The first difference or error stops the run and names the action.
+//! 3. What is held open, iterators and scans of columns, must show the rows of its beginning to the end, whatever happens
+//!    meanwhile. A transaction must do so too, under its own writes, and commit or be refused as [`OpenTransaction`] says.
+//! 4. The first difference or error stops the run and names the action.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use mycelium_base::{Error, SequenceNumber};
+use mycelium_base::{Error, ErrorKind, SequenceNumber};
 
-use crate::model::{CrashKind, Direction, Durability, Model, ScanRange, TransactionStep, show, surviving_writes};
-use crate::operations::{Action, SnapshotId};
+use crate::model::{
+    CrashKind, Direction, Durability, Model, Move, ScanRange, TransactionRead, TransactionStep, show, surviving_writes,
+    walk_over,
+};
+use crate::open_transaction::{Fate, OpenTransaction};
+use crate::operations::{Action, HeldId, SnapshotId, TransactionId};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
 
@@ -44,6 +50,8 @@ pub fn check_history<S: Store>(store: &mut S, tables: &[TableKind], history: &[A
         model: Model::new(tables.iter().map(|kind| kind.rules())),
         tables: tables.len(),
         snapshots: BTreeMap::new(),
+        held: BTreeMap::new(),
+        open: BTreeMap::new(),
     };
     let checked = |result: Result<(), String>, index: usize, action: &dyn fmt::Display| {
         result.map_err(|what| Mismatch { index, action: action.to_string(), what })
@@ -51,7 +59,7 @@ pub fn check_history<S: Store>(store: &mut S, tables: &[TableKind], history: &[A
     for (index, action) in history.iter().enumerate() {
         checked(driver.run(action), index, action)?;
     }
-    checked(driver.everything(), history.len(), &"the end")
+    checked(driver.everything().and_then(|()| driver.finish()), history.len(), &"the end")
 }
 
 struct Driver<'s, S: Store> {
@@ -59,6 +67,16 @@ struct Driver<'s, S: Store> {
     model: Model,
     tables: usize,
     snapshots: BTreeMap<SnapshotId, (SequenceNumber, S::Snapshot)>,
+    held: BTreeMap<HeldId, Held<S>>,
+    open: BTreeMap<TransactionId, (OpenTransaction, S::Transaction)>,
+}
+
+/// What is held open.
+enum Held<S: Store> {
+    /// An iterator, the rows that it must show, and where it stands among them.
+    Walk { walk: S::Walk, rows: Vec<Row>, position: Option<usize> },
+    /// A scan of columns.
+    Scan(S::Scan),
 }
 
 fn failed(error: Error) -> String {
@@ -74,6 +92,22 @@ impl<S: Store> Driver<'_, S> {
                 Ok(())
             }
             Action::Transact { steps, commit } => self.transact(steps, *commit),
+            Action::Hold { id, table, range, snapshot } => self.hold(*id, *table, range.as_ref(), *snapshot),
+            Action::GoOn { id, moves } => match self.held.get_mut(id) {
+                Some(held) => go_on(self.store, held, moves),
+                None => Ok(()),
+            },
+            Action::LetGo(id) => {
+                self.held.remove(id);
+                Ok(())
+            }
+            Action::Begin { id, is_serializable } => {
+                let open = OpenTransaction::new(&self.model, *is_serializable);
+                self.open.insert(*id, (open, self.store.begin(*is_serializable).map_err(failed)?));
+                Ok(())
+            }
+            Action::Within { id, steps, reads } => self.within(*id, steps, reads),
+            Action::End { id, commit } => self.end(*id, *commit),
             Action::Ingest { table, rows } => {
                 self.store.ingest(*table, rows).map_err(failed)?;
                 self.model.begin_ingest(*table, rows);
@@ -81,6 +115,7 @@ impl<S: Store> Driver<'_, S> {
                 Ok(())
             }
             Action::Recreate(table) => {
+                self.open.clear();
                 self.store.drop_table(*table).map_err(failed)?;
                 self.model.begin_drop(*table);
                 self.model.acknowledge();
@@ -120,6 +155,11 @@ impl<S: Store> Driver<'_, S> {
                 }
                 Ok(())
             }
+            Action::Look => {
+                let found = self.store.look().map_err(failed)?;
+                let allowed = self.model.check_prefix_rule(&found, CrashKind::ProcessKill);
+                allowed.map(drop).map_err(|violation| violation.to_string())
+            }
             Action::Flush => {
                 self.store.flush().map_err(failed)?;
                 self.model.mark_durable(CrashKind::PowerLoss);
@@ -135,7 +175,9 @@ impl<S: Store> Driver<'_, S> {
             }
             Action::Reopen => {
                 self.snapshots.clear();
+                self.open.clear();
                 self.store.reopen().map_err(failed)?;
+                self.model.mark_durable(CrashKind::PowerLoss);
                 self.everything()
             }
         }
@@ -157,6 +199,103 @@ impl<S: Store> Driver<'_, S> {
         same_answers("transaction's get of key", &expected, &found)?;
         if let Some(durability) = commit.filter(|_| !writes.is_empty()) {
             self.model.write(&writes, durability);
+        }
+        Ok(())
+    }
+
+    fn hold(
+        &mut self,
+        id: HeldId,
+        table: usize,
+        range: Option<&ScanRange>,
+        snapshot: Option<SnapshotId>,
+    ) -> Result<(), String> {
+        let Some((at, handle)) = find(&self.snapshots, &self.model, snapshot) else { return Ok(()) };
+        let held = match range {
+            Some(range) => {
+                let rows = self.model.scan(table, range, at, Direction::Forward);
+                let walk = self.store.open_walk(table, range, handle).map_err(failed)?;
+                Held::Walk { walk, rows, position: None }
+            }
+            None => {
+                let rows = self.model.scan(table, &ScanRange::ALL, at, Direction::Forward);
+                Held::Scan(self.store.open_scan(table, &rows, handle).map_err(failed)?)
+            }
+        };
+        self.held.insert(id, held);
+        Ok(())
+    }
+
+    fn within(
+        &mut self,
+        id: TransactionId,
+        steps: &[TransactionStep],
+        reads: &[TransactionRead],
+    ) -> Result<(), String> {
+        let Some((open, handle)) = self.open.get_mut(&id) else { return Ok(()) };
+        open.take_steps(steps);
+        self.store.take_steps(handle, steps).map_err(failed)?;
+        for read in reads {
+            let checked = match read {
+                TransactionRead::Get(table, key) => {
+                    let row = |value: Option<Vec<u8>>| value.map(|value| (key.clone(), value));
+                    let expected = row(open.get(&self.model, *table, key));
+                    let found = row(self.store.get_within(handle, *table, key).map_err(failed)?);
+                    same_answers("transaction's get of key", &[expected], &[found])
+                }
+                TransactionRead::Scan(table, range, direction) => {
+                    let mut expected = open.scan(&self.model, *table, range);
+                    if *direction == Direction::Backward {
+                        expected.reverse();
+                    }
+                    let found = self.store.scan_within(handle, *table, range, *direction).map_err(failed)?;
+                    same_rows(&expected, &found)
+                }
+                TransactionRead::Walk(table, range, moves) => {
+                    let rows = open.look(&self.model, *table, range);
+                    let (moves, expected): (Vec<_>, Vec<_>) = walk_over(&rows, &mut None, moves).into_iter().unzip();
+                    let found = self.store.walk_within(handle, *table, range, &moves).map_err(failed)?;
+                    same_answers("transaction's step", &expected, &found)
+                }
+            };
+            checked.map_err(|what| format!("{read}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, id: TransactionId, commit: Option<Durability>) -> Result<(), String> {
+        let Some((open, handle)) = self.open.remove(&id) else { return Ok(()) };
+        let fate = open.fate(&self.model);
+        let result = self.store.end(handle, commit);
+        let Some(durability) = commit else { return result.map_err(failed) };
+        match result {
+            Ok(()) if fate == Fate::Conflicts => {
+                Err("it committed, though a newer commit changed what it wrote or read".into())
+            }
+            Ok(()) => {
+                let writes = open.writes();
+                if !writes.is_empty() {
+                    self.model.write(&writes, durability);
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict && fate != Fate::Commits => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Reads all that is left, and all once more, of what is held open.
+    fn finish(&mut self) -> Result<(), String> {
+        for (id, held) in &mut self.held {
+            let finished = match held {
+                Held::Scan(scan) => self.store.take_batches(scan, usize::MAX).map_err(failed),
+                Held::Walk { rows, .. } => {
+                    let mut moves = vec![Move::First];
+                    moves.resize(rows.len() + 1, Move::Next);
+                    go_on(self.store, held, &moves)
+                }
+            };
+            finished.map_err(|what| format!("held {id}: {what}"))?;
         }
         Ok(())
     }
@@ -209,6 +348,18 @@ impl<S: Store> Driver<'_, S> {
     }
 }
 
+/// Moves what is held open.
+fn go_on<S: Store>(store: &mut S, held: &mut Held<S>, moves: &[Move]) -> Result<(), String> {
+    match held {
+        Held::Walk { walk, rows, position } => {
+            let (moves, expected): (Vec<_>, Vec<_>) = walk_over(rows, position, moves).into_iter().unzip();
+            let found = store.go_on(walk, &moves).map_err(failed)?;
+            same_answers("step", &expected, &found)
+        }
+        Held::Scan(scan) => store.take_batches(scan, moves.len()).map_err(failed),
+    }
+}
+
 /// Where a read stands in the model and in the store; `None` if its snapshot is not live.
 #[allow(clippy::type_complexity, reason = "a pair of the same place")]
 fn find<'a, H>(
@@ -256,10 +407,10 @@ fn same_rows(expected: &[Row], found: &[Row]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Move, State, Write, WriteKind};
+    use crate::model::{State, Write, WriteKind};
     use crate::operations::{HistoryOptions, Weights, generate};
     use crate::shrink::shrink;
-    use crate::store::ModelStore;
+    use crate::store::{ModelStore, ModelWalk};
     use mycelium_base::Result;
 
     /// A store with a mistake of a known kind.
@@ -279,10 +430,15 @@ mod tests {
         CommitsWhatWasRolledBack,
         LosesLastRowOfIngestions,
         KeepsRowsOfDroppedTables,
+        ShowsNewRowsToOpenIterators,
+        CommitsWhatConflicts,
     }
 
     impl Store for Faulty {
         type Snapshot = SequenceNumber;
+        type Walk = ModelWalk;
+        type Scan = ();
+        type Transaction = OpenTransaction;
 
         fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
             let mut batch = batch.to_vec();
@@ -350,6 +506,57 @@ mod tests {
             }
             Ok(rows)
         }
+        fn open_walk(&mut self, t: usize, range: &ScanRange, s: Option<&u64>) -> Result<ModelWalk> {
+            self.inner.open_walk(t, range, s)
+        }
+        fn go_on(&mut self, walk: &mut ModelWalk, moves: &[Move]) -> Result<Vec<Option<Row>>> {
+            if self.fault == Fault::ShowsNewRowsToOpenIterators {
+                walk.rows = self.inner.scan(walk.table, &walk.range, Direction::Forward, usize::MAX, None)?;
+            }
+            self.inner.go_on(walk, moves)
+        }
+        fn open_scan(&mut self, t: usize, rows: &[Row], s: Option<&u64>) -> Result<()> {
+            self.inner.open_scan(t, rows, s)
+        }
+        fn take_batches(&mut self, scan: &mut (), count: usize) -> Result<()> {
+            self.inner.take_batches(scan, count)
+        }
+        fn begin(&mut self, is_serializable: bool) -> Result<OpenTransaction> {
+            self.inner.begin(is_serializable)
+        }
+        fn take_steps(&mut self, open: &mut OpenTransaction, steps: &[TransactionStep]) -> Result<()> {
+            self.inner.take_steps(open, steps)
+        }
+        fn get_within(&mut self, open: &mut OpenTransaction, t: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
+            self.inner.get_within(open, t, key)
+        }
+        fn scan_within(
+            &mut self,
+            open: &mut OpenTransaction,
+            table: usize,
+            range: &ScanRange,
+            direction: Direction,
+        ) -> Result<Vec<Row>> {
+            self.inner.scan_within(open, table, range, direction)
+        }
+        fn walk_within(
+            &mut self,
+            open: &mut OpenTransaction,
+            table: usize,
+            range: &ScanRange,
+            moves: &[Move],
+        ) -> Result<Vec<Option<Row>>> {
+            self.inner.walk_within(open, table, range, moves)
+        }
+        fn end(&mut self, open: OpenTransaction, commit: Option<Durability>) -> Result<()> {
+            let writes = open.writes();
+            match (self.inner.end(open, commit), commit) {
+                (Err(_), Some(durability)) if self.fault == Fault::CommitsWhatConflicts => {
+                    self.inner.write(&writes, durability)
+                }
+                (result, _) => result,
+            }
+        }
         fn snapshot(&mut self) -> u64 {
             self.inner.snapshot()
         }
@@ -370,6 +577,9 @@ mod tests {
         }
         fn checkpoint(&mut self) -> Result<State> {
             self.inner.checkpoint()
+        }
+        fn look(&mut self) -> Result<State> {
+            self.inner.look()
         }
         fn verify(&mut self) -> Result<()> {
             self.inner.verify()
@@ -399,6 +609,26 @@ mod tests {
             assert!(run(fault, &history).is_err(), "{fault:?} was not found");
             let short = shrink(&history, |part| run(fault, part).is_err());
             assert!(short.len() <= 4, "{fault:?}: {} actions left", short.len());
+            assert!(run(fault, &short).is_err());
+        }
+    }
+
+    #[test]
+    fn faults_of_what_is_held_open_are_found_and_shrink_to_a_few_actions() {
+        let weights =
+            Weights { hold: 40, go_on: 80, begin: 30, within: 60, end: 30, look: 5, reopen: 10, ..Weights::default() };
+        let tables = vec![TableKind::Removing, TableKind::Typed, TableKind::KeysAlone];
+        let options = HistoryOptions { seed: 12, actions: 400, keys: 40, tables, weights, ..HistoryOptions::default() };
+        let history = generate(&options);
+        let run = |fault, history: &[Action]| {
+            let mut store = Faulty { inner: ModelStore::new(&options.tables), fault };
+            check_history(&mut store, &options.tables, history)
+        };
+        run(Fault::None, &history).unwrap();
+        for fault in [Fault::ShowsNewRowsToOpenIterators, Fault::CommitsWhatConflicts] {
+            assert!(run(fault, &history).is_err(), "{fault:?} was not found");
+            let short = shrink(&history, |part| run(fault, part).is_err());
+            assert!(short.len() <= 8, "{fault:?}: {} actions left", short.len());
             assert!(run(fault, &short).is_err());
         }
     }

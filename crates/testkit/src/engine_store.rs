@@ -13,21 +13,22 @@ use mycelium_encoding::key::decode_key;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
-    Background, Buffering, CompactionCaching, Database, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options,
-    PickPriority, Policy, ReadOptions, RowFormatDefinition, Snapshot, Table, TableIterator, TableOptions,
-    TieredOptions, Transaction, ViewOptions, Warm, WriteBatch, verify_directory,
+    Buffering, Database, IndexOptions, IsolationLevel, Options, ReadOptions, Savepoint, Snapshot, Table, TableIterator,
+    Transaction, TransactionIterator, TransactionOptions, ViewOptions, WriteBatch, verify_directory,
 };
-use mycelium_transform::{Augment, TransformerSet};
+use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
 
-use crate::configurations::{Compression, Configuration, MergePolicy, Priority};
+use crate::configurations::Configuration;
+pub use crate::engine_options::{database_options, durability, table_options};
+use crate::engine_options::{layout_of, otherwise};
 use crate::index_checks::{check_indexes, check_indexes_by};
 use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, ScanRange, State, TransactionStep, Write, WriteKind};
-use crate::scan_checks::{Draw, check_scans};
+use crate::scan_checks::{Draw, HeldScan, check_scans, hold_scan};
 use crate::store::{Row, Store};
 use crate::tables::TableKind;
-use crate::transformers::{is_mapped, transformers, unmapped};
+use crate::transformers::{is_mapped, unmapped};
 use crate::view_checks::check_views;
 
 /// The directory of the databases that tests make.
@@ -35,6 +36,9 @@ pub const DIRECTORY: &str = "/database";
 
 /// Of so many transactions, by their steps, one is asked for all that it finds through indexes.
 const INDEXES_CHECKED: usize = 4;
+
+/// Of every other open transaction the reads that are noted take no more bytes.
+const FEW_READ_BYTES: usize = 256;
 
 /// A database under test.
 pub struct EngineStore {
@@ -51,7 +55,25 @@ pub struct EngineStore {
     flushes: usize,
     /// Scans of whole tables so far; each asks for other columns, in another way.
     scans: usize,
+    /// Scans held open so far, for the same.
+    held_scans: usize,
+    /// Transactions begun and left open so far.
+    begun: usize,
+    /// The database as it was opened last beside itself, and what it had then.
+    reader: Option<(Opened, State)>,
     mechanisms: Mechanisms,
+}
+
+/// An open iterator.
+pub struct OpenWalk {
+    rows: TableIterator,
+    formats: Option<(RowFormat, RowFormat)>,
+}
+
+/// An open transaction and its savepoints that stand.
+pub struct OpenBatch {
+    transaction: Transaction,
+    savepoints: Vec<Savepoint>,
 }
 
 struct Opened {
@@ -108,6 +130,9 @@ impl EngineStore {
             checkpoints: 0,
             flushes: 0,
             scans: 0,
+            held_scans: 0,
+            begun: 0,
+            reader: None,
             mechanisms: Mechanisms::new(configuration.levels()),
         };
         store.open_again()?;
@@ -184,7 +209,7 @@ impl EngineStore {
     }
 
     /// Opened for reading only, the closed database has these rows, takes none, and leaves its directory as it is.
-    fn look(&self, expected: &State) -> Result<()> {
+    fn look_while_closed(&self, expected: &State) -> Result<()> {
         let before = self.disk.list(Path::new(DIRECTORY))?;
         let opened = Opened::open(Options { read_only: true, ..self.options() }, self.kinds.len())?;
         if opened.state()? != *expected {
@@ -199,6 +224,37 @@ impl EngineStore {
             true => Ok(()),
             false => Err(Error::invalid("opened for reading only it changed its directory")),
         }
+    }
+
+    /// What was opened for reading only, whatever was written since, has what it had.
+    fn look_once_more(&mut self) -> Result<()> {
+        let Some((reader, had)) = self.reader.take() else { return Ok(()) };
+        if reader.state()? != had {
+            return Err(Error::invalid("opened for reading only beside a writer it has other rows than it had"));
+        }
+        reader.close()
+    }
+
+    fn steps_within(&self, open: &mut OpenBatch, steps: &[TransactionStep]) -> Result<()> {
+        for step in steps {
+            match step {
+                TransactionStep::Write(write) => self.write_within(&mut open.transaction, write)?,
+                TransactionStep::Savepoint => open.savepoints.push(open.transaction.savepoint()),
+                TransactionStep::RollbackTo(index) => {
+                    if let Some(savepoint) = open.savepoints.get(*index) {
+                        open.transaction.rollback_to(*savepoint)?;
+                        open.savepoints.truncate(index + 1);
+                    }
+                }
+                TransactionStep::Release(index) => {
+                    if let Some(savepoint) = open.savepoints.get(*index) {
+                        open.transaction.release(*savepoint)?;
+                        open.savepoints.truncate(*index);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     fn write_within(&self, transaction: &mut Transaction, write: &Write) -> Result<()> {
@@ -232,6 +288,11 @@ impl EngineStore {
         Ok(())
     }
 
+    /// Whether it is a table of which configurations name columns.
+    fn has_columns(&self, table: usize) -> bool {
+        self.kinds[table] == TableKind::Typed
+    }
+
     fn create_bare_table(&mut self, index: usize) -> Result<()> {
         let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
         let (opened, name) = (self.opened()?, table_name(index));
@@ -245,7 +306,7 @@ impl EngineStore {
 
     /// Creates an index of a typed table: `small on 2`, or `letters by test.letters`.
     fn create_index(&self, table: usize, augment: &str) -> Result<()> {
-        let Some(schema) = self.kinds[table].schema() else { return Ok(()) };
+        let Some(schema) = self.kinds[table].schema().filter(|_| self.has_columns(table)) else { return Ok(()) };
         if let Some((name, transformer)) = augment.split_once(" by ") {
             let flat_map = Some(transformer.parse()?);
             let options = IndexOptions { name: name.to_owned(), flat_map, ..IndexOptions::default() };
@@ -279,7 +340,7 @@ impl EngineStore {
 
     /// Creates a view of a typed table: `small: flag: count(*), sum(count)`.
     fn create_view(&self, table: usize, text: &str) -> Result<()> {
-        if self.kinds[table].schema().is_none() {
+        if !self.has_columns(table) {
             return Ok(());
         }
         let names = |part: Option<&str>| -> Vec<String> {
@@ -359,6 +420,25 @@ fn current_row(table: &Table, rows: &TableIterator) -> Result<Option<Row>> {
     Ok(Some((rows.key().to_vec(), packed(table, rows.value().to_vec())?)))
 }
 
+/// The same of a transaction's iterator.
+fn current_row_within(table: &Table, rows: &TransactionIterator<'_>) -> Result<Option<Row>> {
+    if !rows.valid() {
+        return Ok(None);
+    }
+    Ok(Some((rows.key().to_vec(), packed(table, rows.value().to_vec())?)))
+}
+
+fn move_rows(rows: &mut TableIterator, step: &Move) -> Result<()> {
+    match step {
+        Move::First => rows.seek_to_first(),
+        Move::Last => rows.seek_to_last(),
+        Move::Seek(key) => rows.seek(key),
+        Move::SeekForPrev(key) => rows.seek_for_prev(key),
+        Move::Next => rows.next(),
+        Move::Prev => rows.prev(),
+    }
+}
+
 /// The format of a typed table's stored values, if it is not packed, and packed rows of its schema.
 fn formats(table: &Table) -> Result<Option<(RowFormat, RowFormat)>> {
     let definition = &table.options().row_format;
@@ -385,9 +465,14 @@ fn stored(table: &Table, value: &[u8]) -> Result<Vec<u8>> {
 
 /// The table's stored value as the model has it.
 fn packed(table: &Table, value: Vec<u8>) -> Result<Vec<u8>> {
-    let Some((own, packed)) = formats(table)? else { return Ok(value) };
+    packed_by(formats(table)?.as_ref(), value)
+}
+
+/// The same, of a table with these formats.
+fn packed_by(formats: Option<&(RowFormat, RowFormat)>, value: Vec<u8>) -> Result<Vec<u8>> {
+    let Some((own, packed)) = formats else { return Ok(value) };
     let mut out = Vec::new();
-    own.convert(&packed, &value, None, &mut RowScratch::default(), &mut out)?;
+    own.convert(packed, &value, None, &mut RowScratch::default(), &mut out)?;
     Ok(out)
 }
 
@@ -438,146 +523,11 @@ fn scan_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     Ok(all)
 }
 
-/// Options that decide how much is kept in memory and on the disk beside the tables, and when: others at each turn.
-fn otherwise(options: Options, turn: usize) -> Options {
-    let part = turn % 3;
-    Options {
-        memory_budget: options.memory_budget * [1, 4, 2][part],
-        cache_bytes: [options.cache_bytes, 0, 1 << 20][part],
-        index_and_filter_bytes: [None, Some(0), Some(64 << 10)][part],
-        buffer_bytes: options.buffer_bytes * [1, 0, 4][part],
-        compaction_caching: CompactionCaching {
-            warm: [Warm::Successors, Warm::Everything, options.compaction_caching.warm][part],
-            ..options.compaction_caching
-        },
-        deferral_percent: [60, 0, options.deferral_percent][part],
-        ..options
-    }
-}
-
-/// The options of a database in this configuration.
-pub fn database_options(configuration: &Configuration, kinds: &[TableKind], disk: Arc<dyn Disk>) -> Options {
-    let mut operators = BTreeMap::new();
-    for operator in kinds.iter().filter_map(|kind| kind.merge_operator()) {
-        operators.insert(operator.name().to_owned(), operator);
-    }
-    Options {
-        disk,
-        memory_budget: 2 * configuration.memtable_bytes,
-        cache_bytes: configuration.cache_bytes as u64,
-        buffer_bytes: configuration.buffer_bytes,
-        compaction_caching: CompactionCaching { warm: configuration.warm, ..CompactionCaching::default() },
-        background: Background::Manual,
-        subcompactions: configuration.subcompactions,
-        merge_operators: operators.into_values().collect(),
-        transformers: transformers(),
-        slowdown_level0_runs: configuration.slowdown_level0_runs,
-        deferral_percent: configuration.deferral_percent,
-        ..Options::default()
-    }
-}
-
-/// The options of a table in this configuration.
-pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOptions {
-    let compression = |choice| match choice {
-        Compression::None => mycelium_engine::Compression::None,
-        Compression::Lz4 => mycelium_engine::Compression::Lz4,
-        Compression::Zstd(level) => mycelium_engine::Compression::Zstd(level),
-    };
-    let mut per_level = vec![compression(configuration.compression); configuration.levels() - 1];
-    per_level.push(compression(configuration.last_level_compression));
-    TableOptions {
-        policy: policy(configuration),
-        block_size: configuration.block_bytes,
-        restart_interval: configuration.restart_interval,
-        compression: per_level,
-        filter_bits: vec![configuration.filter_bits],
-        aligned_compaction: configuration.aligned_compaction,
-        snapshot_filter: configuration.snapshot_filter,
-        merge_operator: kind.merge_operator().map(|operator| operator.name().to_owned()),
-        row_format: match kind {
-            TableKind::Typed => {
-                RowFormatDefinition { kind: configuration.row_format, ..RowFormatDefinition::default() }
-            }
-            _ => RowFormatDefinition::default(),
-        },
-        layout: configuration.layouts.first().and_then(|text| layout_of(kind, text)),
-        // Configurations change layouts themselves.
-        layout_auto: false,
-        buffer: match kind {
-            TableKind::Typed if configuration.transformers.is_some() => Buffering::Off,
-            _ => configuration.buffer,
-        },
-        transformers: configuration.transformers.as_deref().filter(|_| kind == TableKind::Typed).map(set_of),
-    }
-}
-
-fn set_of(text: &str) -> TransformerSet {
-    match TransformerSet::parse(text) {
-        Ok(set) => set,
-        Err(error) => unreachable!("the transformers of configurations are well-formed: {error}"),
-    }
-}
-
-/// A layout of a typed table.
-fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
-    let schema = kind.schema()?;
-    match Layout::parse(text, &schema.value_columns()) {
-        Ok(layout) => Some(layout),
-        Err(error) => unreachable!("the layouts of configurations are well-formed: {error}"),
-    }
-}
-
-fn policy(configuration: &Configuration) -> Policy {
-    match configuration.policy {
-        MergePolicy::Leveled { levels, fanout, base_level_bytes, priority, dynamic_level_sizes } => {
-            Policy::Leveled(LeveledOptions {
-                level0_trigger: configuration.level0_trigger,
-                level0_pileup: 2 * configuration.level0_trigger,
-                base_level_bytes,
-                fanout,
-                level_count: levels,
-                target_file_size: configuration.file_bytes,
-                priority: match priority {
-                    Priority::MinOverlap => PickPriority::MinOverlap,
-                    Priority::OldestFirst => PickPriority::OldestFirst,
-                    Priority::LargestFirst => PickPriority::LargestFirst,
-                },
-                max_compaction_bytes: 25 * configuration.file_bytes,
-                dynamic_levels: dynamic_level_sizes,
-            })
-        }
-        MergePolicy::Tiered { levels, runs_per_level, max_space_amplification_percent } => {
-            Policy::Tiered(TieredOptions {
-                runs_per_level,
-                level_count: levels,
-                max_space_amplification_percent: max_space_amplification_percent.into(),
-                target_file_size: configuration.file_bytes,
-            })
-        }
-        MergePolicy::TwoPhase { levels, fanout, base_level_bytes } => Policy::TwoPhase(LeveledOptions {
-            level0_trigger: configuration.level0_trigger,
-            base_level_bytes,
-            fanout,
-            level_count: levels,
-            target_file_size: configuration.file_bytes,
-            max_compaction_bytes: 25 * configuration.file_bytes,
-            ..LeveledOptions::default()
-        }),
-    }
-}
-
-/// The engine's name of a durability.
-pub fn durability(durability: Durability) -> mycelium_engine::Durability {
-    match durability {
-        Durability::Buffered => mycelium_engine::Durability::Buffered,
-        Durability::Os => mycelium_engine::Durability::Os,
-        Durability::Sync => mycelium_engine::Durability::Sync,
-    }
-}
-
 impl Store for EngineStore {
     type Snapshot = Snapshot;
+    type Walk = OpenWalk;
+    type Scan = HeldScan;
+    type Transaction = OpenBatch;
 
     fn write(&mut self, batch: &[Write], wanted: Durability) -> Result<()> {
         let mut out = WriteBatch::new();
@@ -600,26 +550,10 @@ impl Store for EngineStore {
         keys: &[(usize, Vec<u8>)],
         commit: Option<Durability>,
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut transaction = self.database()?.begin(IsolationLevel::Serializable);
-        let mut savepoints = Vec::new();
-        for step in steps {
-            match step {
-                TransactionStep::Write(write) => self.write_within(&mut transaction, write)?,
-                TransactionStep::Savepoint => savepoints.push(transaction.savepoint()),
-                TransactionStep::RollbackTo(index) => {
-                    if let Some(savepoint) = savepoints.get(*index) {
-                        transaction.rollback_to(*savepoint)?;
-                        savepoints.truncate(index + 1);
-                    }
-                }
-                TransactionStep::Release(index) => {
-                    if let Some(savepoint) = savepoints.get(*index) {
-                        transaction.release(*savepoint)?;
-                        savepoints.truncate(*index);
-                    }
-                }
-            }
-        }
+        let transaction = self.database()?.begin(IsolationLevel::Serializable);
+        let mut open = OpenBatch { transaction, savepoints: Vec::new() };
+        self.steps_within(&mut open, steps)?;
+        let transaction = open.transaction;
         if steps.len().is_multiple_of(INDEXES_CHECKED) {
             self.check_indexes_within(&transaction)?;
         }
@@ -728,6 +662,101 @@ impl Store for EngineStore {
         let mut rows = table.iter(&self.range_options(range, snapshot))?;
         let mut places = Vec::with_capacity(moves.len());
         for step in moves {
+            move_rows(&mut rows, step)?;
+            places.push(current_row(table, &rows)?);
+        }
+        Ok(places)
+    }
+
+    fn open_walk(&mut self, table: usize, range: &ScanRange, snapshot: Option<&Snapshot>) -> Result<OpenWalk> {
+        let table = self.table(table)?;
+        let rows = table.iter(&self.range_options(range, snapshot))?;
+        Ok(OpenWalk { rows, formats: formats(table)? })
+    }
+
+    fn go_on(&mut self, walk: &mut OpenWalk, moves: &[Move]) -> Result<Vec<Option<Row>>> {
+        let OpenWalk { rows, formats } = walk;
+        let mut places = Vec::with_capacity(moves.len());
+        for step in moves {
+            move_rows(rows, step)?;
+            places.push(match rows.valid() {
+                true => Some((rows.key().to_vec(), packed_by(formats.as_ref(), rows.value().to_vec())?)),
+                false => None,
+            });
+        }
+        Ok(places)
+    }
+
+    fn open_scan(&mut self, table: usize, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<HeldScan> {
+        self.held_scans += 1;
+        let rows = rows.iter().cloned().collect();
+        hold_scan(self.table(table)?, &rows, snapshot, Draw(self.held_scans))
+    }
+
+    fn take_batches(&mut self, scan: &mut HeldScan, count: usize) -> Result<()> {
+        scan(count)
+    }
+
+    /// Every other one has little room for the reads that it notes.
+    fn begin(&mut self, is_serializable: bool) -> Result<OpenBatch> {
+        self.begun += 1;
+        let isolation = if is_serializable { IsolationLevel::Serializable } else { IsolationLevel::Snapshot };
+        let options = match self.begun % 2 {
+            0 => TransactionOptions { isolation, tracked_read_bytes: FEW_READ_BYTES },
+            _ => TransactionOptions { isolation, ..TransactionOptions::default() },
+        };
+        Ok(OpenBatch { transaction: self.database()?.begin_with(options), savepoints: Vec::new() })
+    }
+
+    /// Of transactions that note no reads, some are asked for all that they find through indexes.
+    fn take_steps(&mut self, open: &mut OpenBatch, steps: &[TransactionStep]) -> Result<()> {
+        self.steps_within(open, steps)?;
+        if open.transaction.isolation() == IsolationLevel::Snapshot && steps.len().is_multiple_of(INDEXES_CHECKED) {
+            self.check_indexes_within(&open.transaction)?;
+        }
+        Ok(())
+    }
+
+    fn get_within(&mut self, open: &mut OpenBatch, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let table = self.table(table)?;
+        open.transaction.get(table, key)?.map(|row| packed(table, row)).transpose()
+    }
+
+    fn scan_within(
+        &mut self,
+        open: &mut OpenBatch,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+    ) -> Result<Vec<Row>> {
+        let table = self.table(table)?;
+        let mut rows = open.transaction.iter(table, &self.range_options(range, None))?;
+        match direction {
+            Direction::Forward => rows.seek_to_first()?,
+            Direction::Backward => rows.seek_to_last()?,
+        }
+        let mut found = Vec::new();
+        while let Some(row) = current_row_within(table, &rows)? {
+            found.push(row);
+            match direction {
+                Direction::Forward => rows.next()?,
+                Direction::Backward => rows.prev()?,
+            }
+        }
+        Ok(found)
+    }
+
+    fn walk_within(
+        &mut self,
+        open: &mut OpenBatch,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+    ) -> Result<Vec<Option<Row>>> {
+        let table = self.table(table)?;
+        let mut rows = open.transaction.iter(table, &self.range_options(range, None))?;
+        let mut places = Vec::with_capacity(moves.len());
+        for step in moves {
             match step {
                 Move::First => rows.seek_to_first()?,
                 Move::Last => rows.seek_to_last()?,
@@ -736,9 +765,19 @@ impl Store for EngineStore {
                 Move::Next => rows.next()?,
                 Move::Prev => rows.prev()?,
             }
-            places.push(current_row(table, &rows)?);
+            places.push(current_row_within(table, &rows)?);
         }
         Ok(places)
+    }
+
+    fn end(&mut self, open: OpenBatch, commit: Option<Durability>) -> Result<()> {
+        match commit {
+            Some(wanted) => open.transaction.commit(durability(wanted)).map(drop),
+            None => {
+                open.transaction.rollback();
+                Ok(())
+            }
+        }
     }
 
     /// # Panics
@@ -800,10 +839,11 @@ impl Store for EngineStore {
     fn reopen(&mut self) -> Result<()> {
         self.observe();
         self.mechanisms.reopened();
+        self.look_once_more()?;
         if let Some(opened) = self.opened.take() {
             let rows = self.configuration.changing_options.then(|| opened.state()).transpose()?;
             opened.close()?;
-            rows.iter().try_for_each(|rows| self.look(rows))?;
+            rows.iter().try_for_each(|rows| self.look_while_closed(rows))?;
         }
         self.open_again()
     }
@@ -826,6 +866,19 @@ impl Store for EngineStore {
             self.disk.remove(&Path::new(&directory).join(name))?;
         }
         state
+    }
+
+    /// What was opened before it is read once more first. It leaves the directory as it is.
+    fn look(&mut self) -> Result<State> {
+        self.look_once_more()?;
+        let before = self.disk.list(Path::new(DIRECTORY))?;
+        let opened = Opened::open(Options { read_only: true, ..self.options() }, self.kinds.len())?;
+        let state = opened.state()?;
+        if self.disk.list(Path::new(DIRECTORY))? != before {
+            return Err(Error::invalid("opened for reading only beside a writer it changed the directory"));
+        }
+        self.reader = Some((opened, state.clone()));
+        Ok(state)
     }
 
     fn verify(&mut self) -> Result<()> {

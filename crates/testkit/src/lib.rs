@@ -15,6 +15,7 @@
 pub mod configurations;
 pub mod crash;
 pub mod driver;
+mod engine_options;
 pub mod engine_store;
 pub mod failing;
 pub mod fuzz;
@@ -24,6 +25,7 @@ mod index_checks;
 pub mod kill_script;
 pub mod mechanisms;
 pub mod model;
+pub mod open_transaction;
 pub mod operations;
 mod random_configurations;
 pub mod scale;
@@ -39,12 +41,13 @@ pub use driver::{Mismatch, check_history};
 pub use engine_store::EngineStore;
 pub use mechanisms::Mechanisms;
 pub use model::{
-    CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionStep, Write,
-    WriteKind, surviving_writes,
+    Change, CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionRead,
+    TransactionStep, Write, WriteKind, surviving_writes,
 };
+pub use open_transaction::{Fate, OpenTransaction};
 pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
 pub use scale::{Scale, grouped};
 pub use shrink::shrink;
-pub use store::{ModelStore, Row, Store};
-pub use tables::{AppendOperator, TableKind, TableRules};
+pub use store::{ModelStore, ModelWalk, Row, Store};
+pub use tables::{AppendOperator, RemovingOperator, TableKind, TableRules};
 pub use transformers::transformers;

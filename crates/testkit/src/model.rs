@@ -7,7 +7,8 @@
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
 //! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever the
 //!    snapshot, the table's rows are gone. Both are durable when they return, and so is everything before them.
-//! 4. A transaction that commits is a batch of the writes that were not rolled back.
+//! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it commits where
+//!    other commits come between, is said in `open_transaction.rs`.
 //! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as durable.
 
 use std::collections::BTreeMap;
@@ -88,6 +89,28 @@ pub fn surviving_writes(steps: &[TransactionStep]) -> Vec<Write> {
     writes
 }
 
+/// What is read in a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TransactionRead {
+    /// The row of a key of a table.
+    Get(usize, Vec<u8>),
+    /// All rows of a range of a table.
+    Scan(usize, ScanRange, Direction),
+    /// Where an iterator over a range of a table comes; moves that are not possible are left out.
+    Walk(usize, ScanRange, Vec<Move>),
+}
+
+/// What the commits since some moment say of a key, or of several.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Change {
+    /// Nothing.
+    Nothing,
+    /// Patches or merge operands that left the row as it was. They may be gone without a trace.
+    Idle,
+    /// Something else.
+    Lasting,
+}
+
 /// How durable a write asks to be before it is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Durability {
@@ -122,6 +145,16 @@ pub struct ScanRange {
 impl ScanRange {
     /// All keys.
     pub const ALL: Self = Self { lower: Bound::Unbounded, upper: Bound::Unbounded, prefix: None };
+
+    /// One key.
+    pub fn of_key(key: &[u8]) -> Self {
+        Self { lower: Bound::Included(key.to_vec()), upper: Bound::Included(key.to_vec()), prefix: None }
+    }
+
+    /// The keys of `[start, end)`.
+    pub fn between(start: &[u8], end: &[u8]) -> Self {
+        Self { lower: Bound::Included(start.to_vec()), upper: Bound::Excluded(end.to_vec()), prefix: None }
+    }
 
     /// Whether the range covers `key`.
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -338,23 +371,63 @@ impl Model {
         snapshot: SequenceNumber,
         moves: &[Move],
     ) -> Vec<(Move, Option<(Vec<u8>, Vec<u8>)>)> {
-        let rows = self.scan(table, range, snapshot, Direction::Forward);
-        let mut position: Option<usize> = None;
-        let mut steps = Vec::new();
-        for step in moves {
-            position = match (step, position) {
-                (Move::Next | Move::Prev, None) => continue,
-                (Move::Next, Some(at)) => Some(at + 1),
-                (Move::Prev, Some(at)) => at.checked_sub(1),
-                (Move::First, _) => Some(0),
-                (Move::Last, _) => rows.len().checked_sub(1),
-                (Move::Seek(key), _) => Some(rows.partition_point(|(row, _)| row < key)),
-                (Move::SeekForPrev(key), _) => rows.partition_point(|(row, _)| row <= key).checked_sub(1),
-            }
-            .filter(|&at| at < rows.len());
-            steps.push((step.clone(), position.map(|at| rows[at].clone())));
+        walk_over(&self.scan(table, range, snapshot, Direction::Forward), &mut None, moves)
+    }
+
+    /// The rows of a table in a range, keys ascending, that a transaction sees which began at `snapshot` and has these writes.
+    pub fn scan_within(
+        &self,
+        table: usize,
+        range: &ScanRange,
+        snapshot: SequenceNumber,
+        writes: &[Write],
+    ) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (of, mut life, mut sequence) = (&self.tables[table], Life::default(), 1);
+        for (key, value) in of.scan(of.life(), range, snapshot) {
+            life.add(sequence, &WriteKind::Put(key, value));
         }
-        steps
+        for write in writes.iter().filter(|write| write.table == table) {
+            sequence += 1;
+            life.add(sequence, &write.kind);
+        }
+        of.scan(&life, range, sequence)
+    }
+
+    /// What the commits after `since` say of a key.
+    pub fn change_of(&self, table: usize, key: &[u8], since: SequenceNumber) -> Change {
+        let (of, now) = (&self.tables[table], self.last_sequence());
+        let life = of.life();
+        let covers = |delete: &RangeDelete| delete.start.as_slice() <= key && key < delete.end.as_slice();
+        let is_deleted = life.range_deletes.iter().any(|delete| delete.sequence > since && covers(delete));
+        let versions = life.versions.get(key).map_or(&[][..], Vec::as_slice);
+        let mut newer = versions.iter().filter(|version| version.sequence > since).peekable();
+        if newer.peek().is_none() && !is_deleted {
+            return Change::Nothing;
+        }
+        let settles = |version: &Version| matches!(version.kind, VersionKind::Put(_) | VersionKind::Delete);
+        if is_deleted || newer.any(settles) || of.get(life, key, since) != of.get(life, key, now) {
+            return Change::Lasting;
+        }
+        Change::Idle
+    }
+
+    /// What the commits after `since` say of the keys of a range.
+    pub fn change_within(&self, table: usize, range: &ScanRange, since: SequenceNumber) -> Change {
+        let keys = self.tables[table].life().versions.keys().filter(|key| range.contains(key));
+        keys.map(|key| self.change_of(table, key, since)).max().unwrap_or(Change::Nothing)
+    }
+
+    /// Whether a range delete after `since` has a part of `[start, end)`, be there rows or not.
+    pub fn is_range_deleted(&self, table: usize, (start, end): (&[u8], &[u8]), since: SequenceNumber) -> bool {
+        let overlaps = |delete: &RangeDelete| start.max(delete.start.as_slice()) < end.min(delete.end.as_slice());
+        self.tables[table].life().range_deletes.iter().any(|delete| delete.sequence > since && overlaps(delete))
+    }
+
+    /// Whether a commit after `since` wrote to a table.
+    pub fn is_written(&self, table: usize, since: SequenceNumber) -> bool {
+        let life = self.tables[table].life();
+        life.versions.values().flatten().any(|version| version.sequence > since)
+            || life.range_deletes.iter().any(|delete| delete.sequence > since)
     }
 
     /// The rows of every table at `snapshot`.
@@ -441,6 +514,30 @@ impl Model {
     }
 }
 
+/// Moves over rows, keys ascending, from a place among them: the moves that are possible, each with the row it leads to.
+#[allow(clippy::type_complexity, reason = "a list of steps")]
+pub(crate) fn walk_over(
+    rows: &[(Vec<u8>, Vec<u8>)],
+    position: &mut Option<usize>,
+    moves: &[Move],
+) -> Vec<(Move, Option<(Vec<u8>, Vec<u8>)>)> {
+    let mut steps = Vec::new();
+    for step in moves {
+        *position = match (step, *position) {
+            (Move::Next | Move::Prev, None) => continue,
+            (Move::Next, Some(at)) => Some(at + 1),
+            (Move::Prev, Some(at)) => at.checked_sub(1),
+            (Move::First, _) => Some(0),
+            (Move::Last, _) => rows.len().checked_sub(1),
+            (Move::Seek(key), _) => Some(rows.partition_point(|(row, _)| row < key)),
+            (Move::SeekForPrev(key), _) => rows.partition_point(|(row, _)| row <= key).checked_sub(1),
+        }
+        .filter(|&at| at < rows.len());
+        steps.push((step.clone(), position.map(|at| rows[at].clone())));
+    }
+    steps
+}
+
 impl Life {
     fn add(&mut self, sequence: SequenceNumber, kind: &WriteKind) {
         let (key, kind) = match kind {
@@ -514,7 +611,7 @@ impl Table {
             }
         }
         if !operands.is_empty() {
-            return Some((self.rules.merge.as_ref()?)(base.map(Vec::as_slice), &operands));
+            return (self.rules.merge.as_ref()?)(base.map(Vec::as_slice), &operands);
         }
         match base {
             Some(base) if !patches.is_empty() => Some((self.rules.patch.as_ref()?)(base, &patches)),

@@ -3,6 +3,7 @@
 //! Keys come from a fixed set per table, so that they are written again and again; a skew makes some hot. Reads also ask
 //! for keys that were never written but lie next to written ones. Snapshots are numbered in the order they are taken;
 //! reopening releases them all. A table that is dropped is created again at once, so that every action can name any table.
+//! What is held open (iterators and scans) outlives both; transactions are rolled back by both.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,13 +12,17 @@ use std::ops::{Bound, RangeInclusive};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::model::{Direction, Durability, Move, ScanRange, TransactionStep, Write, WriteKind, show};
+use crate::model::{Direction, Durability, Move, ScanRange, TransactionRead, TransactionStep, Write, WriteKind, show};
 use crate::tables::{TableKind, pick};
 
 /// Names a snapshot within a history.
 pub type SnapshotId = usize;
+/// Names what is held open within a history.
+pub type HeldId = usize;
+/// Names a transaction within a history.
+pub type TransactionId = usize;
 
-/// One step of a history. An action that names a snapshot not live (any more) is to be left out.
+/// One step of a history. An action that names something not live (any more) is to be left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Commits a batch.
@@ -62,6 +67,49 @@ pub enum Action {
         /// `None`: it is rolled back.
         commit: Option<Durability>,
     },
+    /// Opens an iterator, or a scan of columns, and leaves it open.
+    Hold {
+        /// Its name.
+        id: HeldId,
+        /// Index of the table.
+        table: usize,
+        /// The keys of an iterator; `None`: a scan.
+        range: Option<ScanRange>,
+        /// `None`: the newest state.
+        snapshot: Option<SnapshotId>,
+    },
+    /// Goes on with what was left open.
+    GoOn {
+        /// Its name.
+        id: HeldId,
+        /// Where an iterator goes; moves that are not possible are left out. A scan gives as many batches.
+        moves: Vec<Move>,
+    },
+    /// Closes what was left open.
+    LetGo(HeldId),
+    /// Begins a transaction and leaves it open.
+    Begin {
+        /// Its name.
+        id: TransactionId,
+        /// Whether it is serializable, not only isolated by its snapshot.
+        is_serializable: bool,
+    },
+    /// Goes on with a transaction: takes steps and reads.
+    Within {
+        /// Its name.
+        id: TransactionId,
+        /// Savepoints are counted from the transaction's beginning.
+        steps: Vec<TransactionStep>,
+        /// What is read then.
+        reads: Vec<TransactionRead>,
+    },
+    /// Ends a transaction.
+    End {
+        /// Its name.
+        id: TransactionId,
+        /// `None`: it is rolled back.
+        commit: Option<Durability>,
+    },
     /// Loads rows in bulk.
     Ingest {
         /// Index of the table.
@@ -94,6 +142,8 @@ pub enum Action {
     Reopen,
     /// Makes a checkpoint and reads it back.
     Checkpoint,
+    /// Opens the database once more, for reading only, and reads it.
+    Look,
     /// Verifies every file.
     Verify,
 }
@@ -124,6 +174,26 @@ impl fmt::Display for Action {
                     None => f.write_str(" rollback"),
                 }
             }
+            Self::Hold { id, table, range, snapshot } => {
+                write!(f, "hold {id}: table {table}{}", At(*snapshot))?;
+                match range {
+                    Some(range) => write!(f, " {range}"),
+                    None => f.write_str(" columns"),
+                }
+            }
+            Self::GoOn { id, moves } => {
+                write!(f, "go-on {id}:")?;
+                moves.iter().try_for_each(|step| write!(f, " {step}"))
+            }
+            Self::LetGo(id) => write!(f, "let-go {id}"),
+            Self::Begin { id, is_serializable } => write!(f, "begin {id} serializable {is_serializable}"),
+            Self::Within { id, steps, reads } => {
+                write!(f, "within {id}:")?;
+                steps.iter().try_for_each(|step| write!(f, " {step}"))?;
+                reads.iter().try_for_each(|read| write!(f, " {read}"))
+            }
+            Self::End { id, commit: Some(durability) } => write!(f, "end {id}: commit {durability:?}"),
+            Self::End { id, commit: None } => write!(f, "end {id}: rollback"),
             Self::Ingest { table, rows } => {
                 write!(f, "ingest table {table}:")?;
                 rows.iter().try_for_each(|(key, value)| write!(f, " \"{}\" \"{}\"", show(key), show(value)))
@@ -157,6 +227,20 @@ impl fmt::Display for TransactionStep {
             Self::Savepoint => f.write_str("savepoint"),
             Self::RollbackTo(index) => write!(f, "rollback-to {index}"),
             Self::Release(index) => write!(f, "release {index}"),
+        }
+    }
+}
+
+impl fmt::Display for TransactionRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Get(table, key) => write!(f, "[get {table} \"{}\"]", show(key)),
+            Self::Scan(table, range, direction) => write!(f, "[scan {table} {direction:?} {range}]"),
+            Self::Walk(table, range, moves) => {
+                write!(f, "[walk {table} {range}:")?;
+                moves.iter().try_for_each(|step| write!(f, " {step}"))?;
+                f.write_str("]")
+            }
         }
     }
 }
@@ -233,8 +317,14 @@ pub struct Weights {
     pub release_snapshot: u32,
     pub flush: u32,
     pub compact: u32,
-    /// 0 by default: what is drawn without it stays as it was.
+    /// 0 by default, as are the six below: what is drawn without them stays as it was.
     pub compact_part: u32,
+    pub hold: u32,
+    pub go_on: u32,
+    pub begin: u32,
+    pub within: u32,
+    pub end: u32,
+    pub look: u32,
     pub step: u32,
     pub reopen: u32,
     pub checkpoint: u32,
@@ -261,6 +351,12 @@ impl Default for Weights {
             flush: 12,
             compact: 3,
             compact_part: 0,
+            hold: 0,
+            go_on: 0,
+            begin: 0,
+            within: 0,
+            end: 0,
+            look: 0,
             step: 60,
             reopen: 4,
             checkpoint: 1,
@@ -334,7 +430,18 @@ struct Generator<'a> {
     keys: Vec<Vec<Vec<u8>>>,
     live: Vec<SnapshotId>,
     next_snapshot: SnapshotId,
+    /// With the table that each reads.
+    held: Vec<(HeldId, usize)>,
+    next_held: HeldId,
+    /// With the savepoints that stand in each.
+    open: Vec<(TransactionId, usize)>,
+    next_open: TransactionId,
 }
+
+/// What is held open at once, at most.
+const MAX_HELD: usize = 5;
+/// Transactions open at once, at most.
+const MAX_OPEN: usize = 3;
 
 impl<'a> Generator<'a> {
     fn new(options: &'a HistoryOptions) -> Self {
@@ -352,7 +459,17 @@ impl<'a> Generator<'a> {
             }
             keys.push(set);
         }
-        Self { options, rng, keys, live: Vec::new(), next_snapshot: 0 }
+        Self {
+            options,
+            rng,
+            keys,
+            live: Vec::new(),
+            next_snapshot: 0,
+            held: Vec::new(),
+            next_held: 0,
+            open: Vec::new(),
+            next_open: 0,
+        }
     }
 
     fn action(&mut self) -> Action {
@@ -374,6 +491,12 @@ impl<'a> Generator<'a> {
             w.ingest,
             w.recreate,
             w.compact_part,
+            w.hold,
+            w.go_on,
+            w.begin,
+            w.within,
+            w.end,
+            w.look,
         ];
         match weighted(&mut self.rng, &kinds) {
             0 => self.write(),
@@ -389,14 +512,83 @@ impl<'a> Generator<'a> {
             8 => Action::Step,
             9 => {
                 self.live.clear();
+                self.open.clear();
                 Action::Reopen
             }
             10 => Action::Checkpoint,
             11 => Action::Verify,
             12 => self.transact(),
             13 => self.ingest(),
-            14 => Action::Recreate(self.table()),
-            _ => self.compact_part(),
+            14 => {
+                self.open.clear();
+                Action::Recreate(self.table())
+            }
+            15 => self.compact_part(),
+            16 | 17 if self.held.is_empty() => self.hold(),
+            16 if self.held.len() >= MAX_HELD => {
+                let index = self.rng.random_range(0..self.held.len());
+                Action::LetGo(self.held.remove(index).0)
+            }
+            16 => self.hold(),
+            17 => self.go_on(),
+            18..=20 if self.open.is_empty() => self.begin(),
+            18 if self.open.len() < MAX_OPEN => self.begin(),
+            18 | 20 => self.end(),
+            19 => self.within(),
+            _ => Action::Look,
+        }
+    }
+
+    /// An iterator, or one time in three a scan, if the table has columns.
+    fn hold(&mut self) -> Action {
+        let table = self.table();
+        let is_scan = self.options.tables[table].is_typed() && self.rng.random_ratio(1, 3);
+        let range = if is_scan { None } else { Some(self.range(table)) };
+        let id = self.next_held;
+        self.next_held += 1;
+        self.held.push((id, table));
+        Action::Hold { id, table, range, snapshot: self.snapshot() }
+    }
+
+    fn go_on(&mut self) -> Action {
+        let (id, table) = *pick(&mut self.rng, &self.held);
+        Action::GoOn { id, moves: self.moves(table) }
+    }
+
+    fn begin(&mut self) -> Action {
+        let id = self.next_open;
+        self.next_open += 1;
+        self.open.push((id, 0));
+        Action::Begin { id, is_serializable: self.rng.random() }
+    }
+
+    /// A few steps, or none, and a few reads.
+    fn within(&mut self) -> Action {
+        let at = self.rng.random_range(0..self.open.len());
+        let (id, mut savepoints) = self.open[at];
+        let steps = (0..self.rng.random_range(0..5)).map(|_| self.transaction_step(&mut savepoints)).collect();
+        self.open[at] = (id, savepoints);
+        let reads = (0..self.rng.random_range(0..4)).map(|_| self.transaction_read()).collect();
+        Action::Within { id, steps, reads }
+    }
+
+    /// Three in four commit.
+    fn end(&mut self) -> Action {
+        let at = self.rng.random_range(0..self.open.len());
+        let (id, _) = self.open.remove(at);
+        let durability = *pick(&mut self.rng, &[Durability::Buffered, Durability::Os, Durability::Sync]);
+        Action::End { id, commit: self.rng.random_bool(0.75).then_some(durability) }
+    }
+
+    fn transaction_read(&mut self) -> TransactionRead {
+        let table = self.table();
+        match self.rng.random_range(0..6) {
+            0 => {
+                let direction = *pick(&mut self.rng, &[Direction::Forward, Direction::Backward]);
+                TransactionRead::Scan(table, self.range(table), direction)
+            }
+            1 | 2 => TransactionRead::Walk(table, self.range(table), self.moves(table)),
+            _ => TransactionRead::Get(table, self.key_or_neighbour(table)),
         }
     }
 
@@ -463,25 +655,30 @@ impl<'a> Generator<'a> {
     fn transact(&mut self) -> Action {
         let (mut steps, mut savepoints) = (Vec::new(), 0);
         for _ in 0..self.rng.random_range(self.options.batch_len.clone()) {
-            steps.push(match self.rng.random_range(0..10) {
-                0 | 1 => {
-                    savepoints += 1;
-                    TransactionStep::Savepoint
-                }
-                2 if savepoints > 0 => {
-                    let index = self.rng.random_range(0..savepoints);
-                    savepoints = index + 1;
-                    TransactionStep::RollbackTo(index)
-                }
-                3 if savepoints > 0 => {
-                    savepoints = self.rng.random_range(0..savepoints);
-                    TransactionStep::Release(savepoints)
-                }
-                _ => TransactionStep::Write(self.one_write()),
-            });
+            steps.push(self.transaction_step(&mut savepoints));
         }
         let durability = *pick(&mut self.rng, &[Durability::Buffered, Durability::Os, Durability::Sync]);
         Action::Transact { steps, commit: self.rng.random_bool(0.75).then_some(durability) }
+    }
+
+    /// A step of a transaction in which so many savepoints stand.
+    fn transaction_step(&mut self, savepoints: &mut usize) -> TransactionStep {
+        match self.rng.random_range(0..10) {
+            0 | 1 => {
+                *savepoints += 1;
+                TransactionStep::Savepoint
+            }
+            2 if *savepoints > 0 => {
+                let index = self.rng.random_range(0..*savepoints);
+                *savepoints = index + 1;
+                TransactionStep::RollbackTo(index)
+            }
+            3 if *savepoints > 0 => {
+                *savepoints = self.rng.random_range(0..*savepoints);
+                TransactionStep::Release(*savepoints)
+            }
+            _ => TransactionStep::Write(self.one_write()),
+        }
     }
 
     /// A few rows or a few dozen, of keys that other actions use too.
@@ -513,7 +710,7 @@ impl<'a> Generator<'a> {
         let key = self.key(table);
         let len = self.value_len();
         let kind = match weighted(&mut self.rng, &[w.put, w.increment, w.delete, w.delete_range]) {
-            1 if kind == TableKind::Typed => WriteKind::Patch(key, kind.random_increment(&mut self.rng, len)),
+            1 if kind.is_typed() => WriteKind::Patch(key, kind.random_increment(&mut self.rng, len)),
             1 if kind != TableKind::KeyValue => {
                 WriteKind::Merge(key, kind.random_increment(&mut self.rng, len.min(40)))
             }
@@ -577,6 +774,11 @@ impl<'a> Generator<'a> {
     fn walk(&mut self) -> Action {
         let table = self.table();
         let range = self.range(table);
+        let moves = self.moves(table);
+        Action::Walk { table, range, moves, snapshot: self.snapshot() }
+    }
+
+    fn moves(&mut self, table: usize) -> Vec<Move> {
         let mut moves = Vec::new();
         for _ in 0..self.rng.random_range(1..25) {
             moves.push(match self.rng.random_range(0..16) {
@@ -588,7 +790,7 @@ impl<'a> Generator<'a> {
                 _ => Move::Prev,
             });
         }
-        Action::Walk { table, range, moves, snapshot: self.snapshot() }
+        moves
     }
 }
 
@@ -634,11 +836,20 @@ mod tests {
 
     #[test]
     fn every_kind_of_action_and_write_appears() {
-        let weights = Weights { compact_part: 3, ..Weights::default() };
+        let weights = Weights {
+            compact_part: 3,
+            hold: 20,
+            go_on: 20,
+            begin: 10,
+            within: 20,
+            end: 10,
+            look: 3,
+            ..Weights::default()
+        };
         let history = generate(&HistoryOptions { seed: 1, actions: 4_000, weights, ..HistoryOptions::default() });
         let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
         let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
-        assert_eq!(actions.len(), 16, "{actions:?}");
+        assert_eq!(actions.len(), 23, "{actions:?}");
         let writes: HashSet<String> = history
             .iter()
             .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })
@@ -664,6 +875,42 @@ mod tests {
             }
             assert!(live.len() <= 6);
         }
+    }
+
+    #[test]
+    fn what_is_held_and_what_is_open_is_live() {
+        let weights = Weights {
+            hold: 40,
+            go_on: 60,
+            begin: 30,
+            within: 60,
+            end: 20,
+            recreate: 5,
+            reopen: 5,
+            ..Weights::default()
+        };
+        let history = generate(&HistoryOptions { seed: 6, actions: 5_000, weights, ..HistoryOptions::default() });
+        let (mut held, mut open, mut went_on, mut went_within) = (HashSet::new(), HashSet::new(), 0, 0);
+        for action in &history {
+            match action {
+                Action::Hold { id, .. } => assert!(held.insert(*id)),
+                Action::GoOn { id, .. } => {
+                    assert!(held.contains(id));
+                    went_on += 1;
+                }
+                Action::LetGo(id) => assert!(held.remove(id)),
+                Action::Begin { id, .. } => assert!(open.insert(*id)),
+                Action::Within { id, .. } => {
+                    assert!(open.contains(id));
+                    went_within += 1;
+                }
+                Action::End { id, .. } => assert!(open.remove(id)),
+                Action::Reopen | Action::Recreate(_) => open.clear(),
+                _ => {}
+            }
+            assert!(held.len() <= MAX_HELD && open.len() <= MAX_OPEN);
+        }
+        assert!(went_on > 100 && went_within > 100, "{went_on}, {went_within}");
     }
 
     #[test]

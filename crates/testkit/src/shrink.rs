@@ -2,7 +2,7 @@
 //!
 //! 1. Take out runs of actions, half of the history at first, keeping each removal that leaves the history failing.
 //! 2. When no run of a length can go, halve the length; stop after single actions.
-//! 3. Take single writes, steps of transactions and loaded rows out of the actions that are left in the same way.
+//! 3. Take single writes, steps of transactions, moves and loaded rows out of the actions that are left in the same way.
 
 use crate::operations::Action;
 
@@ -17,6 +17,13 @@ pub fn shrink(history: &[Action], mut fails: impl FnMut(&[Action]) -> bool) -> V
             }
             Action::Transact { steps, commit } => {
                 shorten(&history, index, steps, |steps| Action::Transact { steps, commit: *commit }, &mut fails)
+            }
+            Action::Within { id, steps, reads } => {
+                let build = |steps| Action::Within { id: *id, steps, reads: reads.clone() };
+                shorten(&history, index, steps, build, &mut fails)
+            }
+            Action::GoOn { id, moves } => {
+                shorten(&history, index, moves, |moves| Action::GoOn { id: *id, moves }, &mut fails)
             }
             Action::Ingest { table, rows } => {
                 shorten(&history, index, rows, |rows| Action::Ingest { table: *table, rows }, &mut fails)

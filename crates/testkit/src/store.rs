@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use mycelium_base::{Result, SequenceNumber};
+use mycelium_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::model::{
     CrashKind, Direction, Durability, Model, Move, ScanRange, State, TransactionStep, Write, surviving_writes,
+    walk_over,
 };
+use crate::open_transaction::{Fate, OpenTransaction};
 use crate::tables::TableKind;
 
 /// A key and its row.
@@ -16,6 +18,12 @@ pub type Row = (Vec<u8>, Vec<u8>);
 pub trait Store {
     /// A live snapshot; dropping it releases it.
     type Snapshot;
+    /// An open iterator.
+    type Walk;
+    /// An open scan of columns.
+    type Scan;
+    /// An open transaction; dropping it rolls it back.
+    type Transaction;
 
     /// Commits a batch.
     fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()>;
@@ -58,6 +66,38 @@ pub trait Store {
         moves: &[Move],
         snapshot: Option<&Self::Snapshot>,
     ) -> Result<Vec<Option<Row>>>;
+    /// Opens an iterator, which stands on no row and is read after this whatever happens meanwhile, closing included.
+    fn open_walk(&mut self, table: usize, range: &ScanRange, snapshot: Option<&Self::Snapshot>) -> Result<Self::Walk>;
+    /// Moves an open iterator, as [`Store::walk`] does.
+    fn go_on(&mut self, walk: &mut Self::Walk, moves: &[Move]) -> Result<Vec<Option<Row>>>;
+    /// Opens a scan of columns of a typed table, in the same way. `rows` are all that are there at the snapshot.
+    fn open_scan(&mut self, table: usize, rows: &[Row], snapshot: Option<&Self::Snapshot>) -> Result<Self::Scan>;
+    /// Takes so many batches of an open scan, or those that are left; they must have what the rows had.
+    fn take_batches(&mut self, scan: &mut Self::Scan, count: usize) -> Result<()>;
+    /// Begins a transaction.
+    fn begin(&mut self, is_serializable: bool) -> Result<Self::Transaction>;
+    /// Takes steps in a transaction.
+    fn take_steps(&mut self, open: &mut Self::Transaction, steps: &[TransactionStep]) -> Result<()>;
+    /// Reads a key in a transaction.
+    fn get_within(&mut self, open: &mut Self::Transaction, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// All rows of a range as a transaction sees them, in the direction's order.
+    fn scan_within(
+        &mut self,
+        open: &mut Self::Transaction,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+    ) -> Result<Vec<Row>>;
+    /// As [`Store::walk`], in a transaction.
+    fn walk_within(
+        &mut self,
+        open: &mut Self::Transaction,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+    ) -> Result<Vec<Option<Row>>>;
+    /// Ends a transaction: commits it, or rolls it back. [`ErrorKind::Conflict`] if it came too late.
+    fn end(&mut self, open: Self::Transaction, commit: Option<Durability>) -> Result<()>;
     /// Takes a snapshot.
     fn snapshot(&mut self) -> Self::Snapshot;
     /// Flushes all memtables.
@@ -72,6 +112,8 @@ pub trait Store {
     fn reopen(&mut self) -> Result<()>;
     /// Makes a checkpoint, opens it and reads every row.
     fn checkpoint(&mut self) -> Result<State>;
+    /// Opens the database once more, for reading only, and reads every row: what a killed process would leave behind.
+    fn look(&mut self) -> Result<State>;
     /// Verifies every file.
     fn verify(&mut self) -> Result<()>;
 }
@@ -80,6 +122,15 @@ pub trait Store {
 #[derive(Clone)]
 pub struct ModelStore {
     model: Model,
+}
+
+/// An open iterator of a [`ModelStore`].
+#[derive(Clone, Debug)]
+pub struct ModelWalk {
+    pub(crate) table: usize,
+    pub(crate) range: ScanRange,
+    pub(crate) rows: Vec<Row>,
+    position: Option<usize>,
 }
 
 impl ModelStore {
@@ -95,6 +146,9 @@ impl ModelStore {
 
 impl Store for ModelStore {
     type Snapshot = SequenceNumber;
+    type Walk = ModelWalk;
+    type Scan = ();
+    type Transaction = OpenTransaction;
 
     fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()> {
         self.model.write(batch, durability);
@@ -168,6 +222,74 @@ impl Store for ModelStore {
         Ok(steps.into_iter().map(|(_, row)| row).collect())
     }
 
+    fn open_walk(&mut self, table: usize, range: &ScanRange, snapshot: Option<&SequenceNumber>) -> Result<ModelWalk> {
+        let rows = self.model.scan(table, range, self.at(snapshot), Direction::Forward);
+        Ok(ModelWalk { table, range: range.clone(), rows, position: None })
+    }
+
+    fn go_on(&mut self, walk: &mut ModelWalk, moves: &[Move]) -> Result<Vec<Option<Row>>> {
+        let ModelWalk { rows, position, .. } = walk;
+        Ok(walk_over(rows, position, moves).into_iter().map(|(_, row)| row).collect())
+    }
+
+    fn open_scan(&mut self, _table: usize, _rows: &[Row], _snapshot: Option<&SequenceNumber>) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_batches(&mut self, _scan: &mut (), _count: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn begin(&mut self, is_serializable: bool) -> Result<OpenTransaction> {
+        Ok(OpenTransaction::new(&self.model, is_serializable))
+    }
+
+    fn take_steps(&mut self, open: &mut OpenTransaction, steps: &[TransactionStep]) -> Result<()> {
+        open.take_steps(steps);
+        Ok(())
+    }
+
+    fn get_within(&mut self, open: &mut OpenTransaction, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(open.get(&self.model, table, key))
+    }
+
+    fn scan_within(
+        &mut self,
+        open: &mut OpenTransaction,
+        table: usize,
+        range: &ScanRange,
+        direction: Direction,
+    ) -> Result<Vec<Row>> {
+        let mut rows = open.scan(&self.model, table, range);
+        if direction == Direction::Backward {
+            rows.reverse();
+        }
+        Ok(rows)
+    }
+
+    fn walk_within(
+        &mut self,
+        open: &mut OpenTransaction,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+    ) -> Result<Vec<Option<Row>>> {
+        let rows = open.look(&self.model, table, range);
+        Ok(walk_over(&rows, &mut None, moves).into_iter().map(|(_, row)| row).collect())
+    }
+
+    fn end(&mut self, open: OpenTransaction, commit: Option<Durability>) -> Result<()> {
+        let Some(durability) = commit else { return Ok(()) };
+        if open.fate(&self.model) == Fate::Conflicts {
+            return Err(Error::new(ErrorKind::Conflict, "a newer commit wrote the same"));
+        }
+        let writes = open.writes();
+        if !writes.is_empty() {
+            self.model.write(&writes, durability);
+        }
+        Ok(())
+    }
+
     fn snapshot(&mut self) -> SequenceNumber {
         self.model.last_sequence()
     }
@@ -196,6 +318,10 @@ impl Store for ModelStore {
     fn checkpoint(&mut self) -> Result<State> {
         let state: Vec<BTreeMap<_, _>> = self.model.state(self.model.last_sequence());
         Ok(state)
+    }
+
+    fn look(&mut self) -> Result<State> {
+        self.checkpoint()
     }
 
     fn verify(&mut self) -> Result<()> {

@@ -13,8 +13,8 @@ use rand::rngs::SmallRng;
 
 /// The row after applying patches (oldest first) to a base.
 pub type PatchFold = Arc<dyn Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync>;
-/// The row after applying merge operands (oldest first) to a base, if there is one.
-pub type MergeFold = Arc<dyn Fn(Option<&[u8]>, &[&[u8]]) -> Vec<u8> + Send + Sync>;
+/// The row, if there is one, after applying merge operands (oldest first) to a base, if there is one.
+pub type MergeFold = Arc<dyn Fn(Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync>;
 
 /// How a table's incremental entries fold.
 #[derive(Clone, Default)]
@@ -43,18 +43,32 @@ pub enum TableKind {
     Merging,
     /// As `Merging`, with an operator that cannot fuse operands, under the name `append-apart`.
     MergingApart,
+    /// Puts, deletes and merge operands of [`RemovingOperator`], some of which remove the row.
+    Removing,
+    /// As `Removing`, with an operator that cannot fuse operands.
+    RemovingApart,
     /// Packed rows of [`TYPED_SCHEMA`], with patches.
     Typed,
+    /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
+    KeysAlone,
 }
 
 /// The schema of [`TableKind::Typed`]: one column of every width, and two of variable length.
 pub const TYPED_SCHEMA: &str = "k binary not null, flag bool, small int16, count int64 not null, amount decimal(20, 4), \
      name utf8, blob binary, primary key (k)";
 
-static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| match Schema::parse(TYPED_SCHEMA) {
-    Ok(schema) => PackedLayout::new(Arc::new(schema)),
-    Err(error) => unreachable!("the schema is a constant: {error}"),
-});
+/// The schema of [`TableKind::KeysAlone`].
+pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
+
+static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
+static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
+
+fn layout_of(schema: &str) -> PackedLayout {
+    match Schema::parse(schema) {
+        Ok(schema) => PackedLayout::new(Arc::new(schema)),
+        Err(error) => unreachable!("the schema is a constant: {error}"),
+    }
+}
 
 impl TableKind {
     /// The rules of the model for such a table.
@@ -62,7 +76,9 @@ impl TableKind {
         match self {
             Self::KeyValue => TableRules::default(),
             Self::Merging | Self::MergingApart => TableRules { patch: None, merge: Some(Arc::new(append)) },
+            Self::Removing | Self::RemovingApart => TableRules { patch: None, merge: Some(Arc::new(append_or_remove)) },
             Self::Typed => TableRules { patch: Some(Arc::new(fold_cells)), merge: None },
+            Self::KeysAlone => TableRules { patch: Some(Arc::new(fold_nothing)), merge: None },
         }
     }
 
@@ -71,22 +87,36 @@ impl TableKind {
         match self {
             Self::Merging => Some(Arc::new(AppendOperator { fuses: true })),
             Self::MergingApart => Some(Arc::new(AppendOperator { fuses: false })),
-            Self::KeyValue | Self::Typed => None,
+            Self::Removing => Some(Arc::new(RemovingOperator { fuses: true })),
+            Self::RemovingApart => Some(Arc::new(RemovingOperator { fuses: false })),
+            Self::KeyValue | Self::Typed | Self::KeysAlone => None,
         }
+    }
+
+    /// How rows of a typed table are packed.
+    fn layout(self) -> Option<&'static PackedLayout> {
+        match self {
+            Self::Typed => Some(&*TYPED_LAYOUT),
+            Self::KeysAlone => Some(&*KEYS_LAYOUT),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a typed table, which takes patches.
+    pub fn is_typed(self) -> bool {
+        self.layout().is_some()
     }
 
     /// The schema of a typed table.
     pub fn schema(self) -> Option<Arc<Schema>> {
-        (self == Self::Typed).then(|| TYPED_LAYOUT.schema().clone())
+        self.layout().map(|layout| layout.schema().clone())
     }
 
     /// The key of such a table for a byte string; keeps order and prefixes apart from each other.
     pub fn key(self, bytes: &[u8]) -> Vec<u8> {
-        if self != Self::Typed {
-            return bytes.to_vec();
-        }
+        let Some(layout) = self.layout() else { return bytes.to_vec() };
         let mut out = Vec::with_capacity(bytes.len() + 2);
-        match key::encode_key(TYPED_LAYOUT.schema(), &[DatumRef::Binary(bytes)], &mut out) {
+        match key::encode_key(layout.schema(), &[DatumRef::Binary(bytes)], &mut out) {
             Ok(()) => out,
             Err(error) => unreachable!("keys are short: {error}"),
         }
@@ -94,12 +124,27 @@ impl TableKind {
 
     /// A random whole row of about `len` bytes.
     pub fn random_row(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
-        if self == Self::Typed { random_cells(rng, len, 0.0) } else { random_bytes(rng, len) }
+        match self {
+            Self::Typed => random_cells(rng, len, 0.0),
+            Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
+            _ => random_bytes(rng, len),
+        }
     }
 
     /// A random patch (of a typed table) or merge operand of about `len` bytes.
     pub fn random_increment(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
-        if self == Self::Typed { random_cells(rng, len, 0.6) } else { random_bytes(rng, len) }
+        match self {
+            Self::Typed => random_cells(rng, len, 0.6),
+            Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
+            Self::Removing | Self::RemovingApart => {
+                let mut operand = vec![*pick(rng, &[APPEND, APPEND, REPLACE, REMOVE])];
+                if operand[0] != REMOVE {
+                    operand.extend(random_bytes(rng, len));
+                }
+                operand
+            }
+            _ => random_bytes(rng, len),
+        }
     }
 }
 
@@ -134,27 +179,48 @@ fn random_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
             ColumnState::Value(value)
         });
     }
-    pack(&cells)
+    pack(&TYPED_LAYOUT, &cells)
 }
 
 pub(crate) fn pick<'a, T>(rng: &mut SmallRng, choices: &'a [T]) -> &'a T {
     &choices[rng.random_range(0..choices.len())]
 }
 
-fn pack(cells: &[ColumnState<'_>]) -> Vec<u8> {
+fn pack(layout: &PackedLayout, cells: &[ColumnState<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
-    match TYPED_LAYOUT.encode_patch(cells, &mut out) {
+    match layout.encode_patch(cells, &mut out) {
         Ok(()) => out,
         Err(error) => unreachable!("the cells fit the schema: {error}"),
     }
 }
 
-fn append(base: Option<&[u8]>, operands: &[&[u8]]) -> Vec<u8> {
+fn append(base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
     let mut row = base.unwrap_or_default().to_vec();
     for operand in operands {
         row.extend_from_slice(operand);
     }
+    Some(row)
+}
+
+/// Does what each operand says, one by one.
+fn append_or_remove(base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
+    let mut row = base.map(<[u8]>::to_vec);
+    for operand in operands {
+        let Some((&what, rest)) = operand.split_first() else { continue };
+        if what == REMOVE {
+            row = None;
+        } else if what == REPLACE {
+            row = Some(rest.to_vec());
+        } else {
+            row.get_or_insert_default().extend_from_slice(rest);
+        }
+    }
     row
+}
+
+/// Of a row of keys alone there is nothing to change.
+fn fold_nothing(base: &[u8], _patches: &[&[u8]]) -> Vec<u8> {
+    base.to_vec()
 }
 
 /// Overwrites cells in order, oldest patch first.
@@ -177,7 +243,7 @@ fn fold_cells(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
             }
         }
     }
-    pack(&cells)
+    pack(&TYPED_LAYOUT, &cells)
 }
 
 /// A merge operator that appends operands to the row, so that order and multiplicity show.
@@ -201,6 +267,60 @@ impl Combiner for AppendOperator {
     }
 }
 
+/// The first byte of an operand of [`RemovingOperator`]: the rest is appended, to nothing if there is no row.
+const APPEND: u8 = 0;
+/// The rest is the row, whatever it was before.
+const REPLACE: u8 = 1;
+/// There is no row any more; nothing follows.
+const REMOVE: u8 = 2;
+
+/// A merge operator that appends to the row, replaces or removes it, as the first byte of each operand says.
+#[derive(Clone, Copy, Debug)]
+pub struct RemovingOperator {
+    /// Whether operands may be fused into one.
+    pub fuses: bool,
+}
+
+impl RemovingOperator {
+    /// The one operand that all of them come to.
+    fn together(operands: &[&[u8]]) -> Vec<u8> {
+        let mut all = vec![APPEND];
+        for operand in operands {
+            match operand.split_first() {
+                Some((&APPEND, rest)) => {
+                    // What is appended to a row that was removed is all of it.
+                    if all[0] == REMOVE {
+                        all[0] = REPLACE;
+                    }
+                    all.extend_from_slice(rest);
+                }
+                Some(_) => all = operand.to_vec(),
+                None => {}
+            }
+        }
+        all
+    }
+}
+
+impl Combiner for RemovingOperator {
+    fn apply(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        let all = Self::together(operands);
+        Ok(match (all[0], base) {
+            (REMOVE, _) => None,
+            (APPEND, Some(base)) => Some([base, &all[1..]].concat()),
+            _ => Some(all[1..].to_vec()),
+        })
+    }
+
+    fn fuse(&self, _key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(self.fuses.then(|| Self::together(operands)))
+    }
+
+    fn name(&self) -> &str {
+        if self.fuses { "append-or-remove" } else { "append-or-remove-apart" }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,6 +338,27 @@ mod tests {
             let patches: Vec<&[u8]> = patches.iter().map(Vec::as_slice).collect();
             let folded = combiner.apply(b"", Some(&base), &patches).unwrap().unwrap();
             assert_eq!(folded, fold_cells(&base, &patches), "seed {seed}");
+        }
+    }
+
+    /// However operands are grouped, and also where they are fused, they come to what the model says, one by one.
+    #[test]
+    fn operands_that_remove_may_be_grouped_as_one_likes() {
+        let operator = RemovingOperator { fuses: true };
+        for seed in 0..300 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let base = TableKind::Removing.random_row(&mut rng, 3);
+            let base = rng.random_bool(0.5).then_some(base.as_slice());
+            let operands: Vec<Vec<u8>> = (0..6).map(|_| TableKind::Removing.random_increment(&mut rng, 3)).collect();
+            let operands: Vec<&[u8]> = operands.iter().map(Vec::as_slice).collect();
+            let expected = append_or_remove(base, &operands);
+            assert_eq!(operator.apply(b"", base, &operands).unwrap(), expected, "seed {seed}");
+            let (older, newer) = operands.split_at(rng.random_range(2..5));
+            let row = operator.apply(b"", base, older).unwrap();
+            assert_eq!(operator.apply(b"", row.as_deref(), newer).unwrap(), expected, "seed {seed}");
+            let fused = operator.fuse(b"", older).unwrap().unwrap();
+            let rest: Vec<&[u8]> = std::iter::once(fused.as_slice()).chain(newer.iter().copied()).collect();
+            assert_eq!(operator.apply(b"", base, &rest).unwrap(), expected, "seed {seed}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use mycelium_testkit::{
-    Action, Configuration, EngineStore, HistoryOptions, Mechanisms, Mismatch, Scale, TableKind, check_history,
+    Action, Configuration, EngineStore, HistoryOptions, Mechanisms, Mismatch, Scale, TableKind, Weights, check_history,
     configurations, generate, grouped, shrink,
 };
 
@@ -26,6 +26,23 @@ fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) 
     // Parts of tables are compacted in half of the histories; the others are what they were before they could be.
     if seed / 3 % 2 == 1 {
         options.weights.compact_part = 6;
+    }
+    options
+}
+
+/// The same with tables of keys alone, operators that remove rows, iterators and scans that are held open, transactions among
+/// other commits, and readers beside the writer.
+fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> HistoryOptions {
+    let mut options = history_options(seed, actions, configurations);
+    options.tables = match seed % 3 {
+        0 => vec![TableKind::Removing, TableKind::Typed, TableKind::KeysAlone],
+        1 => vec![TableKind::Typed, TableKind::RemovingApart],
+        _ => vec![TableKind::KeyValue, TableKind::KeysAlone, TableKind::Typed],
+    };
+    let weights = Weights { ingest: 8, recreate: 2, compact_part: 6, ..options.weights };
+    options.weights = Weights { hold: 30, go_on: 70, begin: 25, within: 60, end: 30, look: 4, ..weights };
+    if !configurations.iter().all(Configuration::takes_transactions) {
+        options.weights = Weights { begin: 0, within: 0, end: 0, ..options.weights };
     }
     options
 }
@@ -57,11 +74,22 @@ fn check_seeds(
     configurations_of: impl Fn(u64) -> Vec<Configuration> + Sync,
     ran: impl Fn(&Configuration, &Mechanisms) + Sync,
 ) {
+    check_histories(seeds, actions, history_options, configurations_of, ran);
+}
+
+/// The same with histories drawn from other options.
+fn check_histories(
+    seeds: std::ops::Range<u64>,
+    actions: usize,
+    options_of: fn(u64, usize, &[Configuration]) -> HistoryOptions,
+    configurations_of: impl Fn(u64) -> Vec<Configuration> + Sync,
+    ran: impl Fn(&Configuration, &Mechanisms) + Sync,
+) {
     let runs: Vec<(u64, HistoryOptions, Configuration)> = seeds
         .clone()
         .flat_map(|seed| {
             let configurations = configurations_of(seed);
-            let options = history_options(seed, actions, &configurations);
+            let options = options_of(seed, actions, &configurations);
             configurations.into_iter().map(move |configuration| (seed, options.clone(), configuration))
         })
         .collect();
@@ -121,6 +149,23 @@ fn long_histories_give_the_answers_of_the_model() {
     };
     check_seeds(1_000..1_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], ran);
     assert!(left_encoded.into_inner(), "no compaction left values encoded");
+}
+
+/// What is open goes on showing the moment of its beginning, and transactions among other commits are isolated from them; keys
+/// alone and rows that operators remove are rows like others.
+#[test]
+fn what_is_held_open_shows_its_own_moment() {
+    let all = without_maps();
+    let (rounds, actions) = Scale::from_environment().pick((1, 700), (50, 5_000));
+    let seeds = 70_000..70_000 + rounds * all.len() as u64;
+    check_histories(seeds, actions, held_options, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+}
+
+/// The same under random configurations.
+#[test]
+fn what_is_held_open_shows_its_own_moment_under_random_configurations() {
+    let (seeds, actions) = Scale::from_environment().pick((5, 2_000), (200, 5_000));
+    check_histories(80_000..80_000 + seeds, actions, held_options, |seed| vec![Configuration::random(seed)], |_, _| {});
 }
 
 /// A compaction left nothing of what went into an empty insertion part, and its inputs stayed as segments that stood for nothing: the manifest

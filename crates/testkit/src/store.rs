@@ -127,9 +127,12 @@ pub struct ModelStore {
 /// An open iterator of a [`ModelStore`].
 #[derive(Clone, Debug)]
 pub struct ModelWalk {
-    pub(crate) table: usize,
-    pub(crate) range: ScanRange,
-    pub(crate) rows: Vec<Row>,
+    /// The table.
+    pub table: usize,
+    /// What it walks over.
+    pub range: ScanRange,
+    /// The rows there when it was opened.
+    pub rows: Vec<Row>,
     position: Option<usize>,
 }
 

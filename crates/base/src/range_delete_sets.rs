@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use crate::{RangeDelete, RangeDeleteSet, SequenceNumber};
 
-/// How many times larger a set is than the next at least. Lookups like few sets: there are 5 for 1,000 range deletes
-/// that came one by one, each of which was cut up 10 times.
+/// How many times larger a set is than the next at least. Lookups like few sets: there are at most 7 for 4,096 range
+/// deletes that came one by one, each of which was cut up 16 times at most on average (the test below counts).
 const GROWTH: usize = 4;
 
 /// Range deletes in sets. Cheap to clone.

@@ -371,7 +371,8 @@ mod schedules {
 
     use crate::{Background, Database, Durability, LeveledOptions, Options, Policy, TableOptions};
 
-    const SCHEDULES: usize = 4_000;
+    /// Of so many, one or none is that in which a job ended between two looks.
+    const SCHEDULES: usize = 40_000;
     /// How often who does not wait looks whether all is done.
     const LOOKS: usize = 20;
 

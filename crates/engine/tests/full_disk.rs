@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mycelium_base::FileKind;
 use mycelium_engine::events::{Event, EventListener};
-use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, TableOptions};
+use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, Table, TableOptions};
 use mycelium_vfs::{CrashDraw, CrashMode, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
 
 fn open(disk: &FaultDisk) -> Database {
@@ -55,6 +55,22 @@ impl EventListener for HoldsFlush {
     }
 }
 
+/// How many log segments there are.
+fn segments(disk: &MemoryDisk) -> usize {
+    let is_segment = |path: &&std::path::PathBuf| path.extension().is_some_and(|extension| extension == "wal");
+    disk.paths().iter().filter(is_segment).count()
+}
+
+/// Writes until a log segment is sealed and waits for its flush.
+fn fill_a_segment(disk: &MemoryDisk, table: &Table) {
+    for n in 0_u32.. {
+        if segments(disk) == 2 {
+            break;
+        }
+        table.put(&n.to_be_bytes(), &[7; 100], Durability::Os).unwrap();
+    }
+}
+
 /// A thread was at the flush of an older generation: closing took that for nothing to flush, and said that all was durable.
 #[test]
 fn closing_beside_a_flush_after_a_full_disk_lost_rows_that_the_log_lost() {
@@ -70,19 +86,12 @@ fn closing_beside_a_flush_after_a_full_disk_lost_rows_that_the_log_lost() {
     };
     let database = Database::open("/db", options).unwrap();
     let table = database.create_table("t", TableOptions::default()).unwrap();
-    let segments =
-        || memory.paths().iter().filter(|path| path.extension().is_some_and(|extension| extension == "wal")).count();
-    for n in 0_u32.. {
-        if segments() == 2 {
-            break;
-        }
-        table.put(&n.to_be_bytes(), &[7; 100], Durability::Os).unwrap();
-    }
+    fill_a_segment(&memory, &table);
     table.put(b"buffered", b"acknowledged", Durability::Buffered).unwrap();
     disk.schedule(Fault::new(OperationKind::Append, Effect::NoSpace).on(FileKind::Wal).sticky());
     assert_eq!(table.put(b"refused", b"", Durability::Os).unwrap_err().kind(), ErrorKind::NoSpace);
     disk.heal();
-    assert_eq!(segments(), 2, "the older generation was flushed already");
+    assert_eq!(segments(&memory), 2, "the older generation was flushed already");
     holds.is_armed.store(true, Ordering::Release);
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| database.step());
@@ -91,7 +100,7 @@ fn closing_beside_a_flush_after_a_full_disk_lost_rows_that_the_log_lost() {
         }
         let close = scope.spawn(|| database.clone().close());
         // What the log lacks is sealed now, behind the generation that is being flushed.
-        while segments() < 3 && !close.is_finished() {
+        while segments(&memory) < 3 && !close.is_finished() {
             std::thread::yield_now();
         }
         holds.is_let_go.store(true, Ordering::Release);
@@ -164,14 +173,7 @@ fn a_sync_of_a_sealed_segment_that_fails_for_want_of_space_latches() {
     let database = Database::open("/db", Options { memory_budget: 64 << 10, ..options }).unwrap();
     let table = database.create_table("t", TableOptions::default()).unwrap();
     table.put(b"acknowledged", b"", Durability::Sync).unwrap();
-    let segments =
-        || memory.paths().iter().filter(|path| path.extension().is_some_and(|extension| extension == "wal")).count();
-    for n in 0_u32.. {
-        if segments() == 2 {
-            break;
-        }
-        table.put(&n.to_be_bytes(), &[7; 100], Durability::Os).unwrap();
-    }
+    fill_a_segment(&memory, &table);
     assert_latched_by_a_sync(&memory, &disk, &database);
 }
 

@@ -275,13 +275,14 @@ impl BlockScan {
         self.decisions.clear();
         self.overwritten = 0;
         self.shape.clear();
-        let least = self.runs.iter().filter_map(LayerRun::key).min();
-        let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
-        if self.upper.as_deref().is_some_and(|upper| key >= upper) {
+        let Self { runs, touched, upper, key: next_key, .. } = self;
+        let least = runs.iter().filter_map(LayerRun::key).min();
+        let Some(key) = least.into_iter().chain(touched.key()).min() else { return Ok(Next::End) };
+        if upper.as_deref().is_some_and(|upper| key >= upper) {
             return Ok(Next::End);
         }
-        let key = key.to_vec();
-        self.key = key;
+        next_key.clear();
+        next_key.extend_from_slice(key);
         let mut count = 0;
         if self.find_layer(builder)? {
             self.find_bound();

@@ -2,8 +2,8 @@
 //!
 //! A point read visits memtables and runs youngest first, as any does, but only those that hold a column that is not
 //! settled yet, or a wanted one while it is unknown whether the row exists. A scan merges only the runs that share a
-//! column with its projection; where it asks for the key alone, those that hold one column, the one whose files have the
-//! fewest bytes.
+//! column with its projection; where it asks for the key alone, those that hold one column, the one whose files have
+//! the fewest bytes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

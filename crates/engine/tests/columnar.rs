@@ -547,8 +547,8 @@ fn a_row_newer_than_the_range_delete_beside_it_lacked_its_other_groups() {
     assert!(table.get_row(&[DatumRef::Int64(4712)], None, &ReadOptions::default()).unwrap().is_none());
 }
 
-/// A scan for keys alone took a column of whichever run was the smallest, be it a few rows above a level where that column has the
-/// largest files of all.
+/// A scan for keys alone took a column of whichever run was the smallest, be it a few rows above a level where that
+/// column has the largest files of all.
 #[test]
 fn keys_alone_are_read_from_the_files_with_the_fewest_bytes() {
     let disk = Arc::new(MemoryDisk::new());

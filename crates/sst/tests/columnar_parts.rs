@@ -47,8 +47,8 @@ fn columns() -> ColumnSet {
     [1, 2].into_iter().collect()
 }
 
-/// Rows with two texts, each of which comes three times, so that both columns have dictionaries of about 100 KiB. The rows have
-/// the sequence number 0.
+/// Rows with two texts, each of which comes three times, so that both columns have dictionaries of about 100 KiB. The
+/// rows have the sequence number 0.
 fn file_of_texts() -> Vec<u8> {
     let layout = PackedLayout::of(schema(), &columns());
     let disk = MemoryDisk::new();

@@ -124,7 +124,8 @@ fn check_scan(
     })
 }
 
-/// Opens a scan that must give these rows, but for those beyond the bounds, those that do not pass and those over the limit.
+/// Opens a scan that must give these rows, but for those beyond the bounds, those that do not pass and those over the
+/// limit.
 fn open_scan(
     table: &Table,
     (rows, bounds): (&Rows, Bounds<'_>),

@@ -147,7 +147,8 @@ impl TableKind {
         }
     }
 
-    /// The same row or patch, of which half of the cells are at the edges of their types, of zones or of widths of integers.
+    /// The same row or patch, of which half of the cells are at the edges of their types, of zones or of widths of
+    /// integers.
     pub fn at_edges(self, rng: &mut SmallRng, value: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Typed => cells_at_edges(rng, &value),

@@ -30,8 +30,8 @@ fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) 
     options
 }
 
-/// The same with tables of keys alone, operators that remove rows, cells at the edges of types and encodings, iterators and scans
-/// that are held open, transactions among other commits, and readers beside the writer.
+/// The same with tables of keys alone, operators that remove rows, cells at the edges of types and encodings, iterators
+/// and scans that are held open, transactions among other commits, and readers beside the writer.
 fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> HistoryOptions {
     let mut options = history_options(seed, actions, configurations);
     options.tables = match seed % 3 {

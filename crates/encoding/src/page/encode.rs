@@ -115,7 +115,8 @@ impl PageCells<'_> {
         INTEGERS
     }
 
-    /// As integers, if all that are values fit. What stands where there is none need not: the last that fits takes its place.
+    /// As integers, if all that are values fit. What stands where there is none need not: the last that fits takes its
+    /// place.
     fn put_wide(&self, values: &[i128], out: &mut Vec<u8>) -> u8 {
         let mut last = 0;
         let integer = |(at, &value): (usize, &i128)| {

@@ -453,8 +453,8 @@ impl<'a> Integers<'a> {
         }
     }
 
-    /// Appends what `of` makes of the integers of some rows, ascending; of rows that do not ascend, as in a block whose keys do
-    /// not, anything.
+    /// Appends what `of` makes of the integers of some rows, ascending; of rows that do not ascend, as in a block whose
+    /// keys do not, anything.
     #[inline]
     pub(crate) fn gather<T>(&self, rows: &[u32], scratch: &mut Vec<u32>, out: &mut Vec<T>, of: impl Fn(i64) -> T) {
         let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { return };

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use super::filter::compare;
 use crate::{Datum, DatumRef};
 
-/// Bytes of a text that a zone keeps: longer ones are cut, the smallest to what is before it, the largest to what is after it,
-/// which takes more where it begins with as many that are the greatest there are.
+/// Bytes of a text that a zone keeps: longer ones are cut, the smallest to what is before it, the largest to what is
+/// after it, which takes more where it begins with as many that are the greatest there are.
 const MAX_TEXT: usize = 64;
 
 /// The smallest and the largest value of a page, and how many are null.
@@ -55,8 +55,8 @@ fn cut_down(value: DatumRef<'_>) -> Datum {
     }
 }
 
-/// A value that is not before it: a cut text with its last character raised that can be. Where none of what is kept can, it is
-/// cut behind the first that can; the whole text where that has none.
+/// A value that is not before it: a cut text with its last character raised that can be. Where none of what is kept
+/// can, it is cut behind the first that can; the whole text where that has none.
 fn cut_up(value: DatumRef<'_>) -> Datum {
     match value {
         DatumRef::Utf8(text) if text.len() > MAX_TEXT => {

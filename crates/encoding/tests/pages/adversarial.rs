@@ -301,7 +301,8 @@ fn adversarial_columns_come_back_and_are_filtered() {
     }
 }
 
-/// All of a value was kept that begins with as many of the greatest bytes as a zone has: megabytes for every block of blobs.
+/// All of a value was kept that begins with as many of the greatest bytes as a zone has: megabytes for every block of
+/// blobs.
 #[test]
 fn a_zone_is_short_where_a_long_value_begins_with_the_greatest_bytes() {
     let bytes = |last: u8| Datum::Binary([&[0xFF; 64][..], vec![last; 1 << 16].as_slice()].concat());

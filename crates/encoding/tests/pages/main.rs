@@ -422,8 +422,8 @@ fn a_dictionary_s_texts_are_there_once_for_all_rows_of_a_batch() {
     }
 }
 
-/// Rows of a block whose keys do not ascend, of which its checksum knows nothing, are picked in an order of their own: the
-/// first was subtracted from the last.
+/// Rows of a block whose keys do not ascend, of which its checksum knows nothing, are picked in an order of their own:
+/// the first was subtracted from the last.
 #[test]
 fn rows_in_an_order_of_their_own_are_no_panic() {
     let kind = kind("int64");
@@ -442,8 +442,8 @@ fn rows_in_an_order_of_their_own_are_no_panic() {
     assert_eq!(builder.finish().unwrap().num_rows(), 6);
 }
 
-/// In the place of a null stands the value before it, be it of the block before: behind a decimal of more than 64 bits each null
-/// of a block took 16 bytes.
+/// In the place of a null stands the value before it, be it of the block before: behind a decimal of more than 64 bits
+/// each null of a block took 16 bytes.
 #[test]
 fn nulls_behind_a_decimal_of_more_than_64_bits_take_a_bit_each() {
     let kind = kind("decimal(38,2)");

@@ -44,8 +44,8 @@ impl RowFilter {
         self.passes_key(key)
     }
 
-    /// Whether a row with this key passes what the filter asks of the key, which is read up to the last tested column or the first
-    /// that fails. Allocates nothing, but for texts with NUL bytes.
+    /// Whether a row with this key passes what the filter asks of the key, which is read up to the last tested column
+    /// or the first that fails. Allocates nothing, but for texts with NUL bytes.
     pub(super) fn passes_key(&self, key: &[u8]) -> Result<bool> {
         let (schema, mut reader, mut scratch) = (self.layout.schema(), KeyReader::new(key), Vec::new());
         let tested = self.key_tests.iter().map(|test| test.column + 1).max().unwrap_or(0);

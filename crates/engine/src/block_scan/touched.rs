@@ -20,8 +20,8 @@ const MOST_BYTES: usize = 256 << 10;
 /// From so many on it is worth while to have them fetched from memory together.
 const LEAST_FETCHED: usize = 64;
 
-/// Keys of the rest, with their visible entries that say something of the wanted columns, newest first, down to the first whole row
-/// or delete of one: it hides all that is older.
+/// Keys of the rest, with their visible entries that say something of the wanted columns, newest first, down to the
+/// first whole row or delete of one: it hides all that is older.
 #[derive(Default)]
 pub(super) struct Touched {
     found: Vec<Found>,

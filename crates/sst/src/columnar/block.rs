@@ -295,8 +295,8 @@ self_cell! {
 pub struct ColumnBlock(Loaded);
 
 impl ColumnBlock {
-    /// The block `bytes[start..end]`; `wanted` are positions among the file's columns. `number` takes the place of all sequence
-    /// numbers, if there is one.
+    /// The block `bytes[start..end]`; `wanted` are positions among the file's columns. `number` takes the place of all
+    /// sequence numbers, if there is one.
     pub(crate) fn load(
         columns: &FileColumns,
         codings: Arc<[Option<TextCoding>]>,

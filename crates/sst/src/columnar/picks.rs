@@ -4,8 +4,8 @@
 //! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, and appends
 //!    the cells in the order in which they were picked.
 //!
-//! Memory: as many blocks as [`MOST_ROWS`] picks come from, or as have [`MOST_BYTES`] together, and one column of their rows
-//! unpacked.
+//! Memory: as many blocks as [`MOST_ROWS`] picks come from, or as have [`MOST_BYTES`] together, and one column of their
+//! rows unpacked.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use mycelium_base::ErrorKind;
-use mycelium_base::coding::Reader;
+use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_encoding::row_format::{Covers, RowFormat, RowScratch};
 use mycelium_encoding::{
     Aggregate, Aggregation, ColumnType, Datum, DatumRef, FragmentFormat, Groups, PackedLayout, Schema, key,
@@ -179,6 +179,23 @@ fn partial_aggregates_are_written_and_read_as_ever() {
     for len in 0..GOLDEN.len() {
         assert!(Groups::new(aggregation.clone()).merge_encoded(&GOLDEN[..len]).is_err(), "{len} bytes");
     }
+}
+
+/// A summary that counts as many rows as a number can have is read; one row more was one too many.
+#[test]
+fn a_count_that_is_full_takes_another_row() {
+    let aggregation = aggregation(&[], &[Aggregate::CountRows]);
+    let mut summary = Vec::new();
+    put_varint(&mut summary, 1);
+    put_bytes(&mut summary, &[]);
+    put_varint(&mut summary, u64::MAX);
+    let whole = FragmentFormat::packed(schema(), schema().value_columns());
+    let (mut input, mut groups) = (aggregation.input(&whole).unwrap(), Groups::new(aggregation.clone()));
+    groups.merge_encoded(&summary).unwrap();
+    let (key, value) = encoded(&random_row(&mut SmallRng::seed_from_u64(1)));
+    input.add(&key, &value, &mut groups).unwrap();
+    assert_eq!(bytes_of(&groups), summary);
+    assert_eq!(groups.rows().unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
 #[test]

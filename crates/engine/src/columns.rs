@@ -2,15 +2,15 @@
 //!
 //! A point read visits memtables and runs youngest first, as any does, but only those that hold a column that is not
 //! settled yet, or a wanted one while it is unknown whether the row exists. A scan merges only the runs that share a
-//! column with its projection; where it asks for the key alone, those that hold one column, the one whose files are
-//! smallest.
+//! column with its projection; where it asks for the key alone, those that hold one column, the one whose files have
+//! the fewest bytes.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{ColumnSet, Error, ErrorKind, ReadCounters, Result, Trailer};
+use mycelium_base::{ColumnSet, Error, ErrorKind, Group, ReadCounters, Result, Trailer};
 use mycelium_encoding::FragmentFormat;
 use mycelium_merge::{ColumnMerge, MergePlan};
 use mycelium_sst::{CellLookup, GetScratch, KeyBits};
@@ -38,15 +38,19 @@ impl TableShared {
     }
 }
 
-/// The columns whose runs a scan for `wanted` must merge: these, or one if there are none.
+/// The columns whose runs a scan for `wanted` must merge: these, or one if there are none. O(files + runs²).
 pub(crate) fn columns_to_merge(tree: &Tree, wanted: &ColumnSet) -> Option<ColumnSet> {
     if !wanted.is_empty() {
         return Some(wanted.clone());
     }
-    let groups = tree.version.levels.iter().rev().flat_map(|level| &level.runs);
-    let smallest =
-        groups.filter_map(|run| run.group().map(|group| (run.bytes(), group))).min_by_key(|(bytes, _)| *bytes);
-    smallest.and_then(|(_, group)| group.columns.iter().next()).map(|column| ColumnSet::from_iter([column]))
+    let runs = tree.version.levels.iter().flat_map(|level| &level.runs);
+    let groups: Vec<(u64, &Arc<Group>)> = runs.filter_map(|run| Some((run.bytes(), run.group()?))).collect();
+    let bytes_with = |column: usize| -> u64 {
+        groups.iter().filter(|(_, group)| group.columns.contains(column)).map(|(bytes, _)| *bytes).sum()
+    };
+    // Groups become narrower level by level: of the columns of each the first will do.
+    let first_columns = groups.iter().filter_map(|(_, group)| group.columns.iter().next());
+    first_columns.min_by_key(|&column| bytes_with(column)).map(|column| ColumnSet::from_iter([column]))
 }
 
 impl PointRead<'_> {

@@ -12,8 +12,8 @@ use mycelium_base::{ColumnSet, ReadCounters};
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{ColumnState, Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, Layout, Options, ReadOptions, ScanOptions, Snapshot, Table,
-    TableOptions, ViewOptions,
+    Background, Database, Durability, ErrorKind, Layout, LeveledOptions, Options, Policy, ReadOptions, ScanOptions,
+    Snapshot, Table, TableOptions, ViewOptions,
 };
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
@@ -545,6 +545,52 @@ fn a_row_newer_than_the_range_delete_beside_it_lacked_its_other_groups() {
     let row = table.get_row(&id, None, &ReadOptions::default()).unwrap().expect("the row");
     assert_eq!(row[1..3], [Datum::Utf8("again".into()), Datum::Int64(1)]);
     assert!(table.get_row(&[DatumRef::Int64(4712)], None, &ReadOptions::default()).unwrap().is_none());
+}
+
+/// A scan for keys alone took a column of whichever run was the smallest, be it a few rows above a level where that
+/// column has the largest files of all.
+#[test]
+fn keys_alone_are_read_from_the_files_with_the_fewest_bytes() {
+    let disk = Arc::new(MemoryDisk::new());
+    let options = Options { disk, cache_bytes: 0, background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let layout = "L0 tiered: * packed\nL1 leveled: * columnar\nL2 leveled: 1 columnar | 2 columnar | 3 columnar";
+    let policy = LeveledOptions {
+        level0_trigger: 2,
+        level_count: 3,
+        base_level_bytes: 16 << 10,
+        target_file_size: 8 << 10,
+        ..LeveledOptions::default()
+    };
+    let options = TableOptions {
+        layout: Some(Layout::parse(layout, &ColumnSet::from_iter([1, 2, 3])).unwrap()),
+        policy: Policy::Leveled(policy),
+        ..TableOptions::default()
+    };
+    let schema = "id int64 not null, kind utf8 not null, amount int64, note utf8, primary key (id)";
+    let table = database.create_typed_table("t", Schema::parse(schema).unwrap(), options).unwrap();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut fill = |ids: std::ops::Range<i64>| {
+        for id in ids {
+            let kind: String = (0..6).map(|_| format!("{:032x}", rng.random::<u128>())).collect();
+            insert(&table, id, &kind, rng.random());
+        }
+        database.flush().unwrap();
+    };
+    let settle = || while database.step().unwrap() {};
+    [0..1000, 1000..2000, 2000..3000].into_iter().for_each(&mut fill);
+    settle();
+    database.compact(&table).unwrap();
+    [3000..3015, 3015..3030].into_iter().for_each(&mut fill);
+    settle();
+    let bytes_read = |column: usize| {
+        let options = ScanOptions { projection: Some(vec![column]), ..ScanOptions::default() };
+        let mut batches = table.scan_batches(options).unwrap();
+        assert_eq!(batches.by_ref().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3030);
+        batches.counters().bytes_read
+    };
+    let (keys, kinds) = (bytes_read(0), bytes_read(1));
+    assert!(keys * 3 < kinds, "{keys} bytes for the keys, {kinds} for the widest column");
 }
 
 /// Notes are all different and much alike: they lie compressed, and are tested, patched and read as if they did not.

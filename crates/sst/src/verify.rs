@@ -12,7 +12,7 @@ use mycelium_base::{Error, Operation, Result, Trailer, compare_entries};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::block::{BlockCursor, BlockFacts, BlockPosition, Step, payload_in_memory};
-use crate::columnar::{ColumnPosition, WantedColumns};
+use crate::columnar::{CellCheck, ColumnPosition, WantedColumns};
 use crate::compression::Decompressor;
 use crate::index::{Index, IndexEntry};
 use crate::reader::{SstFile, malformed_part};
@@ -40,6 +40,8 @@ struct Verifier<'a, B> {
     checksum: Xxh3,
     decompressor: Decompressor,
     cursor: B,
+    /// Of a columnar file.
+    cells: Option<CellCheck>,
     last: Option<(Vec<u8>, Trailer)>,
     entries: u64,
     deletes: u64,
@@ -65,6 +67,7 @@ impl SstFile {
             checksum: Xxh3::new(),
             decompressor: Decompressor::default(),
             cursor,
+            cells: self.cell_check()?,
             last: None,
             entries: 0,
             deletes: 0,
@@ -156,7 +159,8 @@ impl<B: BlockPosition> Verifier<'_, B> {
             return Err(fault("the block has bytes without use"));
         }
         self.raw_value_bytes += value_bytes as u64;
-        self.file.verify_zones(i, bytes, end).map_err(inside)
+        let checked = self.cells.as_ref().map_or(Ok(()), |cells| self.file.verify_cells(cells, i, bytes, end));
+        checked.map_err(inside)
     }
 
     /// Checks the first key of block `i` against the separator before.

@@ -392,6 +392,8 @@ pub struct HistoryOptions {
     pub batch_len: RangeInclusive<usize>,
     /// Live snapshots are kept below this.
     pub max_snapshots: usize,
+    /// Whether half of the cells of typed tables are at the edges of their types, of zones and of widths of integers.
+    pub edge_cells: bool,
     /// How often each action is drawn.
     pub weights: Weights,
 }
@@ -409,6 +411,7 @@ impl Default for HistoryOptions {
             large_value_len: 10_000,
             batch_len: 1..=12,
             max_snapshots: 6,
+            edge_cells: false,
             weights: Weights::default(),
         }
     }
@@ -645,6 +648,23 @@ impl<'a> Generator<'a> {
         self.rng.random_range(self.options.value_len.clone())
     }
 
+    /// A whole row of about `len` bytes.
+    fn row(&mut self, kind: TableKind, len: usize) -> Vec<u8> {
+        let row = kind.random_row(&mut self.rng, len);
+        self.at_edges(kind, row)
+    }
+
+    /// A patch or operand of about `len` bytes.
+    fn increment(&mut self, kind: TableKind, len: usize) -> Vec<u8> {
+        let increment = kind.random_increment(&mut self.rng, len);
+        self.at_edges(kind, increment)
+    }
+
+    /// Draws nothing more unless it is asked for, so that other histories stay what they were.
+    fn at_edges(&mut self, kind: TableKind, value: Vec<u8>) -> Vec<u8> {
+        if self.options.edge_cells { kind.at_edges(&mut self.rng, value) } else { value }
+    }
+
     fn write(&mut self) -> Action {
         let len = self.rng.random_range(self.options.batch_len.clone());
         let batch = (0..len).map(|_| self.one_write()).collect();
@@ -688,7 +708,7 @@ impl<'a> Generator<'a> {
         let mut rows = BTreeMap::new();
         for _ in 0..*pick(&mut self.rng, &[1, 3, 40]) {
             let (key, len) = (self.key(table), self.value_len());
-            rows.insert(key, kind.random_row(&mut self.rng, len));
+            rows.insert(key, self.row(kind, len));
         }
         Action::Ingest { table, rows: rows.into_iter().collect() }
     }
@@ -710,13 +730,11 @@ impl<'a> Generator<'a> {
         let key = self.key(table);
         let len = self.value_len();
         let kind = match weighted(&mut self.rng, &[w.put, w.increment, w.delete, w.delete_range]) {
-            1 if kind.is_typed() => WriteKind::Patch(key, kind.random_increment(&mut self.rng, len)),
-            1 if kind != TableKind::KeyValue => {
-                WriteKind::Merge(key, kind.random_increment(&mut self.rng, len.min(40)))
-            }
+            1 if kind.is_typed() => WriteKind::Patch(key, self.increment(kind, len)),
+            1 if kind != TableKind::KeyValue => WriteKind::Merge(key, self.increment(kind, len.min(40))),
             2 => WriteKind::Delete(key),
             3 => self.delete_range(table, key),
-            _ => WriteKind::Put(key, kind.random_row(&mut self.rng, len)),
+            _ => WriteKind::Put(key, self.row(kind, len)),
         };
         Write { table, kind }
     }

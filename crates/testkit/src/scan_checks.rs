@@ -7,7 +7,7 @@ use std::ops::Bound;
 use mycelium_base::{Error, Result};
 use mycelium_encoding::key::decode_key;
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
-use mycelium_encoding::{Datum, RecordBatchBuilder};
+use mycelium_encoding::{Datum, RecordBatchBuilder, TextArrays};
 use mycelium_engine::{FilterPlan, ScanOptions, Snapshot, Table};
 
 use crate::index_checks::order_of;
@@ -16,7 +16,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// What is read.
-const PROJECTIONS: [&[usize]; 6] = [&[], &[0], &[3], &[6, 0, 2], &[1, 5], &[0, 1, 2, 3, 4, 5, 6]];
+const PROJECTIONS: [&[usize]; 7] = [&[], &[0], &[3], &[6, 0, 2], &[1, 5], &[0, 1, 2, 3, 4, 5, 6], &[3, 5, 0, 3, 5, 0]];
 
 /// What is asked for, and how.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Draw(pub(crate) usize);
 
 impl Draw {
     /// After so many all projections and filters were drawn.
-    pub(crate) const ALL: usize = 9;
+    pub(crate) const ALL: usize = 12;
 
     fn batch_rows(self) -> usize {
         [1, 7, usize::MAX][self.0 % 3]
@@ -44,6 +44,20 @@ impl Draw {
             },
             _ => (Bound::Unbounded, Bound::Unbounded),
         }
+    }
+
+    /// Of some draws less than all of so many rows, or none of them.
+    fn limit(self, rows: usize) -> Option<u64> {
+        match self.0 % 11 {
+            3 => Some(0),
+            6 => Some(1),
+            9 => Some(rows as u64 / 2),
+            _ => None,
+        }
+    }
+
+    fn texts(self) -> TextArrays {
+        [TextArrays::Plain, TextArrays::Views][self.0 % 2]
     }
 
     fn filter_plan(self) -> FilterPlan {
@@ -110,7 +124,8 @@ fn check_scan(
     })
 }
 
-/// Opens a scan that must give these rows, but for those beyond the bounds and those that do not pass.
+/// Opens a scan that must give these rows, but for those beyond the bounds, those that do not pass and those over the
+/// limit.
 fn open_scan(
     table: &Table,
     (rows, bounds): (&Rows, Bounds<'_>),
@@ -118,9 +133,11 @@ fn open_scan(
     draw: Draw,
     (projection, filter): (&[usize], Option<&Filter>),
 ) -> Result<HeldScan> {
-    let mut expected = RecordBatchBuilder::new(table.packed_layout()?.clone(), projection, usize::MAX)?;
+    let (layout, limit) = (table.packed_layout()?.clone(), draw.limit(rows.len()));
+    let mut expected = RecordBatchBuilder::with_texts(layout, projection, usize::MAX, draw.texts())?;
     for (key, row) in rows.range::<[u8], _>(bounds) {
-        if filter.map_or(Ok(true), |filter| passes(table, filter, key, row))? {
+        let is_over = limit.is_some_and(|limit| expected.len() as u64 >= limit);
+        if !is_over && filter.map_or(Ok(true), |filter| passes(table, filter, key, row))? {
             expected.append(key, row)?;
         }
     }
@@ -136,6 +153,8 @@ fn open_scan(
         lower: values(bounds.0)?,
         upper: values(bounds.1)?,
         batch_rows: draw.batch_rows(),
+        limit,
+        texts: draw.texts(),
         filter: filter.cloned(),
         filter_plan: draw.filter_plan(),
         snapshot: snapshot.cloned(),
@@ -183,6 +202,9 @@ fn meets(test: &Test, value: &Datum) -> bool {
         (Test::IsNull, value) => *value == Datum::Null,
         (_, Datum::Null) => false,
         (Test::IsNotNull, _) => true,
+        // Nothing compares with null.
+        (Test::NotEqual(Datum::Null), _) => false,
+        (Test::Range { lower, upper }, _) if [lower, upper].into_iter().any(is_null) => false,
         (Test::Equal(other), _) => order(other) == Ordering::Equal,
         (Test::NotEqual(other), _) => order(other) != Ordering::Equal,
         (Test::In(others), _) => others.iter().any(|other| order(other) == Ordering::Equal),
@@ -205,6 +227,10 @@ fn meets(test: &Test, value: &Datum) -> bool {
     }
 }
 
+fn is_null(bound: &Bound<Datum>) -> bool {
+    matches!(bound, Bound::Included(Datum::Null) | Bound::Excluded(Datum::Null))
+}
+
 /// Filters with values of some of the rows, and what is to be read with them.
 fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
     let layout = table.packed_layout()?;
@@ -212,12 +238,15 @@ fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
     let mut filters = Vec::new();
     for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
         let row = layout.row(row)?;
-        let mut conjuncts = Vec::new();
-        for column in (0..columns).filter(|column| (column + number) % 3 == 0) {
-            let value = match layout.schema().primary_key().contains(&column) {
+        let value_of = |column: usize| -> Result<Datum> {
+            Ok(match layout.schema().primary_key().contains(&column) {
                 true => decode_key(layout.schema(), key)?[0].clone(),
                 false => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
-            };
+            })
+        };
+        let mut conjuncts = Vec::new();
+        for column in (0..columns).filter(|column| (column + number) % 3 == 0) {
+            let value = value_of(column)?;
             conjuncts.push(ColumnTest { column, test: test_of(value, column + 2 * number) });
         }
         let mut projection = vec![number % columns, columns - 1];
@@ -225,8 +254,21 @@ fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
         let first = conjuncts.iter().take(1).cloned().collect();
         filters.push((projection, Filter { conjuncts: first }));
         filters.push((vec![], Filter { conjuncts }));
+        let column = (2 * number + 1) % columns;
+        let odd = odd_tests(value_of(column)?, number).into_iter().map(|test| ColumnTest { column, test });
+        filters.push((vec![column], Filter { conjuncts: odd.collect() }));
     }
     Ok(filters)
+}
+
+/// What is seldom asked of a column: comparisons with null, lists with a null and without anything, two tests at once.
+fn odd_tests(value: Datum, number: usize) -> Vec<Test> {
+    match number % 4 {
+        0 => vec![Test::In(vec![Datum::Null, value])],
+        1 => vec![Test::NotEqual(value), Test::IsNotNull],
+        2 => vec![Test::Range { lower: Bound::Included(Datum::Null), upper: Bound::Unbounded }],
+        _ => vec![Test::NotEqual(Datum::Null), Test::In(Vec::new())],
+    }
 }
 
 /// A test with a value, of a kind that `draw` says.
@@ -257,5 +299,10 @@ mod tests {
         let above = Test::Range { lower: Bound::Excluded(five()), upper: Bound::Unbounded };
         assert!(meets(&above, &Datum::Int64(6)) && !meets(&above, &five()) && !meets(&above, &Datum::Int64(-7)));
         assert!(meets(&Test::Prefix(b"ab".to_vec()), &Datum::Utf8("abc".into())));
+        assert!(
+            meets(&Test::In(vec![Datum::Null, five()]), &five()) && !meets(&Test::In(vec![Datum::Null]), &Datum::Null)
+        );
+        let from_null = Test::Range { lower: Bound::Included(Datum::Null), upper: Bound::Unbounded };
+        assert!(!meets(&Test::NotEqual(Datum::Null), &five()) && !meets(&from_null, &five()));
     }
 }

@@ -146,6 +146,15 @@ impl TableKind {
             _ => random_bytes(rng, len),
         }
     }
+
+    /// The same row or patch, of which half of the cells are at the edges of their types, of zones or of widths of
+    /// integers.
+    pub fn at_edges(self, rng: &mut SmallRng, value: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Typed => cells_at_edges(rng, &value),
+            _ => value,
+        }
+    }
 }
 
 /// Half compressible: a random head, then one repeated byte.
@@ -177,6 +186,41 @@ fn random_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
             ColumnState::Null
         } else {
             ColumnState::Value(value)
+        });
+    }
+    pack(&TYPED_LAYOUT, &cells)
+}
+
+/// # Panics
+/// On a value that is no packed row of [`TYPED_SCHEMA`].
+fn cells_at_edges(rng: &mut SmallRng, value: &[u8]) -> Vec<u8> {
+    let row = match TYPED_LAYOUT.row(value) {
+        Ok(row) => row,
+        Err(error) => panic!("not a packed row: {error}"),
+    };
+    let most = 10_i128.pow(20) - 1;
+    let (low, high) = (i128::from(i64::MIN), i128::from(i64::MAX));
+    // Zones keep 64 bytes.
+    let shared = format!("{}{}", "é".repeat(40), rng.random_range(0..3));
+    let greatest = "\u{10FFFF}".repeat(rng.random_range(15..19));
+    let ones = vec![0xFF_u8; rng.random_range(62..70)];
+    let name = *pick(rng, &["", "\0", shared.as_str(), greatest.as_str()]);
+    let blob = *pick(rng, &[&b""[..], b"\0", ones.as_slice()]);
+    let edges = [
+        DatumRef::Null,
+        DatumRef::Bool(rng.random()),
+        DatumRef::Int16(*pick(rng, &[i16::MIN, i16::MAX, 0])),
+        DatumRef::Int64(*pick(rng, &[i64::MIN, i64::MAX, -1, 0, 1, 255, 256, 65_535, 65_536, 1 << 32])),
+        DatumRef::Decimal128(*pick(rng, &[-most, most, 0, low, low - 1, high, high + 1])),
+        DatumRef::Utf8(name),
+        DatumRef::Binary(blob),
+    ];
+    let mut cells = vec![ColumnState::Absent];
+    for (column, &edge) in edges.iter().enumerate().skip(1) {
+        cells.push(match row.get(column) {
+            Ok(ColumnState::Value(_)) if rng.random_bool(0.5) => ColumnState::Value(edge),
+            Ok(cell) => cell,
+            Err(error) => panic!("not a packed row: {error}"),
         });
     }
     pack(&TYPED_LAYOUT, &cells)
@@ -339,6 +383,23 @@ mod tests {
             let folded = combiner.apply(b"", Some(&base), &patches).unwrap().unwrap();
             assert_eq!(folded, fold_cells(&base, &patches), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn cells_at_edges_leave_alone_what_is_null_and_what_a_patch_lacks() {
+        let mut changed = 0;
+        for seed in 0..100 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let patch = TableKind::Typed.random_increment(&mut rng, 20);
+            let at_edges = TableKind::Typed.at_edges(&mut rng, patch.clone());
+            let (before, after) = (TYPED_LAYOUT.row(&patch).unwrap(), TYPED_LAYOUT.row(&at_edges).unwrap());
+            for column in 1..TYPED_LAYOUT.schema().columns().len() {
+                let (before, after) = (before.get(column).unwrap(), after.get(column).unwrap());
+                assert_eq!(std::mem::discriminant(&before), std::mem::discriminant(&after), "seed {seed}");
+                changed += usize::from(before != after);
+            }
+        }
+        assert!(changed > 50, "{changed}");
     }
 
     /// However operands are grouped, and also where they are fused, they come to what the model says, one by one.

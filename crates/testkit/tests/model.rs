@@ -30,8 +30,8 @@ fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) 
     options
 }
 
-/// The same with tables of keys alone, operators that remove rows, iterators and scans that are held open, transactions among
-/// other commits, and readers beside the writer.
+/// The same with tables of keys alone, operators that remove rows, cells at the edges of types and encodings, iterators
+/// and scans that are held open, transactions among other commits, and readers beside the writer.
 fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> HistoryOptions {
     let mut options = history_options(seed, actions, configurations);
     options.tables = match seed % 3 {
@@ -39,6 +39,7 @@ fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> 
         1 => vec![TableKind::Typed, TableKind::RemovingApart],
         _ => vec![TableKind::KeyValue, TableKind::KeysAlone, TableKind::Typed],
     };
+    options.edge_cells = true;
     let weights = Weights { ingest: 8, recreate: 2, compact_part: 6, ..options.weights };
     options.weights = Weights { hold: 30, go_on: 70, begin: 25, within: 60, end: 30, look: 4, ..weights };
     if !configurations.iter().all(Configuration::takes_transactions) {

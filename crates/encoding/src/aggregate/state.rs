@@ -107,7 +107,7 @@ impl State {
     /// Takes a value that is not null (or a row); `scratch` is for its code.
     pub(super) fn add(&mut self, value: DatumRef<'_>, scratch: &mut Vec<u8>) {
         match self {
-            Self::Count(count) => *count += 1,
+            Self::Count(count) => *count = count.saturating_add(1),
             Self::Sum(sum) => sum.get_or_insert_default().add(WideSum::of(number(value))),
             Self::Least(code) => {
                 scratch.clear();

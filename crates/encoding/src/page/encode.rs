@@ -44,7 +44,7 @@ impl PageCells<'_> {
         }
         out[encoding_at] = match self.values {
             PageValues::Ordinals(values) => self.put_ordinals(values, out),
-            PageValues::Wide(values) => put_wide(values, out),
+            PageValues::Wide(values) => self.put_wide(values, out),
             PageValues::Codes(_, codes) => put_codes(codes, out),
             PageValues::Texts(symbols, first, compressor) => {
                 let compressed = compressor.and_then(|compressor| self.compress_texts(symbols, first, compressor));
@@ -115,6 +115,26 @@ impl PageCells<'_> {
         INTEGERS
     }
 
+    /// As integers, if all that are values fit. What stands where there is none need not: the last that fits takes its
+    /// place.
+    fn put_wide(&self, values: &[i128], out: &mut Vec<u8>) -> u8 {
+        let mut last = 0;
+        let integer = |(at, &value): (usize, &i128)| {
+            last = i64::try_from(value).ok().or_else(|| (!self.has_value(at)).then_some(last))?;
+            Some(last)
+        };
+        match values.iter().enumerate().map(integer).collect::<Option<Vec<i64>>>() {
+            Some(values) => {
+                integers::encode(&values, out);
+                INTEGERS
+            }
+            None => {
+                values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+                WIDE
+            }
+        }
+    }
+
     /// The text of a row, if it has one.
     fn text<'s>(&self, symbols: &'s Symbols, first: usize, at: usize) -> Option<&'s [u8]> {
         self.has_value(at).then(|| symbols.of_row(first + at))
@@ -159,20 +179,6 @@ fn put_texts<'t>(texts: impl Iterator<Item = Option<&'t [u8]>> + Clone, out: &mu
         .collect();
     integers::encode(&ends, out);
     texts.flatten().for_each(|text| out.extend_from_slice(text));
-}
-
-fn put_wide(values: &[i128], out: &mut Vec<u8>) -> u8 {
-    let narrow: Option<Vec<i64>> = values.iter().map(|&value| i64::try_from(value).ok()).collect();
-    match narrow {
-        Some(values) => {
-            integers::encode(&values, out);
-            INTEGERS
-        }
-        None => {
-            values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
-            WIDE
-        }
-    }
 }
 
 fn put_codes(codes: &[u32], out: &mut Vec<u8>) -> u8 {

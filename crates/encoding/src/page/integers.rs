@@ -453,19 +453,21 @@ impl<'a> Integers<'a> {
         }
     }
 
-    /// Appends what `of` makes of the integers of some rows, ascending.
+    /// Appends what `of` makes of the integers of some rows, ascending; of rows that do not ascend, as in a block whose
+    /// keys do not, anything.
     #[inline]
     pub(crate) fn gather<T>(&self, rows: &[u32], scratch: &mut Vec<u32>, out: &mut Vec<T>, of: impl Fn(i64) -> T) {
         let (Some(&first), Some(&last)) = (rows.first(), rows.last()) else { return };
         // Groups of eight are unpacked together.
         let start = first - first % 8;
-        let span = last as usize + 1 - start as usize;
+        let span = (last as usize + 1).saturating_sub(start as usize);
         match &self.kind {
             Kind::Constant(value) => out.extend(rows.iter().map(|_| of(*value))),
             Kind::Packed(line) if line.width <= 32 && rows.len() * DENSE >= span => {
                 scratch.clear();
                 unpack(line.bits, line.width, start as usize, span, scratch);
-                let offset = |row: &u32| scratch.get((row - start) as usize).map_or(0, |&offset| i64::from(offset));
+                let offset =
+                    |row: &u32| scratch.get(row.wrapping_sub(start) as usize).map_or(0, |&offset| i64::from(offset));
                 out.extend(rows.iter().map(|row| of(line.base.wrapping_add(offset(row)))));
             }
             Kind::Runs { values, ends, count } => {

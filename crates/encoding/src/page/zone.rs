@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use super::filter::compare;
 use crate::{Datum, DatumRef};
 
-/// Bytes of a text that a zone keeps: longer ones are cut, the smallest to what is before it, the largest to what is after it.
+/// Bytes of a text that a zone keeps: longer ones are cut, the smallest to what is before it, the largest to what is
+/// after it, which takes more where it begins with as many that are the greatest there are.
 const MAX_TEXT: usize = 64;
 
 /// The smallest and the largest value of a page, and how many are null.
@@ -18,8 +19,7 @@ pub struct Zone {
 impl Zone {
     /// The zone of values between these two, and so many nulls.
     pub(crate) fn new(bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, null_count: u32) -> Self {
-        let bounds = bounds.and_then(|(least, greatest)| Some((cut_down(least), cut_up(greatest)?)));
-        Self { bounds, null_count }
+        Self { bounds: bounds.map(|(least, greatest)| (cut_down(least), cut_up(greatest))), null_count }
     }
 
     /// No value is smaller; `None` if there is no value.
@@ -55,35 +55,41 @@ fn cut_down(value: DatumRef<'_>) -> Datum {
     }
 }
 
-/// A value that is not before it: a cut text with its last character raised; the whole text where that has no end.
-fn cut_up(value: DatumRef<'_>) -> Option<Datum> {
-    Some(match value {
+/// A value that is not before it: a cut text with its last character raised that can be. Where none of what is kept
+/// can, it is cut behind the first that can; the whole text where that has none.
+fn cut_up(value: DatumRef<'_>) -> Datum {
+    match value {
         DatumRef::Utf8(text) if text.len() > MAX_TEXT => {
-            let head = &text[..text.floor_char_boundary(MAX_TEXT)];
-            let mut raised = None;
-            for (at, last) in head.char_indices().rev() {
-                // Past the surrogates, which are no characters.
-                let next = (u32::from(last) + 1..=u32::from(char::MAX)).take(2049).find_map(char::from_u32);
-                if let Some(next) = next {
-                    let mut text = head[..at].to_owned();
-                    text.push(next);
-                    raised = Some(text);
-                    break;
+            let (head, rest) = text.split_at(text.floor_char_boundary(MAX_TEXT));
+            let raised = |(at, last): (usize, char)| Some((at, after(last)?));
+            let of_rest = || rest.char_indices().find_map(raised).map(|(at, next)| (head.len() + at, next));
+            match head.char_indices().rev().find_map(raised).or_else(of_rest) {
+                Some((at, next)) => {
+                    let mut cut = text[..at].to_owned();
+                    cut.push(next);
+                    Datum::Utf8(cut)
                 }
+                None => value.to_datum(),
             }
-            Datum::Utf8(raised.unwrap_or_else(|| text.to_owned()))
         }
         DatumRef::Binary(bytes) if bytes.len() > MAX_TEXT => {
-            let head = &bytes[..MAX_TEXT];
-            Datum::Binary(match head.iter().rposition(|&byte| byte < u8::MAX) {
+            let can_be_raised = |byte: &u8| *byte < u8::MAX;
+            let of_head = bytes[..MAX_TEXT].iter().rposition(can_be_raised);
+            match of_head.or_else(|| bytes.iter().position(can_be_raised)) {
                 Some(last) => {
-                    let mut raised = head[..=last].to_vec();
-                    raised[last] += 1;
-                    raised
+                    let mut cut = bytes[..=last].to_vec();
+                    cut[last] += 1;
+                    Datum::Binary(cut)
                 }
-                None => bytes.to_vec(),
-            })
+                None => value.to_datum(),
+            }
         }
         value => value.to_datum(),
-    })
+    }
+}
+
+/// The next character, if there is one.
+fn after(character: char) -> Option<char> {
+    // Past the surrogates, which are no characters.
+    (u32::from(character) + 1..=u32::from(char::MAX)).take(2049).find_map(char::from_u32)
 }

@@ -84,6 +84,8 @@ fn of_texts() -> Vec<Column> {
         binary("bytes that are no UTF-8", |row| [&[0xC0, 0x80][..], &[0xFF], &[0xED, 0xA0, 0x80], &[]][row % 4].into()),
         binary("every byte alone", |row| vec![row as u8]),
         binary("0xFF, so many that no zone can be cut", |row| vec![0xFF; 60 + row % 20]),
+        binary("0xFF for longer than a zone, then others", |row| [&[0xFF; 70][..], &[row as u8; 90]].concat()),
+        text("the last character for longer than a zone", |row| format!("{}{row}", "\u{10ffff}".repeat(17))),
         binary("all bytes distinct", |row| scrambled(row).to_le_bytes().into()),
         binary("a long shared beginning of bytes", |row| [&[0x41; 64][..], &[0xFF; 3][..row % 4]].concat()),
         binary("empty bytes", |_| Vec::new()),
@@ -296,6 +298,22 @@ fn adversarial_columns_come_back_and_are_filtered() {
             }
             write(merged, &mut rng).check(&column.kind, &all, &format!("{context}, gathered again"));
         }
+    }
+}
+
+/// All of a value was kept that begins with as many of the greatest bytes as a zone has: megabytes for every block of
+/// blobs.
+#[test]
+fn a_zone_is_short_where_a_long_value_begins_with_the_greatest_bytes() {
+    let bytes = |last: u8| Datum::Binary([&[0xFF; 64][..], vec![last; 1 << 16].as_slice()].concat());
+    let text = |last: &str| Datum::Utf8("\u{10ffff}".repeat(16) + &last.repeat(1 << 16));
+    for (name, values) in [("binary", [bytes(0), bytes(0xFE)]), ("utf8", [text("a"), text("é")])] {
+        let (kind, all) = (kind(name), Vec::from(values.clone().map(Cell::Ok)));
+        let zone = gather(&kind, &all).finish().encode(0..all.len(), &mut Vec::new()).unwrap();
+        for bound in [zone.least().unwrap(), zone.greatest().unwrap()] {
+            assert!(super::bytes_of(bound).len() <= 70, "{name}: {bound:?}");
+        }
+        assert!(values.iter().all(|value| zone.contains(value.borrowed())), "{name}");
     }
 }
 

@@ -422,6 +422,43 @@ fn a_dictionary_s_texts_are_there_once_for_all_rows_of_a_batch() {
     }
 }
 
+/// Rows of a block whose keys do not ascend, of which its checksum knows nothing, are picked in an order of their own:
+/// the first was subtracted from the last.
+#[test]
+fn rows_in_an_order_of_their_own_are_no_panic() {
+    let kind = kind("int64");
+    let all: Vec<Cell> = (0..100).map(|row| Ok(Datum::Int64(row * row % 97))).collect();
+    let mut bytes = Vec::new();
+    gather(&kind, &all).finish().encode(0..all.len(), &mut bytes).unwrap();
+    let page = Page::parse(&bytes, all.len(), &kind, None).unwrap();
+    assert_eq!(page.encoding(), Encoding::Packed);
+    let schema = Arc::new(Schema::parse("k int64 not null, c int64, primary key (k)").unwrap());
+    let layout = Arc::new(PackedLayout::of(schema, &ColumnSet::from_iter([1])));
+    let mut builder = RecordBatchBuilder::new(layout, &[1], usize::MAX).unwrap();
+    for rows in [[90, 3, 40], [5, 99, 0]] {
+        builder.append_selected(0, &page, &rows).unwrap();
+        builder.end_rows(rows.len());
+    }
+    assert_eq!(builder.finish().unwrap().num_rows(), 6);
+}
+
+/// In the place of a null stands the value before it, be it of the block before: behind a decimal of more than 64 bits
+/// each null of a block took 16 bytes.
+#[test]
+fn nulls_behind_a_decimal_of_more_than_64_bits_take_a_bit_each() {
+    let kind = kind("decimal(38,2)");
+    let mut cells = Cells::new(&kind);
+    cells.push(ColumnState::Value(DatumRef::Decimal128(1 << 100))).unwrap();
+    cells.encode(0..1, &mut Vec::new()).unwrap();
+    cells.forget(1);
+    (0..1000).for_each(|_| cells.push(ColumnState::Null).unwrap());
+    let mut bytes = Vec::new();
+    cells.encode(0..1000, &mut bytes).unwrap();
+    assert!(bytes.len() < 200, "{} bytes", bytes.len());
+    let page = Page::parse(&bytes, 1000, &kind, None).unwrap();
+    assert!((0..1000).all(|row| page.cell(row).unwrap() == ColumnState::Null));
+}
+
 #[test]
 fn batches_take_pages_as_they_take_rows() {
     for name in TYPES.split_whitespace() {

@@ -226,7 +226,7 @@ impl BlockScan {
         self.append_picked(state, builder)?;
         let taken = self.leave_up_to(last, state)?;
         // Each key of the rest, its youngest source, was picked there.
-        self.counters.rows_interleaved += (keys - state.parts[REST].rows) as u64;
+        self.counters.rows_interleaved += keys.saturating_sub(state.parts[REST].rows) as u64;
         Ok(taken)
     }
 

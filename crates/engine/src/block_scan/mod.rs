@@ -107,7 +107,7 @@ pub(crate) struct BlockScan {
     decisions: Vec<(usize, bool)>,
     /// Rows of the stretch that are changed so.
     overwritten: usize,
-    /// Of all sources, by their format; and all that the snapshot sees together.
+    /// Of all sources, by their format; and all within the bounds that the snapshot sees together.
     range_deletes: Vec<(Arc<RangeDeleteSet>, usize)>,
     all_range_deletes: RangeDeleteSet,
     merge: ColumnMerge,
@@ -149,7 +149,8 @@ impl BlockScan {
         let (filter_plan, (lower, upper)) = (parts.filter_plan, parts.bounds);
         let mut deletes = Vec::new();
         for (set, _) in &range_deletes {
-            for fragment in set.fragments() {
+            let from_lower = set.fragments().skip_while(|f| lower.as_deref().is_some_and(|lower| f.end() <= lower));
+            for fragment in from_lower.take_while(|f| upper.as_deref().is_none_or(|upper| f.start() < upper)) {
                 let (start, end) = (fragment.start().to_vec(), fragment.end().to_vec());
                 deletes.extend(fragment.newest(snapshot).map(|sequence| RangeDelete { start, end, sequence }));
             }
@@ -275,13 +276,14 @@ impl BlockScan {
         self.decisions.clear();
         self.overwritten = 0;
         self.shape.clear();
-        let least = self.runs.iter().filter_map(LayerRun::key).min();
-        let Some(key) = least.into_iter().chain(self.touched.key()).min() else { return Ok(Next::End) };
-        if self.upper.as_deref().is_some_and(|upper| key >= upper) {
+        let Self { runs, touched, upper, key: next_key, .. } = self;
+        let least = runs.iter().filter_map(LayerRun::key).min();
+        let Some(key) = least.into_iter().chain(touched.key()).min() else { return Ok(Next::End) };
+        if upper.as_deref().is_some_and(|upper| key >= upper) {
             return Ok(Next::End);
         }
-        let key = key.to_vec();
-        self.key = key;
+        next_key.clear();
+        next_key.extend_from_slice(key);
         let mut count = 0;
         if self.find_layer(builder)? {
             self.find_bound();

@@ -20,7 +20,8 @@ const MOST_BYTES: usize = 256 << 10;
 /// From so many on it is worth while to have them fetched from memory together.
 const LEAST_FETCHED: usize = 64;
 
-/// Keys of the rest, with their visible entries that say something of the wanted columns, newest first.
+/// Keys of the rest, with their visible entries that say something of the wanted columns, newest first, down to the
+/// first whole row or delete of one: it hides all that is older.
 #[derive(Default)]
 pub(super) struct Touched {
     found: Vec<Found>,
@@ -129,15 +130,16 @@ impl Touched {
         let first = self.entries.len();
         let key = self.bytes.len()..self.bytes.len() + rest.merged.key().len();
         self.bytes.extend_from_slice(rest.merged.key());
-        let mut has_only_patches = true;
+        let (mut has_only_patches, mut is_settled) = (true, false);
         loop {
             let (kind, trailer) = (rest.kinds[rest.merged.source()], rest.merged.trailer());
-            if trailer.sequence() <= rest.snapshot {
+            if !is_settled && trailer.sequence() <= rest.snapshot {
                 let (is_patch, value) = (trailer.operation() == Operation::Patch, rest.merged.value());
                 // A patch of other columns says nothing.
                 if !is_patch || rest.plan.may_be_patched(kind, value)? {
                     self.take(kind, trailer, value);
                     has_only_patches &= is_patch;
+                    is_settled = !is_patch && rest.plan.has_all(kind);
                 }
             }
             rest.merged.next()?;
@@ -172,5 +174,41 @@ impl Rest<'_> {
     #[inline]
     fn is_on_key(&self) -> bool {
         self.merged.valid() && self.upper.is_none_or(|upper| is_before(self.merged.key(), upper))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mycelium_encoding::{ColumnState, DatumRef, FragmentFormat, Schema};
+    use mycelium_memtable::{Memtable, MemtableOptions};
+
+    use super::*;
+
+    /// All versions were copied of a key that is written again and again, a whole memtable of them for each scan.
+    #[test]
+    fn what_a_whole_row_hides_is_not_read_ahead() {
+        let schema = Arc::new(Schema::parse("id int64 not null, value binary, primary key (id)").unwrap());
+        let format = FragmentFormat::packed(schema.clone(), schema.value_columns());
+        let layout = format.packed_layout().unwrap();
+        let plan = MergePlan::new(&format, std::slice::from_ref(&format)).unwrap();
+        let (mut row, mut patch) = (Vec::new(), Vec::new());
+        layout.encode_row(&[DatumRef::Int64(1), DatumRef::Binary(&[7; 100])], &mut row).unwrap();
+        layout.encode_patch(&[ColumnState::Absent, ColumnState::Null], &mut patch).unwrap();
+        let (mut writer, memtable) = Memtable::new(MemtableOptions { filter_bytes: 1 << 10 });
+        for sequence in 1..=100 {
+            writer.insert(b"hot", Trailer::new(sequence, Operation::Put), &row);
+        }
+        writer.insert(b"hot", Trailer::new(150, Operation::Patch), &patch);
+        writer.insert(b"hot", Trailer::new(160, Operation::Delete), &[]);
+        for (snapshot, expected) in [(1000, &[160][..]), (155, &[150, 100][..]), (50, &[50][..])] {
+            let mut merged = MergingCursor::new(vec![Source::Memtable(memtable.cursor())]);
+            merged.seek_to_first().unwrap();
+            let mut touched = Touched::default();
+            touched.next(Rest { merged: &mut merged, kinds: &[0], plan: &plan, snapshot, upper: None }).unwrap();
+            let found: Vec<SequenceNumber> = touched.entries().map(|(_, trailer, _)| trailer.sequence()).collect();
+            assert_eq!((touched.key(), found.as_slice()), (Some(&b"hot"[..]), expected));
+        }
     }
 }

@@ -108,6 +108,19 @@ impl BlockHeader {
         self.facts.rows as usize
     }
 
+    /// Bytes of the block: where its last page ends.
+    fn block_len(&self, bytes: &[u8]) -> usize {
+        self.page(bytes, self.columns + 1).end - self.start
+    }
+
+    /// The same of a file whose sequence numbers are all this one, if it has one.
+    fn numbered(mut self, number: Option<SequenceNumber>) -> Self {
+        if let Some(number) = number {
+            (self.facts.min_sequence, self.facts.max_sequence) = (number, number);
+        }
+        self
+    }
+
     /// Where page `number` lies: 0 is keys, 1 trailers, the columns follow.
     fn page(&self, bytes: &[u8], number: usize) -> Range<usize> {
         page_of(bytes, self.start, number)
@@ -282,14 +295,15 @@ self_cell! {
 pub struct ColumnBlock(Loaded);
 
 impl ColumnBlock {
-    /// The block `bytes[start..end]`; `wanted` are positions among the file's columns.
+    /// The block `bytes[start..end]`; `wanted` are positions among the file's columns. `number` takes the place of all
+    /// sequence numbers, if there is one.
     pub(crate) fn load(
         columns: &FileColumns,
         codings: Arc<[Option<TextCoding>]>,
         (bytes, start, end): (Arc<[u8]>, usize, usize),
-        wanted: &[usize],
+        (wanted, number): (&[usize], Option<SequenceNumber>),
     ) -> Result<Self> {
-        let header = BlockHeader::parse(&bytes, start, end, columns)?;
+        let header = BlockHeader::parse(&bytes, start, end, columns)?.numbered(number);
         header.prefetch_heads(&bytes, wanted.iter().copied());
         let held = Held { bytes, header, codings };
         let loaded = Loaded::try_new(held, |held| {
@@ -313,7 +327,7 @@ impl ColumnBlock {
         let columns = FileColumns::new(directory.clone(), MAX_BLOCK_SIZE as u64);
         let all: Vec<usize> = (0..columns.parts().len()).collect();
         let end = payload.len();
-        Self::load(&columns, codings, (payload, 0, end), &all)
+        Self::load(&columns, codings, (payload, 0, end), (&all, None))
     }
 
     pub(crate) fn header(&self) -> &BlockHeader {
@@ -325,9 +339,15 @@ impl ColumnBlock {
         self.header().rows()
     }
 
-    /// What the header says of its entries.
+    /// What the header says of its entries, with the number that takes the place of all of theirs, if one does.
     pub fn facts(&self) -> BlockFacts {
         self.header().facts
+    }
+
+    /// Bytes of the block.
+    pub(crate) fn byte_len(&self) -> usize {
+        let Held { bytes, header, .. } = self.0.borrow_owner();
+        header.block_len(bytes)
     }
 
     /// The first row whose key is at or after `key`; the number of rows if there is none.

@@ -76,6 +76,14 @@ impl FileColumns {
     }
 }
 
+/// What the cells of all blocks of a columnar file are checked against, read once.
+#[derive(Debug)]
+pub(crate) struct CellCheck {
+    codings: Arc<[Option<TextCoding>]>,
+    /// By column, framed.
+    zone_maps: Vec<Arc<[u8]>>,
+}
+
 /// Whether the values of a page lie between these bounds, and so many are null.
 fn is_within(page: &Page<'_>, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, nulls: u32) -> Result<bool> {
     let (mut found, mut text) = (0, Vec::new());
@@ -116,12 +124,12 @@ impl SstFile {
     /// # Errors
     /// `ErrorKind::Corruption` if its coding is read again and is damaged, or the file has no such column.
     pub fn page_test(&self, column: usize, test: &Test) -> Result<PageTest> {
-        let part = self.part(column)?;
-        let coding = match part.coding.len {
-            0 => None,
-            _ => self.codings(self.columns()?, self.columns()?.layout())?[self.place(column)?].clone(),
+        let (columns, place) = (self.columns()?, self.place(column)?);
+        let coding = match &columns.codings {
+            Some(codings) => codings[place].clone(),
+            None => self.read_coding(columns, place)?,
         };
-        Ok(PageTest::new(test, &part.kind, coding.as_ref()))
+        Ok(PageTest::new(test, &columns.parts()[place].kind, coding.as_ref()))
     }
 
     /// The zones of a column.
@@ -158,15 +166,21 @@ impl SstFile {
         self.cached_part(part.zones, BlockKind::Index)
     }
 
-    /// Checks every cell of block number `number`, `bytes[..end]`, against the zone map of its column; nothing of a file of rows.
-    pub(crate) fn verify_zones(&self, number: usize, bytes: Arc<[u8]>, end: usize) -> Result<()> {
-        let Some(columns) = &self.columns else { return Ok(()) };
-        let all: Vec<usize> = (0..columns.parts().len()).collect();
+    /// What its cells are checked against; nothing of a file of rows.
+    pub(crate) fn cell_check(&self) -> Result<Option<CellCheck>> {
+        let Some(columns) = &self.columns else { return Ok(None) };
         let codings = self.codings(columns, columns.layout())?;
-        let block = ColumnBlock::load(columns, codings, (bytes, 0, end), &all)?;
-        for (place, part) in columns.parts().iter().enumerate() {
-            let framed = self.zone_map(part)?;
-            let zones = ZoneMap::parse(payload_of(&framed), self.block_count(), &part.kind)
+        let zone_maps = columns.parts().iter().map(|part| self.zone_map(part)).collect::<Result<_>>()?;
+        Ok(Some(CellCheck { codings, zone_maps }))
+    }
+
+    /// Checks every cell of block number `number`, `bytes[..end]`, against the zone map of its column.
+    pub(crate) fn verify_cells(&self, against: &CellCheck, number: usize, bytes: Arc<[u8]>, end: usize) -> Result<()> {
+        let columns = self.columns()?;
+        let all: Vec<usize> = (0..columns.parts().len()).collect();
+        let block = ColumnBlock::load(columns, against.codings.clone(), (bytes, 0, end), (&all, None))?;
+        for (place, (part, framed)) in columns.parts().iter().zip(&against.zone_maps).enumerate() {
+            let zones = ZoneMap::parse(payload_of(framed), self.block_count(), &part.kind)
                 .map_err(|e| malformed_part(self.path(), "zone map", part.zones.offset, e))?;
             let (bounds, nulls) = (zones.bounds(number)?, zones.null_count(number)?);
             if !block.read(|pages| is_within(&pages[place], bounds, nulls))? {

@@ -39,7 +39,7 @@ pub(crate) use builder::ColumnarBuilder;
 pub use directory::{ColumnPart, Directory};
 pub use encoded::EncodedCursor;
 pub use figures::{ColumnFigures, DictionaryFigures, FileFigures, PageBytes};
-pub(crate) use file::FileColumns;
+pub(crate) use file::{CellCheck, FileColumns};
 pub(crate) use finished::FinishedColumns;
 pub(crate) use heads::HeadedBlock;
 pub use key_window::KeyWindow;

@@ -4,7 +4,8 @@
 //! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, and appends
 //!    the cells in the order in which they were picked.
 //!
-//! Memory: as many blocks as [`MOST_ROWS`] picks come from, and one column of their rows unpacked.
+//! Memory: as many blocks as [`MOST_ROWS`] picks come from, or as have [`MOST_BYTES`] together, and one column of their
+//! rows unpacked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ use super::block::ColumnBlock;
 const MOST_ROWS: usize = 1024;
 /// Rows that are unpacked for them, at most about: of blocks of which few rows are picked others are unpacked in vain.
 const MOST_UNPACKED: usize = 4 * MOST_ROWS;
+/// Bytes of the blocks that are kept for them, at most, but for the last one: of large values each block has few rows.
+const MOST_BYTES: usize = 8 << 20;
 /// The first rows of a file are gathered early, so that its size is known.
 const FIRST_ROWS: usize = 64;
 
@@ -33,6 +36,8 @@ pub(super) struct Picks {
     rows: Vec<(u32, u32)>,
     /// Rows between the first and the last pick of each block.
     spanned: usize,
+    /// Bytes of the blocks.
+    held: usize,
     /// Of each pick, where its cells are once they are unpacked.
     places: Vec<u32>,
     shapes: Vec<PackedShape>,
@@ -58,7 +63,8 @@ impl Picks {
 
     /// Whether these should be gathered, of a file with so many rows gathered already.
     pub(super) fn are_due(&self, gathered: usize) -> bool {
-        self.rows.len() >= (FIRST_ROWS + gathered).min(MOST_ROWS) || self.spanned >= MOST_UNPACKED
+        let are_many = self.rows.len() >= (FIRST_ROWS + gathered).min(MOST_ROWS);
+        are_many || self.spanned >= MOST_UNPACKED || self.held >= MOST_BYTES
     }
 
     /// Notes a row; those of one block must come in ascending order.
@@ -69,6 +75,7 @@ impl Picks {
         let number = match self.blocks.get(latest).is_some_and(is_it) {
             true => latest,
             false => self.blocks.iter().rposition(is_it).unwrap_or_else(|| {
+                self.held += block.byte_len();
                 self.blocks.push(PickedBlock { block: block.clone(), span: row..row });
                 self.blocks.len() - 1
             }),
@@ -123,6 +130,53 @@ impl Picks {
     pub(super) fn clear(&mut self) {
         self.blocks.clear();
         self.rows.clear();
-        self.spanned = 0;
+        (self.spanned, self.held) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use mycelium_base::{ColumnSet, Cursor, Group, GroupFormat, Operation, Trailer};
+    use mycelium_cache::BlockCache;
+    use mycelium_encoding::{DatumRef, PackedLayout, Schema, key};
+    use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
+
+    use super::*;
+    use crate::columnar::EncodedCursor;
+    use crate::cursor::CursorOptions;
+    use crate::reader::{OpenOptions, SstFile};
+    use crate::writer::{SstWriter, SstWriterOptions};
+
+    /// Their number alone said when rows were to be gathered: of values of 256 MiB, 64 were held at once.
+    #[test]
+    fn rows_of_large_values_are_gathered_by_their_bytes() {
+        const LEN: usize = 1 << 20;
+        let schema = Arc::new(Schema::parse("id int64 not null, value binary, primary key (id)").unwrap());
+        let group = Arc::new(Group { columns: ColumnSet::from_iter([1]), format: GroupFormat::Columnar });
+        let layout = Arc::new(PackedLayout::of(schema.clone(), &group.columns));
+        let (disk, path) = (MemoryDisk::new(), Path::new("000001.sst"));
+        let options = SstWriterOptions { file_number: 1, ..SstWriterOptions::default() };
+        let writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap();
+        let mut writer = writer.with_columns(group, schema.clone());
+        for id in 0..20_i64 {
+            let byte = |at: usize| ((at as u64 + ((id as u64) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
+            let (value, mut key, mut row) = ((0..LEN).map(byte).collect::<Vec<u8>>(), Vec::new(), Vec::new());
+            key::encode_key(&schema, &[DatumRef::Int64(id)], &mut key).unwrap();
+            layout.encode_row(&[DatumRef::Int64(id), DatumRef::Binary(&value)], &mut row).unwrap();
+            writer.add(&key, Trailer::new(1, Operation::Put), &row).unwrap();
+        }
+        writer.finish().unwrap();
+        let (file, cache) = (disk.open(path, AccessPattern::Random).unwrap(), Arc::new(BlockCache::new(1 << 20)));
+        let file = SstFile::open(file, path, 1, cache, OpenOptions::default()).unwrap();
+        let mut cursor = EncodedCursor::new([file], CursorOptions::default(), layout);
+        let mut picks = Picks::default();
+        cursor.seek_to_first().unwrap();
+        while let Some(pick) = cursor.pick().filter(|_| !picks.are_due(MOST_ROWS)) {
+            picks.push(pick);
+            cursor.next().unwrap();
+        }
+        assert!(picks.len() <= MOST_BYTES / LEN + 1, "{} rows of {LEN} bytes", picks.len());
     }
 }

@@ -229,7 +229,7 @@ impl BlockPosition for ColumnPosition {
             Some(codings) => codings.clone(),
             None => self.codings.insert(file.codings(columns, &wanted.layout)?).clone(),
         };
-        let block = ColumnBlock::load(columns, codings, (bytes, start, end), &wanted.positions)?;
+        let block = ColumnBlock::load(columns, codings, (bytes, start, end), (&wanted.positions, self.number))?;
         self.rows = block.rows();
         self.block = Some(Arc::new(block));
         Ok(())
@@ -251,13 +251,7 @@ impl BlockPosition for ColumnPosition {
     }
 
     fn facts(&self) -> Option<BlockFacts> {
-        self.block.as_ref().map(|block| {
-            let facts = block.header().facts;
-            match self.number {
-                Some(number) => BlockFacts { min_sequence: number, max_sequence: number, ..facts },
-                None => facts,
-            }
-        })
+        self.block.as_ref().map(|block| block.facts())
     }
 
     fn value_area(&self) -> Option<usize> {

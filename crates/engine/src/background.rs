@@ -157,12 +157,12 @@ impl Inner {
         outcome
     }
 
-    /// Runs jobs in this thread. A panic, of a user's transformer perhaps, is a failure that latches.
+    /// Runs jobs, or a commit, in this thread. A panic, of a user's transformer perhaps, is a failure that latches.
     pub(crate) fn caught<T>(&self, jobs: impl FnOnce() -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(jobs)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            let error = Error::new(ErrorKind::Io, "a background job panicked").caused_by(text);
+            let error = Error::new(ErrorKind::Io, "a job or a commit panicked").caused_by(text);
             self.latch(&error);
             Err(error)
         })

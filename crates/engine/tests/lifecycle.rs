@@ -152,6 +152,37 @@ fn a_write_to_a_table_that_was_dropped_is_refused() {
     new.put(b"key", b"value", Durability::Os).unwrap();
 }
 
+/// Whoever kept a handle held them for ever.
+#[test]
+fn a_handle_of_a_dropped_table_keeps_no_files() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    for n in 0..100_u8 {
+        table.put(&[n], b"value", Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    let snapshot = database.snapshot();
+    let mut begun = table.iter(&ReadOptions::default()).unwrap();
+    begun.seek_to_first().unwrap();
+    database.drop_table("t").unwrap();
+    database.wait_idle().unwrap();
+    let mut rows = 0;
+    while begun.valid() {
+        rows += 1;
+        begun.next().unwrap();
+    }
+    assert_eq!(rows, 100, "what was begun goes on");
+    drop(begun);
+    database.wait_idle().unwrap();
+    let files = disk.paths().iter().filter(|path| path.extension().is_some_and(|e| e == "sst")).count();
+    assert_eq!(files, 0, "{:?}", disk.paths());
+    for options in [ReadOptions::default(), ReadOptions::at(&snapshot)] {
+        assert_eq!(table.multi_get(&[&[1]], &options).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(table.iter(&options).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    }
+}
+
 /// The log had them, and went with a flush that wrote none of the table's rows: they were given out a second time.
 #[test]
 fn sequence_numbers_of_a_dropped_table_are_not_given_out_again() {

@@ -37,6 +37,10 @@ use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::{CommitQueue, TableWriter, Writer};
 
+/// The filters of memtables are allocated ahead, however much memory the database may take: so much is for generations of 20
+/// GiB.
+const MOST_FILTER_BYTES: usize = 128 << 20;
+
 /// How often what reads a directory begins anew because files came and went.
 const ATTEMPTS: usize = 16;
 
@@ -80,7 +84,7 @@ fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let cache = Arc::new(BlockCache::with_budgets(options.cache_bytes, options.index_and_filter_bytes));
     let graveyard = Arc::<Graveyard>::default();
     // A bit of filter per ten bytes of a full generation: ten bits a key for entries of about 100 bytes.
-    let filter_bytes = options.memory_budget / 2 / 80;
+    let filter_bytes = (options.memory_budget / 2 / 80).min(MOST_FILTER_BYTES);
     let numbers = manifest
         .as_ref()
         .map_or_else(|| FileNumbers::starting_at(state.next_file_number), |manifest| manifest.file_numbers().clone());

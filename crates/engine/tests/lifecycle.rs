@@ -5,14 +5,16 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use common::{Rows, scan_with as scan, small_options};
-use mycelium_base::Operation;
 use mycelium_base::coding::{put_bytes, put_varint};
+use mycelium_base::{MAX_SEQUENCE_NUMBER, Operation};
 use mycelium_engine::{
     Compression, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadOptions, TableOptions,
     WriteBatch,
 };
+use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, MemoryDisk};
 use mycelium_wal::{SegmentReader, SegmentWriter};
 use rand::rngs::SmallRng;
@@ -150,6 +152,30 @@ fn a_write_to_a_table_that_was_dropped_is_refused() {
     assert_eq!((kept.get(b"key").unwrap(), new.get(b"key").unwrap()), (None, None));
     kept.put(b"key", b"value", Durability::Os).unwrap();
     new.put(b"key", b"value", Durability::Os).unwrap();
+}
+
+/// It was given out, acknowledged, and refused when the log was read.
+#[test]
+fn the_last_sequence_number_is_read_back() {
+    let (disk, directory) = (MemoryDisk::new(), Path::new("/db"));
+    let database = Database::open(directory, small_options(&disk)).unwrap();
+    drop(database.create_table("t", small_table()).unwrap());
+    database.close().unwrap();
+    let state = Manifest::read(&disk, directory).unwrap();
+    let state = ManifestState { last_sequence: MAX_SEQUENCE_NUMBER - 2, ..state };
+    drop(Manifest::resume(Arc::new(disk.clone()), directory, state, ManifestOptions::default()).unwrap());
+    for is_new in [true, false] {
+        let database = Database::open(directory, small_options(&disk)).unwrap();
+        let table = database.table("t").unwrap();
+        if is_new {
+            table.put(b"a", b"", Durability::Os).unwrap();
+            assert_eq!(table.put(b"b", b"", Durability::Os).unwrap(), MAX_SEQUENCE_NUMBER);
+        }
+        assert_eq!(table.put(b"c", b"", Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(scan(&table, &ReadOptions::default()).into_keys().collect::<Vec<_>>(), [b"a", b"b"]);
+        drop(table);
+        database.close().unwrap();
+    }
 }
 
 /// Whoever kept a handle held them for ever.

@@ -372,6 +372,7 @@ impl Inner {
         if gone.len() > 1 {
             self.renew_derivers(&mut writer)?;
         }
+        gone.iter().for_each(|table| self.remove_trace(table));
         drop(manifest);
         self.wake_background();
         Ok(())

@@ -96,7 +96,8 @@ impl Core {
     }
 
     /// Puts the present states of indexes into the states of their tables: readers see both as of one moment. Called
-    /// before the critical section ends in which a derived table changed, or an index came or went. O(tables log tables).
+    /// before the critical section ends in which a derived table changed, or an index came or went.
+    /// O(tables log tables).
     pub(crate) fn publish_indexes(&self) {
         let mut of_tables: BTreeMap<TableId, Vec<IndexState>> = BTreeMap::new();
         for table in self.tables.values() {

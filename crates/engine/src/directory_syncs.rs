@@ -1,13 +1,13 @@
 //! The disk of an open database: syncs of its directory take turns.
 //!
-//! Many threads make names in the directory: of SSTs, of log segments, of manifests. A sync that fails may have lost the
-//! names of all of them, and the operating system tells one thread alone; the next sync succeeds without them. So:
+//! Many threads make names in the directory: of SSTs, of log segments, of manifests. A sync that fails may have lost
+//! the names of all of them, and the operating system tells one thread alone; the next sync succeeds without them. So:
 //!
 //! 1. There is one sync of the directory at a time, whoever asks for it.
 //! 2. After one that failed there is none: all that follow fail with its error.
 //!
-//! Everything else goes to the disk below as it comes, syncs of other directories (those of checkpoints) too: who fills one
-//! is alone there.
+//! Everything else goes to the disk below as it comes, syncs of other directories (those of checkpoints) too: who fills
+//! one is alone there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

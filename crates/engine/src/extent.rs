@@ -32,8 +32,8 @@ pub struct Extent {
 }
 
 impl Table {
-    /// What lies in `[lower, upper)`; `None` is unbounded. Memtables count in full. O(files). Of a table that was dropped
-    /// nothing is known: there may be a row, and reading it fails.
+    /// What lies in `[lower, upper)`; `None` is unbounded. Memtables count in full. O(files). Of a table that was
+    /// dropped nothing is known: there may be a row, and reading it fails.
     pub fn extent(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Extent {
         let state = self.shared.state.load();
         if self.shared.check_alive().is_err() {

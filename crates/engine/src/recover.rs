@@ -12,8 +12,8 @@
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
 //! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables; it
 //! writes no manifest either. Another process may be writing meanwhile, so that what the manifest named is gone by the
-//! time that it is opened, or the log has what follows a bulk load, or is of a table, that the manifest did not have yet:
-//! then all of this begins anew.
+//! time that it is opened, or the log has what follows a bulk load, or is of a table, that the manifest did not have
+//! yet: then all of this begins anew.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -37,8 +37,8 @@ use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::{CommitQueue, TableWriter, Writer};
 
-/// The filters of memtables are allocated ahead, however much memory the database may take: so much is for generations of 20
-/// GiB.
+/// The filters of memtables are allocated ahead, however much memory the database may take: so much is for generations
+/// of 20 GiB.
 const MOST_FILTER_BYTES: usize = 128 << 20;
 
 /// How often what reads a directory begins anew because files came and went.
@@ -231,7 +231,7 @@ impl Parts<'_> {
         }
         core.publish_indexes();
         let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
-        // Of all that has a sequence number only bulk loads are not in the log, and only tables made since are not known.
+        // Of all that has a sequence number only bulk loads are not in the log, and only tables made since are unknown.
         let mut is_ahead = false;
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);

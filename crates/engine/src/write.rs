@@ -15,7 +15,7 @@
 //!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
 //!
 //! Failures: a panic of a user's transformer or merge operator latches, and is the error of all whose batch was not
-//! committed. A record that cannot be handed over is taken back and its writers get the error; nothing of it is visible.
+//! committed. A record that cannot be handed over is taken back and its writers get the error; nothing of it is seen.
 //! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
 //! failure also took back records of earlier `Buffered` writes, these are only in memory; the next write first has their
 //! generation flushed, so that no later write can survive a crash that they do not.
@@ -318,8 +318,8 @@ impl Inner {
         })
     }
 
-    /// Queues a batch, and commits all that are queued unless another thread does first. A panic, of a user's transformer or
-    /// merge operator perhaps, is what all of them fail with that were not committed before it.
+    /// Queues a batch, and commits all that are queued unless another thread does first. A panic, of a user's
+    /// transformer or merge operator perhaps, is what all of them fail with that were not committed before it.
     fn commit_in_group(&self, own: Waiting) -> Result<SequenceNumber> {
         let own = Arc::new(own);
         self.commits.waiting.lock().push(own.clone());

@@ -183,8 +183,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether the live manifest holds nothing but the state that it was started with, as that of a checkpoint. One that
-    /// names a log has an edit behind it from the start on, unless an older version wrote it. Errors as
+    /// Whether the live manifest holds nothing but the state that it was started with, as that of a checkpoint. One
+    /// that names a log has an edit behind it from the start on, unless an older version wrote it. Errors as
     /// [`Manifest::recover`].
     pub fn is_as_started(disk: &dyn Disk, directory: &Path) -> Result<bool> {
         let path = Self::live_path(disk, directory)?;
@@ -477,9 +477,9 @@ fn decode_seal(number: FileNumber, bytes: &[u8]) -> Option<u64> {
     (u64::from_le_bytes(hash.try_into().ok()?) == seal_hash(number, synced)).then_some(synced)
 }
 
-/// The edits that a manifest of this state starts with. Where a log is needed, the last of those that led to the state is
-/// said by itself, as an empty edit: there is a database behind it. An older version's checkpoint named the log of its
-/// source, which is not there, and has its state alone.
+/// The edits that a manifest of this state starts with. Where a log is needed, the last of those that led to the state
+/// is said by itself, as an empty edit: there is a database behind it. An older version's checkpoint named the log of
+/// its source, which is not there, and has its state alone.
 fn opening_edits(state: &ManifestState) -> Vec<VersionEdit> {
     if state.oldest_wal == 0 {
         return state.to_edits();

@@ -360,7 +360,7 @@ fn a_manifest_is_as_it_was_started_until_its_first_edit() {
     assert!(Manifest::is_as_started(&*disk, &directory()).unwrap());
 }
 
-/// A database whose log was gone right after its manifest had been replaced passed for a checkpoint of an older version.
+/// A database whose log was gone right after its manifest had been replaced passed for an old checkpoint.
 #[test]
 fn a_manifest_that_names_a_log_has_an_edit_behind_its_state() {
     let disk = new_disk();

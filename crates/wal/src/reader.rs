@@ -2,8 +2,8 @@
 //!
 //! 1. The file is read in pieces of 1 MiB; a record that fits into one piece is verified and returned in place.
 //! 2. A longer record is verified piece by piece first, and only then is a buffer of its length allocated.
-//! 3. The first record that does not verify ends the segment: the reader remembers where and why (its [`Tear`]). So does
-//!    the mark that names the segment which continues it, which is no tear.
+//! 3. The first record that does not verify ends the segment: the reader remembers where and why (its [`Tear`]). So
+//!    does the mark that names the segment which continues it, which is no tear.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

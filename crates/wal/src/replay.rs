@@ -46,8 +46,8 @@ pub struct ReplayReport {
     pub bytes: u64,
     /// Where the log was torn, if it was: file, byte offset and reason.
     pub torn: Option<(PathBuf, u64, String)>,
-    /// Segments after the tear, none of whose records were applied; oldest first. They should be removed, once a segment
-    /// that continues the one before them is durable, or none of the log is needed any more.
+    /// Segments after the tear, none of whose records were applied; oldest first. They should be removed, once a
+    /// segment that continues the one before them is durable, or none of the log is needed any more.
     pub dropped_segments: Vec<FileNumber>,
     /// Segments that an earlier recovery had given up already; oldest first. They should be removed.
     pub superseded_segments: Vec<FileNumber>,

@@ -180,10 +180,10 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Ends the segment, which segment `successor` continues: flush it first, create that one, its header naming this one
-    /// with [`SegmentWriter::len`], and then seal this one. A mark behind the last record names the successor, whose
-    /// loss is noticed by it. It lies behind the length that the successor's header gives, so where there is a successor
-    /// nothing of it is read.
+    /// Ends the segment, which segment `successor` continues: flush it first, create that one, its header naming this
+    /// one with [`SegmentWriter::len`], and then seal this one. A mark behind the last record names the successor,
+    /// whose loss is noticed by it. It lies behind the length that the successor's header gives, so where there is a
+    /// successor nothing of it is read.
     ///
     /// It is handed to the operating system, and synced with what else there is to sync, not by itself: a power loss
     /// may take it, and nothing else. So a failure is no loss, and none is reported.

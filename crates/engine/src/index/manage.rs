@@ -501,8 +501,8 @@ impl Inner {
         self.renew_derivers(writer)
     }
 
-    /// A table was dropped: its memtable and files go when nobody reads them any more. Its handles are left with a state
-    /// that holds nothing: who takes that finds the table dropped.
+    /// A table was dropped: its memtable and files go when nobody reads them any more. Its handles are left with a
+    /// state that holds nothing: who takes that finds the table dropped.
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
         writer.memtables.retain(|writer| writer.table != table.id);
         writer.has_dropped = true;

@@ -21,7 +21,8 @@ pub enum ErrorKind {
     Io,
     /// The disk is full. Reads go on; writes resume when space is freed.
     NoSpace,
-    /// A transaction met a newer write; run it again.
+    /// A transaction met a newer write, or the opening of a database to read only a process that changes it; run it
+    /// again.
     Conflict,
     /// Another row has the same values in a unique index; nothing was done.
     Duplicate,

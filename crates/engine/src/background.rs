@@ -11,6 +11,7 @@
 //!    other failure latches the database read-only, and so does a panic: what the job held stays taken, and who waits
 //!    for it would wait for ever.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +89,13 @@ impl FullDiskError {
     }
 }
 
+/// The error of work that panicked, with what the panic said.
+pub(crate) fn panicked(what: &str, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Error::new(ErrorKind::Io, what).caused_by(text)
+}
+
 impl Inner {
     /// Something changed that a waiting thread may care about.
     pub(crate) fn wake_background(&self) {
@@ -157,12 +165,10 @@ impl Inner {
         outcome
     }
 
-    /// Runs jobs in this thread. A panic, of a user's transformer perhaps, is a failure that latches.
+    /// Runs jobs, or a commit, in this thread. A panic, of a user's transformer perhaps, is a failure that latches.
     pub(crate) fn caught<T>(&self, jobs: impl FnOnce() -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(jobs)).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            let error = Error::new(ErrorKind::Io, "a background job panicked").caused_by(text);
+            let error = panicked("a job or a commit panicked", &*panic);
             self.latch(&error);
             Err(error)
         })

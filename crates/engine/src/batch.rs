@@ -260,7 +260,8 @@ impl<'a> Operations<'a> {
     pub(crate) fn of_record(payload: &'a [u8]) -> Result<(SequenceNumber, u32, Self)> {
         let mut reader = Reader::new(payload);
         let (first, count) = (reader.varint()?, reader.length(u32::MAX as usize)? as u32);
-        if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER) {
+        // The number after the last may be one that no entry can have.
+        if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER + 1) {
             return Err(Error::corruption("sequence number out of range").at(0));
         }
         Ok((first, count, Self { reader: Reader::new(reader.rest()), sequence: first, left: count }))

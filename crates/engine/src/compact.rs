@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
-    ColumnSet, Error, ErrorKind, FileNumber, Group, GroupFormat, RangeDelete, RangeDeleteSet, Result, SequenceNumber,
-    TableId,
+    ColumnSet, Error, FileNumber, Group, GroupFormat, RangeDelete, RangeDeleteSet, Result, SequenceNumber, TableId,
 };
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
@@ -26,6 +25,7 @@ use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile
 use mycelium_transform::Deriver;
 use mycelium_vfs::WritableFile;
 
+use crate::background::panicked;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
@@ -351,7 +351,7 @@ impl Inner {
             handles
                 .into_iter()
                 .map(|handle| {
-                    handle.join().unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a subcompaction panicked")))
+                    handle.join().unwrap_or_else(|panic| Err(panicked("a part of a compaction panicked", &*panic)))
                 })
                 .collect()
         })

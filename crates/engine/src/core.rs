@@ -87,20 +87,27 @@ impl Core {
 
     /// The indexes of a table as they are now.
     fn indexes_of(&self, base: TableId) -> Arc<[IndexState]> {
-        let indexes = self.derived_tables(base).map(|(table, index)| IndexState {
-            table: table.clone(),
-            index: index.clone(),
-            state: table.state.load_full(),
-            status: index.status(),
-        });
-        indexes.collect()
+        self.derived_tables(base).map(|(table, index)| IndexState::now(table, index)).collect()
+    }
+
+    /// The same of a table that had `last` when they were published last: it has none where it had none then.
+    fn indexes_after(&self, base: TableId, last: &Arc<[IndexState]>) -> Arc<[IndexState]> {
+        if last.is_empty() { last.clone() } else { self.indexes_of(base) }
     }
 
     /// Puts the present states of indexes into the states of their tables: readers see both as of one moment. Called
     /// before the critical section ends in which a derived table changed, or an index came or went.
+    /// O(tables log tables).
     pub(crate) fn publish_indexes(&self) {
+        let mut of_tables: BTreeMap<TableId, Vec<IndexState>> = BTreeMap::new();
+        for table in self.tables.values() {
+            if let Some(index) = &table.index {
+                of_tables.entry(index.base).or_default().push(IndexState::now(table, index));
+            }
+        }
         for (id, table) in &self.tables {
-            let (state, indexes) = (table.state.load_full(), self.indexes_of(*id));
+            let state = table.state.load_full();
+            let indexes: Arc<[IndexState]> = of_tables.remove(id).unwrap_or_default().into();
             if !(state.indexes.is_empty() && indexes.is_empty()) {
                 let TableState { active, sealed, tree, .. } = &*state;
                 let (active, sealed, tree) = (active.clone(), sealed.clone(), tree.clone());
@@ -130,7 +137,7 @@ impl Core {
             sealed.push(state.active.clone());
             sealed.extend_from_slice(&state.sealed);
             memtables.push((*id, state.active.clone()));
-            let indexes = self.indexes_of(*id);
+            let indexes = self.indexes_after(*id, &state.indexes);
             table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone(), indexes }));
         }
         memtables.reverse();
@@ -151,7 +158,7 @@ impl Core {
             }
         }
         let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
-        let indexes = self.indexes_of(id);
+        let indexes = self.indexes_after(id, &state.indexes);
         table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree, indexes }));
     }
 }

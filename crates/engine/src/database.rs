@@ -55,8 +55,6 @@ pub(crate) struct Inner {
     pub(crate) indexed: ArcSwap<IndexedTables>,
     /// Held while files are being removed, so that removals take turns.
     pub(crate) removal: Mutex<()>,
-    /// Held while the directory is being synced.
-    directory_sync: Mutex<()>,
     pub(crate) counters: Counters,
     pub(crate) signals: Signals,
     /// Callers that wait for the background to come to rest.
@@ -109,7 +107,6 @@ impl Inner {
             sealed_bytes: AtomicUsize::new(0),
             graveyard: parts.graveyard,
             removal: Mutex::new(()),
-            directory_sync: Mutex::new(()),
             counters: Counters::default(),
             signals: Signals::default(),
             impatient: AtomicUsize::new(0),
@@ -223,9 +220,8 @@ impl Inner {
         self.lock.lock().clone()
     }
 
-    /// After one that failed there is none: it could succeed without what that one lost.
+    /// Persists the names in the directory (see [`crate::directory_syncs`]); a failure latches.
     pub(crate) fn sync_directory(&self) -> Result<()> {
-        let _serial = self.directory_sync.lock();
         self.check_unlatched()?;
         self.disk.sync_directory(&self.directory).inspect_err(|error| self.latch(error))
     }
@@ -376,6 +372,7 @@ impl Inner {
         if gone.len() > 1 {
             self.renew_derivers(&mut writer)?;
         }
+        gone.iter().for_each(|table| self.remove_trace(table));
         drop(manifest);
         self.wake_background();
         Ok(())
@@ -494,7 +491,8 @@ impl Database {
     /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says, and for the
     /// files of a database whose `CURRENT` is gone; [`ErrorKind::Unsupported`] for a newer format, or a merge operator or
     /// transformer that is not registered; [`ErrorKind::NotFound`] if there is no database and none is to be created;
-    /// [`ErrorKind::InvalidArgument`] for options that cannot be.
+    /// [`ErrorKind::InvalidArgument`] for options that cannot be. Opened read-only, [`ErrorKind::Conflict`] if another
+    /// process changes the database whenever it is read: try again.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);

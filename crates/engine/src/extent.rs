@@ -32,9 +32,13 @@ pub struct Extent {
 }
 
 impl Table {
-    /// What lies in `[lower, upper)`; `None` is unbounded. Memtables count in full. O(files).
+    /// What lies in `[lower, upper)`; `None` is unbounded. Memtables count in full. O(files). Of a table that was
+    /// dropped nothing is known: there may be a row, and reading it fails.
     pub fn extent(&self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Extent {
         let state = self.shared.state.load();
+        if self.shared.check_alive().is_err() {
+            return Extent { entries: 1, bytes: 0 };
+        }
         let mut extent = Extent::default();
         for (runs, level) in state.tree.levels.iter().zip(&state.tree.version.levels) {
             let mut by_group: Vec<(Option<&ColumnSet>, u64)> = Vec::new();

@@ -7,7 +7,7 @@
 //! 3. Under the core's lock build the new tree of every table that the edit touches, from files that are open, and put it
 //!    into the table's state: inputs leave and outputs come in the same step (invariant "one install").
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, FileNumber, Result, TableId};
@@ -62,8 +62,8 @@ impl Inner {
         self.update_throttle(&core);
         drop(core);
         // Made for tables that were dropped meanwhile.
-        let is_named = |file: &OpenFile| edit.added_files.iter().any(|added| added.file.number == file.meta.number);
-        opened.iter().filter(|file| !is_named(file)).for_each(|file| file.mark_obsolete());
+        let named: HashSet<FileNumber> = edit.added_files.iter().map(|added| added.file.number).collect();
+        opened.iter().filter(|file| !named.contains(&file.meta.number)).for_each(|file| file.mark_obsolete());
         Ok(())
     }
 

@@ -422,7 +422,6 @@ impl TableIterator {
         table: &TableShared,
         options: &ReadOptions,
     ) -> Result<(Arc<TableState>, SequenceNumber)> {
-        table.check_alive()?;
         let (state, snapshot) = database.read_moment(table, options.snapshot.as_ref())?;
         database.look_before_scan(table);
         Ok((Guard::into_inner(state), snapshot))

@@ -13,6 +13,7 @@ mod columns;
 mod compact;
 mod core;
 mod database;
+mod directory_syncs;
 pub mod events;
 mod exposition;
 mod extent;

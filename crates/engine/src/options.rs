@@ -103,7 +103,7 @@ pub struct Options {
     pub buffer_bytes: u64,
     /// What compactions do to the block cache. Default: nothing.
     pub compaction_caching: CompactionCaching,
-    /// Who runs flushes and compactions. Default: two threads.
+    /// Who runs flushes and compactions: at most 1,024 threads. Default: two.
     pub background: Background,
     /// What recovery does about a torn log. Default: tolerate a torn tail.
     pub recovery: RecoveryMode,
@@ -124,7 +124,7 @@ pub struct Options {
     /// Bytes a second that all writers together may write when they begin to be slowed, and the most they may while
     /// they are: the rate is adapted to what compaction sustains. Default: 16 MiB.
     pub slowed_bytes_per_second: u64,
-    /// Key ranges into which one large compaction is cut to run in parallel. Default: 1.
+    /// Key ranges into which one large compaction is cut to run in parallel, at most 1,024. Default: 1.
     pub subcompactions: usize,
     /// Is told of flushes, compactions, stalls and errors. Default: none.
     pub listener: Option<Arc<dyn EventListener>>,
@@ -161,6 +161,9 @@ impl Default for Options {
     }
 }
 
+/// The most threads for background work, and for one compaction.
+const MOST_THREADS: usize = 1024;
+
 impl Options {
     /// When transformations are deferred.
     pub(crate) fn deferral(&self) -> Option<Deferral> {
@@ -172,6 +175,13 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        // Else nothing would ever be written, or writers would wait for what never comes.
+        if self.rate_limit_bytes_per_second == Some(0) {
+            return Err(Error::invalid("background work must be allowed at least 1 byte a second; None is unlimited"));
+        }
+        if self.slowdown_debt_bytes == 0 {
+            return Err(Error::invalid("writers cannot be slowed at 0 bytes that await compaction"));
+        }
         if self.memory_budget < 4096 {
             return Err(Error::invalid("the memory budget must be at least 4096 bytes"));
         }
@@ -184,8 +194,12 @@ impl Options {
         if self.slowed_bytes_per_second == 0 {
             return Err(Error::invalid("slowed writers must be allowed at least 1 byte a second"));
         }
-        if self.background == Background::Threads(0) || self.subcompactions == 0 {
-            return Err(Error::invalid("background threads and subcompactions must be at least 1"));
+        let threads = match self.background {
+            Background::Threads(threads) => threads,
+            Background::Manual => 1,
+        };
+        if [threads, self.subcompactions].iter().any(|count| !(1..=MOST_THREADS).contains(count)) {
+            return Err(Error::invalid(format!("background threads and subcompactions must be 1 to {MOST_THREADS}")));
         }
         Ok(())
     }
@@ -307,14 +321,18 @@ impl TableOptions {
             Policy::Leveled(o) | Policy::TwoPhase(o) => {
                 check_levels(o.level_count, o.target_file_size)?;
                 if o.level0_trigger == 0 || o.base_level_bytes == 0 || !(o.fanout > 1.0 && o.fanout <= 1e6) {
-                    return Err(Error::invalid("levels: level0_trigger and base_level_bytes above 0, fanout above 1"));
+                    return Err(Error::invalid(
+                        "levels: level0_trigger and base_level_bytes above 0, fanout above 1, to 1,000,000",
+                    ));
                 }
+                check_runs(o.level0_trigger.max(o.level0_pileup))?;
             }
             Policy::Tiered(o) => {
                 check_levels(o.level_count, o.target_file_size)?;
                 if o.runs_per_level < 2 {
                     return Err(Error::invalid("tiered: at least 2 runs per level"));
                 }
+                check_runs(o.runs_per_level)?;
             }
         }
         Ok(())
@@ -399,7 +417,7 @@ impl TableOptions {
         let policy = match reader.u8()? {
             0 => Policy::Leveled(decode_leveled(reader)?),
             1 => Policy::Tiered(TieredOptions {
-                runs_per_level: reader.length(1 << 20)?,
+                runs_per_level: reader.length(MOST_RUNS)?,
                 level_count: reader.length(MAX_LEVELS)?,
                 target_file_size: reader.varint()?,
                 max_space_amplification_percent: reader.varint()?,
@@ -467,6 +485,16 @@ fn encode_leveled(options: &LeveledOptions, out: &mut Vec<u8>) {
     out.push(o.dynamic_levels.into());
 }
 
+/// The most runs that a level can be made to wait for.
+const MOST_RUNS: usize = 1 << 20;
+
+fn check_runs(count: usize) -> Result<()> {
+    if count > MOST_RUNS {
+        return Err(Error::invalid(format!("a level is merged at {MOST_RUNS} runs at the latest, not at {count}")));
+    }
+    Ok(())
+}
+
 fn check_levels(level_count: usize, target_file_size: u64) -> Result<()> {
     if !(2..=MAX_LEVELS).contains(&level_count) {
         return Err(Error::invalid(format!("level_count must be between 2 and {MAX_LEVELS}")));
@@ -479,8 +507,8 @@ fn check_levels(level_count: usize, target_file_size: u64) -> Result<()> {
 
 fn decode_leveled(reader: &mut Reader<'_>) -> Result<LeveledOptions> {
     let mut options = LeveledOptions {
-        level0_trigger: reader.length(1 << 20)?,
-        level0_pileup: reader.length(1 << 20)?,
+        level0_trigger: reader.length(MOST_RUNS)?,
+        level0_pileup: reader.length(MOST_RUNS)?,
         base_level_bytes: reader.varint()?,
         level_count: reader.length(MAX_LEVELS)?,
         target_file_size: reader.varint()?,

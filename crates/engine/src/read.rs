@@ -36,7 +36,7 @@ pub(crate) const PROBES: usize = 24;
 
 impl Inner {
     /// A state of a table and the sequence number at which to read it: the snapshot's, or the newest. Whatever the
-    /// state lacks is newer than that.
+    /// state lacks is newer than that. Fails if the table was dropped before, and its state emptied.
     ///
     /// The number is taken after the state, whose memtable goes on receiving what is written. A bulk load comes past
     /// it, into a new state only; were the number that of a later write, that write would be seen and the load before
@@ -51,12 +51,15 @@ impl Inner {
             if !snapshot.belongs_to(&self.snapshots) {
                 return Err(Error::invalid("the snapshot belongs to another database"));
             }
-            return Ok((table.state.load(), snapshot.sequence()));
+            let state = table.state.load();
+            table.check_alive()?;
+            return Ok((state, snapshot.sequence()));
         }
         loop {
             let loads = table.loads.load(Ordering::Acquire);
             let state = table.state.load();
             let visible = self.visible.load(Ordering::Acquire);
+            table.check_alive()?;
             if table.loads.load(Ordering::Acquire) == loads {
                 return Ok((state, visible));
             }
@@ -72,7 +75,6 @@ impl Inner {
         options: &ReadOptions,
         counters: &mut ReadCounters,
     ) -> Result<Option<Vec<u8>>> {
-        table.check_alive()?;
         let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
         let row = read.get(&state, key, counters);
@@ -90,7 +92,6 @@ impl Inner {
         options: &ReadOptions,
         counters: &mut ReadCounters,
     ) -> Result<Option<(Arc<PackedLayout>, Vec<u8>)>> {
-        table.check_alive()?;
         let formats = table.typed_formats()?;
         let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
@@ -112,7 +113,6 @@ impl Inner {
         options: &ReadOptions,
         counters: &mut ReadCounters,
     ) -> Result<Vec<Option<Vec<u8>>>> {
-        table.check_alive()?;
         let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let read = PointRead::new(table, snapshot);
         // In key order neighbouring keys share index and data blocks.

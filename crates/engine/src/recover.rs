@@ -12,7 +12,8 @@
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
 //! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables; it
 //! writes no manifest either. Another process may be writing meanwhile, so that what the manifest named is gone by the
-//! time that it is opened: then all of this begins anew.
+//! time that it is opened, or the log has what follows a bulk load, or is of a table, that the manifest did not have
+//! yet: then all of this begins anew.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -27,6 +28,7 @@ use mycelium_wal::{RecoveryMode, ReplayReport, SegmentHeader, SegmentWriter, rep
 use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
+use crate::directory_syncs::DirectorySyncs;
 use crate::index::{IndexGeneration, WriteDerivers};
 use crate::options::Options;
 use crate::shape::TableFormats;
@@ -34,6 +36,10 @@ use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::write::{CommitQueue, TableWriter, Writer};
+
+/// The filters of memtables are allocated ahead, however much memory the database may take: so much is for generations
+/// of 20 GiB.
+const MOST_FILTER_BYTES: usize = 128 << 20;
 
 /// How often what reads a directory begins anew because files came and went.
 const ATTEMPTS: usize = 16;
@@ -55,6 +61,8 @@ pub(crate) fn again_while_it_changes<T>(disk: &dyn Disk, directory: &Path, read:
         let before = names();
         match read() {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corruption) && names() != before => {}
+            // What was read does not belong together.
+            Err(error) if error.kind() == ErrorKind::Conflict => {}
             result => return result,
         }
     }
@@ -62,7 +70,8 @@ pub(crate) fn again_while_it_changes<T>(disk: &dyn Disk, directory: &Path, read:
 }
 
 fn recover(directory: &Path, options: Options) -> Result<Inner> {
-    let disk = options.disk.clone();
+    let disk: Arc<dyn Disk> = Arc::new(DirectorySyncs::of(options.disk, directory));
+    let options = Options { disk: disk.clone(), ..options };
     let exists = disk.exists(&directory.join(FileKind::Current.name(0)))?;
     if !exists && (!options.create_if_missing || options.read_only) {
         return Err(Error::new(ErrorKind::NotFound, "there is no database").in_file(directory));
@@ -75,7 +84,7 @@ fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let cache = Arc::new(BlockCache::with_budgets(options.cache_bytes, options.index_and_filter_bytes));
     let graveyard = Arc::<Graveyard>::default();
     // A bit of filter per ten bytes of a full generation: ten bits a key for entries of about 100 bytes.
-    let filter_bytes = options.memory_budget / 2 / 80;
+    let filter_bytes = (options.memory_budget / 2 / 80).min(MOST_FILTER_BYTES);
     let numbers = manifest
         .as_ref()
         .map_or_else(|| FileNumbers::starting_at(state.next_file_number), |manifest| manifest.file_numbers().clone());
@@ -222,9 +231,12 @@ impl Parts<'_> {
         }
         core.publish_indexes();
         let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
+        // Of all that has a sequence number only bulk loads are not in the log, and only tables made since are unknown.
+        let mut is_ahead = false;
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
+            is_ahead |= first > last_sequence.saturating_add(1);
             // Entries of tables that were dropped later go nowhere.
             let mut insert = |table: TableId, entry: EntryRef<'_>| {
                 if let Ok(at) = memtables.binary_search_by_key(&table, |writer| writer.table) {
@@ -232,6 +244,7 @@ impl Parts<'_> {
                 }
             };
             while let Some((table, entry)) = operations.next().map_err(locate)? {
+                is_ahead |= table.0 >= self.state.next_table_id;
                 insert(table, entry);
                 derivers.derive_again(table, entry, &mut insert).map_err(locate)?;
             }
@@ -239,6 +252,9 @@ impl Parts<'_> {
             Ok(())
         };
         let report = replay(self.disk, self.directory, segments, self.options.recovery, &mut apply)?;
+        if self.options.read_only && is_ahead {
+            self.check_unchanged()?;
+        }
         let log = if self.options.read_only { None } else { Some(self.begin_log(core, &report)?) };
         let mut writer = Writer::new(log, last_sequence);
         writer.memtables = memtables;
@@ -246,12 +262,20 @@ impl Parts<'_> {
         Ok((report, writer))
     }
 
+    /// Fails if the manifest is another than was read before the log, which is ahead of that: without what came to the
+    /// manifest meanwhile, what came to the log after it is no state that the database ever had.
+    fn check_unchanged(&self) -> Result<()> {
+        if Manifest::read(self.disk, self.directory)?.edit_count == self.state.edit_count {
+            return Ok(());
+        }
+        let message = "the database is being written to, and its log was ahead of its manifest whenever it was read";
+        Err(Error::new(ErrorKind::Conflict, message).in_file(self.directory))
+    }
+
     fn begin_log(&self, core: &Core, report: &ReplayReport) -> Result<SegmentWriter> {
         let number = core.numbers.allocate();
         let path = self.directory.join(FileKind::Wal.name(number));
-        let log = SegmentWriter::create(self.disk, &path, SegmentHeader { number, previous: report.end })?;
-        self.disk.sync_directory(self.directory)?;
-        Ok(log)
+        SegmentWriter::create(self.disk, &path, SegmentHeader { number, previous: report.end })
     }
 }
 

@@ -166,6 +166,15 @@ pub(crate) struct IndexState {
     pub(crate) status: IndexStatus,
 }
 
+impl IndexState {
+    /// The index and its derived table as they are now.
+    pub(crate) fn now(table: &Arc<TableShared>, index: &Arc<IndexShared>) -> Self {
+        let (table, index, state) = (table.clone(), index.clone(), table.state.load_full());
+        let status = index.status();
+        Self { table, index, state, status }
+    }
+}
+
 impl TableState {
     /// All memtables, newest first.
     #[inline]

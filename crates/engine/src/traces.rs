@@ -408,6 +408,13 @@ impl Inner {
         }
     }
 
+    /// Removes the trace of a table that was dropped, if one was written. What stays goes at the next open.
+    pub(crate) fn remove_trace(&self, table: &TableShared) {
+        if table.traces.is_some() {
+            drop(self.disk.remove(&self.directory.join(trace_name(table.id))));
+        }
+    }
+
     /// Writes one table's trace, if there is anything in it.
     pub(crate) fn save_trace(&self, table: TableId, trace: &Trace) {
         // Whoever opens the directory next writes files of the same numbers.

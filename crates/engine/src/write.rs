@@ -14,7 +14,8 @@
 //!    segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed or
 //!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
 //!
-//! Failures: a record that cannot be handed over is taken back and its writers get the error; nothing of it is visible.
+//! Failures: a panic of a user's transformer or merge operator latches, and is the error of all whose batch was not
+//! committed. A record that cannot be handed over is taken back and its writers get the error; nothing of it is seen.
 //! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
 //! failure also took back records of earlier `Buffered` writes, these are only in memory; the next write first has their
 //! generation flushed, so that no later write can survive a crash that they do not.
@@ -28,7 +29,7 @@ use mycelium_base::{
 };
 use mycelium_encoding::PackedLayout;
 use mycelium_memtable::MemtableWriter;
-use mycelium_wal::{SegmentHeader, SegmentWriter};
+use mycelium_wal::{SealedSegment, SegmentHeader, SegmentWriter};
 
 use crate::batch::{Operations, WriteBatch, encode_head};
 use crate::database::Inner;
@@ -147,13 +148,13 @@ impl TableWriter {
 /// A log segment whose generation is sealed but not yet flushed.
 pub(crate) struct SealedLog {
     pub(crate) number: FileNumber,
-    writer: Mutex<SegmentWriter>,
+    segment: Mutex<SealedSegment>,
 }
 
 impl SealedLog {
     /// Persists the segment.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.writer.lock().sync()
+        self.segment.lock().sync()
     }
 }
 
@@ -306,16 +307,19 @@ impl Inner {
             let outcome = Mutex::new(None);
             return self.commit_in_group(Waiting { batch: batch.into_owned(), precondition, outcome });
         };
-        // First, as in a group.
-        let derived = batch.derive(&mut writer)?;
-        precondition.map_or(Ok(()), |precondition| precondition.check(writer.last_sequence))?;
-        let mut last = 0;
-        self.commit_group(&mut writer, &[Pending { batch: &batch, derived: &derived }], |_, n| last = n)?;
-        writer.derivers.reuse(derived);
-        Ok(last)
+        self.caught(|| {
+            // First, as in a group.
+            let derived = batch.derive(&mut writer)?;
+            precondition.map_or(Ok(()), |precondition| precondition.check(writer.last_sequence))?;
+            let mut last = 0;
+            self.commit_group(&mut writer, &[Pending { batch: &batch, derived: &derived }], |_, n| last = n)?;
+            writer.derivers.reuse(derived);
+            Ok(last)
+        })
     }
 
-    /// Queues a batch, and commits all that are queued unless another thread does first.
+    /// Queues a batch, and commits all that are queued unless another thread does first. A panic, of a user's
+    /// transformer or merge operator perhaps, is what all of them fail with that were not committed before it.
     fn commit_in_group(&self, own: Waiting) -> Result<SequenceNumber> {
         let own = Arc::new(own);
         self.commits.waiting.lock().push(own.clone());
@@ -324,7 +328,16 @@ impl Inner {
             return outcome;
         }
         let waiting = std::mem::take(&mut *self.commits.waiting.lock());
-        self.commit_waiting(&mut writer, &waiting);
+        let committed = self.caught(|| {
+            self.commit_waiting(&mut writer, &waiting);
+            Ok(())
+        });
+        if let Err(error) = committed {
+            // They have left the queue: nobody else will tell them.
+            for member in &waiting {
+                member.outcome.lock().get_or_insert_with(|| Err(error.duplicate()));
+            }
+        }
         drop(writer);
         let outcome = own.outcome.lock().take();
         outcome.unwrap_or_else(|| Err(Error::new(ErrorKind::Closed, "the write was not taken up")))
@@ -567,7 +580,8 @@ impl Inner {
         let log = self.begin_segment(SegmentHeader { number, previous: Some((log.number(), log.len())) })?;
         let full = writer.log.replace(log);
         let bytes = std::mem::take(&mut writer.generation_bytes);
-        let sealed = full.map(|log| Arc::new(SealedLog { number: log.number(), writer: Mutex::new(log) }));
+        let sealed =
+            full.map(|log| Arc::new(SealedLog { number: log.number(), segment: Mutex::new(log.seal(number)) }));
         {
             let mut core = self.core.lock();
             core.seal(sealed, writer, number);

@@ -177,6 +177,23 @@ fn a_sync_of_a_sealed_segment_that_fails_for_want_of_space_latches() {
     assert_latched_by_a_sync(&memory, &disk, &database);
 }
 
+/// The segment was taken back and the directory synced once more, as if the first sync could have lost nothing.
+#[test]
+fn a_sync_of_the_directory_that_fails_for_want_of_space_is_not_tried_again() {
+    let disk = FaultDisk::over_memory(MemoryDisk::new());
+    let database = open(&disk);
+    let table = database.create_table("t", TableOptions::default()).unwrap();
+    table.put(b"a", b"1", Durability::Sync).unwrap();
+    let before = disk.count(OperationKind::SyncDirectory);
+    disk.schedule(Fault::new(OperationKind::SyncDirectory, Effect::NoSpace));
+    assert_eq!(database.flush().unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(disk.fired(), 1);
+    assert_eq!(table.put(b"b", b"2", Durability::Sync).unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(disk.count(OperationKind::SyncDirectory), before + 1);
+    drop((table, database));
+    assert_eq!(open(&disk).table("t").unwrap().get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
+}
+
 #[test]
 fn a_log_that_fails_while_it_is_switched_latches() {
     let disk = FaultDisk::over_memory(MemoryDisk::new());

@@ -5,14 +5,16 @@
 mod common;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use common::{Rows, scan_with as scan, small_options};
-use mycelium_base::Operation;
 use mycelium_base::coding::{put_bytes, put_varint};
+use mycelium_base::{MAX_SEQUENCE_NUMBER, Operation};
 use mycelium_engine::{
     Compression, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, ReadOptions, TableOptions,
     WriteBatch,
 };
+use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, MemoryDisk};
 use mycelium_wal::{SegmentReader, SegmentWriter};
 use rand::rngs::SmallRng;
@@ -150,6 +152,62 @@ fn a_write_to_a_table_that_was_dropped_is_refused() {
     assert_eq!((kept.get(b"key").unwrap(), new.get(b"key").unwrap()), (None, None));
     kept.put(b"key", b"value", Durability::Os).unwrap();
     new.put(b"key", b"value", Durability::Os).unwrap();
+}
+
+/// It was given out, acknowledged, and refused when the log was read.
+#[test]
+fn the_last_sequence_number_is_read_back() {
+    let (disk, directory) = (MemoryDisk::new(), Path::new("/db"));
+    let database = Database::open(directory, small_options(&disk)).unwrap();
+    drop(database.create_table("t", small_table()).unwrap());
+    database.close().unwrap();
+    let state = Manifest::read(&disk, directory).unwrap();
+    let state = ManifestState { last_sequence: MAX_SEQUENCE_NUMBER - 2, ..state };
+    drop(Manifest::resume(Arc::new(disk.clone()), directory, state, ManifestOptions::default()).unwrap());
+    for is_new in [true, false] {
+        let database = Database::open(directory, small_options(&disk)).unwrap();
+        let table = database.table("t").unwrap();
+        if is_new {
+            table.put(b"a", b"", Durability::Os).unwrap();
+            assert_eq!(table.put(b"b", b"", Durability::Os).unwrap(), MAX_SEQUENCE_NUMBER);
+        }
+        assert_eq!(table.put(b"c", b"", Durability::Os).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(scan(&table, &ReadOptions::default()).into_keys().collect::<Vec<_>>(), [b"a", b"b"]);
+        drop(table);
+        database.close().unwrap();
+    }
+}
+
+/// Whoever kept a handle held them for ever.
+#[test]
+fn a_handle_of_a_dropped_table_keeps_no_files() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    for n in 0..100_u8 {
+        table.put(&[n], b"value", Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    let snapshot = database.snapshot();
+    let mut begun = table.iter(&ReadOptions::default()).unwrap();
+    begun.seek_to_first().unwrap();
+    database.drop_table("t").unwrap();
+    database.wait_idle().unwrap();
+    let mut rows = 0;
+    while begun.valid() {
+        rows += 1;
+        begun.next().unwrap();
+    }
+    assert_eq!(rows, 100, "what was begun goes on");
+    drop(begun);
+    database.wait_idle().unwrap();
+    let files = disk.paths().iter().filter(|path| path.extension().is_some_and(|e| e == "sst")).count();
+    assert_eq!(files, 0, "{:?}", disk.paths());
+    assert!(table.extent(None, None).entries > 0, "nobody may conclude that it has no rows");
+    for options in [ReadOptions::default(), ReadOptions::at(&snapshot)] {
+        assert_eq!(table.multi_get(&[&[1]], &options).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(table.iter(&options).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+    }
 }
 
 /// The log had them, and went with a flush that wrote none of the table's rows: they were given out a second time.

@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Rows, assert_verified, key, scan, small_options, small_table};
-use mycelium_engine::{Database, Durability, Error, Options, RecoveryMode, Table, verify_directory};
+use mycelium_base::FileKind;
+use mycelium_base::hash::hash_key;
+use mycelium_engine::{Database, Durability, Error, Options, RecoveryMode, Table, WriteBatch, verify_directory};
 use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::{CrashDraw, Disk, FaultDisk, MemoryDisk, Throttle};
+use mycelium_wal::{SegmentHeader, SegmentWriter};
 
 const DIRECTORY: &str = "/db";
 
@@ -59,9 +62,15 @@ fn with_two_segments() -> MemoryDisk {
     unreachable!("the memory budget is never used up");
 }
 
-/// An error must say what is missing, and opening must have written nothing.
+/// As [`assert_refused`], and opening must have written nothing.
 fn assert_missed(disk: &MemoryDisk, missing: &Path) {
     let before = disk.paths();
+    assert_refused(disk, missing);
+    assert_eq!(disk.paths(), before);
+}
+
+/// An error must say what is missing.
+fn assert_refused(disk: &MemoryDisk, missing: &Path) {
     for read_only in [true, false] {
         for recovery in [RecoveryMode::Strict, RecoveryMode::TolerateTornTail] {
             let error = rows(DIRECTORY, Options { recovery, read_only, ..small_options(disk) }).unwrap_err();
@@ -72,7 +81,6 @@ fn assert_missed(disk: &MemoryDisk, missing: &Path) {
     let report = verify_directory(disk, Path::new(DIRECTORY), |_, _| ()).unwrap();
     assert_eq!(report.problem_count, 1, "{:?}", report.problems);
     assert_eq!(report.problems[0].error.file(), Some(missing));
-    assert_eq!(disk.paths(), before);
 }
 
 /// The rows of it were gone, and nothing was said.
@@ -101,6 +109,32 @@ fn the_oldest_of_several_log_segments_is_missed() {
     assert!(rows(DIRECTORY, small_options(&disk)).unwrap().is_empty());
 }
 
+/// Nothing named it: the rows before it were recovered as if they had been all.
+#[test]
+fn the_newest_of_several_log_segments_is_missed() {
+    let disk = with_two_segments();
+    let newest = logs(&disk).remove(1);
+    disk.remove(&newest).unwrap();
+    assert_refused(&disk, &newest);
+    let salvage = Options { recovery: RecoveryMode::PointInTime, ..small_options(&disk) };
+    let salvaged = rows(DIRECTORY, salvage).unwrap();
+    assert!(salvaged.contains_key(&key(0)));
+    assert_eq!(rows(DIRECTORY, small_options(&disk)).unwrap(), salvaged);
+}
+
+/// A manifest that held nothing but the state that it was started with passed for one of an old checkpoint.
+#[test]
+fn the_only_log_segment_is_missed_when_the_manifest_has_just_been_replaced() {
+    let disk = with_a_row_in_the_log();
+    let state = Manifest::read(&disk, Path::new(DIRECTORY)).unwrap();
+    let writer = Arc::new(disk.clone());
+    drop(Manifest::resume(writer, Path::new(DIRECTORY), state, ManifestOptions::default()).unwrap());
+    assert_eq!(rows(DIRECTORY, Options { read_only: true, ..small_options(&disk) }).unwrap().len(), 2);
+    let log = logs(&disk).remove(0);
+    disk.remove(&log).unwrap();
+    assert_missed(&disk, &log);
+}
+
 #[test]
 fn a_checkpoint_needs_no_log() {
     let disk = with_a_row_in_the_log();
@@ -112,15 +146,35 @@ fn a_checkpoint_needs_no_log() {
     }
 }
 
+/// Gives a checkpoint the manifest that older versions wrote for it: the state, which names the log of the source.
+fn make_older(disk: &MemoryDisk, checkpoint: &Path) {
+    let live = Manifest::live_path(disk, checkpoint).unwrap();
+    let state = Manifest::read(disk, checkpoint).unwrap();
+    let number = state.next_file_number;
+    let state = ManifestState { oldest_wal: 1, next_file_number: number + 1, ..state };
+    let name = FileKind::Manifest.name(number);
+    let header = SegmentHeader { number, previous: None };
+    let mut manifest = SegmentWriter::create(disk, &checkpoint.join(&name), header).unwrap();
+    for edit in state.to_edits() {
+        let mut record = vec![1];
+        edit.encode(&mut record);
+        manifest.append(&[&record]).unwrap();
+    }
+    manifest.sync().unwrap();
+    let mut current = disk.create(&checkpoint.join(FileKind::Current.name(0))).unwrap();
+    current.append(format!("{name} {:016x}\n", hash_key(name.as_bytes())).as_bytes()).unwrap();
+    current.sync().unwrap();
+    disk.remove(&live).unwrap();
+    disk.sync_directory(checkpoint).unwrap();
+}
+
 /// Their manifests name the log of the database that they were made of. Wherever the first opening is cut short.
 #[test]
 fn a_checkpoint_of_an_older_version_is_opened_without_the_log_that_it_names() {
     const COPY: &str = "/copy";
     let disk = with_a_row_in_the_log();
     Database::open(DIRECTORY, small_options(&disk)).unwrap().checkpoint(COPY).unwrap();
-    let state = ManifestState { oldest_wal: 1, ..Manifest::read(&disk, Path::new(COPY)).unwrap() };
-    let older = Arc::new(disk.clone());
-    drop(Manifest::resume(older, Path::new(COPY), state, ManifestOptions::default()).unwrap());
+    make_older(&disk, Path::new(COPY));
     assert!(verify_directory(&disk, Path::new(COPY), |_, _| ()).unwrap().is_ok());
     assert_eq!(rows(COPY, Options { read_only: true, ..small_options(&disk) }).unwrap().len(), 2);
 
@@ -133,6 +187,64 @@ fn a_checkpoint_of_an_older_version_is_opened_without_the_log_that_it_names() {
         for crashed in [image.kill_image(), image.crash_image(&CrashDraw::from_seed(n))] {
             let found = rows(COPY, small_options(&crashed));
             assert_eq!(found.unwrap_or_else(|e| panic!("operation {n}: {e}")).len(), 2, "operation {n}");
+        }
+    }
+}
+
+/// The disk of a reader, at whose n-th request a writer does something.
+fn disk_of_a_reader(disk: &MemoryDisk, moment: u64, meanwhile: impl Fn() + Send + Sync + 'static) -> FaultDisk {
+    let reader = FaultDisk::new(Arc::new(disk.clone()));
+    let latency = Duration::from_nanos(1);
+    reader.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
+    let seen = AtomicU64::new(0);
+    reader.on_wait(move |_| {
+        if seen.fetch_add(1, Ordering::Relaxed) + 1 == moment {
+            meanwhile();
+        }
+    });
+    reader
+}
+
+/// It had the manifest from before the load, and of the log what came after it.
+#[test]
+fn a_reader_beside_a_bulk_load_sees_nothing_that_followed_without_it() {
+    const KEYS: [&[u8]; 3] = [b"before", b"loaded", b"then"];
+    for moment in 1.. {
+        let disk = MemoryDisk::new();
+        let (_writer, table) = create(&disk);
+        table.put(KEYS[0], b"", Durability::Os).unwrap();
+        let reader = disk_of_a_reader(&disk, moment, move || {
+            table.ingest([Ok((KEYS[1], b""))]).unwrap();
+            table.put(KEYS[2], b"", Durability::Os).unwrap();
+        });
+        let options = Options { disk: Arc::new(reader.clone()), read_only: true, ..small_options(&disk) };
+        let found = rows(DIRECTORY, options).unwrap_or_else(|e| panic!("operation {moment}: {e}"));
+        let found: Vec<Vec<u8>> = found.into_keys().collect();
+        assert!(!found.is_empty() && found == KEYS[..found.len()], "operation {moment}: {found:?}");
+        if reader.total() < moment {
+            return;
+        }
+    }
+}
+
+/// It had the manifest from before the table was made, and of a batch over two tables the half that is in the older.
+#[test]
+fn a_reader_beside_the_making_of_a_table_sees_no_half_of_a_batch() {
+    for moment in 1.. {
+        let disk = MemoryDisk::new();
+        let (writer, table) = create(&disk);
+        let reader = disk_of_a_reader(&disk, moment, move || {
+            let new = writer.create_table("new", small_table()).unwrap();
+            let mut batch = WriteBatch::new();
+            batch.put(&table, b"key", b"").put(&new, b"key", b"");
+            writer.write(&batch, Durability::Os).unwrap();
+        });
+        let options = Options { disk: Arc::new(reader.clone()), read_only: true, ..small_options(&disk) };
+        let seen = Database::open(DIRECTORY, options).unwrap_or_else(|e| panic!("operation {moment}: {e}"));
+        let holds = |name| seen.table(name).is_ok_and(|table| table.get(b"key").unwrap().is_some());
+        assert_eq!(holds("t"), holds("new"), "operation {moment}");
+        if reader.total() < moment {
+            return;
         }
     }
 }
@@ -150,16 +262,10 @@ fn a_reader_beside_a_flush_and_a_compaction_misses_nothing() {
             }
         }
         let expected = scan(&table);
-        let reader = FaultDisk::new(Arc::new(disk.clone()));
-        let latency = Duration::from_nanos(1);
-        reader.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
-        let seen = AtomicU64::new(0);
-        reader.on_wait(move |_| {
-            if seen.fetch_add(1, Ordering::Relaxed) + 1 == moment {
-                writer.flush().unwrap();
-                writer.compact(&table).unwrap();
-                writer.wait_idle().unwrap();
-            }
+        let reader = disk_of_a_reader(&disk, moment, move || {
+            writer.flush().unwrap();
+            writer.compact(&table).unwrap();
+            writer.wait_idle().unwrap();
         });
         let options = Options { disk: Arc::new(reader.clone()), read_only: true, ..small_options(&disk) };
         let found = rows(DIRECTORY, options).unwrap_or_else(|e| panic!("operation {moment}: {e}"));

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::{key, scan, small_options, small_table};
 use mycelium_engine::events::{Event, EventListener, StallCause};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, TableOptions, TieredOptions,
+    Background, Combiner, Database, Durability, ErrorKind, LeveledOptions, Options, Policy, Result, TableOptions,
+    TieredOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -155,4 +156,51 @@ fn a_panic_in_a_job_that_the_caller_runs_makes_the_database_read_only() {
     assert!(database.failure().unwrap().to_string().contains("panicked"));
     assert_eq!(table.put(b"k", b"w", Durability::Os).unwrap_err().kind(), ErrorKind::ReadOnly);
     assert_eq!(table.get(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// A merge operator that panics whenever it has something to fold.
+struct PanickingOperator;
+
+impl Combiner for PanickingOperator {
+    fn apply(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        panic!("the operator of the user");
+    }
+
+    fn fuse(&self, _: &[u8], _: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        panic!("the operator of the user");
+    }
+
+    fn name(&self) -> &str {
+        "panics"
+    }
+}
+
+/// It said that a part of it had panicked, and not of what.
+#[test]
+fn a_panic_in_a_part_of_a_compaction_says_what_it_was() {
+    let options = Options {
+        disk: Arc::new(MemoryDisk::new()),
+        background: Background::Threads(1),
+        subcompactions: 2,
+        merge_operators: vec![Arc::new(PanickingOperator)],
+        ..Options::default()
+    };
+    let database = Database::open("/db", options).unwrap();
+    let policy = Policy::Leveled(LeveledOptions { target_file_size: 1024, ..LeveledOptions::default() });
+    let merge_operator = Some("panics".into());
+    let table_options = TableOptions { policy, block_size: 256, merge_operator, ..TableOptions::default() };
+    let table = database.create_table("t", table_options).unwrap();
+    for n in 0..100 {
+        table.put(&key(n), &[7; 100], Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    for n in 0..100 {
+        table.merge(&key(n), b"operand", Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    // The background may have been first.
+    let error = database.compact(&table).unwrap_err();
+    let error = database.failure().unwrap_or(error);
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("the operator of the user"), "{error}: {cause}");
 }

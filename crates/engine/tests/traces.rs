@@ -179,6 +179,22 @@ fn range_deletes_are_counted_and_outlive_the_database() {
     assert_eq!(database.table("t").unwrap().trace().unwrap(), trace);
 }
 
+/// It stayed until the database was opened again.
+#[test]
+fn the_trace_of_a_table_goes_with_the_table() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", roomy_options(&disk)).unwrap();
+    let table = database.create_typed_table("t", schema(), options(false)).unwrap();
+    insert(&table, 0..100);
+    database.flush().unwrap();
+    let path = Path::new("/db").join(format!("TRACE-{:06}", table.id().0));
+    drop(table);
+    database.close().unwrap();
+    assert!(disk.exists(&path).unwrap());
+    Database::open("/db", roomy_options(&disk)).unwrap().drop_table("t").unwrap();
+    assert!(!disk.exists(&path).unwrap());
+}
+
 #[test]
 fn traces_outlive_the_database_and_damage() {
     let disk = MemoryDisk::new();

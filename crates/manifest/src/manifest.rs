@@ -183,7 +183,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether the live manifest holds nothing but the state that it was started with. Errors as [`Manifest::recover`].
+    /// Whether the live manifest holds nothing but the state that it was started with, as that of a checkpoint. One
+    /// that names a log has an edit behind it from the start on, unless an older version wrote it. Errors as
+    /// [`Manifest::recover`].
     pub fn is_as_started(disk: &dyn Disk, directory: &Path) -> Result<bool> {
         let path = Self::live_path(disk, directory)?;
         let mut is_as_started = true;
@@ -408,6 +410,12 @@ pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, Versi
             }
         }
     }
+    if let Some(successor) = reader.continued_by() {
+        return Err(Error::corruption("a manifest ends as a log segment does that another one continues")
+            .in_file(path)
+            .at(reader.position())
+            .expected("no successor", format_args!("segment {successor}")));
+    }
     let number = reader.header().number;
     match reader.tear() {
         Some(tear) => check_tear(reader.file(), path, number, tear),
@@ -469,13 +477,26 @@ fn decode_seal(number: FileNumber, bytes: &[u8]) -> Option<u64> {
     (u64::from_le_bytes(hash.try_into().ok()?) == seal_hash(number, synced)).then_some(synced)
 }
 
+/// The edits that a manifest of this state starts with. Where a log is needed, the last of those that led to the state
+/// is said by itself, as an empty edit: there is a database behind it. An older version's checkpoint named the log of
+/// its source, which is not there, and has its state alone.
+fn opening_edits(state: &ManifestState) -> Vec<VersionEdit> {
+    if state.oldest_wal == 0 {
+        return state.to_edits();
+    }
+    let before = ManifestState { edit_count: state.edit_count.saturating_sub(1), ..state.clone() };
+    let mut edits = before.to_edits();
+    edits.push(VersionEdit::default());
+    edits
+}
+
 /// Writes and syncs a manifest that holds `state`, sealed, and the temporary file that is to become `CURRENT`.
 fn prepare(disk: &dyn Disk, directory: &Path, number: FileNumber, state: &ManifestState) -> Result<SegmentWriter> {
     let name = FileKind::Manifest.name(number);
     let header = SegmentHeader { number, previous: None };
     let mut writer = SegmentWriter::create(disk, &directory.join(&name), header)?;
     let mut record = Vec::new();
-    for edit in state.to_edits() {
+    for edit in opening_edits(state) {
         encode_record(&edit, &mut record);
         writer.append(&[&record])?;
     }

@@ -360,6 +360,23 @@ fn a_manifest_is_as_it_was_started_until_its_first_edit() {
     assert!(Manifest::is_as_started(&*disk, &directory()).unwrap());
 }
 
+/// A database whose log was gone right after its manifest had been replaced passed for an old checkpoint.
+#[test]
+fn a_manifest_that_names_a_log_has_an_edit_behind_its_state() {
+    let disk = new_disk();
+    let mut manifest = Manifest::create(disk.clone(), &directory(), ManifestOptions::default()).unwrap();
+    manifest.apply(&create(0, 10)).unwrap();
+    manifest.apply(&VersionEdit { oldest_wal: Some(7), ..VersionEdit::default() }).unwrap();
+    let before = manifest.state().clone();
+    drop(manifest);
+    for _ in 0..2 {
+        let (_, state) = Manifest::recover(disk.clone(), &directory(), ManifestOptions::default()).unwrap();
+        assert_eq!(comparable(&state), comparable(&before));
+        assert_eq!(comparable(&Manifest::read(&*disk, &directory()).unwrap()), comparable(&before));
+        assert!(!Manifest::is_as_started(&*disk, &directory()).unwrap());
+    }
+}
+
 /// The next number overflowed, or was that of a file whose name nobody would read.
 #[test]
 fn numbers_that_cannot_be_counted_on_from_are_refused() {

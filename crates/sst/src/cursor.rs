@@ -282,7 +282,10 @@ impl<B: BlockPosition> SstCursor<B> {
     /// Ready for a seek: the index is there, the next window is small.
     fn begin_seek(&mut self) -> Result<()> {
         self.block.invalidate();
-        self.window.begin(if self.options.read_ahead == 0 { FIRST_WINDOW } else { self.options.read_ahead });
+        self.window.begin(match self.options.read_ahead {
+            0 => FIRST_WINDOW,
+            wanted => wanted.min(MAX_WINDOW),
+        });
         self.ensure_index()
     }
 

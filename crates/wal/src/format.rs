@@ -13,6 +13,11 @@ pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"MYCLWAL1";
 
+/// Bytes of the mark behind a segment that another one continues.
+pub(crate) const MARK_LEN: usize = RECORD_HEADER_LEN + 8;
+/// What stands in a mark where a record has its length: no record is that long.
+const MARK: u32 = (1 << 31) | 8;
+
 /// The most bytes handed to or asked from the disk at once while reading.
 pub(crate) const PIECE: usize = 1 << 20;
 
@@ -99,11 +104,36 @@ impl RecordHeader {
         self.length != 0 && self.length as usize <= MAX_BATCH_LEN
     }
 
+    /// Whether this is no record, but the mark behind the last one.
+    #[inline]
+    pub(crate) fn is_mark(self) -> bool {
+        self.length == MARK
+    }
+
     /// The bytes of the segment that this record, standing at `offset`, testifies to have been synced.
     #[inline]
     pub(crate) fn synced_prefix(self, offset: u64) -> u64 {
         if self.unsynced == u32::MAX { 0 } else { offset.saturating_sub(u64::from(self.unsynced)) }
     }
+}
+
+/// The mark that segment `successor` continues this one, which ends at `offset`.
+pub(crate) fn encode_mark(number: FileNumber, offset: u64, successor: FileNumber) -> [u8; MARK_LEN] {
+    let payload = successor.to_le_bytes();
+    let checksum = crc32c::crc32c_append(begin_checksum(number, offset, MARK, 0), &payload);
+    let mut out = [0; MARK_LEN];
+    out[..RECORD_HEADER_LEN].copy_from_slice(&RecordHeader { checksum, length: MARK, unsynced: 0 }.encode());
+    out[RECORD_HEADER_LEN..].copy_from_slice(&payload);
+    out
+}
+
+/// The segment that the mark at `offset` names; `None` if the bytes are no such mark.
+pub(crate) fn decode_mark(number: FileNumber, offset: u64, bytes: &[u8]) -> Option<FileNumber> {
+    let payload: [u8; 8] = bytes.get(RECORD_HEADER_LEN..)?.try_into().ok()?;
+    let header = RecordHeader::decode(bytes);
+    let checksum = begin_checksum(number, offset, header.length, header.unsynced);
+    let verifies = crc32c::crc32c_append(checksum, &payload) == header.checksum;
+    (header.is_mark() && verifies).then(|| u64::from_le_bytes(payload))
 }
 
 /// The checksum of everything of a record but its payload; continue it over the payload with [`crc32c::crc32c_append`].

@@ -17,6 +17,10 @@
 //! from another segment, moved to another offset or replayed never verify. Zeroes never verify either, for a length of
 //! 0 is invalid.
 //!
+//! Behind a segment that another one continues lies a *mark*, 20 bytes: a record's header, whose length is no record's
+//! (2^31 + 8), and the successor's number, u64. It is read only where the successor, which names the segment's length
+//! in its header, is not there to tell; a reader that does not know it takes it for what a crash leaves behind the end.
+//!
 //! `unsynced` says how many bytes of this segment before the record were not known to be synced when it was appended
 //! (`u32::MAX` for that many or more, which claims nothing). A record at offset `x` thereby testifies that the first
 //! `x - unsynced` bytes were synced. That tells the harmless torn tail of a crash from the loss of acknowledged data:
@@ -28,7 +32,9 @@
 //! 2. A record is never lost by a crash of the machine after [`SegmentWriter::sync`] returned `Ok`, nor by a crash of
 //!    the process after [`SegmentWriter::flush`] did.
 //! 3. A failed sync is never retried.
-//! 4. No bytes in a file make the reader panic, or allocate more than 1 MiB for a record that does not verify.
+//! 4. A segment that is gone is missed, but for the first ones, of which the manifest tells: the ones before and after
+//!    it name it. Of the newest alone a power loss may take what names it.
+//! 5. No bytes in a file make the reader panic, or allocate more than 1 MiB for a record that does not verify.
 
 mod format;
 mod reader;
@@ -38,4 +44,4 @@ mod writer;
 pub use format::{FORMAT_VERSION, HEADER_LEN, RECORD_HEADER_LEN, SegmentHeader};
 pub use reader::{Record, SegmentReader, Tear};
 pub use replay::{Apply, RecoveryMode, ReplayReport, replay};
-pub use writer::SegmentWriter;
+pub use writer::{SealedSegment, SegmentWriter};

@@ -2,7 +2,8 @@
 //!
 //! 1. The file is read in pieces of 1 MiB; a record that fits into one piece is verified and returned in place.
 //! 2. A longer record is verified piece by piece first, and only then is a buffer of its length allocated.
-//! 3. The first record that does not verify ends the segment: the reader remembers where and why (its [`Tear`]).
+//! 3. The first record that does not verify ends the segment: the reader remembers where and why (its [`Tear`]). So
+//!    does the mark that names the segment which continues it, which is no tear.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use mycelium_base::{Error, FileNumber, Result};
 use mycelium_vfs::{AccessPattern, Disk, ReadableFile};
 
-use crate::format::{HEADER_LEN, PIECE, RECORD_HEADER_LEN, RecordHeader, SegmentHeader, begin_checksum};
+use crate::format::{
+    HEADER_LEN, MARK_LEN, PIECE, RECORD_HEADER_LEN, RecordHeader, SegmentHeader, begin_checksum, decode_mark,
+};
 
 /// Where a segment's well-formed part ends although bytes were expected to follow.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +46,7 @@ pub struct SegmentReader {
     end_is_known: bool,
     large: Vec<u8>,
     tear: Option<Tear>,
+    continued_by: Option<FileNumber>,
 }
 
 impl fmt::Debug for SegmentReader {
@@ -84,6 +88,7 @@ impl SegmentReader {
             position: HEADER_LEN as u64,
             large: Vec::new(),
             tear: None,
+            continued_by: None,
         }
     }
 
@@ -105,6 +110,12 @@ impl SegmentReader {
     /// Where and why reading stopped before the end of the file; `None` before that, and after a clean end.
     pub fn tear(&self) -> Option<&Tear> {
         self.tear.as_ref()
+    }
+
+    /// The segment that continues this one, once its end was reached and names it ([`crate::SegmentWriter::seal`]). Its
+    /// name was durable before it was named here.
+    pub fn continued_by(&self) -> Option<FileNumber> {
+        self.continued_by
     }
 
     /// The tear as a corruption error, for callers that accept none.
@@ -134,6 +145,12 @@ impl SegmentReader {
             return Ok(None);
         }
         let header = RecordHeader::decode(self.input.get(offset, RECORD_HEADER_LEN)?);
+        if header.is_mark() && !self.end_is_known && readable >= MARK_LEN as u64 {
+            self.continued_by = decode_mark(self.header.number, offset, self.input.get(offset, MARK_LEN)?);
+            if self.continued_by.is_some() {
+                return Ok(None);
+            }
+        }
         if !header.plausible() {
             self.torn(format!("record length {} is not valid", header.length));
             return Ok(None);

@@ -8,7 +8,8 @@
 //!    been synced. Since a segment is synced before the one that continues it, any synced byte of a later segment does.
 //!    A segment that is missing between others is lost whatever they say: its name is persisted before a record is
 //!    appended to it, so before the next one is begun, and names go from the oldest on. No crash takes it from the
-//!    middle.
+//!    middle. Nor from the end, if the one before it says that it is there (its mark): that was written after the name
+//!    was persisted.
 //!
 //! Nothing after a tear is ever applied: what is replayed is a prefix of what was appended.
 
@@ -45,7 +46,8 @@ pub struct ReplayReport {
     pub bytes: u64,
     /// Where the log was torn, if it was: file, byte offset and reason.
     pub torn: Option<(PathBuf, u64, String)>,
-    /// Segments after the tear, none of whose records were applied; oldest first. They should be removed.
+    /// Segments after the tear, none of whose records were applied; oldest first. They should be removed, once a
+    /// segment that continues the one before them is durable, or none of the log is needed any more.
     pub dropped_segments: Vec<FileNumber>,
     /// Segments that an earlier recovery had given up already; oldest first. They should be removed.
     pub superseded_segments: Vec<FileNumber>,
@@ -85,13 +87,18 @@ pub fn replay(
     let opened = segments.iter().map(|&n| Segment::open(disk, directory, n, mode)).collect::<Result<Vec<_>>>()?;
     let chain = link(opened, &mut report.superseded_segments);
     for (i, segment) in chain.iter().enumerate() {
-        let Some(tear) = replay_segment(segment, &mut report, apply)? else { continue };
-        let loses_synced_data = match mode {
-            RecoveryMode::Strict => return Err(tear_error(&segment.path, &tear)),
-            RecoveryMode::PointInTime => None,
-            RecoveryMode::TolerateTornTail if matches!(segment.gap, Some(Gap::Missing(_))) => {
-                return Err(tear_error(&segment.path, &tear));
+        let stop = match replay_segment(segment, &mut report, apply)? {
+            Ending::ContinuedBy(number) if !segments.contains(&number) => {
+                segment.stop_before_missing(directory, number)
             }
+            Ending::Whole | Ending::ContinuedBy(_) => continue,
+            Ending::Torn(tear) => segment.stop_at(tear),
+        };
+        let Stop { path, tear, is_segment_missing } = stop;
+        let loses_synced_data = match mode {
+            RecoveryMode::Strict => return Err(tear_error(&path, &tear)),
+            RecoveryMode::PointInTime => None,
+            RecoveryMode::TolerateTornTail if is_segment_missing => return Err(tear_error(&path, &tear)),
             RecoveryMode::TolerateTornTail => find_testimony(&chain[i..], tear.offset)?,
         };
         if let Some((witness, offset)) = loses_synced_data {
@@ -100,14 +107,31 @@ pub fn replay(
                  {witness} was appended",
                 tear.reason
             ))
-            .in_file(&segment.path)
+            .in_file(&path)
             .at(tear.offset));
         }
-        report.torn = Some((segment.path.clone(), tear.offset, tear.reason));
+        report.torn = Some((path, tear.offset, tear.reason));
         report.dropped_segments = chain[i + 1..].iter().map(|s| s.number).collect();
         break;
     }
     Ok(report)
+}
+
+/// How the records of a segment end.
+enum Ending {
+    /// Where the file ends, or the successor says.
+    Whole,
+    /// Before that.
+    Torn(Tear),
+    /// With the mark that names the successor.
+    ContinuedBy(FileNumber),
+}
+
+/// Where the log goes no further.
+struct Stop {
+    path: PathBuf,
+    tear: Tear,
+    is_segment_missing: bool,
 }
 
 /// A segment file and what is known about it before its records are read.
@@ -162,6 +186,17 @@ impl Segment {
         Ok(Self { number, path, file, header, end: None, gap: None })
     }
 
+    fn stop_at(&self, tear: Tear) -> Stop {
+        Stop { path: self.path.clone(), tear, is_segment_missing: matches!(self.gap, Some(Gap::Missing(_))) }
+    }
+
+    /// A segment is missing that this one says continues it.
+    fn stop_before_missing(&self, directory: &Path, number: FileNumber) -> Stop {
+        let reason = format!("the log segment is missing, which continues segment {}", self.number);
+        let path = directory.join(FileKind::Wal.name(number));
+        Stop { path, tear: Tear { offset: 0, reason }, is_segment_missing: true }
+    }
+
     /// The end of what belongs to the log, as far as known.
     fn readable_end(&self) -> u64 {
         self.end.unwrap_or(u64::MAX).min(self.file.len())
@@ -200,14 +235,14 @@ fn link(mut segments: Vec<Segment>, superseded: &mut Vec<FileNumber>) -> Vec<Seg
     chain
 }
 
-/// Applies the records of one segment; returns its tear if it has one.
-fn replay_segment(segment: &Segment, report: &mut ReplayReport, apply: &mut Apply<'_>) -> Result<Option<Tear>> {
+/// Applies the records of one segment.
+fn replay_segment(segment: &Segment, report: &mut ReplayReport, apply: &mut Apply<'_>) -> Result<Ending> {
     if let Some(gap) = &segment.gap {
-        return Ok(Some(Tear { offset: 0, reason: gap.to_string() }));
+        return Ok(Ending::Torn(Tear { offset: 0, reason: gap.to_string() }));
     }
     let header = match &segment.header {
         Ok(header) => *header,
-        Err(tear) => return Ok(Some(tear.clone())),
+        Err(tear) => return Ok(Ending::Torn(tear.clone())),
     };
     let mut reader = SegmentReader::with_header(segment.file.clone(), &segment.path, header, segment.end);
     while let Some(record) = reader.next().map_err(|e| e.in_file(&segment.path))? {
@@ -216,7 +251,11 @@ fn replay_segment(segment: &Segment, report: &mut ReplayReport, apply: &mut Appl
         report.bytes += record.payload.len() as u64;
     }
     report.end = Some((segment.number, reader.position()));
-    Ok(reader.tear().cloned())
+    Ok(match (reader.tear(), reader.continued_by()) {
+        (Some(tear), _) => Ending::Torn(tear.clone()),
+        (None, Some(number)) => Ending::ContinuedBy(number),
+        (None, None) => Ending::Whole,
+    })
 }
 
 /// Looks for a record proving that the first segment was synced beyond `torn_at`: its segment and offset.

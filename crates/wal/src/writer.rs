@@ -3,7 +3,8 @@
 //! 1. `append` frames a record into an in-process buffer of 64 KiB; a record that does not fit goes through to the file.
 //! 2. `flush` hands the buffer to the operating system in one call. If that fails, the file is cut back to the last
 //!    record boundary handed over, so that the segment stays well-formed and the writer can go on.
-//! 3. `sync` flushes and persists. If persisting fails, the kernel may have dropped the dirty pages and would report
+//! 3. `seal` ends the segment where another one continues it.
+//! 4. `sync` flushes and persists. If persisting fails, the kernel may have dropped the dirty pages and would report
 //!    success on a second try; the writer therefore refuses every later call with the first error.
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use mycelium_base::limits::MAX_BATCH_LEN;
 use mycelium_base::{Error, FileNumber, Result};
 use mycelium_vfs::{Disk, WritableFile};
 
-use crate::format::{HEADER_LEN, RECORD_HEADER_LEN, RecordHeader, SegmentHeader, begin_checksum};
+use crate::format::{HEADER_LEN, RECORD_HEADER_LEN, RecordHeader, SegmentHeader, begin_checksum, encode_mark};
 
 /// Bytes of records collected before they are handed to the operating system.
 const BUFFER_LEN: usize = 64 << 10;
@@ -179,6 +180,23 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Ends the segment, which segment `successor` continues: flush it first, create that one, its header naming this
+    /// one with [`SegmentWriter::len`], and then seal this one. A mark behind the last record names the successor,
+    /// whose loss is noticed by it. It lies behind the length that the successor's header gives, so where there is a
+    /// successor nothing of it is read.
+    ///
+    /// It is handed to the operating system, and synced with what else there is to sync, not by itself: a power loss
+    /// may take it, and nothing else. So a failure is no loss, and none is reported.
+    pub fn seal(mut self, successor: FileNumber) -> SealedSegment {
+        if self.buffer.is_empty() && self.failed.is_none() {
+            let mark = encode_mark(self.number, self.flushed_len, successor);
+            if self.file.append(&mark).is_err() {
+                self.file.truncate(self.flushed_len).ok();
+            }
+        }
+        SealedSegment { writer: self }
+    }
+
     /// Forgets all records from `offset` on, which [`SegmentWriter::len`] was before they were appended; those handed
     /// over leave the file. Not durable: until the next sync a crash of the machine may bring them back.
     ///
@@ -282,5 +300,25 @@ impl SegmentWriter {
         let outcome = self.file.truncate(self.flushed_len);
         self.broken |= outcome.is_err();
         outcome.map_err(|error| error.in_file(&self.path))
+    }
+}
+
+/// A segment that another one continues: it takes no record any more, and is still to be synced before that one is.
+pub struct SealedSegment {
+    writer: SegmentWriter,
+}
+
+impl SealedSegment {
+    /// The segment's number.
+    pub fn number(&self) -> FileNumber {
+        self.writer.number
+    }
+
+    /// As [`SegmentWriter::sync`], of the records.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync(&mut self) -> Result<()> {
+        self.writer.sync()
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{DIRECTORY, create, new_disk, path, payloads, replay_all};
 use mycelium_base::FileKind;
 use mycelium_vfs::{CrashDraw, Disk, MemoryDisk};
-use mycelium_wal::{HEADER_LEN, RecoveryMode, SegmentWriter};
+use mycelium_wal::{HEADER_LEN, RecoveryMode, SealedSegment, SegmentReader, SegmentWriter};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -34,6 +34,28 @@ fn three_segments(synced: bool) -> MemoryDisk {
 }
 
 const LEN: usize = HEADER_LEN + 2 * (12 + 2);
+
+/// The same, each but the last sealed as the next one was begun.
+fn sealed_segments() -> MemoryDisk {
+    let disk = new_disk();
+    let mut last: Option<SegmentWriter> = None;
+    for number in 1..=3 {
+        let previous = last.as_ref().map(|writer| (writer.number(), writer.len()));
+        let mut writer = create(&disk, number, previous);
+        if let Some(full) = last.take() {
+            assert_eq!(full.seal(number).number(), number - 1);
+        }
+        for letter in ["a", "b"] {
+            writer.append(&[number.to_string().as_bytes(), letter.as_bytes()]).unwrap();
+        }
+        writer.flush().unwrap();
+        last = Some(writer);
+    }
+    disk
+}
+
+/// Bytes of the mark behind a sealed segment.
+const MARK_LEN: usize = 20;
 
 /// Replays in all modes: `expected` is what must be applied, `lost` whether the tolerant mode must see lost data.
 fn check(disk: &MemoryDisk, segments: &[u64], expected: &[&str], torn: Option<(u64, u64)>, lost: bool) {
@@ -76,6 +98,42 @@ fn a_whole_chain_and_one_whose_oldest_are_gone() {
 fn a_missing_segment_is_lost_and_no_torn_tail() {
     for synced in [false, true] {
         check(&three_segments(synced), &[1, 3], &["1a", "1b"], Some((3, 0)), true);
+    }
+}
+
+/// Nothing named it: what came before was recovered as if it had been all.
+#[test]
+fn the_newest_segment_is_missed_where_the_one_before_it_was_sealed() {
+    let disk = sealed_segments();
+    check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b", "3a", "3b"], None, false);
+    check(&disk, &[1, 2], &["1a", "1b", "2a", "2b"], Some((3, 0)), true);
+    check(&disk, &[1], &["1a", "1b"], Some((2, 0)), true);
+    // The mark is no record: what continues the log continues it before the mark.
+    let end = replay_all(&disk, &[1, 2], RecoveryMode::PointInTime).1.unwrap().end;
+    assert_eq!(end, Some((2, LEN as u64)));
+    let mut reader = SegmentReader::open(&disk, &path(2), Some(2)).unwrap();
+    while reader.next().unwrap().is_some() {}
+    assert_eq!((reader.position(), reader.tear(), reader.continued_by()), (LEN as u64, None, Some(3)));
+}
+
+/// What a power loss leaves of a segment that was just begun, and of the mark that names it.
+#[test]
+fn a_segment_that_was_begun_and_a_mark_may_tear() {
+    let disk = sealed_segments();
+    disk.set_len(&path(3), 20).unwrap();
+    check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b"], Some((3, 0)), false);
+    let disk = sealed_segments();
+    for bit in 0..MARK_LEN as u64 * 8 {
+        let bit = LEN as u64 * 8 + bit;
+        disk.flip_bit(&path(2), bit).unwrap();
+        check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b", "3a", "3b"], None, false);
+        check(&disk, &[1, 2], &["1a", "1b", "2a", "2b"], Some((2, LEN as u64)), false);
+        disk.flip_bit(&path(2), bit).unwrap();
+    }
+    for len in (LEN + 1..LEN + MARK_LEN).rev() {
+        disk.set_len(&path(2), len).unwrap();
+        check(&disk, &[1, 2, 3], &["1a", "1b", "2a", "2b", "3a", "3b"], None, false);
+        check(&disk, &[1, 2], &["1a", "1b", "2a", "2b"], Some((2, LEN as u64)), false);
     }
 }
 
@@ -184,10 +242,10 @@ fn crashes_at_random_lose_nothing_synced() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let mut disk = new_disk();
         let mut model = Model::default();
-        let mut end = None;
+        let (mut end, mut given_up) = (None, Vec::new());
         for _life in 0..rng.random_range(1..5) {
             disk.power_off_after(Some(rng.random_range(1..60)));
-            live(&disk, &mut rng, &mut model, end);
+            live(&disk, &mut rng, &mut model, end, std::mem::take(&mut given_up));
             disk = disk.crash_image(&CrashDraw::from_seed(rng.random()));
             crashes += 1;
             let names = disk.list(Path::new(DIRECTORY)).unwrap();
@@ -212,9 +270,7 @@ fn crashes_at_random_lose_nothing_synced() {
                     disk.remove(&path(number)).unwrap();
                 }
             } else if rng.random() {
-                for number in report.dropped_segments {
-                    disk.remove(&path(number)).unwrap();
-                }
+                given_up = report.dropped_segments;
             }
             disk.sync_directory(Path::new(DIRECTORY)).unwrap();
         }
@@ -233,13 +289,20 @@ struct Model {
     next_number: u64,
 }
 
-/// One life of a process, until the disk is off or 60 steps are done.
-fn live(disk: &MemoryDisk, rng: &mut SmallRng, model: &mut Model, mut previous: Option<(u64, u64)>) {
-    // Older segments first; the last is appended to.
-    let mut open: Vec<SegmentWriter> = Vec::new();
+/// One life of a process, until the disk is off or 60 steps are done. Segments that the recovery before it gave up are
+/// removed when what continues the log is durable.
+fn live(
+    disk: &MemoryDisk,
+    rng: &mut SmallRng,
+    model: &mut Model,
+    mut previous: Option<(u64, u64)>,
+    mut given_up: Vec<u64>,
+) {
+    let mut sealed: Vec<SealedSegment> = Vec::new();
+    let mut open: Option<SegmentWriter> = None;
     for _ in 0..60 {
-        if open.is_empty() || rng.random_ratio(1, 12) {
-            if let Some(current) = open.last_mut() {
+        if open.is_none() || rng.random_ratio(1, 12) {
+            if let Some(current) = &mut open {
                 if current.flush().is_err() {
                     return;
                 }
@@ -248,10 +311,10 @@ fn live(disk: &MemoryDisk, rng: &mut SmallRng, model: &mut Model, mut previous: 
             model.next_number = model.next_number.max(1);
             let header = mycelium_wal::SegmentHeader { number: model.next_number, previous };
             let Ok(writer) = SegmentWriter::create(disk, &path(model.next_number), header) else { return };
-            open.push(writer);
+            sealed.extend(open.replace(writer).map(|full| full.seal(model.next_number)));
             model.next_number += 1;
         }
-        let Some(current) = open.last_mut() else { return };
+        let Some(current) = &mut open else { return };
         match rng.random_range(0..10) {
             0 => {
                 if current.flush().is_err() {
@@ -260,10 +323,13 @@ fn live(disk: &MemoryDisk, rng: &mut SmallRng, model: &mut Model, mut previous: 
             }
             1 => {
                 // All segments, oldest first.
-                if open.iter_mut().any(|writer| writer.sync().is_err()) {
+                if sealed.iter_mut().any(|segment| segment.sync().is_err()) || current.sync().is_err() {
                     return;
                 }
                 model.synced = model.appended.len();
+                if given_up.drain(..).any(|number| disk.remove(&path(number)).is_err()) {
+                    return;
+                }
             }
             _ => {
                 let len = *[10, 100, 5_000, 70_000].get(rng.random_range(0..4)).unwrap();

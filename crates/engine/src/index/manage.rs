@@ -7,6 +7,7 @@ use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, Sequence
 use mycelium_compaction::Buffering;
 use mycelium_encoding::{Datum, DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
+use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_transform::{Augment, Deriver, TransformerDefinition};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
@@ -17,7 +18,7 @@ use crate::options::{Policy, RowFormatDefinition, TableOptions};
 use crate::snapshot::Snapshot;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
-use crate::table::{Table, TableDefinition, TableShared};
+use crate::table::{Table, TableDefinition, TableShared, TableState};
 use crate::transformers::refuse_with_maps;
 use crate::tree::Tree;
 use crate::view::ViewSet;
@@ -500,12 +501,17 @@ impl Inner {
         self.renew_derivers(writer)
     }
 
-    /// A table was dropped: its memtable and files go when nobody reads them any more.
+    /// A table was dropped: its memtable and files go when nobody reads them any more. Its handles are left with a
+    /// state that holds nothing: who takes that finds the table dropped.
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
         writer.memtables.retain(|writer| writer.table != table.id);
         writer.has_dropped = true;
         table.dropped.store(true, Ordering::Release);
-        for file in table.state.load().tree.all_files() {
+        let (_, active) = Memtable::new(MemtableOptions::default());
+        let tree = Arc::new(Tree::empty(table.formats.as_deref()));
+        let empty = TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() };
+        let last = table.state.swap(Arc::new(empty));
+        for file in last.tree.all_files() {
             file.mark_obsolete();
         }
     }

@@ -9,6 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
+use crate::index::IndexGeneration;
 use crate::{Background, Index, IndexOptions, Options, TableOptions};
 
 struct Setup {
@@ -151,6 +152,57 @@ fn large_batches_that_queue_up_do_not_go_into_one_generation() {
     let bytes = setup.database.metrics().memtable_bytes;
     assert!(bytes <= 3 * BYTES as u64, "{bytes}");
     assert_eq!(setup.rows().len(), 8);
+}
+
+/// Panics when it is asked, as a transformer or a merge operator of the user's may.
+struct Panicking;
+
+impl Precondition for Panicking {
+    fn check(&self, _: SequenceNumber) -> Result<()> {
+        panic!("the user's code");
+    }
+
+    fn check_operation(&self, _: TableId, _: EntryRef<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Whoever was in the group was told that the database had been closed, and it took further writes.
+#[test]
+fn a_panic_in_a_group_is_the_error_of_all_of_it() {
+    let setup = Setup::new();
+    let before = setup.rows();
+    let put = |n| -> Commit<'_> {
+        let table = &setup.table;
+        Box::new(move || table.put(&key(n), b"1", Durability::Sync))
+    };
+    let mut batch = WriteBatch::new();
+    batch.put(&setup.table, &key(5), b"1");
+    let inner = &setup.database.inner;
+    let panicking: Commit<'_> = Box::new(|| {
+        let (body, prepared_for) = (batch.body().into(), IndexGeneration::default());
+        let ready = ReadyBatch { body, count: 1, durability: Durability::Sync, prepared_for };
+        inner.commit(ready, Some(Arc::new(Panicking)))
+    });
+    let (outcomes, _) = setup.together(vec![put(4), panicking, put(6)]);
+    for outcome in outcomes {
+        let error = outcome.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("the user's code"), "{error}: {cause}");
+    }
+    assert_eq!(setup.rows(), before);
+    assert!(setup.database.failure().unwrap().to_string().contains("panicked"));
+    assert_eq!(setup.table.put(&key(7), b"1", Durability::Sync).unwrap_err().kind(), ErrorKind::ReadOnly);
+    // Alone, too.
+    let alone = Setup::new();
+    let mut batch = WriteBatch::new();
+    batch.put(&alone.table, &key(5), b"1");
+    let (body, prepared_for) = (batch.body().into(), IndexGeneration::default());
+    let ready = ReadyBatch { body, count: 1, durability: Durability::Sync, prepared_for };
+    let error = alone.database.inner.commit(ready, Some(Arc::new(Panicking))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(alone.database.failure().is_some());
 }
 
 #[test]

@@ -29,8 +29,9 @@ pub(crate) struct Check<'a> {
 impl<'a> Check<'a> {
     /// Takes the table's present state.
     pub(crate) fn new(table: &'a TableShared, since: SequenceNumber) -> Result<Self> {
+        let state = table.state.load_full();
         table.check_alive()?;
-        Ok(Self { table, state: table.state.load_full(), since })
+        Ok(Self { table, state, since })
     }
 
     /// Fails with a conflict if `key` has an entry, or is covered by a range delete, above the mark.

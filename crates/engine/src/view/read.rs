@@ -79,7 +79,6 @@ impl Inner {
         options: &ReadOptions,
         by_summaries: bool,
     ) -> Result<ViewRows> {
-        table.check_alive()?;
         let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
         let state = Guard::into_inner(state);
         self.look_before_scan(table);

@@ -2,10 +2,10 @@
 //!
 //! 1. Create it as one that is not unique yet ([`IndexStatus::is_unchecked`]), and have it built.
 //! 2. At a snapshot, walk it: of neighbours with the same values and no null among them both are rows.
-//! 3. Ask for the values of every entry that is newer than the snapshot. The walk may have taken long, and much have been
-//!    written meanwhile; so this is done up to another snapshot first.
-//! 4. With the commit lock held, ask for the values of every entry that is newer than that. From here every write is asked
-//!    (prepare.rs), those too that were prepared before (indexed.rs): one edit says that the index is unique.
+//! 3. Ask for the values of every entry that is newer than the snapshot, up to another one. The walk may have taken
+//!    long, and much have been written meanwhile.
+//! 4. With the commit lock held, ask for the values of every entry that is newer than that. From here every write is
+//!    asked (prepare.rs), those too that were prepared before (indexed.rs): one edit says that the index is unique.
 //!
 //! A crash before the edit of step 4 undoes the creation: the next open drops the index.
 

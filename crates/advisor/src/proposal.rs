@@ -3,8 +3,10 @@
 //! 1. The tree of the model is read off the files: level 0 and those that hold any (at least 2), the size ratio that the table's
 //!    policy aims at, and `B` from the width of its entries ([`entries_per_block`]). Where the targets of levels follow from the
 //!    last one, those between level 0 and the base level are empty: nothing is written to them on the way down.
-//! 2. The trace is folded to these levels; [`advise_formats`] finds a design, groups of rows and columnar groups, and compares
-//!    it with the usual ones. What encoding saves is read off the files where they are of both formats.
+//! 2. The trace is folded to these levels; [`advise_formats`] finds a design, groups of rows and columnar groups, and
+//!    compares it with the usual ones. What encoding saves is read off the files where they are of both formats. Groups
+//!    that part columns which are to stay together are joined then, in whichever format costs less; what follows is
+//!    about the design as it is after that.
 //! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting. What
 //!    is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are replaced
 //!    within one turn of the tree. As long as no files tell what encoding saves, a design must not cost more than the
@@ -18,12 +20,12 @@ use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, Group, GroupFormat, Result};
 use mycelium_manifest::{Layout, LevelLayout, Run, Version};
 
-use crate::cost::formats::Formats;
+use crate::cost::formats::{Formats, group_cost};
 use crate::cost::laser::Tree;
 use crate::design::{Advice, Candidate, Design, advise_formats};
 use crate::numbering::Numbering;
 use crate::redesign::{Hysteresis, Proposal, Verdict, decide, rewrite_cost};
-use crate::trace::Trace;
+use crate::trace::{Access, Trace};
 
 /// What is taken for the width of a value, or key, while there are no files to tell.
 const VALUE_BYTES: f64 = 8.0;
@@ -39,6 +41,8 @@ pub struct TableFacts<'a> {
     pub size_ratio: f64,
     /// Bytes of a data block.
     pub block_bytes: u64,
+    /// Columns of which each set is to stay in one group, by position in the schema: those of an index, or of a view.
+    pub together: &'a [ColumnSet],
 }
 
 /// The layout that a table should have, and why.
@@ -54,7 +58,8 @@ pub struct LayoutAdvice {
     pub trace: Trace,
     /// The present layout (`present`) and what it costs.
     pub present: Candidate,
-    /// The advised design and what it was compared with. Columns are numbered as in the trace.
+    /// The advised design and what it was compared with, which may be cheaper where columns are to stay together.
+    /// Columns are numbered as in the trace.
     pub advice: Advice,
     /// The advised design as a layout of the table.
     pub layout: Layout,
@@ -94,7 +99,8 @@ impl LayoutAdvice {
 /// let mut trace = Trace::new(4, 3)?;
 /// trace.add_points(1, &ColumnSet::first(4), 20_000)?;
 /// trace.add_scans(2, &"3".parse()?, 10, 10_000_000)?;
-/// let facts = TableFacts { layout: &layout, version: &Version::new(), size_ratio: 10.0, block_bytes: 4096 };
+/// let version = Version::new();
+/// let facts = TableFacts { layout: &layout, version: &version, size_ratio: 10.0, block_bytes: 4096, together: &[] };
 /// let advice = advise_layout(&facts, &trace, &[2], &Hysteresis::default())?;
 /// assert_eq!(
 ///     advice.layout.to_string(),
@@ -109,7 +115,7 @@ pub fn advise_layout(
     widths: &[usize],
     hysteresis: &Hysteresis,
 ) -> Result<LayoutAdvice> {
-    let TableFacts { layout, version, size_ratio, block_bytes } = *facts;
+    let TableFacts { layout, version, size_ratio, block_bytes, .. } = *facts;
     let numbering = Numbering::new(&layout.level(0).groups[0].columns);
     let columns = numbering.columns().len();
     let levels = levels_of(version, trace);
@@ -119,7 +125,8 @@ pub fn advise_layout(
     let tree = Tree { size_ratio, entries_per_block: entries_per_block(version, columns, block_bytes), columns };
     let measured = measured_encoding(version, columns);
     let formats = formats_with(measured);
-    let advice = advise_formats(&tree, &formats, &trace, widths)?;
+    let mut advice = advise_formats(&tree, &formats, &trace, widths)?;
+    keep_together(&mut advice, facts, (&levels, &numbering), (&tree, &formats, &trace))?;
     let design = design_of(layout, &levels, &numbering);
     let cost = design.cost_of_formats(&tree, &formats, &trace)?;
     let present = Candidate { name: "present".to_owned(), design, cost };
@@ -149,6 +156,28 @@ pub fn advise_layout(
         false => layout_of(&advice.design, &levels, layout, &numbering)?,
     };
     Ok(LayoutAdvice { tree, levels, formats, trace, present, advice, layout, verdict, numbering })
+}
+
+/// Joins the groups of the advised design that part columns which are to stay together, and prices what comes of it.
+fn keep_together(
+    advice: &mut Advice,
+    facts: &TableFacts<'_>,
+    (levels, numbering): (&[usize], &Numbering),
+    (tree, formats, trace): (&Tree, &Formats, &Trace),
+) -> Result<()> {
+    let free = layout_of(&advice.design, levels, facts.layout, numbering)?;
+    let kept = free.keeping_together(facts.together);
+    if kept == free {
+        return Ok(());
+    }
+    let accesses: Vec<Vec<Access>> = (0..levels.len()).map(|level| trace.accesses(level)).collect();
+    let is_columnar = |level: usize, group: &ColumnSet| {
+        let cost = |is_columnar| group_cost(tree, formats, trace.writes(), &accesses[level], group, is_columnar);
+        level > 0 && cost(true) < cost(false)
+    };
+    advice.design = design_of(&kept, levels, numbering).with_columnar(is_columnar);
+    advice.cost = advice.design.cost_of_formats(tree, formats, trace)?;
+    Ok(())
 }
 
 /// How much a trace says: its operations, and the blocks that its scans went through. One long scan says as much as many
@@ -379,7 +408,7 @@ mod tests {
         let as_columns = version([above(), vec![vec![Run { files: vec![Arc::new(file)] }]]].concat());
         let advise = |text: &str, version: &Version| {
             let layout = layout(text);
-            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000 };
+            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000, together: &[] };
             advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap()
         };
         let of_rows = advise("L0 tiered: * packed\nL1 leveled: * packed", &as_rows);
@@ -416,6 +445,30 @@ mod tests {
         assert_eq!(layout_of(&design, &[0, 1], &like, &numbering).unwrap().to_string(), rows);
     }
 
+    /// Columns of an index were joined after the verdict, in the format of the first of their groups: a columnar table
+    /// whose scans and point reads wanted one column apart became rows, of which they cost more than twice as much.
+    #[test]
+    fn a_design_is_judged_with_the_columns_together_that_are_to_stay_so() {
+        let layout = layout("L0 tiered: * packed\nL1 leveled: * columnar");
+        let mut trace = Trace::new(4, 2).unwrap();
+        // By the model: apart 5 blocks a point read, columnar 6.1, rows 16.
+        trace.add_points(1, &ColumnSet::first(4), 20_000).unwrap();
+        trace.add_scans(1, &"3".parse().unwrap(), 8, 8_000_000).unwrap();
+        let version = Version::new();
+        let advise = |together: &[ColumnSet]| {
+            let facts =
+                TableFacts { layout: &layout, version: &version, size_ratio: 10.0, block_bytes: 4_000, together };
+            advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap()
+        };
+        let free = advise(&[]);
+        assert_eq!(free.layout.to_string(), "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4 columnar\n");
+        assert!(free.verdict.switch, "{:?}", free.verdict);
+        let kept = advise(&["2,4".parse().unwrap()]);
+        assert_eq!(kept.layout, layout);
+        assert!(!kept.verdict.switch && kept.advice.cost == kept.present.cost, "{:?}", kept.verdict);
+        assert_eq!(advise(&["2-3".parse().unwrap()]), free, "they are together");
+    }
+
     /// Levels below the files fold into the last; only the last level's bytes stand against a change.
     #[test]
     fn advice_follows_the_files() {
@@ -423,7 +476,7 @@ mod tests {
         let mut trace = Trace::new(4, 7).unwrap();
         trace.add_scans(6, &"3".parse().unwrap(), 3, 1_000_000).unwrap();
         let small = version(vec![vec![], vec![run(None, 50_000, 1_000)]]);
-        let facts = TableFacts { layout: &rows, version: &small, size_ratio: 10.0, block_bytes: 4_000 };
+        let facts = TableFacts { layout: &rows, version: &small, size_ratio: 10.0, block_bytes: 4_000, together: &[] };
         let advice = advise_layout(&facts, &trace, &usual_widths(4), &Hysteresis::default()).unwrap();
         assert_eq!(advice.trace.level_count(), 2);
         assert_eq!(advice.layout.to_string(), "L0 tiered: * packed\nL1 leveled: 1-3 packed | 4 columnar\n");
@@ -455,7 +508,7 @@ mod tests {
         let deep = version(vec![top(), vec![], vec![], vec![], vec![], vec![], bottom()]);
         let flat = version(vec![top(), bottom()]);
         let [deep, flat] = [&deep, &flat].map(|version| {
-            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000 };
+            let facts = TableFacts { layout: &layout, version, size_ratio: 10.0, block_bytes: 4_000, together: &[] };
             advise_layout(&facts, &trace, &[], &Hysteresis::default()).unwrap()
         });
         assert_eq!((deep.levels, flat.levels), (vec![0, 6], vec![0, 1]));

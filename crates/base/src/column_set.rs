@@ -209,7 +209,11 @@ impl FromStr for ColumnSet {
         let mut set = Self::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
-            for column in position(first, text)?..=position(last, text)? {
+            let (first, last) = (position(first, text)?, position(last, text)?);
+            if last < first {
+                return Err(Error::invalid(format!("`{text}`: `{part}` begins after it ends")));
+            }
+            for column in first..=last {
                 set.insert(column);
             }
         }
@@ -247,7 +251,7 @@ mod tests {
         for text in ["-", "0", "0-3,7", "1,3,5", "0-99", "63-64,65535"] {
             assert_eq!(text.parse::<ColumnSet>().unwrap().to_string(), text);
         }
-        for text in ["", "a", "1-", "1,,2", "65536", "-1", "0-99999999999"] {
+        for text in ["", "a", "1-", "1,,2", "65536", "-1", "0-99999999999", "3-1", "0,3-2"] {
             assert!(text.parse::<ColumnSet>().is_err(), "{text}");
         }
     }

@@ -153,6 +153,30 @@ impl RangeDeleteSet {
         self.fragments.get(i).is_some_and(|(start, _)| start.as_slice() <= last)
     }
 
+    /// The fragments that have a key of `[start, end)`, to the last one if there is no `end`, in key order.
+    /// O(log fragments) to the first.
+    ///
+    /// ```
+    /// use mycelium_base::{RangeDelete, RangeDeleteSet};
+    ///
+    /// let delete = |start: &str, end: &str| RangeDelete { start: start.into(), end: end.into(), sequence: 1 };
+    /// let set = RangeDeleteSet::new(&[delete("b", "d"), delete("f", "h")]);
+    /// let starts = |start: &str, end: &str| -> Vec<&[u8]> {
+    ///     set.fragments_within(start.as_bytes(), Some(end.as_bytes())).map(|fragment| fragment.start()).collect()
+    /// };
+    /// assert_eq!(starts("c", "g"), [b"b", b"f"]);
+    /// assert!(starts("d", "f").is_empty());
+    /// ```
+    pub fn fragments_within(&self, start: &[u8], end: Option<&[u8]>) -> impl Iterator<Item = RangeDeleteFragment<'_>> {
+        let from = self.fragments.partition_point(|(_, ends)| ends.as_slice() <= start);
+        let to = match end {
+            Some(end) if end <= start => from,
+            Some(end) => self.fragments.partition_point(|(begins, _)| begins.as_slice() < end),
+            None => self.fragments.len(),
+        };
+        (from..to).map(|at| RangeDeleteFragment { set: self, at })
+    }
+
     /// The fragments, in key order.
     pub fn fragments(&self) -> impl ExactSizeIterator<Item = RangeDeleteFragment<'_>> {
         (0..self.fragments.len()).map(|at| RangeDeleteFragment { set: self, at })
@@ -253,6 +277,23 @@ mod tests {
                 sequences.dedup();
                 let fragment = set.fragments().find(|f| f.start() <= &[key][..] && &[key][..] < f.end());
                 assert_eq!(fragment.map(|f| f.sequences()).unwrap_or_default(), sequences, "seed {seed}, {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn fragments_within_bounds_are_those_that_have_a_key_there() {
+        let set = RangeDeleteSet::new(&[delete("b", "f", 5), delete("d", "h", 9), delete("k", "l", 1)]);
+        let keys = ["", "a", "b", "c", "d", "f", "g", "h", "i", "k", "kk", "l", "z"].map(str::as_bytes);
+        for start in keys {
+            for end in keys.map(Some).into_iter().chain([None]) {
+                let has_key = |fragment: &RangeDeleteFragment<'_>| {
+                    let is_empty = end.is_some_and(|end| end <= start);
+                    !is_empty && fragment.end() > start && end.is_none_or(|end| fragment.start() < end)
+                };
+                let straight: Vec<&[u8]> = set.fragments().filter(has_key).map(|fragment| fragment.start()).collect();
+                let found: Vec<&[u8]> = set.fragments_within(start, end).map(|fragment| fragment.start()).collect();
+                assert_eq!(found, straight, "{start:?} to {end:?}");
             }
         }
     }

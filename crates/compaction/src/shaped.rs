@@ -8,7 +8,8 @@
 //!    level 0, it is its free runs over `level0_trigger`.
 //! 2. The unit with the highest score of 1 or more comes first (LASER: the most overflowing group of the most
 //!    overflowing level). A leveled unit gives the file that the [`PickPriority`] says, a tiered one all its free runs
-//!    up to the first that is not free, counted from the oldest.
+//!    up to the first that is not free, counted from the oldest. Into a leveled level 0 gives no more at once than is
+//!    worth one job, where its runs lie beside each other, as those of a bulk load do.
 //! 3. What the files overlap in the output level comes along: in keys, and in columns. It may hold columns that the
 //!    files do not have (under another layout): then what overlaps these comes along too.
 //! 4. The output groups are those of the layout, refined so that every input holds all columns of an output group or
@@ -348,9 +349,12 @@ impl Picker<'_> {
 
     /// A due unit of a tiered level: all its free runs.
     fn pick_runs(&self, level: usize, unit: &Unit, score: f64) -> Option<CompactionPlan> {
-        let inputs = self.free_runs(level, unit);
+        let mut inputs = self.free_runs(level, unit);
         if (inputs.len() as f64) < self.policy.trigger() {
             return None;
+        }
+        if level == 0 && !self.policy.is_tiered(1) && !self.policy.is_two_phase(self.version, 1) {
+            inputs = worth_one_job(inputs, self.policy.options.max_compaction_bytes);
         }
         let why = (if level == 0 { Reason::Level0Files } else { Reason::RunCount }, score);
         if level == self.policy.last_level(self.version) {
@@ -550,6 +554,57 @@ fn width<'a>(files: impl Iterator<Item = &'a Arc<FileMeta>>) -> f64 {
         (bytes + file.size, entries + file.entry_count + file.range_delete_count)
     });
     bytes as f64 / entries.max(1) as f64
+}
+
+/// Of runs of level 0, the oldest last, those that go down at once: all, or if they have more than `limit` bytes those
+/// that overlap the oldest, directly or by way of others, and as many of their neighbours as stay within the limit.
+fn worth_one_job(inputs: Vec<PlanInput>, limit: u64) -> Vec<PlanInput> {
+    let parts = connected_parts(&inputs);
+    let oldest = parts.iter().position(|part| part.runs.contains(&(inputs.len() - 1)));
+    let Some(oldest) = oldest.filter(|_| parts.iter().map(|part| part.bytes).sum::<u64>() > limit) else {
+        return inputs;
+    };
+    let (mut from, mut to, mut bytes) = (oldest, oldest + 1, parts[oldest].bytes);
+    let fits = |bytes: u64, part: &ConnectedPart| bytes.saturating_add(part.bytes) <= limit;
+    while let Some(next) = parts.get(to).filter(|next| fits(bytes, next)) {
+        (to, bytes) = (to + 1, bytes + next.bytes);
+    }
+    while let Some(before) = parts[..from].last().filter(|before| fits(bytes, before)) {
+        (from, bytes) = (from - 1, bytes + before.bytes);
+    }
+    let taken: HashSet<usize> = parts[from..to].iter().flat_map(|part| part.runs.iter().copied()).collect();
+    let inputs = inputs.into_iter().enumerate().filter(|(at, _)| taken.contains(at));
+    inputs.map(|(_, input)| input).collect()
+}
+
+/// Runs that overlap in keys, directly or by way of others.
+struct ConnectedPart {
+    range: KeyRange,
+    /// Their places among the inputs.
+    runs: Vec<usize>,
+    bytes: u64,
+}
+
+/// The parts of the inputs that lie beside each other, in key order.
+fn connected_parts(inputs: &[PlanInput]) -> Vec<ConnectedPart> {
+    let part = |(at, input): (usize, &PlanInput)| {
+        let range = KeyRange::hull(input.files.iter().map(|file| &**file))?;
+        Some(ConnectedPart { range, runs: vec![at], bytes: input.files.iter().map(|file| file.size).sum() })
+    };
+    let mut single: Vec<ConnectedPart> = inputs.iter().enumerate().filter_map(part).collect();
+    single.sort_by(|a, b| a.range.smallest.cmp(&b.range.smallest));
+    let mut parts: Vec<ConnectedPart> = Vec::new();
+    for next in single {
+        match parts.last_mut().filter(|last| !last.range.ends_before(&next.range.smallest)) {
+            Some(last) => {
+                last.range.include_range(&next.range);
+                last.runs.extend(next.runs);
+                last.bytes = last.bytes.saturating_add(next.bytes);
+            }
+            None => parts.push(next),
+        }
+    }
+    parts
 }
 
 /// All runs of a level, or those that share a column with `columns` or with another of them.

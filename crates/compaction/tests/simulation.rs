@@ -488,3 +488,28 @@ fn segments_that_begin_again_as_a_round_ends_hold_what_they_cover() {
     let appending = round.appending.as_ref().unwrap();
     assert!(appending.files.iter().any(|segment| segment.file.number == 200), "{after}");
 }
+
+/// Hundreds of files beside each other were all merged by one job, with a cursor and a read-ahead window for each.
+#[test]
+fn a_bulk_load_goes_down_part_by_part() {
+    let options = LeveledOptions {
+        level0_trigger: 2,
+        max_compaction_bytes: 20 << 20,
+        level_count: 4,
+        ..LeveledOptions::default()
+    };
+    let policy = shaped("leveled", options);
+    let picked = |text: &str| -> Vec<u64> {
+        let version = Version::parse(text).unwrap();
+        let plan = policy.pick(TABLE, &version, &BusyFiles::new()).unwrap();
+        plan.input_files().map(|file| file.number).collect()
+    };
+    let loaded = "L0: 15:[u-z]#5 8MB\nL0: 14:[p-t]#5 8MB\nL0: 13:[k-n]#5 8MB\nL0: 12:[e-i]#5 8MB\nL0: 11:[a-d]#5 8MB\n";
+    assert_eq!(picked(loaded), [12, 11], "the oldest, and its neighbour");
+    assert_eq!(picked(&format!("L0: 16:[c-f]#9 8MB\n{loaded}")), [16, 12, 11], "what lies over them goes along");
+    let apart = "L0: 14:[p-t]#8 8MB\nL0: 13:[a-d]#7 8MB\nL0: 12:[u-z]#6 8MB\nL0: 11:[e-i]#5 8MB\n";
+    assert_eq!(picked(apart), [14, 11], "neighbours above come first");
+    assert_eq!(picked("L0: 12:[e-i]#5 8MB\nL0: 11:[a-d]#5 8MB\n"), [12, 11], "little goes down at once");
+    let over_each_other = "L0: 13:[a-z]#7 8MB\nL0: 12:[a-z]#6 8MB\nL0: 11:[a-z]#5 8MB\n";
+    assert_eq!(picked(over_each_other), [13, 12, 11], "there is one part");
+}

@@ -412,7 +412,7 @@ impl Inner {
         let (mut derived, mut guessed) = (Vec::new(), Vec::new());
         for watch in watches {
             guessed.extend(watch.guessed());
-            derived.extend(watch.into_files()?);
+            derived.extend(self.unite_spills(watch.into_files()?, WritePriority::Compaction, files)?);
         }
         let cpu = thread_cpu_nanoseconds().saturating_sub(before);
         self.counters.compaction_cpu_nanoseconds.fetch_add(cpu, Ordering::Relaxed);

@@ -230,7 +230,7 @@ impl Inner {
                 let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, outputs)?;
                 let StagedRemovals { staged, spilled } = watch.into_staged()?;
                 removals.staged.extend(staged);
-                removals.spilled.extend(spilled);
+                removals.spilled.extend(self.unite_spills(spilled, WritePriority::Flush, outputs)?);
                 written.tallies.push((table, tally));
                 output
             };

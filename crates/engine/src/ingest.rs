@@ -11,7 +11,7 @@
 //!    run. A level that a running compaction writes to within the file's range is passed over, and compactions that
 //!    would write there are kept away until the files are in place. What the rows derive for indexes was sorted and
 //!    written beside them, and goes to level 0 of the derived tables. If other indexes have come than it was derived
-//!    for, the lock is given back to derive for them (index/load.rs).
+//!    for, or one became unique, the lock is given back to derive for them, and to compare rows (index/load.rs).
 //! 5. One manifest edit adds all files; then the sequence number is published. A crash before the edit leaves orphans,
 //!    which the next open removes; a crash after it loses nothing: all rows or none.
 
@@ -220,8 +220,9 @@ impl<'a> Ingestion<'a> {
         if self.files.is_empty() {
             return Ok(summary);
         }
-        let mut derived = self.derivation.finish(&self.outputs)?;
+        let mut derived = self.derivation.finish(self.inner, &self.outputs)?;
         while summary.sequence.is_none() {
+            derived.compare(self.inner, self.table, &self.files)?;
             self.outputs.lock().sync()?;
             summary.sequence = self.inner.install_ingested(self.table, &self.files, &derived)?;
             if summary.sequence.is_none() {
@@ -270,7 +271,7 @@ impl Drop for Reservation<'_> {
 
 impl Inner {
     /// Steps 2 to 5: returns the rows' sequence number, or `None` if the table has other indexes than they were derived
-    /// for.
+    /// for and compared in.
     fn install_ingested(
         &self,
         table: &Arc<TableShared>,
@@ -303,7 +304,7 @@ impl Inner {
             derived.files.iter().map(|file| (file.table, meta(file.number, &file.summary))).collect();
         let all = metas.iter().chain(of_indexes.iter().map(|(_, meta)| meta));
         let opened = all.map(|meta| self.open_file(meta)).collect::<Result<Vec<_>>>()?;
-        derived.check(self, table, &opened)?;
+        derived.compare_with_newer(self, table, &opened)?;
         let mut manifest = self.manifest()?;
         table.check_alive()?;
         let (mut edit, mut reservation) = self.place_ingested(table, &metas);
@@ -420,5 +421,74 @@ fn reserving_plan(table: TableId, level: usize, range: KeyRange) -> CompactionPl
         score: 0.0,
         target_file_size: u64::MAX,
         max_grandparent_bytes: u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_encoding::{DatumRef, Schema};
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+    use crate::database::Database;
+    use crate::index::IndexOptions;
+    use crate::options::{Background, Durability, Options};
+
+    fn row(id: i64, city: &str) -> [DatumRef<'_>; 2] {
+        [DatumRef::Int64(id), DatumRef::Utf8(city)]
+    }
+
+    /// All rows of a load were looked up with the commit lock held. Now they are before, and then what came in between
+    /// is.
+    #[test]
+    fn what_is_written_after_a_load_was_compared_is_compared_with_it() {
+        for (id, city, is_refused) in [(2, "Graz", true), (2, "Wien", false), (1, "Graz", false)] {
+            let options =
+                Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+            let database = Database::open("db", options).unwrap();
+            let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+            let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+            let on = vec!["city".to_owned()];
+            let by_city = IndexOptions { name: "by_city".into(), on, unique: true, ..IndexOptions::default() };
+            database.create_index(&table, &by_city).unwrap();
+            let mut load = Ingestion::start(&table).unwrap();
+            let (key, value) = table.encode_row(&row(1, "Graz")).unwrap();
+            load.add(&key, &value).unwrap();
+            load.finish_file().unwrap();
+            let mut derived = load.derivation.finish(load.inner, &load.outputs).unwrap();
+            derived.compare(load.inner, load.table, &load.files).unwrap();
+            load.outputs.lock().sync().unwrap();
+            table.insert_row(&row(id, city), Durability::Os).unwrap();
+            match load.inner.install_ingested(load.table, &load.files, &derived) {
+                Err(error) => assert!(is_refused && error.kind() == ErrorKind::Duplicate, "{id} {city}: {error}"),
+                Ok(sequence) => {
+                    load.outputs.lock().keep();
+                    assert!(!is_refused && sequence.is_some(), "{id} {city}");
+                }
+            }
+        }
+    }
+
+    /// It was asked for its present indexes alone, whether or not they had become unique meanwhile.
+    #[test]
+    fn a_load_is_not_put_in_place_before_it_was_compared_in_an_index_that_became_unique() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        let on = vec!["city".to_owned()];
+        let by_city = IndexOptions { name: "by_city".into(), on, unique: true, ..IndexOptions::default() };
+        database.create_index(&table, &by_city).unwrap();
+        let mut load = Ingestion::start(&table).unwrap();
+        let (key, value) = table.encode_row(&row(1, "Graz")).unwrap();
+        load.add(&key, &value).unwrap();
+        load.finish_file().unwrap();
+        let mut derived = load.derivation.finish(load.inner, &load.outputs).unwrap();
+        load.outputs.lock().sync().unwrap();
+        assert_eq!(load.inner.install_ingested(load.table, &load.files, &derived).unwrap(), None);
+        derived.compare(load.inner, load.table, &load.files).unwrap();
+        assert!(load.inner.install_ingested(load.table, &load.files, &derived).unwrap().is_some());
+        load.outputs.lock().keep();
     }
 }

@@ -342,7 +342,7 @@ pub(crate) fn block_scan(
     let runs = WantedRuns {
         columns: Some(&columns),
         plan: Some(&plan),
-        tally: ScanTally::new(table, Some(wanted)),
+        tally: ScanTally::new(table, &state.tree, Some(wanted)),
         layer_runs,
         marks: Some(marks_of(columns.iter())),
     };
@@ -388,7 +388,8 @@ impl TableIterator {
         let (state, snapshot) = Self::moment(database, table, options)?;
         let joined = table.formats.as_ref().filter(|_| state.tree.has_groups);
         let plan = joined.map(|_| table.merge_plan(&state.tree, None)).transpose()?;
-        let wanted = WantedRuns { plan: plan.as_deref(), tally: ScanTally::new(table, None), ..WantedRuns::default() };
+        let tally = ScanTally::new(table, &state.tree, None);
+        let wanted = WantedRuns { plan: plan.as_deref(), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &wanted);
         let counters = sources.counters;
         let rows = match joined.zip(plan) {
@@ -440,7 +441,7 @@ impl TableIterator {
             return Ok((rows, formats.packed_layout().clone()));
         }
         let (to_merge, plan) = (columns_to_merge(&state.tree, wanted), table.merge_plan(&state.tree, Some(wanted))?);
-        let tally = ScanTally::new(table, Some(wanted));
+        let tally = ScanTally::new(table, &state.tree, Some(wanted));
         let runs = WantedRuns { columns: to_merge.as_ref(), plan: Some(&plan), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let (counters, layout) = (sources.counters, plan.layout().clone());
@@ -457,7 +458,8 @@ impl TableIterator {
         wanted: &ColumnSet,
     ) -> Self {
         debug_assert!(!state.tree.has_groups, "rows are to be put together");
-        let runs = WantedRuns { tally: ScanTally::new(table, Some(wanted)), ..WantedRuns::default() };
+        let tally = ScanTally::new(table, &state.tree, Some(wanted));
+        let runs = WantedRuns { tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;
         let rows = sources.whole(table, snapshot);

@@ -17,9 +17,11 @@ use std::time::Instant;
 
 use mycelium_base::{FileKind, FileNumber, Result};
 use mycelium_compaction::job::StageTimes;
+use mycelium_manifest::FileMeta;
+use mycelium_sst::SstFile;
 use mycelium_vfs::{FileLock, WritableFile};
 
-use crate::database::Inner;
+use crate::database::{Inner, open_sst};
 use crate::sync::Mutex;
 
 /// Files that wait for their sync at most; they are open, and their pages are not all clean yet.
@@ -70,6 +72,11 @@ impl<'a> OutputFiles<'a> {
         oldest.map_or(Ok(()), |mut file| file.sync())
     }
 
+    /// Opens a file that is complete, for the job itself to read.
+    pub(crate) fn open(&self, meta: &FileMeta) -> Result<Arc<SstFile>> {
+        open_sst(&*self.inner.disk, self.directory, &self.inner.cache, meta)
+    }
+
     /// Makes all files durable, but not their names.
     pub(crate) fn sync_files(&mut self) -> Result<()> {
         self.unsynced.drain(..).try_for_each(|mut file| file.sync())
@@ -87,7 +94,7 @@ impl<'a> OutputFiles<'a> {
         Ok(StageTimes { write, total: write, ..StageTimes::default() })
     }
 
-    /// Removes a file that is not needed after all, and is synced or will not be.
+    /// Removes a file that is not needed after all.
     pub(crate) fn remove(&mut self, number: FileNumber) {
         if let Some(at) = self.created.iter().position(|(created, _)| *created == number) {
             let (_, path) = self.created.swap_remove(at);

@@ -4,9 +4,8 @@
 //!    [`window`] says: operations, and the blocks that scans went through. It is a background job to decide, before any
 //!    compaction, so that the next compaction works under the layout that was decided on.
 //! 2. The job takes the trace so far, in which older windows weigh a half, a quarter, and so on, saves it beside the
-//!    database, and asks [`advise_layout`].
-//!    Groups that would part the columns of a secondary index are made one: such an index could not be kept clean
-//!    (`crate::index::watch`). What the advice predicts is the design's before that.
+//!    database, and asks [`advise_layout`]. The columns of a secondary index stay in one group: else it could not be
+//!    kept clean (`crate::index::watch`). So do those of a view, which is read from rows where they lie apart.
 //! 3. If the verdict is to switch, the layout is set as [`crate::Database::set_layout`] sets it, unless the layout was
 //!    changed meanwhile, and [`Event::LayoutChanged`] tells. Files stay as they are: it takes effect run by run.
 //!
@@ -50,6 +49,8 @@ impl TableShared {
     fn advise(&self, trace: &Trace, widths: Option<&[usize]>) -> Result<LayoutAdvice> {
         let (state, shape) = (self.state.load(), self.shape.load());
         let options = &self.definition.options;
+        let indexed = state.indexes.iter().map(|index| index.index.source.columns_read().clone());
+        let together: Vec<ColumnSet> = indexed.chain(self.views.load().columns_read()).collect();
         let facts = TableFacts {
             layout: &shape.layout,
             version: &state.tree.version,
@@ -58,14 +59,11 @@ impl TableShared {
                 Policy::Leveled(_) | Policy::TwoPhase(_) => sizes(options).fanout,
             },
             block_bytes: options.block_size as u64,
+            together: &together,
         };
         let usual = || usual_widths(trace.columns());
         let widths = widths.map_or_else(usual, <[usize]>::to_vec);
-        let mut advice = advise_layout(&facts, trace, &widths, &Hysteresis::default())?;
-        let indexed = state.indexes.iter().map(|index| index.index.source.columns_read().clone());
-        let together: Vec<ColumnSet> = indexed.chain(self.views.load().columns_read()).collect();
-        advice.layout = advice.layout.keeping_together(&together);
-        Ok(advice)
+        advise_layout(&facts, trace, &widths, &Hysteresis::default())
     }
 }
 

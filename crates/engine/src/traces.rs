@@ -2,8 +2,9 @@
 //!
 //! 1. *Point reads* count at every level where they found an entry of their row: one relaxed addition for each, no lock
 //!    and no allocation once their projection was met. What memtables alone answered costs no I/O and is not counted.
-//! 2. *Scans* count what they read of each level when they end. Every run counts for itself; runs of one column group add
-//!    up, and of the column groups of a level, which hold the same keys, the one read most counts.
+//! 2. *Scans* count what they read of each level when they end. Every run counts for itself. Runs that hold a wanted
+//!    column add up, for they hold it of other keys, also where they are of several layouts; of the columns, that of
+//!    which most was read counts. So the column groups of a level, which hold the same keys, count once.
 //! 3. *Writes* are counted at the flush, off the path of writers: a `Put` or `Delete` is what the model calls an insert
 //!    (an entry in every column group), and so is a range delete, which is counted apart; a patch is an update of its columns
 //!    at every level that it has to pass.
@@ -31,6 +32,7 @@ use crate::read::PointRead;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::{Table, TableShared};
+use crate::tree::Tree;
 
 /// Each so many point reads that one counter counted, the background is asked to look whether a redesign is due.
 const LOOK_EVERY: u64 = 1024;
@@ -210,47 +212,66 @@ impl Cursor for TalliedEntries<'_> {
 pub(crate) struct ScanTally {
     traces: Arc<TableTraces>,
     columns: ColumnSet,
-    /// (level, format of the run, entries)
-    runs: Mutex<Vec<(usize, usize, u64)>>,
+    /// Whose formats the runs have.
+    tree: Arc<Tree>,
+    runs: Mutex<Vec<TalliedRun>>,
+}
+
+/// What a scan read of a run.
+struct TalliedRun {
+    level: usize,
+    /// Of the run in its tree.
+    format: usize,
+    entries: u64,
 }
 
 impl ScanTally {
-    /// For a scan of `columns`, all if `None`; nothing to tally where there are none.
-    pub(crate) fn new(table: &TableShared, columns: Option<&ColumnSet>) -> Option<Arc<Self>> {
+    /// For a scan of `columns` of a tree, all if `None`; nothing to tally where there are none.
+    pub(crate) fn new(table: &TableShared, tree: &Arc<Tree>, columns: Option<&ColumnSet>) -> Option<Arc<Self>> {
         let traces = table.traces.as_ref()?;
         let columns = columns.unwrap_or_else(|| traces.recorder.numbering().columns());
         if columns.is_empty() {
             return None;
         }
-        Some(Arc::new(Self { traces: traces.clone(), columns: columns.clone(), runs: Mutex::default() }))
+        let (traces, columns, tree) = (traces.clone(), columns.clone(), tree.clone());
+        Some(Arc::new(Self { traces, columns, tree, runs: Mutex::default() }))
     }
 
-    /// Entries read of each level: the most that one column group had.
-    fn by_level(runs: Vec<(usize, usize, u64)>) -> BTreeMap<usize, u64> {
-        let mut groups: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-        for (level, format, entries) in runs {
-            *groups.entry((level, format)).or_default() += entries;
-        }
-        let mut levels: BTreeMap<usize, u64> = BTreeMap::new();
-        for ((level, _), entries) in groups {
-            let most = levels.entry(level).or_default();
-            *most = entries.max(*most);
-        }
-        levels
+    /// So many entries of a run at this level, of this format of the tree, were read.
+    pub(crate) fn note(&self, level: usize, format: usize, entries: u64) {
+        self.runs.lock().push(TalliedRun { level, format, entries });
     }
 }
 
-impl ScanTally {
-    /// So many entries of a run at this level, of this format of the tree, were read.
-    pub(crate) fn note(&self, level: usize, format: usize, entries: u64) {
-        self.runs.lock().push((level, format, entries));
+/// Entries read of each level by a scan of `wanted`: of the column of which most was read. `columns_of` says what a
+/// format holds.
+fn entries_by_level<'f>(
+    runs: &[TalliedRun],
+    wanted: &ColumnSet,
+    columns_of: impl Fn(usize) -> &'f ColumnSet,
+) -> BTreeMap<usize, u64> {
+    let mut levels: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
+    for run in runs {
+        *levels.entry(run.level).or_default().entry(run.format).or_default() += run.entries;
     }
+    let most = |formats: BTreeMap<usize, u64>| -> u64 {
+        if formats.len() == 1 {
+            return formats.into_values().sum();
+        }
+        let of_column = |column: usize| -> u64 {
+            let holding = formats.iter().filter(|(format, _)| columns_of(**format).contains(column));
+            holding.map(|(_, entries)| *entries).sum()
+        };
+        wanted.iter().map(of_column).max().unwrap_or_default()
+    };
+    levels.into_iter().map(|(level, formats)| (level, most(formats))).collect()
 }
 
 impl Drop for ScanTally {
     fn drop(&mut self) {
         let Ok(projection) = self.traces.recorder.projection(&self.columns) else { return };
-        for (level, entries) in Self::by_level(std::mem::take(&mut *self.runs.lock())) {
+        let runs = std::mem::take(&mut *self.runs.lock());
+        for (level, entries) in entries_by_level(&runs, &self.columns, |format| self.tree.formats[format].columns()) {
             if entries > 0 {
                 projection.add_scans(level.min(self.traces.levels - 1), 1, entries);
             }
@@ -468,9 +489,35 @@ impl Table {
 mod tests {
     use super::*;
 
+    /// What is read of runs of some columns, by level, by a scan of `wanted`.
+    fn counted(wanted: &str, runs: &[(usize, &str, u64)]) -> Vec<(usize, u64)> {
+        let formats: Vec<ColumnSet> = runs.iter().map(|(_, columns, _)| columns.parse().unwrap()).collect();
+        let same = |columns: &ColumnSet| formats.iter().position(|known| known == columns).unwrap();
+        let run = |(at, &(level, _, entries)): (usize, &(usize, &str, u64))| TalliedRun {
+            level,
+            format: same(&formats[at]),
+            entries,
+        };
+        let runs: Vec<TalliedRun> = runs.iter().enumerate().map(run).collect();
+        entries_by_level(&runs, &wanted.parse().unwrap(), |format| &formats[format]).into_iter().collect()
+    }
+
     #[test]
     fn groups_of_a_level_hold_the_same_keys() {
-        let runs = vec![(0, 0, 5), (0, 0, 7), (2, 1, 90), (2, 2, 100), (2, 1, 20), (3, 0, 0)];
-        assert_eq!(ScanTally::by_level(runs), BTreeMap::from([(0, 12), (2, 110), (3, 0)]));
+        let runs = [(0, "0-3", 5), (0, "0-3", 7), (2, "0-1", 90), (2, "2-3", 100), (2, "0-1", 20), (3, "0-3", 0)];
+        assert_eq!(counted("0-3", &runs), [(0, 12), (2, 110), (3, 0)]);
+        assert_eq!(counted("3", &[(1, "2-3", 9)]), [(1, 9)]);
+    }
+
+    /// Whole rows and column groups of a level whose layout changed are of other keys: the larger number alone was
+    /// told.
+    #[test]
+    fn runs_of_several_layouts_hold_other_keys() {
+        let changed = [(4, "0-3", 1_000), (4, "0-1", 300), (4, "2", 310), (4, "3", 300)];
+        assert_eq!(counted("0-3", &changed), [(4, 1_310)]);
+        assert_eq!(counted("0,3", &changed), [(4, 1_300)]);
+        // Three layouts: column 3 is in all of them, and not the first of any two.
+        let twice = [(4, "1-3", 100), (4, "1,3", 10), (4, "2-3", 1)];
+        assert_eq!(counted("1-3", &twice), [(4, 111)]);
     }
 }

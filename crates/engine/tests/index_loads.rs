@@ -147,6 +147,27 @@ fn rows_loaded_while_an_index_comes_or_goes_are_in_it() {
     }
 }
 
+/// What a load derives is sorted piece by piece. Each piece was a file over the whole index: every lookup asked all of
+/// them, and all writers of the database stopped until they were merged.
+#[test]
+fn what_a_load_derives_in_pieces_holds_nobody_back() {
+    let disk = MemoryDisk::new();
+    let options = Options { slowdown_level0_runs: 4, stop_level0_runs: 6, ..small_options(&disk) };
+    let database = Database::open("db", options).unwrap();
+    let table = create(&database, "people");
+    let index = database.create_index(&table, &by_city(false)).unwrap();
+    let model: Model = (0..3_000).map(|id| (id, (CITIES[id as usize % 4].to_owned(), 0))).collect();
+    let rows = encoded(&database, &model);
+    database.wait_idle().unwrap();
+    load(&table, &rows, || ()).unwrap();
+    assert_eq!(database.metrics().slowed_bytes_per_second, None);
+    check(&index, &model, None);
+    assert_verified(&database);
+    database.compact(&table).unwrap();
+    check(&index, &model, None);
+    assert_no_file_is_left(&disk, &database);
+}
+
 #[test]
 fn a_unique_index_made_beside_a_load_is_asked_by_it() {
     for has_rows in [false, true] {

@@ -11,8 +11,8 @@ use common::{assert_verified, small_options, small_table};
 use mycelium_base::ColumnSet;
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, Index, IndexOptions, IsolationLevel, Layout, Options, Snapshot, Table,
-    TableOptions, WriteBatch,
+    Background, Database, Durability, ErrorKind, Index, IndexOptions, IsolationLevel, Layout, LeveledOptions, Options,
+    Policy, Snapshot, Table, TableOptions, WriteBatch,
 };
 use mycelium_vfs::{CrashDraw, MemoryDisk};
 
@@ -541,6 +541,37 @@ fn an_index_of_the_key_that_is_built_over_groups_does_not_keep_deleted_rows() {
     assert_verified(&database);
 }
 
+/// What leaves an index with its rows is sorted piece by piece. Each piece was a file of level 0 over the whole index,
+/// and writers stopped for as many.
+#[test]
+fn what_leaves_an_index_in_pieces_holds_nobody_back() {
+    let disk = MemoryDisk::new();
+    let limits = Options { slowdown_level0_runs: 3, stop_level0_runs: 3, ..small_options(&disk) };
+    let database = Database::open("db", limits).unwrap();
+    let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
+    let table_options = TableOptions { policy, ..small_table() };
+    let table = database.create_typed_table("people", Schema::parse(SCHEMA).unwrap(), table_options).unwrap();
+    let index = database.create_index(&table, &options("by_city", &["city"], &[])).unwrap();
+    let city = |id: i64, round: i64| format!("{:0>200}", (id * 37 + round) % 61);
+    let write = |round| (0..60).for_each(|id| put(&table, id, &city(id, round), 0));
+    write(0);
+    database.flush().unwrap();
+    database.wait_idle().unwrap();
+    write(1);
+    // The index by itself is compacted only with all of its table.
+    database.compact_range(&table, Some(&[]), None).unwrap();
+    assert_eq!(database.metrics().slowed_bytes_per_second, None);
+    let check = || {
+        assert_eq!(index.range((Bound::Unbounded, Bound::Unbounded), Some(&[0]), None).unwrap().count(), 60);
+        (0..60).for_each(|id| assert_eq!(ids(&index, &city(id, 1)), [id]));
+        assert_verified(&database);
+    };
+    check();
+    database.compact(&table).unwrap();
+    check();
+    assert_eq!(entries(&database, "by_city"), 60);
+}
+
 /// While an index waited to be built, a compaction folded one part of a row with a patch that the index does not read: no entry
 /// was ever made for the number that this part has now, and the row could not be put together for the number of the other.
 #[test]
@@ -678,6 +709,40 @@ fn two_rows_cannot_have_the_same_values_in_a_unique_index() {
     table.ingest_batches(batches).unwrap();
     assert_eq!((ids(&index, "Graz"), ids(&index, "Wien")), (vec![7, 1], vec![3]));
     assert_verified(&database);
+}
+
+/// The time that a batch took grew with the product of its range deletes and its rows.
+#[test]
+fn a_batch_of_many_range_deletes_frees_the_values_of_their_rows() {
+    const ROWS: i64 = 3_000;
+    let database = open_with_threads(64 << 20);
+    let table = create(&database);
+    let index = database.create_index(&table, &unique("by_city", &["city"])).unwrap();
+    let mut batch = WriteBatch::new();
+    for id in 0..ROWS {
+        batch.insert_row(&table, &row(id, &format!("city {id}"), 0)).unwrap();
+    }
+    database.write(&batch, Durability::Os).unwrap();
+    // Every row gives its city to the one of the same place among those that come.
+    let mut batch = WriteBatch::new();
+    for id in 0..ROWS {
+        batch.delete_range(&table, &key_of(&table, id), &key_of(&table, id + 1));
+        batch.insert_row(&table, &row(ROWS + id, &format!("city {id}"), 0)).unwrap();
+    }
+    database.write(&batch, Durability::Os).unwrap();
+    assert_eq!(ids(&index, "city 7"), [ROWS + 7]);
+    assert_eq!(index.get(&[], Some(&[0]), None).unwrap().count(), ROWS as usize);
+    // One that was put before its interval was deleted is gone; one that was put after it is not.
+    let mut batch = WriteBatch::new();
+    batch.insert_row(&table, &row(1, "city 7", 0)).unwrap();
+    batch.delete_range(&table, &key_of(&table, 0), &key_of(&table, ROWS + 8));
+    batch.insert_row(&table, &row(2, "city 7", 0)).unwrap();
+    database.write(&batch, Durability::Os).unwrap();
+    assert_eq!(ids(&index, "city 7"), [2]);
+    let mut batch = WriteBatch::new();
+    batch.delete_range(&table, &key_of(&table, 3), &key_of(&table, 4));
+    batch.insert_row(&table, &row(3, "city 7", 0)).unwrap();
+    assert_eq!(database.write(&batch, Durability::Os).unwrap_err().kind(), ErrorKind::Duplicate);
 }
 
 #[test]

@@ -156,6 +156,30 @@ fn scans_of_column_groups_count_keys() {
     assert_eq!(counted(&trace, last, "0-7"), (1, 0, 0, 0));
 }
 
+/// A level has runs of whole rows and of column groups at once after a change of its layout. They are of other keys:
+/// the larger number alone was counted.
+#[test]
+fn scans_of_a_level_in_transition_count_the_keys_of_both_layouts() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", roomy_options(&disk)).unwrap();
+    let columns = "0-1,3-8".parse().unwrap();
+    let layout = rows_at_every_level("0-1,3-8");
+    let table = database.create_typed_table("t", schema(), TableOptions { layout, ..options(false) }).unwrap();
+    insert(&table, 0..2000);
+    database.compact(&table).unwrap();
+    let last = database.metrics().tables[0].levels.last().unwrap().level;
+    let groups = "L0 tiered: * packed\nL1 leveled: 0-1,3-4 packed | 5-8 packed";
+    database.set_layout(&table, mycelium_engine::Layout::parse(groups, &columns).unwrap()).unwrap();
+    insert(&table, 5000..6000);
+    let from = table.row_key(&[DatumRef::Int64(5000)]).unwrap();
+    database.compact_range(&table, Some(&from), None).unwrap();
+    assert_eq!(scan_rows(&table, &[0, 8]), 3000);
+    assert_eq!(scan_rows(&table, &[8]), 3000);
+    let trace = table.trace().unwrap();
+    assert_eq!(counted(&trace, last, "0,7"), (0, 1, 3000, 0));
+    assert_eq!(counted(&trace, last, "7"), (0, 1, 3000, 0));
+}
+
 /// Each is an entry in every group, as a row is, and says nothing of columns.
 #[test]
 fn range_deletes_are_counted_and_outlive_the_database() {

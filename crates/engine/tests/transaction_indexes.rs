@@ -279,3 +279,141 @@ fn a_transaction_older_than_its_index_misses_no_row_that_came_before_the_index()
     setup.database.wait_idle().unwrap();
     assert!(index.is_built());
 }
+
+const VALUES: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+
+/// The unique value of each row.
+type Rows = std::collections::BTreeMap<i64, Option<&'static str>>;
+
+/// A change of the rows, in a transaction or beside it.
+#[derive(Clone, Copy)]
+enum Change {
+    Put(i64, Option<&'static str>),
+    Patch(i64, Option<&'static str>),
+    Delete(i64),
+    DeleteRange(i64, i64),
+}
+
+impl Change {
+    fn draw(rng: &mut SmallRng) -> Self {
+        let id = rng.random_range(0..16);
+        let value = rng.random_bool(0.9).then(|| VALUES[rng.random_range(0..VALUES.len())]);
+        match rng.random_range(0..10) {
+            0..5 => Self::Put(id, value),
+            5..7 => Self::Patch(id, value),
+            7..9 => Self::Delete(id),
+            _ => Self::DeleteRange(id, id + rng.random_range(0..4)),
+        }
+    }
+
+    fn apply(self, rows: &mut Rows) {
+        match self {
+            Self::Put(id, city) => {
+                rows.insert(id, city);
+            }
+            Self::Patch(id, city) => {
+                rows.entry(id).and_modify(|known| *known = city);
+            }
+            Self::Delete(id) => {
+                rows.remove(&id);
+            }
+            Self::DeleteRange(from, to) => rows.retain(|id, _| !(from..to).contains(id)),
+        }
+    }
+
+    fn write(self, transaction: &mut Transaction, table: &Table) {
+        let datum = |city: Option<&'static str>| city.map_or(DatumRef::Null, DatumRef::Utf8);
+        let key = |id| table.key_of(&[DatumRef::Int64(id)]);
+        let written = match self {
+            Self::Put(id, city) => {
+                let row = [DatumRef::Int64(id), datum(city), DatumRef::Int32(0), DatumRef::Null];
+                transaction.insert_row(table, &row)
+            }
+            Self::Patch(id, city) => transaction.patch_row(table, &[DatumRef::Int64(id)], &[("city", datum(city))]),
+            Self::Delete(id) => transaction.delete_row(table, &[DatumRef::Int64(id)]),
+            Self::DeleteRange(from, to) => transaction.delete_range(table, &key(from), &key(to)),
+        };
+        written.unwrap();
+    }
+}
+
+fn has_equal_values(rows: &Rows) -> bool {
+    let mut values: Vec<&str> = rows.values().flatten().copied().collect();
+    values.sort_unstable();
+    values.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// A transaction that is open, the rows that it sees, and what it did to them.
+struct Open {
+    transaction: Transaction,
+    rows: Rows,
+    changes: Vec<Change>,
+}
+
+/// Several transactions at once over few values, which they free, take over from rows that they delete, and roll back:
+/// each that sees equal values is refused, and whatever others did meanwhile, no two rows ever have the same.
+#[test]
+fn values_stay_unique_whatever_transactions_meet() {
+    let (mut committed, mut duplicates, mut conflicts) = (0, 0, 0);
+    for seed in 0..24 {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let setup = Setup::new();
+        let by_city =
+            IndexOptions { name: "unique".into(), on: vec!["city".into()], unique: true, ..IndexOptions::default() };
+        let index = setup.database.create_index(&setup.table, &by_city).unwrap();
+        let (mut rows, mut open) = (Rows::new(), Vec::<Open>::new());
+        for _ in 0..300 {
+            match rng.random_range(0..12) {
+                0..3 if open.len() < 4 => {
+                    let level = [IsolationLevel::Snapshot, IsolationLevel::Serializable][rng.random_range(0..2)];
+                    let transaction = setup.database.begin(level);
+                    open.push(Open { transaction, rows: rows.clone(), changes: Vec::new() });
+                }
+                0..8 if !open.is_empty() => {
+                    let at = rng.random_range(0..open.len());
+                    let Open { transaction, rows, changes } = &mut open[at];
+                    let change = Change::draw(&mut rng);
+                    if rng.random_bool(0.2) {
+                        let savepoint = transaction.savepoint();
+                        Change::draw(&mut rng).write(transaction, &setup.table);
+                        transaction.rollback_to(savepoint).unwrap();
+                    }
+                    change.write(transaction, &setup.table);
+                    change.apply(rows);
+                    changes.push(change);
+                }
+                8..11 if !open.is_empty() => {
+                    let Open { transaction, rows: seen, changes } = open.swap_remove(rng.random_range(0..open.len()));
+                    match transaction.commit(Durability::Os) {
+                        Ok(_) => {
+                            assert!(!has_equal_values(&seen));
+                            changes.iter().for_each(|change| change.apply(&mut rows));
+                            assert!(!has_equal_values(&rows));
+                            committed += 1;
+                        }
+                        Err(error) if error.kind() == ErrorKind::Duplicate => {
+                            assert!(has_equal_values(&seen), "{error}");
+                            duplicates += 1;
+                        }
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                            conflicts += 1;
+                        }
+                    }
+                }
+                _ if rng.random_bool(0.3) => setup.database.compact(&setup.table).unwrap(),
+                _ => setup.database.flush().unwrap(),
+            }
+        }
+        drop(open);
+        for value in VALUES {
+            let holders: Vec<i64> = rows.iter().filter(|(_, held)| **held == Some(value)).map(|(id, _)| *id).collect();
+            let found = index.get(&[DatumRef::Utf8(value)], Some(&[0]), None).unwrap();
+            assert_eq!(found.map(|row| id_of(&row.unwrap().values)).collect::<Vec<_>>(), holders);
+        }
+        assert_verified(&setup.database);
+    }
+    println!("{committed} committed, {duplicates} with equal values, {conflicts} conflicts");
+    assert!(committed > 100 && duplicates > 20 && conflicts > 20);
+}

@@ -9,15 +9,19 @@
 //!
 //! so the entries of one user's key are those of one key prefix, as those of an index are ([`Augment`](crate::Augment)),
 //! and those of different rows are different. A row derives a key once.
+//!
+//! An error of the user's transformer ends its job, and refuses one row: another job begins with the next row, whatever
+//! the one that failed has left behind.
 
-use mycelium_base::{ColumnSet, Error, Operation, Result};
+use mycelium_base::{ColumnSet, Error, Group, Operation, Result};
 use mycelium_encoding::key::{self, KeyReader};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 
 use crate::derive::DerivedEntries;
 use crate::outputs::clear_for_reuse;
 use crate::{
-    InputEntry, JobContext, NamedTransformer, Outputs, Place, TransformState, Transformer, TransformerDefinition,
+    Formats, InputEntry, JobContext, NamedTransformer, Outputs, Place, TransformState, Transformer,
+    TransformerDefinition,
 };
 
 /// Feeds a derived table with what a user's transformer makes of each row.
@@ -107,7 +111,9 @@ impl Transformer for FlatMap {
     fn prepare(&self, job: &JobContext<'_>) -> Result<Box<dyn TransformState>> {
         Ok(Box::new(Flattening {
             map: self.clone(),
-            state: self.named.transformer.prepare(job).map_err(|error| self.named(error))?,
+            formats: job.formats.clone(),
+            source: job.source.clone(),
+            state: Some(self.begin(job.formats, job.source)?),
             made: DerivedEntries::default(),
             key: Vec::new(),
         }))
@@ -115,6 +121,12 @@ impl Transformer for FlatMap {
 }
 
 impl FlatMap {
+    /// A job of the user's transformer.
+    fn begin(&self, formats: &Formats, source: &Group) -> Result<Box<dyn TransformState>> {
+        let job = JobContext { formats, source, destinations: &[] };
+        self.named.transformer.prepare(&job).map_err(|error| self.named(error))
+    }
+
     /// What fails in users' code fails for the row.
     fn named(&self, error: Error) -> Error {
         Error::invalid(format!("the transformer `{}` failed", self.named.definition)).caused_by(error)
@@ -124,16 +136,24 @@ impl FlatMap {
 /// The state of a job.
 struct Flattening {
     map: FlatMap,
-    state: Box<dyn TransformState>,
+    formats: Formats,
+    source: Group,
+    /// The user's; none after an error.
+    state: Option<Box<dyn TransformState>>,
     made: DerivedEntries,
     key: Vec<u8>,
 }
 
 impl TransformState for Flattening {
     fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()> {
-        let Self { map, state, made, key } = self;
+        let Self { map, formats, source, state, made, key } = self;
         made.clear();
-        state.transform(entry, &mut Outputs::gathering(made)).map_err(|error| map.named(error))?;
+        let mut users = match state.take() {
+            Some(users) => users,
+            None => map.begin(formats, source)?,
+        };
+        users.transform(entry, &mut Outputs::gathering(made)).map_err(|error| map.named(error))?;
+        *state = Some(users);
         let mut sorted: Vec<(&[u8], &[u8])> = made.iter().collect();
         sorted.sort_unstable();
         sorted.dedup();

@@ -192,7 +192,8 @@ pub trait TransformState: Send {
     /// Transforms one entry.
     ///
     /// # Errors
-    /// An error ends the job; nothing of it is installed.
+    /// An error ends the job; nothing of it is installed, and the state is not called again. Of what feeds a derived
+    /// table it refuses the row.
     fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()>;
 }
 

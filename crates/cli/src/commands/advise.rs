@@ -64,7 +64,7 @@ fn advise_on_trace(args: &AdviseArgs, trace: &Trace) -> Result<LayoutAdvice, Fai
     }
     let layout = Layout::rows(&ColumnSet::first(trace.columns()), GroupFormat::default());
     let (size_ratio, block_bytes) = (args.size_ratio, args.block_bytes);
-    let facts = TableFacts { layout: &layout, version: &Version::new(), size_ratio, block_bytes };
+    let facts = TableFacts { layout: &layout, version: &Version::new(), size_ratio, block_bytes, together: &[] };
     let usual = usual_widths(trace.columns());
     let widths = if args.widths.is_empty() { &usual } else { &args.widths };
     Ok(advise_layout(&facts, trace, widths, &Hysteresis::default())?)

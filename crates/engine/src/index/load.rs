@@ -1,19 +1,24 @@
 //! Bulk loads into tables with indexes.
 //!
 //! 1. Every row derives its entries, which are sorted within a budget and written as files beside the rows' (their order is
-//!    another one).
+//!    another one), of each index one run at last (spills.rs).
 //! 2. The rows' files are finished. For an index that was created meanwhile their entries are derived from these; what an
-//!    index got that was dropped meanwhile is removed. Again, until under the commit lock the table has the indexes that the
-//!    rows were derived for.
-//! 3. Under that lock, before the files are put in place: in a unique index no two rows may have the same values, neither of
-//!    the load nor one of it and one beside it.
+//!    index got that was dropped meanwhile is removed.
+//! 3. In a unique index no two rows may have the same values, neither of the load nor one of it and one beside it.
+//!    Every row is asked for, at a moment and without a lock.
+//! 4. Steps 2 and 3 are done again until under the commit lock the table has the indexes that the rows were derived for
+//!    and compared in. Under that lock, before the files are put in place, only the values are asked for that came into
+//!    a unique index since that moment: a row beside the load that has had its values for longer was found then.
 //!
 //! An index that is being built is one like the others: what is loaded is newer than it, and derives by itself.
 
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
-use mycelium_base::{Cursor, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Result, Trailer};
+use mycelium_base::{
+    Cursor, ErrorKind, FileNumber, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Result, SequenceNumber, TableId,
+    Trailer,
+};
 use mycelium_encoding::Datum;
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{CursorOptions, GetScratch, RunCursor, SstSummary};
@@ -23,10 +28,12 @@ use super::prepare::duplicate;
 use super::read::holders;
 use super::staged::Staged;
 use super::unfit::{check_key, failed_on};
+use super::unique::{newer_prefixes, split};
 use super::watch::{DerivedFile, write_derived};
 use crate::database::Inner;
 use crate::flush::file_meta;
 use crate::output_files::OutputFiles;
+use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared, TableState};
@@ -41,9 +48,11 @@ pub(crate) struct Derivation {
 
 /// What a load derived.
 pub(crate) struct DerivedRows {
-    /// Sorted files; of one index they may overlap.
+    /// Sorted files; those of one index do not overlap.
     pub(crate) files: Vec<DerivedFile>,
     indexes: Vec<IndexState>,
+    /// The unique indexes in which no row has the values of another, and up to which number that is known.
+    compared: Vec<(TableId, SequenceNumber)>,
 }
 
 impl Derivation {
@@ -79,7 +88,7 @@ impl Derivation {
     }
 
     /// Writes what is still staged.
-    pub(crate) fn finish(&mut self, outputs: &Mutex<OutputFiles<'_>>) -> Result<DerivedRows> {
+    pub(crate) fn finish(&mut self, database: &Inner, outputs: &Mutex<OutputFiles<'_>>) -> Result<DerivedRows> {
         let mut indexes = Vec::with_capacity(self.indexes.len());
         for (index, _, mut staged) in self.indexes.drain(..) {
             if !staged.is_empty() {
@@ -87,7 +96,8 @@ impl Derivation {
             }
             indexes.push(index);
         }
-        Ok(DerivedRows { files: std::mem::take(&mut self.files), indexes })
+        let files = database.unite_spills(std::mem::take(&mut self.files), WritePriority::Compaction, outputs)?;
+        Ok(DerivedRows { files, indexes, compared: Vec::new() })
     }
 }
 
@@ -103,10 +113,18 @@ impl DerivedRows {
         self.indexes.iter().any(|known| Arc::ptr_eq(&known.table, &index.table))
     }
 
-    /// Whether the table has indexes now that the rows were not derived for, or none any more of those that they were.
+    /// The number up to which the rows were compared with others in a unique index.
+    fn compared_upto(&self, index: &IndexState) -> Option<SequenceNumber> {
+        self.compared.iter().find(|(known, _)| *known == index.table.id).map(|(_, upto)| *upto)
+    }
+
+    /// Whether the table has indexes now that the rows were not derived for, or none any more of those that they were;
+    /// or one is unique that they were not compared in.
     pub(crate) fn is_outdated(&self, table: &TableShared) -> bool {
+        let is_ready =
+            |index: &IndexState| self.knows(index) && (!index.status.unique || self.compared_upto(index).is_some());
         let state = table.state.load();
-        state.indexes.len() != self.indexes.len() || !state.indexes.iter().all(|index| self.knows(index))
+        state.indexes.len() != self.indexes.len() || !state.indexes.iter().all(is_ready)
     }
 
     /// Step 2 of the module: derives for the table's present indexes, from the finished files of the rows.
@@ -138,57 +156,130 @@ impl DerivedRows {
                 entries.next()?;
             }
         }
-        let derived = derivation.finish(outputs)?;
+        let derived = derivation.finish(database, outputs)?;
         self.files.extend(derived.files);
         self.indexes.extend(derived.indexes);
         Ok(())
     }
 
-    /// Step 3 of the module. The commit lock is held; `opened` are the files of the load.
-    pub(crate) fn check(&self, database: &Inner, table: &Arc<TableShared>, opened: &[Arc<OpenFile>]) -> Result<()> {
+    /// Step 3 of the module, in the unique indexes where that was not done yet.
+    pub(crate) fn compare(
+        &mut self,
+        database: &Inner,
+        table: &Arc<TableShared>,
+        rows: &[(FileNumber, SstSummary)],
+    ) -> Result<()> {
+        // The snapshot first: the state then holds all that it sees.
+        let (snapshot, state) = (database.take_snapshot(), table.state.load_full());
+        let is_due =
+            |index: &&IndexState| index.status.unique && self.knows(index) && self.compared_upto(index).is_none();
+        let due: Vec<&IndexState> = state.indexes.iter().filter(is_due).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let open = |number: FileNumber, summary: &SstSummary| database.open_file(&Arc::new(file_meta(number, summary)));
+        let rows = rows.iter().map(|(number, summary)| open(*number, summary)).collect::<Result<Vec<_>>>()?;
+        for index in due {
+            let entries = self.files.iter().filter(|file| file.table == index.table.id);
+            let entries = entries.map(|file| open(file.number, &file.summary)).collect::<Result<Vec<_>>>()?;
+            let loaded = Loaded { entries: entries.iter().collect(), rows: rows.iter().collect() };
+            loaded.compare_all((table, &state), index, snapshot.sequence())?;
+            self.compared.push((index.table.id, snapshot.sequence()));
+        }
+        Ok(())
+    }
+
+    /// Step 4 of the module. The commit lock is held; `opened` are the files of the load.
+    pub(crate) fn compare_with_newer(
+        &self,
+        database: &Inner,
+        table: &Arc<TableShared>,
+        opened: &[Arc<OpenFile>],
+    ) -> Result<()> {
         let state = table.state.load_full();
         let is_derived = |file: &OpenFile| self.files.iter().any(|derived| derived.number == file.meta.number);
         let rows: Vec<&Arc<OpenFile>> = opened.iter().filter(|file| !is_derived(file)).collect();
+        let visible = database.visible.load(Ordering::Acquire);
         state.indexes.iter().filter(|index| index.status.unique).try_for_each(|index| {
             let of_index = |file: &&Arc<OpenFile>| {
                 self.files.iter().any(|f| f.table == index.table.id && f.number == file.meta.number)
             };
-            let entries: Vec<&Arc<OpenFile>> = opened.iter().filter(of_index).collect();
-            check_unique(database, (table, &state), index, &entries, &rows)
+            let loaded = Loaded { entries: opened.iter().filter(of_index).collect(), rows: rows.clone() };
+            let since = self.compared_upto(index).unwrap_or_default();
+            loaded.compare_with_newer((table, &state), index, (since, visible))
         })
     }
 }
 
-/// Fails if a row of the load has the values of another one.
-fn check_unique(
-    database: &Inner,
-    (table, state): (&Arc<TableShared>, &Arc<TableState>),
-    index: &IndexState,
-    entries: &[&Arc<OpenFile>],
-    rows: &[&Arc<OpenFile>],
-) -> Result<()> {
-    let options = CursorOptions { fill_cache: false, read_ahead: 64 << 10, ..CursorOptions::default() };
-    let mut entries = MergingCursor::new(entries.iter().map(|file| file.sst.cursor(options)).collect());
-    let visible = database.visible.load(Ordering::Acquire);
-    let mut last: Option<Vec<u8>> = None;
-    entries.seek_to_first()?;
-    while entries.valid() {
-        let (values, row_key) = index.index.decode_key(entries.key())?;
-        let prefix = &entries.key()[..entries.key().len() - row_key.len()];
-        if !values.contains(&Datum::Null) {
-            if last.as_deref() == Some(prefix) {
-                return Err(duplicate(index, &values));
-            }
-            for holder in holders(table, state, index, prefix, visible)? {
-                if !holds(rows, &holder)? {
+/// The files of a load: its entries in a unique index, and its rows.
+struct Loaded<'f> {
+    entries: Vec<&'f Arc<OpenFile>>,
+    rows: Vec<&'f Arc<OpenFile>>,
+}
+
+impl Loaded<'_> {
+    fn cursor(&self) -> MergingCursor<RunCursor> {
+        let options = CursorOptions { fill_cache: false, read_ahead: 64 << 10, ..CursorOptions::default() };
+        MergingCursor::new(self.entries.iter().map(|file| RunCursor::new([file.sst.clone()], options)).collect())
+    }
+
+    /// Fails if a row of the load has the values of another one, of the load or as `sequence` sees it.
+    fn compare_all(
+        &self,
+        (table, state): (&Arc<TableShared>, &Arc<TableState>),
+        index: &IndexState,
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        let mut entries = self.cursor();
+        let mut last: Option<Vec<u8>> = None;
+        entries.seek_to_first()?;
+        while entries.valid() {
+            let (prefix, values) = split(&index.index, entries.key())?;
+            if let Some(prefix) = prefix {
+                if last.as_ref() == Some(&prefix) {
                     return Err(duplicate(index, &values));
                 }
+                self.compare_with_holders((table, state), index, (&prefix, &values), sequence)?;
+                last = Some(prefix);
             }
-            last = Some(prefix.to_vec());
+            entries.next()?;
         }
-        entries.next()?;
+        Ok(())
     }
-    Ok(())
+
+    /// As [`Loaded::compare_all`], for the values of entries that came after `since`.
+    fn compare_with_newer(
+        &self,
+        (table, state): (&Arc<TableShared>, &Arc<TableState>),
+        index: &IndexState,
+        (since, visible): (SequenceNumber, SequenceNumber),
+    ) -> Result<()> {
+        let mut entries = self.cursor();
+        for prefix in newer_prefixes(&index.index, &index.state, since)? {
+            entries.seek(&prefix, Trailer::NEWEST)?;
+            if entries.valid() && entries.key().starts_with(&prefix) {
+                let (_, values) = split(&index.index, entries.key())?;
+                self.compare_with_holders((table, state), index, (&prefix, &values), visible)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a row has these values that the load does not replace.
+    fn compare_with_holders(
+        &self,
+        (table, state): (&Arc<TableShared>, &Arc<TableState>),
+        index: &IndexState,
+        (prefix, values): (&[u8], &[Datum]),
+        sequence: SequenceNumber,
+    ) -> Result<()> {
+        for holder in holders(table, state, index, prefix, sequence)? {
+            if !holds(&self.rows, &holder)? {
+                return Err(duplicate(index, values));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether the load has a row of this key.

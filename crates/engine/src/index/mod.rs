@@ -22,6 +22,7 @@
 //! | `unique` | an index of a table with rows becomes unique |
 //! | `load` | bulk loads |
 //! | `watch`, `staged` | what leaves a table leaves its indexes |
+//! | `spills` | what a job could not hold in memory becomes one run |
 //! | `purge` | what could not leave an index with its rows leaves it later |
 //! | `build` | what was there before the index |
 //! | `unfit` | rows that an index cannot hold |
@@ -39,6 +40,7 @@ mod prepare;
 mod purge;
 mod read;
 mod source;
+mod spills;
 mod staged;
 mod unfit;
 mod unique;

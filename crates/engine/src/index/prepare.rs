@@ -12,12 +12,15 @@
 //!    and the same indexes (indexed.rs). Otherwise everything is done again. One of those who meet always gets through.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_BATCH_LEN;
-use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId};
+use mycelium_base::{
+    ColumnSet, EntryRef, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, RangeDeleteSets, ReadCounters,
+    Result, SequenceNumber, TableId,
+};
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{ColumnState, Datum, key};
 
@@ -172,8 +175,11 @@ struct Preparing {
     building: Vec<IndexState>,
     operations: KeyCounts,
     /// Rows as they are after the operations so far, of keys that had one.
-    rows: HashMap<Vec<u8>, Option<Vec<u8>>>,
-    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// In the order of the batch.
+    range_deletes: Vec<RangeDelete>,
+    /// Of all of them.
+    range_delete_sets: RangeDeleteSets,
     /// Keys whose rows were read.
     read: BTreeSet<Vec<u8>>,
 }
@@ -209,19 +215,24 @@ impl Preparing {
         let indexes = |is_asked: fn(&IndexState) -> bool| state.indexes.iter().filter(move |&i| is_asked(i)).cloned();
         let unique = indexes(|index| index.status.unique).collect();
         let building = indexes(|index| !index.status.is_built).collect();
-        let (rows, ranges, read) = (HashMap::new(), Vec::new(), BTreeSet::new());
-        Self { shared, state, reads, unique, building, operations, rows, ranges, read }
+        let (rows, read) = (BTreeMap::new(), BTreeSet::new());
+        let (range_deletes, range_delete_sets) = (Vec::new(), RangeDeleteSets::default());
+        Self { shared, state, reads, unique, building, operations, rows, range_deletes, range_delete_sets, read }
     }
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        for (_, row) in self.rows.iter_mut().filter(|(key, _)| key.as_slice() >= start && key.as_slice() < end) {
-            *row = None;
+        if start >= end {
+            return;
         }
-        self.ranges.push((start.to_vec(), end.to_vec()));
+        let within = (Bound::Included(start), Bound::Excluded(end));
+        self.rows.range_mut::<[u8], _>(within).for_each(|(_, row)| *row = None);
+        // Which of them is the newest does not matter here.
+        self.range_deletes.push(RangeDelete { start: start.to_vec(), end: end.to_vec(), sequence: 1 });
+        self.range_delete_sets.grow(&self.range_deletes);
     }
 
     fn is_range_deleted(&self, key: &[u8]) -> bool {
-        self.ranges.iter().any(|(start, end)| start.as_slice() <= key && key < end.as_slice())
+        self.range_delete_sets.covering(key, MAX_SEQUENCE_NUMBER).is_some()
     }
 
     /// The patch with all columns that it must have, or `None` if there is no row to be patched.

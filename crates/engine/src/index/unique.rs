@@ -2,10 +2,12 @@
 //!
 //! 1. Create it as one that is not unique yet ([`IndexStatus::is_unchecked`]), and have it built.
 //! 2. At a snapshot, walk it: of neighbours with the same values and no null among them both are rows.
-//! 3. With the commit lock held, ask for the values of every entry that is newer than the snapshot. From here every write is
+//! 3. Ask for the values of every entry that is newer than the snapshot, up to another one. The walk may have taken
+//!    long, and much have been written meanwhile.
+//! 4. With the commit lock held, ask for the values of every entry that is newer than that. From here every write is
 //!    asked (prepare.rs), those too that were prepared before (indexed.rs): one edit says that the index is unique.
 //!
-//! A crash before the edit of step 3 undoes the creation: the next open drops the index.
+//! A crash before the edit of step 4 undoes the creation: the next open drops the index.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,14 +52,10 @@ impl Inner {
             }
             last = Some(prefix);
         }
+        let later = self.take_snapshot();
+        self.compare_newer(index, snapshot.sequence(), later.sequence())?;
         let mut writer = self.commits.writer.lock();
-        let (state, found) = present(index)?;
-        for prefix in newer_prefixes(&index.shared, &found.state, snapshot.sequence())? {
-            if holders(table, &state, &found, &prefix, writer.last_sequence)?.len() > 1 {
-                let (_, values) = split(&index.shared, &prefix)?;
-                return Err(duplicate(&found, &values));
-            }
-        }
+        self.compare_newer(index, later.sequence(), writer.last_sequence)?;
         let mut manifest = self.manifest()?;
         index.derived.check_alive()?;
         let status = IndexStatus { unique: true, is_unchecked: false, ..index.shared.status() };
@@ -65,6 +63,18 @@ impl Inner {
         edit.changed_tables.extend(changed_index(&manifest, &index.derived, status));
         self.apply_edit(&mut manifest, edit, &[], &[], |_| index.shared.set_status(status))?;
         self.renew_derivers(&mut writer)
+    }
+
+    /// Fails if two rows, as `sequence` sees them, have the values of an entry that is newer than `since`.
+    fn compare_newer(&self, index: &Index, since: SequenceNumber, sequence: SequenceNumber) -> Result<()> {
+        let (state, found) = present(index)?;
+        for prefix in newer_prefixes(&index.shared, &found.state, since)? {
+            if holders(&index.table.shared, &state, &found, &prefix, sequence)?.len() > 1 {
+                let (_, values) = split(&index.shared, &prefix)?;
+                return Err(duplicate(&found, &values));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -89,14 +99,18 @@ fn present(index: &Index) -> Result<(Arc<TableState>, IndexState)> {
 }
 
 /// What a key of the index starts with, unless there is a null among the values, and the values.
-fn split(index: &IndexShared, key: &[u8]) -> Result<(Option<Vec<u8>>, Vec<Datum>)> {
+pub(super) fn split(index: &IndexShared, key: &[u8]) -> Result<(Option<Vec<u8>>, Vec<Datum>)> {
     let (values, row_key) = index.decode_key(key)?;
     let prefix = key[..key.len() - row_key.len()].to_vec();
     Ok(((!values.contains(&Datum::Null)).then_some(prefix), values))
 }
 
-/// What the keys of entries above `since` start with.
-fn newer_prefixes(index: &IndexShared, state: &TableState, since: SequenceNumber) -> Result<BTreeSet<Vec<u8>>> {
+/// What the keys of entries above `since` start with, but where there is a null.
+pub(super) fn newer_prefixes(
+    index: &IndexShared,
+    state: &TableState,
+    since: SequenceNumber,
+) -> Result<BTreeSet<Vec<u8>>> {
     let mut prefixes = BTreeSet::new();
     let mut gather = |cursor: &mut dyn Cursor| {
         cursor.seek_to_first()?;

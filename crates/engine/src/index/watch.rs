@@ -5,9 +5,9 @@
 //! 1. *Before* is what the dropped entries derived, *after* what the made ones derive, each with its sequence number.
 //! 2. What is before and not after is removed from the index, exactly; what is after and not before is put into it. (A
 //!    folded row takes the newest sequence number of what it was folded from.)
-//! 3. What is staged so is sorted. Where it exceeds its budget it is written as a file of level 0 of the derived table; all
-//!    such files enter the derived table with the edit that installs the outputs, so that a row's version and its entry
-//!    leave together.
+//! 3. What is staged so is sorted. Where it exceeds its budget it is written as a file; what became of several
+//!    (spills.rs) enters level 0 of the derived table with the edit that installs the outputs, so that a row's version
+//!    and its entry leave together.
 //!
 //! A key of which nothing is dropped costs nothing: no value is looked at.
 //!
@@ -165,13 +165,16 @@ impl<'f, 'a> IndexWatch<'f, 'a> {
     fn settle_key(&mut self) -> Result<()> {
         for i in 0..self.indexes.len() {
             let Watched { before, after, staged, has_old_patch, .. } = &mut self.indexes[i];
+            // A row of a flat-map may derive as many entries as a text has words.
+            before.sort_unstable();
+            after.sort_unstable();
             for (key, sequence) in before.iter() {
-                if !after.iter().any(|(made, number, _)| number == sequence && made == key) {
+                if after.binary_search_by(|(made, number, _)| (made, number).cmp(&(key, sequence))).is_err() {
                     staged.push(key, Trailer::new(*sequence, Operation::Delete), &[]);
                 }
             }
             for (key, sequence, value) in after.iter() {
-                if !before.iter().any(|(dropped, number)| number == sequence && dropped == key) {
+                if before.binary_search_by(|(dropped, number)| (dropped, number).cmp(&(key, sequence))).is_err() {
                     staged.push(key, Trailer::new(*sequence, Operation::Put), value);
                 }
             }

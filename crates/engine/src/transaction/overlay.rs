@@ -107,9 +107,17 @@ impl Overlay {
 
     /// Whether a key of `[start, end)` was written, or an interval deleted that has a part of it.
     pub(super) fn touches_range(&self, start: &[u8], end: &[u8]) -> bool {
-        let overlaps = |from: &[u8], to: &[u8]| from.max(start) < to.min(end);
-        self.first_within(Bound::Included(start), Bound::Excluded(end)).is_some()
-            || self.ranges().any(|(from, to)| overlaps(from, to))
+        self.first_within(Bound::Included(start), Bound::Excluded(end)).is_some() || self.deletes_within(start, end)
+    }
+
+    /// Whether an interval was deleted that has a part of `[start, end)`.
+    fn deletes_within(&self, start: &[u8], end: &[u8]) -> bool {
+        if self.range_deletes.is_empty() {
+            return false;
+        }
+        let mut sets = self.range_delete_sets.lock();
+        sets.grow(&self.range_deletes);
+        sets.iter().any(|set| set.fragments_within(start, Some(end)).next().is_some())
     }
 
     /// The first key written within the bounds.

@@ -135,13 +135,10 @@ impl<'a> Check<'a> {
     }
 
     fn newer_range_delete(&self, deletes: &RangeDeleteSet, start: &[u8], end: Option<&[u8]>) -> Option<Vec<u8>> {
-        deletes
-            .fragments()
-            .find(|fragment| {
-                let overlaps = start < fragment.end() && end.is_none_or(|end| fragment.start() < end);
-                overlaps && fragment.newest(MAX_SEQUENCE_NUMBER).is_some_and(|newest| newest > self.since)
-            })
-            .map(|fragment| fragment.start().max(start).to_vec())
+        let found = deletes
+            .fragments_within(start, end)
+            .find(|fragment| fragment.newest(MAX_SEQUENCE_NUMBER).is_some_and(|newest| newest > self.since));
+        found.map(|fragment| fragment.start().max(start).to_vec())
     }
 
     fn newer_entry(&self, cursor: &mut impl Cursor, start: &[u8], end: Option<&[u8]>) -> Result<Option<Vec<u8>>> {

@@ -519,6 +519,69 @@ fn a_failed_backup_leaves_the_others_and_can_be_repeated() {
     }
 }
 
+/// Restores the first backup in `/new`.
+fn restore_first(disk: Arc<dyn Disk>) -> Result<()> {
+    Backups::open(disk, BACKUPS)?.restore(1, "/new", |_, _| {}).map(drop)
+}
+
+#[test]
+fn a_failed_restoring_leaves_nothing_and_can_be_repeated() {
+    let (base, expected) = with_a_backup();
+    let kinds = [
+        OperationKind::Open,
+        OperationKind::Read,
+        OperationKind::Create,
+        OperationKind::Append,
+        OperationKind::Sync,
+        OperationKind::Rename,
+        OperationKind::SyncDirectory,
+    ];
+    for kind in kinds {
+        for nth in 1.. {
+            let memory = base.kill_image();
+            let disk = FaultDisk::over_memory(memory.clone());
+            disk.schedule(Fault::new(kind, Effect::Io).nth(nth));
+            let result = restore_first(Arc::new(disk.clone()));
+            if disk.fired() == 0 {
+                assert!(result.is_ok() && nth > 1, "restoring asks for no {kind:?}");
+                break;
+            }
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Io, "{kind:?} {nth}");
+            let left: Vec<PathBuf> = memory.paths().into_iter().filter(|path| path.starts_with("/new")).collect();
+            assert!(left.is_empty(), "{kind:?} {nth}: {left:?}");
+            restore_first(Arc::new(memory.clone())).unwrap();
+            let database = Database::open("/new", small_options(&memory)).unwrap();
+            assert_eq!(scan(&database.table("t").unwrap()), expected);
+        }
+    }
+}
+
+#[test]
+fn a_crash_leaves_a_whole_restored_database_or_none() {
+    let (base, expected) = with_a_backup();
+    let trial = base.kill_image();
+    restore_first(Arc::new(trial.clone())).unwrap();
+    for n in 0..=trial.operations() {
+        let disk = base.kill_image();
+        disk.power_off_after(Some(n));
+        let has_finished = restore_first(Arc::new(disk.clone())).is_ok();
+        for seed in 0..4 {
+            let image = disk.crash_image(&CrashDraw::from_seed(n * 4 + seed));
+            let options = Options { create_if_missing: false, ..small_options(&image) };
+            match Database::open("/new", options) {
+                Ok(database) => {
+                    assert_eq!(scan(&database.table("t").unwrap()), expected, "operation {n}, seed {seed}");
+                    assert_verified(&database);
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NotFound, "operation {n}, seed {seed}: {error}");
+                    assert!(!has_finished, "operation {n}, seed {seed}: the database is gone");
+                }
+            }
+        }
+    }
+}
+
 /// How far [`make_and_delete`] got.
 #[derive(Clone, Copy, Default)]
 struct Reached {

@@ -1,5 +1,5 @@
-//! `mycelium backup`: backups of a database, made, listed, verified, restored and deleted. All but the making of them needs
-//! no database.
+//! `mycelium backup`: backups of a database, made, listed, verified, restored and deleted. All but the making of them
+//! needs no database.
 
 use std::path::Path;
 use std::sync::Arc;

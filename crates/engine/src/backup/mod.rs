@@ -398,7 +398,7 @@ impl Catalog {
 
     /// How many backups need each file.
     fn holders(&self) -> BTreeMap<SharedFile, u64> {
-        let mut holders = BTreeMap::new();
+        let mut holders: BTreeMap<SharedFile, u64> = BTreeMap::new();
         for file in self.readable().flat_map(Description::files) {
             *holders.entry(file).or_default() += 1;
         }

@@ -105,8 +105,12 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup\n  \
                             mycelium checkpoint ./db /mnt/backup/monday\n  \
                             mycelium checkpoint /mnt/backup/monday ./db     # restores it\n\n\
-                            The database may be in use. Backups are databases: every command reads them.")]
+                            The database may be in use. A checkpoint is a database: every command reads it. Copies that are made \
+                            again and again are `mycelium backup`.")]
     Checkpoint(CheckpointArgs),
+    /// Make backups that share their files in one directory, list, verify, restore and delete them.
+    #[command(subcommand)]
+    Backup(BackupCommand),
     /// Measure: db_bench-like workloads, YCSB, the papers' experiments.
     #[command(after_help = "Example:\n  mycelium bench fillrandom readrandom range100 --entries 1000000")]
     Bench(Box<BenchArgs>),
@@ -635,6 +639,65 @@ pub(crate) struct CheckpointArgs {
     pub(crate) target: PathBuf,
 }
 
+/// `mycelium backup`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum BackupCommand {
+    /// Add a backup to a directory: only files that no earlier one has are copied. The database may be in use.
+    #[command(after_help = "Example:\n  mycelium backup create ./db /mnt/backups\n\n\
+                            The directory is made where there is none, and holds backups of one database. Which rows a backup has \
+                            is settled when the command begins.")]
+    Create {
+        /// The database's directory.
+        database: PathBuf,
+        /// The directory of its backups.
+        backups: PathBuf,
+    },
+    /// List the backups of a directory: when they were made, what they hold, and what only they hold.
+    #[command(after_help = "Example:\n  mycelium backup list /mnt/backups")]
+    List {
+        /// The directory of backups.
+        backups: PathBuf,
+    },
+    /// Check every file of the backups against its checksum.
+    #[command(
+        after_help = "Example:\n  mycelium backup verify /mnt/backups\n  mycelium backup verify /mnt/backups --number 7"
+    )]
+    Verify(BackupArgs),
+    /// Make a database of a backup, the newest if none is named.
+    #[command(after_help = "Example:\n  mycelium backup restore /mnt/backups ./db\n  \
+                            mycelium backup restore /mnt/backups ./db --number 7")]
+    Restore {
+        #[command(flatten)]
+        from: BackupArgs,
+        /// Where the database goes; must not exist.
+        target: PathBuf,
+    },
+    /// Delete backups, by their numbers or all but the newest, with the files that no other needs.
+    #[command(
+        after_help = "Example:\n  mycelium backup delete /mnt/backups --keep 14\n  mycelium backup delete /mnt/backups 3 5"
+    )]
+    Delete {
+        /// The directory of backups.
+        backups: PathBuf,
+        /// Their numbers.
+        #[arg(required_unless_present = "keep", conflicts_with = "keep")]
+        numbers: Vec<u64>,
+        /// Delete all that are older than so many of the newest.
+        #[arg(long, value_name = "BACKUPS")]
+        keep: Option<usize>,
+    },
+}
+
+/// Backups of a directory.
+#[derive(Args, Debug)]
+pub(crate) struct BackupArgs {
+    /// The directory of backups.
+    pub(crate) backups: PathBuf,
+    /// The backup.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) number: Option<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -666,6 +729,9 @@ mod tests {
             "mycelium sql db -c --note",
             "mycelium sql db --file -",
             "mycelium load db --table t --delimiter \\t",
+            "mycelium backup restore backups db",
+            "mycelium backup delete backups 1 2",
+            "mycelium backup delete backups --keep 2",
         ] {
             assert!(parse(good).is_ok(), "{good}: {:?}", parse(good).err());
         }
@@ -677,6 +743,9 @@ mod tests {
             "mycelium scan db t --prefix 1 --to 2",
             "mycelium sql db -c x --file y",
             "mycelium load db --table t --delimiter ab",
+            "mycelium backup",
+            "mycelium backup delete backups",
+            "mycelium backup delete backups 1 --keep 2",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -200,7 +200,7 @@ pub(crate) fn in_utc(ty: &DataType) -> DataType {
 }
 
 /// Errors of writing rows: an I/O error keeps its kind (a closed pipe is no failure).
-fn print_failure(error: ArrowError) -> Failure {
+pub(crate) fn print_failure(error: ArrowError) -> Failure {
     match error {
         ArrowError::IoError(_, error) => error.into(),
         other => Failure::input(format!("cannot print a row: {other}")),

@@ -382,6 +382,49 @@ fn a_checkpoint_is_made_while_another_process_writes() {
     assert_eq!(shell.one(&["verify", "copy"])["ok"], true);
 }
 
+#[test]
+fn backups_are_made_listed_verified_restored_and_deleted() {
+    let shell = Shell::new();
+    people(&shell);
+    let one = shell.one(&["backup", "create", "db", "backups"]);
+    assert_eq!((&one["backup"], &one["copied"]), (&1.into(), &one["files"]));
+    shell.one(&["compact", "db", "people"]);
+    shell.one(&["delete", "db", "people", "1"]);
+    assert_eq!(shell.one(&["backup", "create", "db", "backups"])["backup"], 2);
+    // What only the log has is written again, and is the same.
+    let three = shell.one(&["backup", "create", "db", "backups"]);
+    assert_eq!((&three["backup"], &three["copied"], &three["copied_bytes"]), (&3.into(), &0.into(), &0.into()));
+    let list = shell.json(&["backup", "list", "backups"]);
+    assert_eq!(list.iter().map(|backup| backup["backup"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(list.iter().all(|backup| backup["damage"].is_null() && backup["time"].as_str().unwrap().ends_with('Z')));
+    assert_eq!((&list[0]["own_bytes"], &list[1]["own_bytes"]), (&list[0]["bytes"], &0.into()));
+    let text = shell.run(&["backup", "list", "backups"]);
+    assert!(text.status.success() && String::from_utf8(text.stdout).unwrap().contains("own_bytes"));
+    assert_eq!(shell.one(&["backup", "verify", "backups"])["ok"], true);
+
+    assert_eq!(shell.one(&["backup", "restore", "backups", "newest"])["backup"], 3);
+    assert_eq!(shell.one(&["scan", "newest", "people", "--count"])["rows"], 2);
+    shell.one(&["backup", "restore", "backups", "oldest", "--number", "1"]);
+    assert_eq!(shell.one(&["scan", "oldest", "people", "--count"])["rows"], 3);
+    assert_eq!(shell.failure(&["backup", "restore", "backups", "newest"]).0, 2, "it must not exist");
+    shell.one(&["create", "other", "t"]);
+    assert_eq!(shell.failure(&["backup", "create", "other", "backups"]).0, 2, "backups of another database");
+    assert_eq!(shell.failure(&["backup", "restore", "backups", "none", "--number", "9"]).0, 1);
+    assert_eq!(shell.failure(&["backup", "list", "none"]).0, 1);
+
+    assert_eq!(shell.one(&["backup", "delete", "backups", "--keep", "1"])["backups"], serde_json::json!([1, 2]));
+    assert_eq!(shell.failure(&["backup", "delete", "backups", "1"]).0, 1);
+    let mut files = std::fs::read_dir(shell.path("backups")).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(|path| path.extension().is_some_and(|extension| extension == "sst")).unwrap();
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    for args in [&["backup", "verify", "backups"][..], &["backup", "restore", "backups", "damaged"]] {
+        let (code, message) = shell.failure(args);
+        assert!(code == 4 && message.contains("backup"), "{args:?}: {code}: {message}");
+    }
+}
+
 /// A database whose table `t` was read whole by key, and by scans of its last column.
 fn asked_for(shell: &Shell) {
     use mycelium::{Database, DatumRef, Durability, Layout, Options, ReadOptions, ScanOptions, Schema, TableOptions};

@@ -5,12 +5,14 @@
 //! scan and a compaction through the modules.
 
 mod background;
+mod backup;
 mod batch;
 mod block_scan;
 mod buffer;
 mod checkpoint;
 mod columns;
 mod compact;
+mod copy;
 mod core;
 mod database;
 mod directory_syncs;
@@ -24,6 +26,7 @@ mod inspect;
 mod install;
 mod iterator;
 mod metrics;
+mod moment;
 mod options;
 mod output_files;
 mod patience;
@@ -49,6 +52,7 @@ mod view;
 mod warm;
 mod write;
 
+pub use backup::{BackupInfo, BackupSummary, Backups, DeletedBackups};
 pub use batch::WriteBatch;
 pub use block_scan::FilterPlan;
 pub use checkpoint::CheckpointSummary;

@@ -31,6 +31,8 @@ const MAX_UNSYNCED: usize = 4;
 pub(crate) struct OutputFiles<'a> {
     inner: &'a Inner,
     directory: &'a Path,
+    /// Which names the files get.
+    kind: FileKind,
     created: Vec<(FileNumber, PathBuf)>,
     /// Complete, the oldest first.
     unsynced: VecDeque<Box<dyn WritableFile>>,
@@ -41,13 +43,13 @@ pub(crate) struct OutputFiles<'a> {
 
 impl<'a> OutputFiles<'a> {
     pub(crate) fn new(inner: &'a Inner) -> Self {
-        Self::within(inner, &inner.directory)
+        Self::within(inner, &inner.directory, FileKind::Sst)
     }
 
-    /// Files of another directory: a checkpoint's.
-    pub(crate) fn within(inner: &'a Inner, directory: &'a Path) -> Self {
+    /// Files of another directory, a copy's, with names of this kind.
+    pub(crate) fn within(inner: &'a Inner, directory: &'a Path, kind: FileKind) -> Self {
         let lock = inner.held_lock();
-        Self { inner, directory, created: Vec::new(), unsynced: VecDeque::new(), kept: false, lock }
+        Self { inner, directory, kind, created: Vec::new(), unsynced: VecDeque::new(), kept: false, lock }
     }
 
     /// Fails if the job began when the database had been closed.
@@ -56,7 +58,7 @@ impl<'a> OutputFiles<'a> {
             self.inner.check_open()?;
         }
         let number = self.inner.core.lock().numbers.allocate();
-        let path = self.directory.join(FileKind::Sst.name(number));
+        let path = self.directory.join(self.kind.name(number));
         let file = self.inner.disk.create(&path)?;
         self.created.push((number, path));
         Ok((number, file))

@@ -16,6 +16,7 @@
 //! yet: then all of this begins anew.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -124,12 +125,21 @@ fn open_manifest(
     if options.read_only {
         return Ok((None, state, segments));
     }
+    if state.identity == 0 {
+        // Made anew, or by a version that knew of none.
+        state.identity = new_identity(directory);
+    }
     let manifest = match exists {
         true => Manifest::resume(disk.clone(), directory, state, ManifestOptions::default())?,
-        false => Manifest::create(disk.clone(), directory, ManifestOptions::default())?,
+        false => Manifest::create_with(disk.clone(), directory, state, ManifestOptions::default())?,
     };
     let state = manifest.state().clone();
     Ok((Some(manifest), state, segments))
+}
+
+/// A number that no other database has: by keys that the system gives at random.
+fn new_identity(directory: &Path) -> u64 {
+    RandomState::new().hash_one(directory).max(1)
 }
 
 /// A directory without CURRENT but with our files is a database whose CURRENT was lost, not a place for a new one. One

@@ -102,7 +102,7 @@ impl VerifyReport {
         if self.problems.is_empty() { Ok(self) } else { Err(self.problems.swap_remove(0).error) }
     }
 
-    fn add(&mut self, table: Option<&str>, error: Error) {
+    pub(crate) fn add(&mut self, table: Option<&str>, error: Error) {
         self.problem_count += 1;
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(Problem { table: table.map(str::to_owned), error });

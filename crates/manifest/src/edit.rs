@@ -18,6 +18,7 @@
 //! tag 22  next table id         varint; only in the records that open a manifest
 //! tag 24  round changed         table, round (from format 3 on)
 //! tag 26  file buffered         table, file; only in the records that open a manifest (from format 3 on)
+//! tag 27  identity              u64 LE; only in the first record of a manifest
 //! place = 0 newest | 1 sorted | 2 in place of, number | 3 inserted (from format 3 on)
 //! file  = number | size | checksum u64 LE | smallest bytes | largest bytes | flags u8 | min sequence | max sequence
 //!       | entries | deletes | range deletes | created at edit | [sequence override if flags bit 1]
@@ -150,6 +151,8 @@ pub struct VersionEdit {
     pub next_table_id: Option<u32>,
     /// The format version. Leave it `None`: the manifest sets it in its first record.
     pub format_version: Option<u32>,
+    /// The database's identity. Leave it `None`: the manifest sets it in its first record.
+    pub identity: Option<u64>,
 }
 
 const TAG_FORMAT_VERSION: u64 = 2;
@@ -165,6 +168,7 @@ const TAG_ORDINAL: u64 = 20;
 const TAG_NEXT_TABLE_ID: u64 = 22;
 const TAG_ROUND_CHANGED: u64 = 24;
 const TAG_FILE_BUFFERED: u64 = 26;
+const TAG_IDENTITY: u64 = 27;
 
 const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
 const FLAG_SEQUENCE_OVERRIDE: u8 = 2;
@@ -243,6 +247,9 @@ impl VersionEdit {
                 field(tag, &|b| put_varint(b, value));
             }
         }
+        if let Some(identity) = self.identity {
+            field(TAG_IDENTITY, &|b| b.extend_from_slice(&identity.to_le_bytes()));
+        }
     }
 
     /// Reads an edit back. `ErrorKind::Unsupported` for a newer format or an unknown required field,
@@ -293,6 +300,7 @@ impl VersionEdit {
             TAG_OLDEST_WAL => self.oldest_wal = Some(reader.varint()?),
             TAG_ORDINAL => self.ordinal = Some(reader.varint()?),
             TAG_NEXT_TABLE_ID => self.next_table_id = Some(decode_table_id(&mut reader)?.0),
+            TAG_IDENTITY => self.identity = Some(reader.u64()?),
             optional if optional % 2 == 1 => return Ok(()),
             required => {
                 return Err(Error::new(

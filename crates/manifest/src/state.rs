@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use mycelium_base::{Error, FileNumber, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_base::coding::{Reader, put_bytes, put_varint};
+use mycelium_base::{Error, ErrorKind, FileNumber, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
 
 use crate::edit::{AddedFile, ChangedRound, RunPlace, TableRecord, VersionEdit};
+use crate::file_meta::FileMeta;
 use crate::version::{Version, VersionError};
 
 /// The newest manifest format this code reads, and the one it writes.
@@ -47,6 +49,9 @@ pub struct ManifestState {
     pub next_table_id: u32,
     /// How many edits led here.
     pub edit_count: u64,
+    /// A number that no other database has but copies of this one; 0 as long as it has none. The manifest keeps it with
+    /// the state that a file starts with.
+    pub identity: u64,
 }
 
 impl Default for ManifestState {
@@ -59,6 +64,7 @@ impl Default for ManifestState {
             format_version: FORMAT_VERSION,
             next_table_id: 0,
             edit_count: 0,
+            identity: 0,
         }
     }
 }
@@ -69,12 +75,21 @@ impl ManifestState {
         self.tables.values().find(|t| t.record.name == name)
     }
 
+    /// All files with their tables, those of compaction buffers too. Each comes once.
+    pub fn files(&self) -> impl Iterator<Item = (&TableState, &Arc<FileMeta>)> {
+        self.tables.values().flat_map(|table| {
+            let in_levels = table.version.files().map(|(_, _, file)| file);
+            in_levels.chain(table.version.buffered_files()).map(move |file| (table, file))
+        })
+    }
+
     /// The state after `edit`. Fails with `ErrorKind::InvalidArgument` if the edit does not fit. O(files of the tables
     /// the edit touches); other tables' versions are shared with this state.
     pub fn apply(&self, edit: &VersionEdit) -> Result<ManifestState> {
         let mut next = self.clone();
         next.edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);
         next.format_version = edit.format_version.unwrap_or(self.format_version);
+        next.identity = edit.identity.unwrap_or(self.identity);
         next.apply_tables(edit)?;
         next.apply_files(edit)?;
         let raise = |current: u64, to: Option<u64>| current.max(to.unwrap_or(0));
@@ -168,6 +183,7 @@ impl ManifestState {
             oldest_wal: Some(self.oldest_wal),
             next_table_id: Some(self.next_table_id),
             ordinal: Some(self.edit_count),
+            identity: (self.identity != 0).then_some(self.identity),
             ..VersionEdit::default()
         }];
         for (&table, state) in &self.tables {
@@ -197,6 +213,43 @@ impl ManifestState {
             }
         }
         edits
+    }
+
+    /// Appends the edits of [`ManifestState::to_edits`]: their number as a varint, and each as a length-prefixed byte
+    /// string.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let edits = self.to_edits();
+        put_varint(out, edits.len() as u64);
+        let mut bytes = Vec::new();
+        for edit in &edits {
+            bytes.clear();
+            edit.encode(&mut bytes);
+            put_bytes(out, &bytes);
+        }
+    }
+
+    /// Reads back what [`ManifestState::encode`] wrote, and checks it.
+    ///
+    /// # Errors
+    /// `ErrorKind::Unsupported` for a newer format; `ErrorKind::Corruption`, with the offset of the edit concerned, if edits
+    /// are malformed, do not fit each other, or break an invariant.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let mut state = Self::default();
+        for number in 0..reader.varint()? {
+            let bytes = reader.bytes()?;
+            let at = (reader.position() - bytes.len()) as u64;
+            let malformed = |error: Error| match error.kind() {
+                ErrorKind::Unsupported => error,
+                _ => Error::corruption("malformed state of a manifest").at(at).caused_by(error),
+            };
+            let edit = VersionEdit::decode(bytes).map_err(malformed)?;
+            if number == 0 && edit.format_version.is_none() {
+                return Err(Error::corruption("the state of a manifest has no format version").at(at));
+            }
+            state = state.apply(&edit).map_err(malformed)?;
+        }
+        state.check()?;
+        Ok(state)
     }
 
     /// Checks every version's invariants, that no two tables share a file, and that there are numbers left for files.

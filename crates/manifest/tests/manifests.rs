@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use mycelium_base::coding::Reader;
 use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
 use mycelium_manifest::state::FORMAT_VERSION;
 use mycelium_manifest::{
@@ -421,6 +422,40 @@ fn a_checkpoint_starts_with_the_state_given() {
     drop(Manifest::create_with(disk.clone(), &directory(), state.clone(), SMALL).unwrap());
     let (_, read) = Manifest::recover(disk, &directory(), SMALL).unwrap();
     assert_eq!(comparable(&read), comparable(&state));
+}
+
+#[test]
+fn the_identity_of_a_database_goes_on_with_it() {
+    let disk = new_disk();
+    let state = ManifestState { identity: 0x1234_5678_9abc_def0, ..ManifestState::default() };
+    let mut manifest = Manifest::create_with(disk.clone(), &directory(), state, SMALL).unwrap();
+    let first = manifest.path().to_path_buf();
+    for id in 0.. {
+        manifest.apply(&create(id, 300)).unwrap();
+        if manifest.path() != first {
+            break;
+        }
+    }
+    drop(manifest);
+    assert_eq!(Manifest::read(&*disk, &directory()).unwrap().identity, 0x1234_5678_9abc_def0);
+    let (manifest, state) = Manifest::recover(disk.clone(), &directory(), SMALL).unwrap();
+    assert_eq!((manifest.state().identity, state.identity), (0x1234_5678_9abc_def0, 0x1234_5678_9abc_def0));
+}
+
+#[test]
+fn a_state_is_encoded_and_decoded() {
+    let (_, state, _) = sample(25);
+    let state = ManifestState { identity: 7, ..state };
+    let mut bytes = vec![9];
+    state.encode(&mut bytes);
+    let decode = |bytes: &[u8]| ManifestState::decode(&mut Reader::new(bytes));
+    assert_eq!(decode(&bytes[1..]).unwrap(), state);
+    for len in 1..bytes.len() {
+        assert!(decode(&bytes[1..len]).is_err(), "{len} bytes");
+    }
+    // No edit, or one that says no format.
+    assert!(decode(&[1, 0]).unwrap_err().is_corruption());
+    assert_eq!(decode(&[1, 3, 2, 1, FORMAT_VERSION as u8 + 1]).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
 /// The bytes of each format version, written once and never changed. `UPDATE_GOLDEN=1` writes those of the present one

@@ -54,7 +54,8 @@
 //! | secondary indexes | [`Database::create_index`], [`IndexOptions`], [`Index`] |
 //! | materialised views | [`Database::create_view`], [`ViewOptions`], [`View`] |
 //! | bulk loads | [`Table::ingest`], [`Table::ingest_batches`] |
-//! | backups, restored by opening or copying them | [`Database::checkpoint`] |
+//! | copies that open on their own | [`Database::checkpoint`] |
+//! | backups that share files: made, listed, verified, restored, deleted | [`Database::backup`], [`Backups`] |
 //! | checks of what is stored | [`Database::verify`], [`verify_directory`], [`VerifyReport`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
@@ -74,12 +75,15 @@
 //! | `DeleteRange` | [`Table::delete_range`] |
 //! | merge operator | [`Combiner`], given in [`Options::merge_operators`], named in [`TableOptions::merge_operator`] |
 //! | `IngestExternalFile` | [`Table::ingest`]: rows in key order, no file to be written first |
-//! | checkpoint, backup engine | [`Database::checkpoint`]; one after the other, none is incremental across file systems |
+//! | checkpoint | [`Database::checkpoint`] |
+//! | `BackupEngine::CreateNewBackup` | [`Database::backup`]: incremental; the rate limit is the database's |
+//! | `GetBackupInfo`, `VerifyBackup`, `RestoreDBFromBackup` | [`Backups::list`], [`Backups::verify`], [`Backups::restore`] into an empty directory |
+//! | `PurgeOldBackups`, `DeleteBackup`, `GarbageCollect` | [`Backups::keep`], [`Backups::delete`]; what interrupted calls left goes with the next one |
 //! | `GetProperty`, statistics | [`Database::metrics`], [`Table::get_with`] and [`TableIterator::counters`] for single reads |
 //! | event listener, info log | [`Options::listener`]; `tracing`, which a program subscribes to or not |
 //! | secondary (read-only) instance | [`Options::read_only`], which does not follow the writer |
 //! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again; there are no pessimistic locks |
-//! | `RepairDB` | none: [`verify_directory`] says what is wrong; restore a backup. [`RecoveryMode::PointInTime`] opens up to a damaged log |
+//! | `RepairDB` | none: [`verify_directory`] says what is wrong; restore a backup ([`Backups::restore`]). [`RecoveryMode::PointInTime`] opens up to a damaged log |
 //! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |
 //!
 //! Record batches are those of `arrow-array` 59.

@@ -243,6 +243,11 @@ impl SstFile {
         &self.path
     }
 
+    /// The file itself, to be copied: it can be read as long as it is held, also when its name is gone.
+    pub fn file(&self) -> &Arc<dyn ReadableFile> {
+        &self.file
+    }
+
     /// The file's length in bytes.
     pub fn size(&self) -> u64 {
         self.file.len()

@@ -7,9 +7,8 @@
 //! 4. Of columnar files every value against the zone map of its column.
 //! 5. The sums against the properties, and the whole file against its checksum in the manifest.
 
-use mycelium_base::hash::hash_key;
+use mycelium_base::hash::{FileChecksum, hash_key};
 use mycelium_base::{Error, Operation, Result, Trailer, compare_entries};
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::block::{BlockCursor, BlockFacts, BlockPosition, Step, payload_in_memory};
 use crate::columnar::{CellCheck, ColumnPosition, WantedColumns};
@@ -37,7 +36,7 @@ pub struct VerifySummary {
 struct Verifier<'a, B> {
     file: &'a SstFile,
     index: Index<'a>,
-    checksum: Xxh3,
+    checksum: FileChecksum,
     decompressor: Decompressor,
     cursor: B,
     /// Of a columnar file.
@@ -64,7 +63,7 @@ impl SstFile {
         let mut verifier = Verifier {
             file: self,
             index: self.index_of(&framed),
-            checksum: Xxh3::new(),
+            checksum: FileChecksum::default(),
             decompressor: Decompressor::default(),
             cursor,
             cells: self.cell_check()?,
@@ -236,7 +235,7 @@ impl<B: BlockPosition> Verifier<'_, B> {
                 return Err(fault("a range delete outside the fences"));
             }
         }
-        let checksum = self.checksum.digest();
+        let checksum = self.checksum.value();
         if let Some(expected) = file.options.expected_checksum.filter(|&expected| expected != checksum) {
             return Err(file
                 .fault("whole-file checksum does not match", 0)

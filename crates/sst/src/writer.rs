@@ -17,12 +17,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::hash::hash_key;
+use mycelium_base::hash::{FileChecksum, hash_key};
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
 use mycelium_encoding::{PackedLayout, Schema};
 use mycelium_vfs::WritableFile;
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::block::{BlockBuilder, BlockFacts, is_point_operation};
 use crate::checksum::{BLOCK_TRAILER_LEN, seal_block};
@@ -139,7 +138,7 @@ pub struct SstWriter {
     /// Bytes handed to the file.
     written: u64,
     written_back: u64,
-    checksum: Xxh3,
+    checksum: FileChecksum,
     last_key: Vec<u8>,
     last_trailer: Trailer,
     /// The last finished block, whose separator is not known yet. `last_key` is its last key.
@@ -190,7 +189,7 @@ impl SstWriter {
             buffer: Vec::with_capacity(WRITE_LEN + 2 * options.block_size.min(WRITE_LEN)),
             written: 0,
             written_back: 0,
-            checksum: Xxh3::new(),
+            checksum: FileChecksum::default(),
             last_key: Vec::new(),
             last_trailer: Trailer::OLDEST,
             pending: None,
@@ -636,7 +635,7 @@ impl SstWriter {
         let summary = SstSummary {
             file_number: self.options.file_number,
             size: self.written,
-            checksum: self.checksum.digest(),
+            checksum: self.checksum.value(),
             smallest: properties.smallest,
             largest: properties.largest,
             largest_exclusive: properties.largest_exclusive,

@@ -13,8 +13,8 @@ use mycelium_encoding::key::decode_key;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
-    Buffering, Database, IndexOptions, IsolationLevel, Options, ReadOptions, Savepoint, Snapshot, Table, TableIterator,
-    Transaction, TransactionIterator, TransactionOptions, ViewOptions, WriteBatch, verify_directory,
+    Backups, Buffering, Database, IndexOptions, IsolationLevel, Options, ReadOptions, Savepoint, Snapshot, Table,
+    TableIterator, Transaction, TransactionIterator, TransactionOptions, ViewOptions, WriteBatch, verify_directory,
 };
 use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
@@ -33,6 +33,8 @@ use crate::view_checks::check_views;
 
 /// The directory of the databases that tests make.
 pub const DIRECTORY: &str = "/database";
+/// The directory of their backups.
+const BACKUPS: &str = "/backups";
 
 /// Of so many transactions, by their steps, one is asked for all that it finds through indexes.
 const INDEXES_CHECKED: usize = 4;
@@ -107,6 +109,15 @@ impl Opened {
 }
 
 impl EngineStore {
+    /// Adds a backup to those there are, of which few are kept, and restores it in `directory`.
+    fn restore_backup(&self, directory: &str) -> Result<()> {
+        let summary = self.database()?.backup(BACKUPS)?;
+        let backups = Backups::open(self.disk.clone(), BACKUPS)?;
+        backups.verify(Some(summary.number), |_, _| {})?.into_result()?;
+        backups.restore(summary.number, directory, |_, _| {})?;
+        backups.keep(2).map(drop)
+    }
+
     /// An empty database with all tables, on a disk of its own.
     pub fn in_memory(configuration: &Configuration, kinds: &[TableKind]) -> Result<Self> {
         Self::create(Arc::new(MemoryDisk::new()), configuration, kinds)
@@ -851,7 +862,11 @@ impl Store for EngineStore {
     fn checkpoint(&mut self) -> Result<State> {
         self.checkpoints += 1;
         let directory = format!("/checkpoint-{}", self.checkpoints);
-        self.database()?.checkpoint(&directory)?;
+        if self.checkpoints.is_multiple_of(2) {
+            self.restore_backup(&directory)?;
+        } else {
+            self.database()?.checkpoint(&directory)?;
+        }
         verify_directory(&*self.disk, Path::new(&directory), |_, _| {})?.into_result()?;
         let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
         let copy = Database::open(&directory, options)?;

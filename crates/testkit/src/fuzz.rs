@@ -15,7 +15,7 @@ use mycelium_encoding::{
     TimeUnit, key,
 };
 use mycelium_engine::{
-    Compression, Durability, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
+    Backups, Compression, Durability, Options, TableDefinition, TableOptions, Trace, ViewOptions, WriteBatch,
 };
 use mycelium_manifest::{Manifest, ManifestState, Version, VersionEdit, read_edits};
 use mycelium_sst::{
@@ -46,6 +46,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifest_edit", run: manifest_edit, seeds: || FILES.edits.clone() },
     Target { name: "manifest_file", run: manifest_file, seeds: || vec![FILES.manifest.clone()] },
     Target { name: "version_text", run: version_text, seeds: version_texts },
+    Target { name: "backup_description", run: backup_description, seeds: || FILES.backups.clone() },
     Target { name: "table_definition", run: table_definition, seeds: || FILES.definitions.clone() },
     Target { name: "sst_file", run: sst_file, seeds: || FILES.ssts.clone() },
     Target { name: "sst_block", run: sst_block, seeds: || FILES.blocks.clone() },
@@ -152,6 +153,20 @@ fn disk_with_manifest(bytes: &[u8]) -> Option<MemoryDisk> {
     let line = format!("{name} {:016x}\n", hash_key(name.as_bytes()));
     disk.create(&path(FileKind::Current, 0)).and_then(|mut file| file.append(line.as_bytes())).ok()?;
     Some(disk)
+}
+
+/// The input is a description of a backup without its checksum.
+fn backup_description(bytes: &[u8]) {
+    let sealed = [bytes, &hash_key(bytes).to_le_bytes()].concat();
+    let Some(disk) = disk_with(Path::new("/db/BACKUP-000001"), &sealed) else { return };
+    let Ok(backups) = Backups::open(Arc::new(disk), "/db") else { return };
+    let Ok(list) = backups.list() else { return };
+    for backup in list {
+        assert!(backup.own_bytes == backup.bytes, "there is no other backup");
+        let restored = backups.restore(backup.number, "/restored", |done, total| assert!(done <= total));
+        assert!(restored.is_err() || backup.files == 0, "restored without files");
+    }
+    drop(backups.verify(None, |done, total| assert!(done <= total)));
 }
 
 fn version_text(bytes: &[u8]) {
@@ -395,6 +410,7 @@ struct Files {
     records: Vec<Vec<u8>>,
     manifest: Vec<u8>,
     edits: Vec<Vec<u8>>,
+    backups: Vec<Vec<u8>>,
     definitions: Vec<Vec<u8>>,
     ssts: Vec<Vec<u8>>,
     blocks: Vec<Vec<u8>>,
@@ -425,6 +441,7 @@ impl Files {
             records: Vec::new(),
             manifest: Vec::new(),
             edits: Vec::new(),
+            backups: Vec::new(),
             definitions: Vec::new(),
             ssts: Vec::new(),
             blocks: Vec::new(),
@@ -491,7 +508,7 @@ impl Files {
         Ok(())
     }
 
-    /// Log records, manifest edits and table definitions from a small database.
+    /// Log records, manifest edits, table definitions and the description of a backup from a small database.
     fn add_database(&mut self) -> mycelium_base::Result<()> {
         let disk = MemoryDisk::new();
         let options = Options {
@@ -529,6 +546,11 @@ impl Files {
                 _ => {}
             }
         }
+        // Last, for it flushes what the log holds.
+        database.backup("/backups")?;
+        let mut description = disk.read_bytes(Path::new("/backups/BACKUP-000001"))?;
+        description.truncate(description.len().saturating_sub(8));
+        self.backups.push(description);
         Ok(())
     }
 

@@ -110,7 +110,7 @@ pub trait Store {
     fn step(&mut self) -> Result<()>;
     /// Closes and opens; all snapshots were dropped before.
     fn reopen(&mut self) -> Result<()>;
-    /// Makes a checkpoint, opens it and reads every row.
+    /// Makes a checkpoint, or a backup that it restores, opens that and reads every row.
     fn checkpoint(&mut self) -> Result<State>;
     /// Opens the database once more, for reading only, and reads every row: what a killed process would leave behind.
     fn look(&mut self) -> Result<State>;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::rows::{RowFormat, encode_key, encode_key_prefix, prefix_successor};
 use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
@@ -18,6 +19,7 @@ use crate::output::unescape_bytes;
 use crate::render::units;
 
 pub(crate) mod advise;
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
 pub(crate) mod compact;
@@ -122,6 +124,15 @@ impl std::fmt::Display for Held {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (bytes, in_log) = (units::bytes(self.bytes), units::count(self.in_log));
         write!(f, "{} files, {bytes}, {in_log} entries in the log", self.files)
+    }
+}
+
+/// A bar of bytes that are read or copied.
+pub(crate) fn bytes_bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    match ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}  {bytes_per_sec}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
     }
 }
 

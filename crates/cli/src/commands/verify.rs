@@ -1,10 +1,9 @@
 //! `mycelium verify`: every checksum, order and invariant of every file; then indexes and views beside the rows of their tables.
 
-use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::{ErrorKind, Options, VerifyReport, verify_directory};
 use serde_json::json;
 
-use super::{missing, open_to_read};
+use super::{bytes_bar, missing, open_to_read};
 use crate::args::DatabaseArgs;
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
@@ -12,11 +11,7 @@ use crate::render::units;
 
 /// Verifies files without opening the database, then indexes and views in one opened to read only; fails if anything is wrong.
 pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> {
-    let bar = ProgressBar::new(0);
-    let bar = match ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}  {bytes_per_sec}") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    };
+    let bar = bytes_bar();
     let disk = Options::default().disk;
     let mut report = verify_directory(&*disk, &args.database, |done, total| {
         bar.set_length(total);

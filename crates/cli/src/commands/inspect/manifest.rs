@@ -73,13 +73,19 @@ fn show_state(files: &Files, out: &mut Output) -> Result<(), Failure> {
             "state": {
                 "format_version": state.format_version, "edits": state.edit_count,
                 "next_file_number": state.next_file_number, "last_sequence": state.last_sequence,
-                "oldest_wal": state.oldest_wal, "tables": tables.collect::<Vec<Value>>(),
+                "oldest_wal": state.oldest_wal, "identity": format!("{:016x}", state.identity),
+                "tables": tables.collect::<Vec<Value>>(),
             }
         }));
     }
     out.line(format_args!(
-        "after {} edits: format {}, next file {:06}, last sequence {}, log from {:06}",
-        state.edit_count, state.format_version, state.next_file_number, state.last_sequence, state.oldest_wal
+        "after {} edits: format {}, next file {:06}, last sequence {}, log from {:06}, identity {:016x}",
+        state.edit_count,
+        state.format_version,
+        state.next_file_number,
+        state.last_sequence,
+        state.oldest_wal,
+        state.identity
     ))?;
     for table in state.tables.values() {
         let (id, name, layout) = (table.record.id, &table.record.name, &table.record.layout);

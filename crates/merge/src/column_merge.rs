@@ -11,7 +11,10 @@
 //!    visited for that which has none of the wanted columns, unless none are wanted.
 //! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
 //!    numbers any more, and its own copy of the range delete is gone.
-//! 5. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
+//! 5. Where a table got a column after a source was written, the source *lacks* it: a `Put` there says that the column is
+//!    null. So do all entries that are older, for the column was never written before it was added; whichever of them a
+//!    column is taken from, it is null.
+//! 6. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
 //!    column that is not settled, or if existence is not.
 
 use std::ops::{ControlFlow, Range};
@@ -19,13 +22,13 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join};
+use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join_lacking};
 
 /// How the fragments of one kind of source are read.
 #[derive(Debug)]
 struct Reading {
     columns: ColumnSet,
-    /// Whether all wanted columns are among them.
+    /// Whether all wanted columns are in its fragments.
     has_all: bool,
     /// Whether a wanted column is among them, or none are wanted.
     concerns: bool,
@@ -43,6 +46,8 @@ struct Reading {
 pub struct MergePlan {
     wanted: Arc<PackedLayout>,
     columns: ColumnSet,
+    /// The wanted columns that some source lacks.
+    lacking: ColumnSet,
     /// Whether nobody looks at the rows: no column is wanted of a table that has some.
     says_nothing: bool,
     /// By kind of source.
@@ -75,11 +80,11 @@ impl MergePlan {
     ) -> Result<Self> {
         let layout = wanted.packed_layout().ok_or_else(|| Error::invalid("rows are put together packed"))?;
         let reading = |source: &FragmentFormat| {
-            let columns = source.columns().intersection(wanted.columns());
-            let part = FragmentFormat::packed(layout.schema().clone(), columns);
+            let held = source.held();
+            let part = FragmentFormat::packed(layout.schema().clone(), held.intersection(wanted.columns()));
             let layout = part.rows().layout().clone();
             let given = if is_narrowed(source) { Some(&layout) } else { source.plain_layout() }.cloned();
-            let has_all = wanted.columns().is_subset(source.columns());
+            let has_all = wanted.columns().is_subset(&held);
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
             Ok(Reading {
                 given_wanted: given.as_ref().map_or_else(Vec::new, |given| given.bitmap_of(wanted.columns())),
@@ -93,7 +98,11 @@ impl MergePlan {
         };
         let readings = sources.iter().map(reading).collect::<Result<_>>()?;
         let says_nothing = wanted.columns().is_empty() && !layout.schema().value_columns().is_empty();
-        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), says_nothing, readings })
+        let mut lacking = ColumnSet::new();
+        for source in sources {
+            lacking = lacking.union(&source.columns().difference(&source.held()).intersection(wanted.columns()));
+        }
+        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), lacking, says_nothing, readings })
     }
 
     /// The columns wanted.
@@ -329,7 +338,7 @@ impl ColumnMerge {
         for (source, place) in &self.fragments {
             rows.push(self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?);
         }
-        join(&self.plan.wanted, &rows, out)?;
+        join_lacking(&self.plan.wanted, &rows, &self.plan.lacking, out)?;
         Ok(true)
     }
 }

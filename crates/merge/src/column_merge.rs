@@ -382,6 +382,44 @@ mod tests {
         assert_eq!(row, fragment(&formats[0], 7, 8));
     }
 
+    /// Rows of the second source were written before the table had column 2.
+    #[test]
+    fn a_row_from_before_a_column_has_null_in_it_unless_something_newer_says_otherwise() {
+        let schema = Arc::new(Schema::parse("id int64 not null, a int32, b int32, primary key (id)").unwrap());
+        let whole = FragmentFormat::packed(schema.clone(), ColumnSet::from_iter([1, 2]));
+        let before = FragmentFormat::packed(schema.clone(), ColumnSet::from_iter([1]));
+        let before = before.lacking(&ColumnSet::from_iter([2]));
+        let formats = [whole.clone(), before];
+        let expected = |states: [ColumnState<'_>; 3]| {
+            let mut out = Vec::new();
+            whole.packed_layout().unwrap().encode_patch(&states, &mut out).unwrap();
+            out
+        };
+        let (seven, eight) = (ColumnState::Value(DatumRef::Int32(7)), ColumnState::Value(DatumRef::Int32(8)));
+        for (columns, is_patched) in [(&[1, 2][..], false), (&[1, 2][..], true), (&[2][..], false)] {
+            let wanted = FragmentFormat::packed(schema.clone(), columns.iter().copied().collect());
+            let plan = MergePlan::new(&wanted, &formats).unwrap();
+            assert!(plan.concerns(1) && !plan.has_all(1) && !plan.is_exact(1));
+            let mut merge = ColumnMerge::new(Arc::new(plan));
+            if is_patched {
+                let patch = expected([ColumnState::Absent, ColumnState::Absent, eight]);
+                assert!(merge.visit(0, Trailer::new(90, Operation::Patch), &patch).unwrap().is_continue());
+            }
+            assert!(merge.visit(1, put(40), &fragment(&formats[1], 7, 0)).unwrap().is_break());
+            let mut row = Vec::new();
+            assert!(merge.is_settled() && merge.finish(&mut row).unwrap());
+            match columns {
+                [2] => {
+                    assert_eq!(wanted.packed_layout().unwrap().row(&row).unwrap().get(2).unwrap(), ColumnState::Null)
+                }
+                _ => assert_eq!(
+                    row,
+                    expected([ColumnState::Absent, seven, if is_patched { eight } else { ColumnState::Null }])
+                ),
+            }
+        }
+    }
+
     #[test]
     fn existence_is_read_from_any_group_and_columns_from_the_newest() {
         let (mut merge, formats) = merge();

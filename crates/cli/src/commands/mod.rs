@@ -20,6 +20,7 @@ use crate::render::units;
 pub(crate) mod advise;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod column;
 pub(crate) mod compact;
 pub(crate) mod create;
 pub(crate) mod delete;

@@ -10,7 +10,7 @@
 //! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
 //! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had passed it.
 //!
-//! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking`]): what they say of
+//! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they say of
 //! such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
 //!
 //! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets fragments of

@@ -9,7 +9,7 @@
 //!
 //! [`join`] is the way back (LASER's ColumnMergingIterator): each column comes from the newest fragment that has it.
 //!
-//! [`Widening`] is what takes values along that were written before the table had some of the columns.
+//! A *widening* is what takes values along that were written before the table had some of the columns.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -551,7 +551,7 @@ impl Database {
         }
     }
 
-    /// The names of all tables, in order of creation.
+    /// The names of all tables, in order of creation; a table whose columns changed comes last.
     pub fn table_names(&self) -> Vec<String> {
         let core = self.inner.core.lock();
         core.tables.values().filter(|table| table.index.is_none()).map(|table| table.name.clone()).collect()

@@ -342,7 +342,7 @@ impl Table {
         &self.shared.name
     }
 
-    /// The table's id, never reused in its database.
+    /// The table's id, never reused in its database. After a change of its columns the table has another.
     pub fn id(&self) -> TableId {
         self.shared.id
     }

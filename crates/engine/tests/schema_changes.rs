@@ -73,7 +73,10 @@ fn ids(table: &Table, column: usize, test: Test, snapshot: Option<&Snapshot>) ->
 }
 
 fn kind_of<T>(result: Result<T, mycelium_engine::Error>) -> ErrorKind {
-    result.err().unwrap().kind()
+    match result {
+        Ok(_) => panic!("it was taken"),
+        Err(error) => error.kind(),
+    }
 }
 
 /// Rows by id, without it.

@@ -531,8 +531,8 @@ pub(crate) fn units(version: &Version, level: usize) -> Vec<Unit> {
     units
 }
 
-/// The column groups of a plan's inputs; `None` if two of them share a column, or one lacks columns, which nothing is written
-/// without.
+/// The column groups of a plan's inputs; `None` if two of them share a column, or one lacks columns, which nothing is
+/// written without.
 fn separate_groups(plan: &CompactionPlan) -> Option<Vec<Unit>> {
     let mut found: Vec<&Arc<FileMeta>> = Vec::new();
     for file in plan.input_files() {

@@ -10,8 +10,8 @@
 //! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
 //! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had passed it.
 //!
-//! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they say of
-//! such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
+//! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they
+//! say of such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
 //!
 //! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets fragments of
 //! just the columns that it wants.
@@ -72,8 +72,8 @@ impl FragmentFormat {
         Self { is_columnar: true, ..Self::packed(schema, columns) }
     }
 
-    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: null in every
-    /// whole row, in no patch. These must be packed.
+    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: null in
+    /// every whole row, in no patch. These must be packed.
     #[must_use]
     pub fn lacking(self, lacking: &ColumnSet) -> Self {
         Self { columns: self.columns.union(lacking), lacking: self.lacking.union(lacking), ..self }
@@ -233,8 +233,8 @@ impl Reshape {
         matches!(self.0, Step::Copy)
     }
 
-    /// Appends the new fragment to `out`. `false` if `value` is a patch of other columns only: then there is none. Columns that
-    /// it lacks are absent from it.
+    /// Appends the new fragment to `out`. `false` if `value` is a patch of other columns only: then there is none.
+    /// Columns that it lacks are absent from it.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value.

@@ -143,8 +143,8 @@ impl Widening {
         Self { from, to }
     }
 
-    /// Appends the value of the columns of the other layout. One that `value` lacks is null in a whole row, and absent in a
-    /// patch. `false` if it is a patch of other columns only; then nothing is appended.
+    /// Appends the value of the columns of the other layout. One that `value` lacks is null in a whole row, and absent
+    /// in a patch. `false` if it is a patch of other columns only; then nothing is appended.
     ///
     /// # Errors
     /// Those of [`PackedLayout::row`] and [`PackedRow::get`] for a malformed value.

@@ -406,8 +406,8 @@ pub(crate) fn open_sst(
     Ok(sst)
 }
 
-/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later, and of whole rows
-/// it named none.
+/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later, and of
+/// whole rows it named none.
 fn holds_group(found: Option<&Group>, stated: Option<&Group>) -> bool {
     match (found, stated) {
         (None, Some(stated)) => !stated.lacking.is_empty() && stated.format == GroupFormat::default(),

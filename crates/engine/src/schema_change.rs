@@ -1,20 +1,20 @@
 //! Changes of a typed table's columns: one more, or another name of one. No row is rewritten for it.
 //!
-//! 1. With the commit lock held, flush: no memtable and no record of the log that is still needed was written before the
-//!    change. What was is in files.
-//! 2. One edit puts another table in the place of this one, with its name and its files, and others in the places of its
-//!    indexes' derived tables. Whoever holds the former, a handle, a batch, a transaction or a running compaction, finds a
-//!    table that is gone, as if it had been dropped; iterators and scans go on with the state that they hold.
-//! 3. In the same edit the new column joins a group on every level of the layout, that of the last column outside the key,
-//!    and a group of every file, by the same rule: so groups share no column, and lie within each other, as before. A file
-//!    *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range deletes it is one of
-//!    the file's, which says of it that it is null in every whole row, and nothing in a patch.
-//! 4. Compactions write what the layout says, so that a file's rows get the column when they are next rewritten, and nothing
-//!    that lacks a column is written again.
+//! 1. With the commit lock held, flush: no memtable and no record of the log that is still needed was written before
+//!    the change. What was is in files.
+//! 2. One edit puts another table in the place of this one, with its name and its files, and others in the places of
+//!    its indexes' derived tables. Whoever holds the former, a handle, a batch, a transaction or a running compaction,
+//!    finds a table that is gone, as if it had been dropped; iterators and scans go on with the state that they hold.
+//! 3. In the same edit the new column joins a group on every level of the layout, that of the last column outside the
+//!    key, and a group of every file, by the same rule: so groups share no column, and lie within each other, as
+//!    before. A file *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range
+//!    deletes it is one of the file's, which says of it that it is null in every whole row, and nothing in a patch.
+//! 4. Compactions write what the layout says, so that a file's rows get the column when they are next rewritten, and
+//!    nothing that lacks a column is written again.
 //!
-//! Columns are known by their positions, in rows as in files, and a new one is the last: packed values of the columns that
-//! were there lie as they did. Other row formats say in every value how many columns there are, or how they are called; with
-//! them columns cannot change.
+//! Columns are known by their positions, in rows as in files, and a new one is the last: packed values of the columns
+//! that were there lie as they did. Other row formats say in every value how many columns there are, or how they are
+//! called; with them columns cannot change.
 //!
 //! A scan that asks for a column that some file lacks puts rows together one by one; others read blocks as before.
 
@@ -37,17 +37,17 @@ use crate::tree::{OpenFile, Tree};
 use crate::write::TableWriter;
 
 impl Database {
-    /// Adds a column to a typed table, behind the others; rows that are there have null in it, at older snapshots too. On
-    /// every level of the layout it joins the column group of the last column outside the primary key; [`Database::set_layout`]
-    /// may place it elsewhere. Durable when it returns, as is everything committed before. No row is rewritten: compactions
-    /// take the column along.
+    /// Adds a column to a typed table, behind the others; rows that are there have null in it, at older snapshots too.
+    /// On every level of the layout it joins the column group of the last column outside the primary key;
+    /// [`Database::set_layout`] may place it elsewhere. Durable when it returns, as is everything committed before. No
+    /// row is rewritten: compactions take the column along.
     ///
-    /// Returns the table with its new column, under a new id. What was taken before, handles of the table, of its indexes and
-    /// of its views, batches and transactions, is refused with [`ErrorKind::NotFound`] from now on, as if the table had been
-    /// dropped: take it anew. Iterators and scans already open go on, without the column.
+    /// Returns the table with its new column, under a new id. What was taken before, handles of the table, of its
+    /// indexes and of its views, batches and transactions, is refused with [`ErrorKind::NotFound`] from now on, as if
+    /// the table had been dropped: take it anew. Iterators and scans already open go on, without the column.
     ///
-    /// It flushes all tables, and writers wait meanwhile. Until compactions have rewritten the files that were there, scans
-    /// that ask for the column put rows together one by one.
+    /// It flushes all tables, and writers wait meanwhile. Until compactions have rewritten the files that were there,
+    /// scans that ask for the column put rows together one by one.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -67,10 +67,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, a name that there is or that cannot be, a column too
-    /// many, a table of bytes, and while an index of the table is being built; [`ErrorKind::Unsupported`] if its rows are not
-    /// packed, its layout or a file has groups of another format than packed and columnar, or it has transformers. See
-    /// [`Database`] for the others.
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, a name that there is or that cannot
+    /// be, a column too many, a table of bytes, and while an index of the table is being built;
+    /// [`ErrorKind::Unsupported`] if its rows are not packed, its layout or a file has groups of another format than
+    /// packed and columnar, or it has transformers. See [`Database`] for the others.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.with_column(column))
     }
@@ -161,7 +161,8 @@ impl Inner {
     }
 }
 
-/// Refuses tables whose columns cannot change. The commit lock and the manifest are held, so that nothing of this changes.
+/// Refuses tables whose columns cannot change. The commit lock and the manifest are held, so that nothing of this
+/// changes.
 fn check_may_change(table: &TableShared) -> Result<()> {
     let refused = |why: &str| {
         Err(Error::new(ErrorKind::Unsupported, format!("the columns of table {} cannot change: {why}", table.name)))

@@ -1,4 +1,5 @@
-//! Columns that come later, and other names for them: against a plain map, wherever rows lie and whatever happens between.
+//! Columns that come later, and other names for them: against a plain map, wherever rows lie and whatever happens
+//! between.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -18,8 +18,9 @@
 //! tag 22  next table id         varint; only in the records that open a manifest
 //! tag 24  round changed         table, round (from format 3 on)
 //! tag 26  file buffered         table, file; only in the records that open a manifest (from format 3 on)
-//! tag 28  table replaced        id, then id, name, definition, layout of the table in its place, 1 if it has another column,
-//!                               else 0, u8, [column | whole rows group | 1 if a column is beside it, else 0, u8 | [that column]]
+//! tag 28  table replaced        id, then id, name, definition, layout of the table in its place, added
+//! added = 1 if it has another column, else 0, u8 | and if so: column | group of whole rows
+//!       | 1 if it joins a column, else 0, u8 | [that column]
 //! place = 0 newest | 1 sorted | 2 in place of, number | 3 inserted (from format 3 on)
 //! file  = number | size | checksum u64 LE | smallest bytes | largest bytes | flags u8 | min sequence | max sequence
 //!       | entries | deletes | range deletes | created at edit | [sequence override if flags bit 1]
@@ -80,7 +81,8 @@ pub struct AddedColumn {
     pub column: usize,
     /// What files of whole rows held before it.
     pub whole: Group,
-    /// The column in whose group it is from now on, wherever that lies; in every group if there was no column outside the key.
+    /// The column in whose group it is from now on, wherever that lies; in every group if there was no column outside
+    /// the key.
     pub beside: Option<usize>,
 }
 

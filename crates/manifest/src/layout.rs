@@ -165,8 +165,8 @@ impl Layout {
         layout
     }
 
-    /// The layout of a table that has got another column: on every level it is in the group of the column `beside`, or in every
-    /// group if there was none outside the key. What lies within one group above still does.
+    /// The layout of a table that has got another column: on every level it is in the group of the column `beside`, or
+    /// in every group if there was none outside the key. What lies within one group above still does.
     ///
     /// ```
     /// use mycelium_base::ColumnSet;

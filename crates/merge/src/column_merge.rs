@@ -11,9 +11,9 @@
 //!    visited for that which has none of the wanted columns, unless none are wanted.
 //! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
 //!    numbers any more, and its own copy of the range delete is gone.
-//! 5. Where a table got a column after a source was written, the source *lacks* it: a `Put` there says that the column is
-//!    null. So do all entries that are older, for the column was never written before it was added; whichever of them a
-//!    column is taken from, it is null.
+//! 5. Where a table got a column after a source was written, the source *lacks* it: a `Put` there says that the column
+//!    is null. So do all entries that are older, for the column was never written before it was added; whichever of
+//!    them a column is taken from, it is null.
 //! 6. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
 //!    column that is not settled, or if existence is not.
 

@@ -307,7 +307,7 @@ fn layout_of(design: &Design, of_levels: &[usize], like: &Layout, numbering: &Nu
                 true => GroupFormat::Columnar,
                 false => row_format(like, level, &columns),
             };
-            Group { columns, format }
+            Group::new(columns, format)
         };
         levels.push(LevelLayout { groups: groups.iter().map(group).collect(), merge: like.level(level).merge });
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn run(group: Option<&str>, bytes: u64, entries: u64) -> Run {
-        let group = group.map(|columns| Arc::new(Group { columns: columns.parse().unwrap(), ..Group::default() }));
+        let group = group.map(|columns| Arc::new(Group::new(columns.parse().unwrap(), GroupFormat::default())));
         let file = FileMeta { size: bytes, entry_count: entries, group, ..FileMeta::default() };
         Run { files: vec![Arc::new(file)] }
     }
@@ -365,7 +365,7 @@ mod tests {
     /// rows as before.
     #[test]
     fn encoding_is_read_off_the_files() {
-        let group = Group { columns: "1-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let group = Group::new("1-4".parse().unwrap(), GroupFormat::Columnar);
         let file = FileMeta { size: 20_000, entry_count: 1_000, group: Some(Arc::new(group)), ..FileMeta::default() };
         let both = version(vec![vec![run(None, 5_000, 100)], vec![Run { files: vec![Arc::new(file)] }]]);
         assert_eq!(formats_of(&both, 4).encoded, 0.4);
@@ -377,7 +377,7 @@ mod tests {
     /// is scanned was to become rows, until the next patches.
     #[test]
     fn patches_do_not_make_encoding_seem_to_lengthen_values() {
-        let group = Group { columns: "1-30".parse().unwrap(), format: GroupFormat::Columnar };
+        let group = Group::new("1-30".parse().unwrap(), GroupFormat::Columnar);
         let file =
             FileMeta { size: 124_000_000, entry_count: 1_000_000, group: Some(Arc::new(group)), ..FileMeta::default() };
         let patched = version(vec![vec![run(None, 25_000, 1_000)], vec![Run { files: vec![Arc::new(file)] }]]);
@@ -387,7 +387,7 @@ mod tests {
     /// A long text in rows and numbers in columns say nothing of what encoding either would save.
     #[test]
     fn encoding_is_not_read_off_files_of_other_columns() {
-        let numbers = Group { columns: "2-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let numbers = Group::new("2-4".parse().unwrap(), GroupFormat::Columnar);
         let file = FileMeta { size: 8_000, entry_count: 1_000, group: Some(Arc::new(numbers)), ..FileMeta::default() };
         let apart = vec![vec![], vec![run(Some("1"), 1_000_000, 1_000), Run { files: vec![Arc::new(file)] }]];
         assert_eq!(formats_of(&version(apart), 4), Formats::default());
@@ -401,7 +401,7 @@ mod tests {
         // By the model a level costs 15,625 blocks for the inserts, as rows or unencoded, and 1 or 2.2 for each point read.
         trace.add_inserts(100_000);
         (1..6).for_each(|level| trace.add_points(level, &ColumnSet::first(4), 2_000).unwrap());
-        let group = Group { columns: "1-4".parse().unwrap(), format: GroupFormat::Columnar };
+        let group = Group::new("1-4".parse().unwrap(), GroupFormat::Columnar);
         let file = FileMeta { size: 50_000, entry_count: 1_000, group: Some(Arc::new(group)), ..FileMeta::default() };
         let above = || (0..5).map(|_| vec![run(None, 50, 1)]).collect::<Vec<_>>();
         let as_rows = version([above(), vec![vec![run(None, 50_000, 1_000)]]].concat());

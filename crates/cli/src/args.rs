@@ -39,6 +39,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
                             mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 3,5-8 packed | 11,13-18 packed'")]
     Layout(LayoutArgs),
+    /// Add a column to a typed table, or give one another name. No row is rewritten.
+    #[command(subcommand)]
+    Column(ColumnCommand),
     /// Drop a table with all its rows, indexes and views.
     #[command(after_help = "Example:\n  mycelium drop ./db flights          # says what it would remove\n  \
                             mycelium drop ./db flights --yes")]
@@ -454,6 +457,30 @@ pub(crate) struct ScanArgs {
     /// Also print what the scan did: files considered, skipped, blocks read.
     #[arg(long)]
     pub(crate) counters: bool,
+}
+
+/// `mycelium column`.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ColumnCommand {
+    /// Add a column behind the others; the rows that are there have null in it.
+    #[command(after_help = "Example:\n  mycelium column add ./db users 'visits int32'\n  \
+                            mycelium column add ./db users '\"last seen\" timestamp(us, \"UTC\")'")]
+    Add {
+        #[command(flatten)]
+        at: TableArgs,
+        /// Its name and type, as in a schema.
+        column: String,
+    },
+    /// Give a column another name.
+    #[command(after_help = "Example:\n  mycelium column rename ./db users visits visit_count")]
+    Rename {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The column.
+        from: String,
+        /// Its name from now on.
+        to: String,
+    },
 }
 
 /// `mycelium index`.

@@ -33,6 +33,7 @@ fn run(json: bool, command: Command) -> Result<(), Failure> {
         Command::Tables(args) => commands::tables::run(&args, out),
         Command::Create(args) => commands::create::run(&args, out),
         Command::Layout(args) => commands::layout::run(&args, out),
+        Command::Column(command) => commands::column::run(&command, out),
         Command::Drop(args) => commands::drop::run(&args, out),
         Command::Compact(args) => commands::compact::run(&args, out),
         Command::Index(command) => commands::index::run(&command, out),

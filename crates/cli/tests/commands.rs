@@ -104,6 +104,36 @@ fn typed_rows_are_put_patched_scanned_and_deleted() {
 }
 
 #[test]
+fn a_table_gets_a_column_and_another_name_for_one() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    let added = shell.one(&["column", "add", "db", "people", "visits int32"]);
+    assert_eq!(added["schema"], "id int64 not null, name utf8, score float64, visits int32, primary key (id)");
+    shell.one(&["put", "db", "people", "--patch", "id=1", "visits=7"]);
+    let renamed = shell.one(&["column", "rename", "db", "people", "score", "points"]);
+    assert_eq!(renamed["schema"], "id int64 not null, name utf8, points float64, visits int32, primary key (id)");
+    let row = shell.one(&["get", "db", "people", "1"]);
+    assert_eq!(row, serde_json::json!({ "id": 1, "name": "Ada", "points": 1.5, "visits": 7 }));
+    let row =
+        shell.one(&["sql", "db", "-c", "select count(*) as n, count(visits) as v from people where visits is null"]);
+    assert_eq!(row, serde_json::json!({ "n": 2, "v": 0 }));
+    shell.one(&["index", "create", "db", "people", "by_visits", "--on", "visits"]);
+    assert_eq!(shell.one(&["sql", "db", "-c", "select name from people where visits = 7"])["name"], "Ada");
+    shell.json(&["inspect", "levels", "db", "people"]);
+    shell.json(&["inspect", "manifest", "db"]);
+    shell.json(&["verify", "db"]);
+    for (args, code) in [
+        (&["column", "add", "db", "people", "visits int8"][..], 2),
+        (&["column", "add", "db", "people", "more int8 not null"][..], 2),
+        (&["column", "add", "db", "people", "more"][..], 2),
+        (&["column", "rename", "db", "people", "nothing", "more"][..], 1),
+    ] {
+        assert_eq!(shell.failure(args).0, code, "{args:?}");
+    }
+}
+
+#[test]
 fn a_table_changes_its_layout_and_gives_the_same_rows() {
     let shell = Shell::new();
     let json = ["--row-format", "json", "--transform", "convert json to packed", "--transform", "split into 1 | 2"];

@@ -143,7 +143,7 @@ impl Table {
         };
         let schema = Arc::new(Schema::parse(&format!("key utf8 not null, {texts}, primary key (key)")).unwrap());
         let columns: ColumnSet = (1..schema.columns().len()).collect();
-        let group = Arc::new(Group { columns: columns.clone(), format: GroupFormat::Columnar });
+        let group = Arc::new(Group::new(columns.clone(), GroupFormat::Columnar));
         let layout = Arc::new(PackedLayout::of(schema.clone(), &columns));
         Self { schema, group, layout, distinct, rows }
     }

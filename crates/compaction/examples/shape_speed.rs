@@ -189,7 +189,7 @@ fn keep(runs: &[Arc<SstFile>]) {
 /// A job from rows of one format to fragments of several.
 fn change(runs: &[Arc<SstFile>], from: &FragmentFormat, to: &[FragmentFormat]) {
     let output = |format: &FragmentFormat| OutputGroup {
-        group: Some(Arc::new(Group { columns: format.columns().clone(), format: GroupFormat::Row(format.kind()) })),
+        group: Some(Arc::new(Group::new(format.columns().clone(), GroupFormat::Row(format.kind())))),
         making: Making::Reshaped {
             feeds: (0..RUNS).map(|_| Some(from.reshape(format).unwrap())).collect(),
             combiner: format.combiner(),

@@ -518,7 +518,7 @@ impl Picker<'_> {
                 continue;
             }
             let pieces = if can_join(self.version, plan, &columns) { vec![columns] } else { refine(columns, &sources) };
-            outputs.extend(pieces.into_iter().map(|columns| Group { columns, format: group.format }));
+            outputs.extend(pieces.into_iter().map(|columns| Group::new(columns, group.format)));
         }
         outputs.into_iter().map(|group| (group != *whole).then(|| Arc::new(group))).collect()
     }
@@ -535,10 +535,14 @@ pub(crate) fn units(version: &Version, level: usize) -> Vec<Unit> {
     units
 }
 
-/// The column groups of a plan's inputs; `None` if two of them share a column.
+/// The column groups of a plan's inputs; `None` if two of them share a column, or one lacks columns, which nothing is
+/// written without.
 fn separate_groups(plan: &CompactionPlan) -> Option<Vec<Unit>> {
     let mut found: Vec<&Arc<FileMeta>> = Vec::new();
     for file in plan.input_files() {
+        if file.group.as_ref().is_some_and(|group| !group.lacking.is_empty()) {
+            return None;
+        }
         match found.iter().find(|known| known.shares_columns(file)) {
             Some(known) if known.group != file.group => return None,
             Some(_) => {}

@@ -257,12 +257,15 @@ impl<'c, 'w> Sibling<'c, 'w> {
     #[inline]
     fn take(&mut self, source: usize, trailer: Trailer, value: &[u8], scratch: &mut RowScratch) -> Result<()> {
         match &mut self.deciding {
-            Deciding::Stream { feeds, stream } => match &feeds[source] {
-                Some(reshape) if has_columns(trailer) => {
+            Deciding::Stream { feeds, stream } => match (&feeds[source], trailer.operation()) {
+                (Some(reshape), Operation::Put) => {
+                    stream.input_mut().push(trailer, |out| reshape.apply_row(value, scratch, out))
+                }
+                (Some(reshape), Operation::Patch) => {
                     stream.input_mut().push(trailer, |out| reshape.apply(value, scratch, out))
                 }
-                Some(_) => stream.input_mut().push(trailer, |_| Ok(true)),
-                None => Ok(()),
+                (Some(_), _) => stream.input_mut().push(trailer, |_| Ok(true)),
+                (None, _) => Ok(()),
             },
             Deciding::Join(joiner) => {
                 joiner.take(source, trailer, value);
@@ -294,10 +297,6 @@ impl<'c, 'w> Sibling<'c, 'w> {
             Deciding::Join(joiner) => joiner.counters,
         }
     }
-}
-
-fn has_columns(trailer: Trailer) -> bool {
-    matches!(trailer.operation(), Operation::Put | Operation::Patch)
 }
 
 /// Puts the rows of one group together from fragments of narrower ones; see step 3 of the module.

@@ -83,7 +83,7 @@ impl Table {
         let list: String = columns.iter().enumerate().map(|(i, (kind, _))| format!("c{i} {kind}, ")).collect();
         let schema = Arc::new(Schema::parse(&format!("key utf8 not null, {list}primary key (key)")).unwrap());
         let set: ColumnSet = (1..=columns.len()).collect();
-        let group = Arc::new(Group { columns: set.clone(), format: GroupFormat::Columnar });
+        let group = Arc::new(Group::new(set.clone(), GroupFormat::Columnar));
         let layout = Arc::new(PackedLayout::of(schema.clone(), &set));
         let values = std::iter::once(Values::One).chain(columns.iter().map(|&(_, values)| values)).collect();
         Self { schema, group, layout, values, block_size }

@@ -10,6 +10,9 @@
 //! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
 //! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had passed it.
 //!
+//! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they
+//! say of such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
+//!
 //! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets fragments of
 //! just the columns that it wants.
 //!
@@ -21,6 +24,7 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Combiner, Error, Result};
 
+use crate::projection::Widening;
 use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
 use crate::{PackedLayout, PatchCombiner, Projection, Schema};
 
@@ -38,6 +42,8 @@ pub trait ValueMap: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub struct FragmentFormat {
     columns: ColumnSet,
+    /// Those of the columns that are in no fragment.
+    lacking: ColumnSet,
     rows: RowFormat,
     /// What must yet be done to them.
     map: Option<Arc<dyn ValueMap>>,
@@ -52,13 +58,13 @@ impl FragmentFormat {
             RowFormatKind::Packed => RowFormat::packed_columns(rows.schema().clone(), &columns),
             _ => rows.clone(),
         };
-        Self { columns, rows, map: None, is_columnar: false }
+        Self { columns, lacking: ColumnSet::new(), rows, map: None, is_columnar: false }
     }
 
     /// Packed fragments of `columns`.
     pub fn packed(schema: Arc<Schema>, columns: ColumnSet) -> Self {
         let rows = RowFormat::packed_columns(schema, &columns);
-        Self { columns, rows, map: None, is_columnar: false }
+        Self { columns, lacking: ColumnSet::new(), rows, map: None, is_columnar: false }
     }
 
     /// Fragments of `columns` in columnar files, which give them packed.
@@ -66,10 +72,18 @@ impl FragmentFormat {
         Self { is_columnar: true, ..Self::packed(schema, columns) }
     }
 
+    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: null in
+    /// every whole row, in no patch. These must be packed.
+    #[must_use]
+    pub fn lacking(self, lacking: &ColumnSet) -> Self {
+        Self { columns: self.columns.union(lacking), lacking: self.lacking.union(lacking), ..self }
+    }
+
     /// The same fragments, of which only the columns that are in `columns` too are read.
     #[must_use]
     pub fn narrowed(&self, columns: &ColumnSet) -> Self {
-        Self { columns: self.columns.intersection(columns), ..self.clone() }
+        let (columns, lacking) = (self.columns.intersection(columns), self.lacking.intersection(columns));
+        Self { columns, lacking, ..self.clone() }
     }
 
     /// Whether they lie in columnar files.
@@ -83,9 +97,19 @@ impl FragmentFormat {
         Self { map: Some(map), ..self }
     }
 
-    /// The columns.
+    /// The columns that they settle: those that are in them, and those that they lack.
     pub fn columns(&self) -> &ColumnSet {
         &self.columns
+    }
+
+    /// The columns that are in them.
+    pub fn held(&self) -> ColumnSet {
+        self.columns.difference(&self.lacking)
+    }
+
+    /// Whether they lack one of `columns`.
+    pub fn lacks(&self, columns: &ColumnSet) -> bool {
+        self.lacking.overlaps(columns)
     }
 
     /// Which row format it is.
@@ -124,7 +148,8 @@ impl FragmentFormat {
             (Some(a), Some(b)) => a.is_same(b),
             _ => true,
         };
-        have_same_map && have_same_layout && self.columns == other.columns && self.rows.kind() == other.rows.kind()
+        let have_same_columns = self.columns == other.columns && self.lacking == other.lacking;
+        have_same_map && have_same_layout && have_same_columns && self.rows.kind() == other.rows.kind()
     }
 
     /// What folds the patches of such fragments.
@@ -151,10 +176,23 @@ impl FragmentFormat {
         if !lacking.is_empty() {
             return Err(Error::invalid(format!("fragments of {} have no columns {lacking}", self.columns)));
         }
+        if self.lacks(&to.columns) {
+            return self.widen(to);
+        }
         Ok(Reshape(match (self.packed_layout(), to.packed_layout()) {
             (Some(from), Some(to)) => Step::Project(Projection::new(from.clone(), to.clone())?),
             _ => Step::Convert { from: self.rows.clone(), to: to.rows.clone(), columns: to.columns.clone() },
         }))
+    }
+
+    /// As [`FragmentFormat::reshape`], to columns of which these lack some.
+    fn widen(&self, to: &Self) -> Result<Reshape> {
+        let packed = Self::packed(self.rows.schema().clone(), to.columns.clone());
+        let (Some(from), Some(wide)) = (self.packed_layout(), packed.packed_layout()) else {
+            return Err(Error::invalid(format!("{} rows lack no columns", self.kind())));
+        };
+        let widening = Widening::new(from.clone(), wide.clone());
+        Ok(Reshape(Step::Widen { widening, then: Box::new(packed.reshape(to)?) }))
     }
 }
 
@@ -186,6 +224,7 @@ enum Step {
     Project(Projection),
     Convert { from: RowFormat, to: RowFormat, columns: ColumnSet },
     Map { map: Arc<dyn ValueMap>, then: Box<Reshape> },
+    Widen { widening: Widening, then: Box<Reshape> },
 }
 
 impl Reshape {
@@ -195,10 +234,23 @@ impl Reshape {
     }
 
     /// Appends the new fragment to `out`. `false` if `value` is a patch of other columns only: then there is none.
+    /// Columns that it lacks are absent from it.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value.
     pub fn apply(&self, value: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<bool> {
+        self.make(false, value, scratch, out)
+    }
+
+    /// As [`Reshape::apply`], of a whole row: columns that it lacks are null.
+    ///
+    /// # Errors
+    /// As [`Reshape::apply`].
+    pub fn apply_row(&self, row: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<bool> {
+        self.make(true, row, scratch, out)
+    }
+
+    fn make(&self, is_row: bool, value: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<bool> {
         match &self.0 {
             Step::Copy => {
                 out.extend_from_slice(value);
@@ -215,9 +267,14 @@ impl Reshape {
             }
             Step::Map { map, then } => {
                 let mut mapped = scratch.take_mapped();
-                let result = map.map(value, &mut mapped).and_then(|()| then.apply(&mapped, scratch, out));
+                let result = map.map(value, &mut mapped).and_then(|()| then.make(is_row, &mapped, scratch, out));
                 scratch.give_mapped(mapped);
                 result
+            }
+            Step::Widen { widening, then } if then.is_copy() => widening.widen(value, is_row, out),
+            Step::Widen { widening, then } => {
+                let mut wide = Vec::new();
+                Ok(widening.widen(value, is_row, &mut wide)? && then.make(is_row, &wide, scratch, out)?)
             }
         }
     }

@@ -56,6 +56,6 @@ pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};
 pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch, PackedShape, marks_of};
-pub use projection::{Projection, join};
+pub use projection::{Projection, join, join_lacking};
 pub use row_format::{RowFormat, RowFormatKind};
 pub use schema::{Column, ColumnType, Schema, TimeUnit};

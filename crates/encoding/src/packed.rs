@@ -132,9 +132,11 @@ impl PackedLayout {
         Self { schema, columns: places, physical, class_ends, slots_len, bitmap_len }
     }
 
-    /// Whether both are layouts of the same columns of one schema.
+    /// Whether both are layouts of the same columns of one schema, or of one that has got more columns since.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.physical == other.physical
+        let known = self.physical.len().min(other.physical.len());
+        let ((ours, our_rest), (theirs, their_rest)) = (self.physical.split_at(known), other.physical.split_at(known));
+        ours == theirs && our_rest.iter().chain(their_rest).all(|&index| index == NOT_PACKED)
     }
 
     /// The schema.

@@ -8,11 +8,13 @@
 //! column. The result is what encoding the projected columns would give.
 //!
 //! [`join`] is the way back (LASER's ColumnMergingIterator): each column comes from the newest fragment that has it.
+//!
+//! A *widening* is what takes values along that were written before the table had some of the columns.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::{Error, Result};
+use mycelium_base::{ColumnSet, Error, Result};
 
 use crate::combiner::Fold;
 use crate::packed::{PackedLayout, PackedRow, RawColumn};
@@ -129,12 +131,55 @@ impl Projection {
     }
 }
 
+/// Makes values of columns out of values that lack some of them. Thread-safe.
+#[derive(Debug)]
+pub(crate) struct Widening {
+    from: Arc<PackedLayout>,
+    to: Arc<PackedLayout>,
+}
+
+impl Widening {
+    pub(crate) fn new(from: Arc<PackedLayout>, to: Arc<PackedLayout>) -> Self {
+        Self { from, to }
+    }
+
+    /// Appends the value of the columns of the other layout. One that `value` lacks is null in a whole row, and absent
+    /// in a patch. `false` if it is a patch of other columns only; then nothing is appended.
+    ///
+    /// # Errors
+    /// Those of [`PackedLayout::row`] and [`PackedRow::get`] for a malformed value.
+    pub(crate) fn widen(&self, value: &[u8], is_row: bool, out: &mut Vec<u8>) -> Result<bool> {
+        let row = self.from.row(value)?;
+        let lacking = if is_row { RawColumn::Null } else { RawColumn::Absent };
+        let column = |index| self.from.physical(self.to.column(index)).map_or(Ok(lacking), |held| row.raw(held));
+        let columns = (0..self.to.len()).map(column).collect::<Result<Vec<_>>>()?;
+        if columns.iter().all(|column| *column == RawColumn::Absent) {
+            return Ok(false);
+        }
+        self.to.encode_source(&Fold { layout: &self.to, columns: &columns }, out)?;
+        Ok(true)
+    }
+}
+
 /// Appends to `out` a value of `layout` whose columns come from the newest of `fragments` (newest first) that has them; a
 /// column that none has is absent. O(columns x fragments).
 ///
 /// # Errors
 /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed fragments.
 pub fn join(layout: &PackedLayout, fragments: &[PackedRow<'_>], out: &mut Vec<u8>) -> Result<()> {
+    join_lacking(layout, fragments, &ColumnSet::new(), out)
+}
+
+/// As [`join`], where those of the columns that `lacking` has are null if no fragment has them.
+///
+/// # Errors
+/// As [`join`].
+pub fn join_lacking(
+    layout: &PackedLayout,
+    fragments: &[PackedRow<'_>],
+    lacking: &ColumnSet,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     if fragments.iter().all(|fragment| fragment.is_complete() && fragment.nulls().is_empty())
         && layout.encode_slots(|column| slot_of(column, fragments), out).is_some()
     {
@@ -142,7 +187,11 @@ pub fn join(layout: &PackedLayout, fragments: &[PackedRow<'_>], out: &mut Vec<u8
     }
     let mut columns = Vec::with_capacity(layout.len());
     for index in 0..layout.len() {
-        columns.push(newest_of(layout.column(index), fragments)?);
+        let column = layout.column(index);
+        columns.push(match newest_of(column, fragments)? {
+            RawColumn::Absent if lacking.contains(column) => RawColumn::Null,
+            found => found,
+        });
     }
     layout.encode_source(&Fold { layout, columns: &columns }, out)
 }

@@ -373,6 +373,33 @@ impl Schema {
         self.version
     }
 
+    /// The same with one more column behind the others, which may be null.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, and as [`Schema::new`].
+    pub fn with_column(&self, column: Column) -> Result<Self> {
+        if !column.nullable {
+            let message =
+                format!("column \"{}\" must be one that may be null: rows that are there have none", column.name);
+            return Err(Error::invalid(message));
+        }
+        let columns = self.columns.iter().cloned().chain([column]).collect();
+        Ok(Self::new(columns, self.primary_key.clone())?.with_version(self.version))
+    }
+
+    /// The same where a column has another name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no column `from`; as [`Schema::new`].
+    pub fn with_name(&self, from: &str, to: &str) -> Result<Self> {
+        let Some(at) = self.index_of(from) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no column \"{from}\"")));
+        };
+        let mut columns = self.columns.clone();
+        to.clone_into(&mut columns[at].name);
+        Ok(Self::new(columns, self.primary_key.clone())?.with_version(self.version))
+    }
+
     /// The same columns under another version number.
     #[must_use]
     pub fn with_version(mut self, version: u8) -> Self {

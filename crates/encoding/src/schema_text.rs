@@ -11,6 +11,7 @@
 //! ```
 
 use std::fmt;
+use std::str::FromStr;
 
 use mycelium_base::{Error, Result};
 
@@ -118,13 +119,22 @@ impl Schema {
             names.push(parser.name()?);
         }
         parser.symbol(')')?;
-        parser.skip_space();
-        if parser.position != text.len() {
-            return Err(parser.error("expected the end"));
-        }
+        parser.end()?;
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let primary_key = primary_key_indices(&columns, &names)?;
         Self::new(columns, primary_key)
+    }
+}
+
+impl FromStr for Column {
+    type Err = Error;
+
+    /// Reads a column as it stands in the text form of a schema: `name utf8`, `id int64 not null`.
+    fn from_str(text: &str) -> Result<Self> {
+        let mut parser = Parser { text, position: 0 };
+        let column = parser.column()?;
+        parser.end()?;
+        Ok(column)
     }
 }
 
@@ -140,6 +150,11 @@ impl<'a> Parser<'a> {
 
     fn skip_space(&mut self) {
         self.position = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.skip_space();
+        if self.position == self.text.len() { Ok(()) } else { Err(self.error("expected the end")) }
     }
 
     fn error(&self, message: &str) -> Error {
@@ -302,6 +317,33 @@ mod tests {
         }
         assert_eq!(Schema::decode(b"\x02").unwrap_err().kind(), ErrorKind::Unsupported);
         assert_eq!(Schema::decode(b"\x01\x00\x01\x01a\x63\x00\x01\x00").unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_column_is_read_by_itself() {
+        for text in ["a int8", "b decimal(5, 2) not null", "\"a b\" timestamp(us, \"UTC\")"] {
+            assert_eq!(text.parse::<Column>().unwrap().to_string(), text);
+        }
+        for text in ["", "a", "a int8, b int8", "a int8 null", "primary int8"] {
+            assert_eq!(text.parse::<Column>().unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_schema_with_another_column_or_name_is_checked() {
+        let schema = Schema::parse("id int64 not null, a int8, primary key (id)").unwrap();
+        let wider = schema.with_column("b utf8".parse().unwrap()).unwrap();
+        assert_eq!(wider.to_string(), "id int64 not null, a int8, b utf8, primary key (id)");
+        assert_eq!(
+            wider.with_name("id", "key").unwrap().to_string(),
+            "key int64 not null, a int8, b utf8, primary key (key)"
+        );
+        for refused in ["a utf8", "b utf8 not null", "b decimal(39, 0)"] {
+            let refused = schema.with_column(refused.parse().unwrap()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        }
+        assert_eq!(schema.with_name("c", "d").unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(schema.with_name("a", "id").unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 
     #[test]

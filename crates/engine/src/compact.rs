@@ -177,7 +177,12 @@ impl Inner {
                 let (plan, is_last) = pick_range(&core, table, &version, (range, rewrites));
                 match plan {
                     Some(plan) => Some((self.take(&mut core, plan, table.clone()), is_last)),
-                    None if core.busy.jobs_of(table.id).next().is_none() => return Ok(()),
+                    // Its files may still be held by a job of the table in whose place it came.
+                    None if core.busy.jobs_of(table.id).next().is_none()
+                        && !core.busy.any(version.files().map(|(_, _, file)| file)) =>
+                    {
+                        return Ok(());
+                    }
                     None => None,
                 }
             };

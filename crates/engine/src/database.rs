@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use mycelium_base::{Error, ErrorKind, FileKind, Result, SequenceNumber, TableId};
+use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
 use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, ManifestState, TableRecord, VersionEdit};
@@ -403,6 +403,16 @@ pub(crate) fn open_sst(
     Ok(sst)
 }
 
+/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later, and of
+/// whole rows it named none.
+fn holds_group(found: Option<&Group>, stated: Option<&Group>) -> bool {
+    match (found, stated) {
+        (None, Some(stated)) => !stated.lacking.is_empty() && stated.format == GroupFormat::default(),
+        (Some(found), Some(stated)) => *found == Group::new(stated.held(), stated.format),
+        (found, None) => found.is_none(),
+    }
+}
+
 /// An older file that came back under the same number may be whole in itself and as long, but says other things.
 fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
     let found = sst.properties();
@@ -414,7 +424,7 @@ fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
         && (found.min_sequence, found.max_sequence) == sequences
         && (&found.smallest, &found.largest) == (&meta.smallest, &meta.largest)
         && found.largest_exclusive == meta.largest_exclusive
-        && found.group == meta.group;
+        && holds_group(found.group.as_deref(), meta.group.as_deref());
     if same {
         return Ok(());
     }
@@ -460,7 +470,7 @@ fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
 /// - [`ErrorKind::ReadOnly`] for every change of a database that was opened read-only or that an error has latched.
 ///   Reads go on. [`Database::failure`] tells the error; opening the database again lifts the latch.
 /// - [`ErrorKind::Closed`] for every change after [`Database::close`].
-/// - [`ErrorKind::NotFound`] for a handle to a table that was dropped.
+/// - [`ErrorKind::NotFound`] for a handle to a table that was dropped, or whose columns changed since it was taken.
 /// - [`ErrorKind::InvalidArgument`] for a table or a snapshot of another database, and for a key or value that is too
 ///   long. Nothing was done.
 /// - [`ErrorKind::NoSpace`] if the disk is full. Nothing acknowledged is lost, and the call may be made again.
@@ -539,7 +549,7 @@ impl Database {
         }
     }
 
-    /// The names of all tables, in order of creation.
+    /// The names of all tables, in order of creation; a table whose columns changed comes last.
     pub fn table_names(&self) -> Vec<String> {
         let core = self.inner.core.lock();
         core.tables.values().filter(|table| table.index.is_none()).map(|table| table.name.clone()).collect()

@@ -337,6 +337,10 @@ pub(crate) fn block_scan(
         return Ok(None);
     }
     let Some(columns) = columns_to_merge(&state.tree, wanted) else { return Ok(None) };
+    // Of a column that was added later such a run has no pages.
+    if state.tree.formats.iter().any(|format| format.lacks(&columns)) {
+        return Ok(None);
+    }
     let Some(layer_runs) = columnar_runs(&state.tree, &columns) else { return Ok(None) };
     let plan = table.merge_plan(&state.tree, Some(wanted))?;
     let runs = WantedRuns {

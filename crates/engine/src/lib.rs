@@ -35,6 +35,7 @@ mod rate_limit;
 mod read;
 mod recover;
 mod redesign;
+mod schema_change;
 mod shape;
 mod snapshot;
 mod sources;

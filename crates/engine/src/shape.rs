@@ -175,7 +175,7 @@ impl TableFormats {
 
     /// The group of whole rows as they come.
     pub(crate) fn whole_group(&self) -> Group {
-        Group { columns: self.whole.columns().clone(), format: GroupFormat::Row(self.own.kind()) }
+        Group::new(self.whole.columns().clone(), GroupFormat::Row(self.own.kind()))
     }
 
     /// Positions of columns in packed whole rows.

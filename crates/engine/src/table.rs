@@ -204,6 +204,8 @@ pub(crate) struct TableShared {
     /// Bulk loads that were put in place, counted before their rows are visible.
     pub(crate) loads: AtomicU64,
     pub(crate) dropped: AtomicBool,
+    /// Whether another table has its place and its files, with other columns or names of them.
+    pub(crate) replaced: AtomicBool,
 }
 
 impl std::fmt::Debug for TableShared {
@@ -267,6 +269,7 @@ impl TableShared {
             views,
             loads: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
         })
     }
 
@@ -284,6 +287,10 @@ impl TableShared {
     pub(crate) fn check_alive(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", self.name)));
+        }
+        if self.replaced.load(Ordering::Acquire) {
+            let message = format!("the columns of table {} changed: take a handle to it anew", self.name);
+            return Err(Error::new(ErrorKind::NotFound, message));
         }
         Ok(())
     }
@@ -319,7 +326,8 @@ fn find_operator(operators: &[Arc<dyn Combiner>], name: &str, table: &str) -> Re
 ///
 /// What a call adds to these stands with the call.
 ///
-/// - [`ErrorKind::NotFound`] if the table was dropped.
+/// - [`ErrorKind::NotFound`] if the table was dropped, or its columns changed since the handle was taken
+///   ([`crate::Database::add_column`]).
 /// - [`ErrorKind::InvalidArgument`] for a snapshot of another database, and for a key of more than 65,535 bytes or a
 ///   value of more than 256 MiB. Nothing was done.
 /// - Of reads, [`ErrorKind::Corruption`] and [`ErrorKind::Io`], and errors of a merge operator or of a transformer that
@@ -343,7 +351,7 @@ impl Table {
         &self.shared.name
     }
 
-    /// The table's id, never reused in its database.
+    /// The table's id, never reused in its database. After a change of its columns the table has another.
     pub fn id(&self) -> TableId {
         self.shared.id
     }

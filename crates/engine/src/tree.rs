@@ -53,6 +53,14 @@ pub(crate) struct OpenFile {
     pub(crate) segment_use: SegmentUse,
     /// Those of the memtable that it was written from; all after it was opened anew, and of what compactions write.
     marks: AtomicU64,
+    hold: Arc<Hold>,
+}
+
+/// What keeps a file on the disk: while a tree holds it, whatever the table is called that the tree is of.
+#[derive(Debug)]
+struct Hold {
+    sst: Arc<SstFile>,
+    bytes: u64,
     obsolete: AtomicBool,
     graveyard: Arc<Graveyard>,
 }
@@ -60,7 +68,14 @@ pub(crate) struct OpenFile {
 impl OpenFile {
     pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
         let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(u64::MAX));
-        Arc::new(Self { meta, sst, segment_use, marks, obsolete: AtomicBool::new(false), graveyard })
+        let hold = Hold { sst: sst.clone(), bytes: meta.size, obsolete: AtomicBool::new(false), graveyard };
+        Arc::new(Self { meta, sst, segment_use, marks, hold: Arc::new(hold) })
+    }
+
+    /// The same file as another table has it.
+    pub(crate) fn with_meta(&self, meta: Arc<FileMeta>) -> Arc<Self> {
+        let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(self.marks()));
+        Arc::new(Self { meta, sst: self.sst.clone(), segment_use, marks, hold: self.hold.clone() })
     }
 
     /// What its entries say something of, as memtables know it.
@@ -75,17 +90,17 @@ impl OpenFile {
 
     /// No version names the file any more.
     pub(crate) fn mark_obsolete(&self) {
-        if !self.obsolete.swap(true, Ordering::AcqRel) {
-            self.graveyard.pinned_bytes.fetch_add(self.meta.size, Ordering::Relaxed);
+        if !self.hold.obsolete.swap(true, Ordering::AcqRel) {
+            self.hold.graveyard.pinned_bytes.fetch_add(self.hold.bytes, Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for Hold {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
             self.graveyard.files.lock().push(self.sst.clone());
-            self.graveyard.pinned_bytes.fetch_sub(self.meta.size, Ordering::Release);
+            self.graveyard.pinned_bytes.fetch_sub(self.bytes, Ordering::Release);
         }
     }
 }

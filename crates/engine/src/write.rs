@@ -96,7 +96,8 @@ impl Writer {
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, _)) = operations.next()? {
             if self.memtables.binary_search_by_key(&table, |writer| writer.table).is_err() {
-                return Err(Error::new(ErrorKind::NotFound, "the batch names a table that was dropped"));
+                let message = "the batch names a table that was dropped, or whose columns changed since";
+                return Err(Error::new(ErrorKind::NotFound, message));
             }
         }
         Ok(())

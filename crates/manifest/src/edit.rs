@@ -19,6 +19,9 @@
 //! tag 24  round changed         table, round (from format 3 on)
 //! tag 26  file buffered         table, file; only in the records that open a manifest (from format 3 on)
 //! tag 27  identity              u64 LE; only in the first record of a manifest
+//! tag 28  table replaced        id, then id, name, definition, layout of the table in its place, added
+//! added = 1 if it has another column, else 0, u8 | and if so: column | group of whole rows
+//!       | 1 if it joins a column, else 0, u8 | [that column]
 //! place = 0 newest | 1 sorted | 2 in place of, number | 3 inserted (from format 3 on)
 //! file  = number | size | checksum u64 LE | smallest bytes | largest bytes | flags u8 | min sequence | max sequence
 //!       | entries | deletes | range deletes | created at edit | [sequence override if flags bit 1]
@@ -42,7 +45,9 @@ use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_LEVELS};
-use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_base::{
+    ColumnSet, Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId,
+};
 
 use crate::file_meta::{FileMeta, KeyRange};
 use crate::round::{Round, Segment, Segments};
@@ -68,6 +73,40 @@ impl TableRecord {
     pub fn is_derived(&self) -> bool {
         self.layout == Self::DERIVED
     }
+}
+
+/// A column that a table gets, behind all others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AddedColumn {
+    /// Its position in the schema.
+    pub column: usize,
+    /// What files of whole rows held before it.
+    pub whole: Group,
+    /// The column in whose group it is from now on, wherever that lies; in every group if there was no column outside
+    /// the key.
+    pub beside: Option<usize>,
+}
+
+impl AddedColumn {
+    /// What files that were written before hold; `None` is whole rows, as they were.
+    pub fn widen(&self, group: Option<&Group>) -> Group {
+        let group = group.unwrap_or(&self.whole);
+        match self.beside {
+            Some(beside) if !group.columns.contains(beside) => group.clone(),
+            _ => group.with_lacking(self.column),
+        }
+    }
+}
+
+/// A table that takes the place of another, whose name and files it has: for whoever knows the other one, that is gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReplacedTable {
+    /// The table that goes.
+    pub from: TableId,
+    /// The one that comes, of an id never used before.
+    pub record: TableRecord,
+    /// The column that it has and the other did not.
+    pub added: Option<AddedColumn>,
 }
 
 /// Where in its level an added file goes.
@@ -129,6 +168,8 @@ pub struct VersionEdit {
     pub changed_tables: Vec<TableRecord>,
     /// Tables that go, with all their files.
     pub dropped_tables: Vec<TableId>,
+    /// Tables that go, and those that have their files from now on. Of neither may the edit change files.
+    pub replaced_tables: Vec<ReplacedTable>,
     /// Files that leave.
     pub removed_files: Vec<RemovedFile>,
     /// Files that come.
@@ -169,6 +210,7 @@ const TAG_NEXT_TABLE_ID: u64 = 22;
 const TAG_ROUND_CHANGED: u64 = 24;
 const TAG_FILE_BUFFERED: u64 = 26;
 const TAG_IDENTITY: u64 = 27;
+const TAG_TABLE_REPLACED: u64 = 28;
 
 const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
 const FLAG_SEQUENCE_OVERRIDE: u8 = 2;
@@ -212,6 +254,9 @@ impl VersionEdit {
         }
         for table in &self.dropped_tables {
             field(TAG_TABLE_DROPPED, &|b| put_varint(b, u64::from(table.0)));
+        }
+        for replaced in &self.replaced_tables {
+            field(TAG_TABLE_REPLACED, &|b| encode_replaced(b, replaced));
         }
         for removed in &self.removed_files {
             field(TAG_FILE_REMOVED, &|b| {
@@ -281,6 +326,7 @@ impl VersionEdit {
             TAG_TABLE_CREATED => self.created_tables.push(decode_table(&mut reader)?),
             TAG_TABLE_CHANGED => self.changed_tables.push(decode_table(&mut reader)?),
             TAG_TABLE_DROPPED => self.dropped_tables.push(decode_table_id(&mut reader)?),
+            TAG_TABLE_REPLACED => self.replaced_tables.push(decode_replaced(&mut reader)?),
             TAG_FILE_REMOVED => self.removed_files.push(RemovedFile {
                 table: decode_table_id(&mut reader)?,
                 level: reader.length(MAX_LEVELS - 1)?,
@@ -336,6 +382,42 @@ fn decode_table(reader: &mut Reader<'_>) -> Result<TableRecord> {
         definition: reader.bytes()?.to_vec(),
         layout: reader.str()?.to_owned(),
     })
+}
+
+fn encode_replaced(out: &mut Vec<u8>, replaced: &ReplacedTable) {
+    put_varint(out, u64::from(replaced.from.0));
+    encode_table(out, &replaced.record);
+    out.push(replaced.added.is_some().into());
+    if let Some(AddedColumn { column, whole, beside }) = &replaced.added {
+        put_varint(out, *column as u64);
+        whole.encode(out);
+        out.push(beside.is_some().into());
+        if let Some(beside) = beside {
+            put_varint(out, *beside as u64);
+        }
+    }
+}
+
+fn decode_replaced(reader: &mut Reader<'_>) -> Result<ReplacedTable> {
+    let (from, record) = (decode_table_id(reader)?, decode_table(reader)?);
+    let added = match decode_flag(reader)? {
+        false => None,
+        true => Some(AddedColumn {
+            column: reader.length(ColumnSet::MAX_POSITION)?,
+            whole: Group::decode(reader)?,
+            beside: if decode_flag(reader)? { Some(reader.length(ColumnSet::MAX_POSITION)?) } else { None },
+        }),
+    };
+    Ok(ReplacedTable { from, record, added })
+}
+
+fn decode_flag(reader: &mut Reader<'_>) -> Result<bool> {
+    let at = reader.position() as u64;
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(Error::corruption("malformed version edit").at(at).expected("0 or 1", other)),
+    }
 }
 
 fn decode_table_id(reader: &mut Reader<'_>) -> Result<TableId> {

@@ -77,7 +77,7 @@ pub struct Layout {
 impl Layout {
     /// Plain rows: every level one group of all columns in this format, leveled below level 0.
     pub fn rows(columns: &ColumnSet, format: GroupFormat) -> Self {
-        let level = |merge| LevelLayout { groups: vec![Group { columns: columns.clone(), format }], merge };
+        let level = |merge| LevelLayout { groups: vec![Group::new(columns.clone(), format)], merge };
         Self { levels: vec![level(Merge::Tiered), level(Merge::Leveled)] }
     }
 
@@ -160,6 +160,30 @@ impl Layout {
                 for group in rest {
                     groups[first].columns = groups[first].columns.union(&group.columns);
                 }
+            }
+        }
+        layout
+    }
+
+    /// The layout of a table that has got another column: on every level it is in the group of the column `beside`, or
+    /// in every group if there was none outside the key. What lies within one group above still does.
+    ///
+    /// ```
+    /// use mycelium_base::ColumnSet;
+    /// use mycelium_manifest::Layout;
+    ///
+    /// let columns: ColumnSet = "1-3".parse()?;
+    /// let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: 1,3 packed | 2 columnar", &columns)?;
+    /// let wider = layout.with_column(4, Some(3));
+    /// assert_eq!(wider.to_string(), "L0 tiered: * packed\nL1 leveled: 1,3-4 packed | 2 columnar\n");
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_column(&self, column: usize, beside: Option<usize>) -> Self {
+        let mut layout = self.clone();
+        for group in layout.levels.iter_mut().flat_map(|level| &mut level.groups) {
+            if beside.is_none_or(|beside| group.columns.contains(beside)) {
+                group.columns.insert(column);
             }
         }
         layout
@@ -259,7 +283,7 @@ fn parse_group(text: &str, columns: &ColumnSet) -> Result<Group> {
         Error::invalid("malformed column group").expected("columns and a format", format_args!("`{text}`"))
     })?;
     let columns = if set == "*" { columns.clone() } else { set.parse()? };
-    Ok(Group { columns, format: format.trim().parse()? })
+    Ok(Group::new(columns, format.trim().parse()?))
 }
 
 impl fmt::Display for Layout {

@@ -21,7 +21,7 @@ pub mod state;
 pub mod text;
 pub mod version;
 
-pub use edit::{AddedFile, ChangedRound, RemovedFile, RunPlace, TableRecord, VersionEdit};
+pub use edit::{AddedColumn, AddedFile, ChangedRound, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 pub use file_meta::{FileMeta, KeyRange};
 pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, read_edits};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{Error, ErrorKind, FileNumber, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
 
-use crate::edit::{AddedFile, ChangedRound, RunPlace, TableRecord, VersionEdit};
+use crate::edit::{AddedFile, ChangedRound, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 use crate::file_meta::FileMeta;
 use crate::version::{Version, VersionError};
 
@@ -110,6 +110,9 @@ impl ManifestState {
                 return Err(Error::invalid(format!("table {id} to be dropped does not exist")));
             }
         }
+        for replaced in &edit.replaced_tables {
+            self.replace_table(replaced)?;
+        }
         for record in &edit.created_tables {
             if self.table_named(&record.name).is_some() {
                 return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
@@ -131,6 +134,25 @@ impl ManifestState {
                 None => return Err(Error::invalid(format!("table {} to be changed does not exist", record.id))),
             }
         }
+        Ok(())
+    }
+
+    fn replace_table(&mut self, ReplacedTable { from, record, added }: &ReplacedTable) -> Result<()> {
+        let Some(TableState { record: before, version }) = self.tables.remove(from) else {
+            return Err(Error::invalid(format!("table {from} to be replaced does not exist")));
+        };
+        if before.name != record.name {
+            return Err(Error::invalid(format!("table {:?} is replaced by one named {:?}", before.name, record.name)));
+        }
+        if record.id.0 < self.next_table_id {
+            return Err(Error::invalid(format!("table id {} is taken", record.id)));
+        }
+        let version = match added {
+            Some(added) => Arc::new(version.with_column(added)),
+            None => version,
+        };
+        self.next_table_id = record.id.0.saturating_add(1);
+        self.tables.insert(record.id, TableState { record: record.clone(), version });
         Ok(())
     }
 

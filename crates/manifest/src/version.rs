@@ -21,7 +21,7 @@ use std::sync::Arc;
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, TableId};
 
-use crate::edit::{AddedFile, RunPlace, VersionEdit};
+use crate::edit::{AddedColumn, AddedFile, RunPlace, VersionEdit};
 use crate::file_meta::{FileMeta, KeyRange};
 use crate::round::Round;
 
@@ -221,6 +221,36 @@ impl Version {
     /// Where the file with this number is: (level, run index, file). O(files).
     pub fn find(&self, number: FileNumber) -> Option<(usize, usize, &Arc<FileMeta>)> {
         self.files().find(|(_, _, f)| f.number == number)
+    }
+
+    /// The same files, of a table that has got another column since they were written. O(files).
+    pub fn with_column(&self, added: &AddedColumn) -> Version {
+        let mut known: Vec<(Option<Arc<Group>>, Arc<Group>)> = Vec::new();
+        let mut widen = |group: &Option<Arc<Group>>| match known.iter().find(|(before, _)| before == group) {
+            Some((_, wide)) => wide.clone(),
+            None => {
+                let wide = Arc::new(added.widen(group.as_deref()));
+                known.push((group.clone(), wide.clone()));
+                wide
+            }
+        };
+        let mut files: HashMap<FileNumber, Arc<FileMeta>> = HashMap::new();
+        for file in self.files().map(|(_, _, file)| file).chain(self.buffered_files()) {
+            let wide = FileMeta { group: Some(widen(&file.group)), ..FileMeta::clone(file) };
+            files.insert(file.number, Arc::new(wide));
+        }
+        let wide = |file: &Arc<FileMeta>| files.get(&file.number).unwrap_or(file).clone();
+        let mut next = self.clone();
+        for run in next.levels.iter_mut().flat_map(|level| &mut level.runs) {
+            *run = Arc::new(Run { files: run.files.iter().map(wide).collect() });
+        }
+        for round in &mut next.rounds {
+            round.group = Some(widen(&round.group));
+            for segment in round.appending.iter_mut().chain(&mut round.deletion).flat_map(|part| &mut part.files) {
+                segment.file = wide(&segment.file);
+            }
+        }
+        next
     }
 
     /// The next version: the edit's removals and additions for `table` (its other tables are ignored).

@@ -11,8 +11,8 @@ use mycelium_base::coding::Reader;
 use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
 use mycelium_manifest::state::FORMAT_VERSION;
 use mycelium_manifest::{
-    ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, Round, RunPlace, Segment, Segments,
-    TableRecord, VersionEdit,
+    AddedColumn, ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, ReplacedTable, Round,
+    RunPlace, Segment, Segments, TableRecord, VersionEdit,
 };
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind, Throttle};
 use rand::rngs::SmallRng;
@@ -119,6 +119,49 @@ fn round_of_inputs(rng: &mut SmallRng, edit: &VersionEdit, level: usize) -> Roun
         appending: rng.random_bool(0.7).then(|| Segments { files, uncovered: Vec::new() }),
         deletion: rng.random_bool(0.3).then_some(deletion),
         group: None,
+    }
+}
+
+/// A table gets a column: another has its name and its files, which lack it in the group that it joins.
+#[test]
+fn a_table_that_is_replaced_leaves_its_files_to_the_other() {
+    let file = |number: u64, group: Option<&str>| {
+        let group = group.map(|text| Arc::new(text.parse().unwrap()));
+        let (smallest, largest) = (vec![number as u8], vec![number as u8]);
+        Arc::new(FileMeta { number, smallest, largest, group, created_at_edit: 1, ..FileMeta::default() })
+    };
+    let mut edit = create(0, 3);
+    edit.add_file(TableId(0), 0, RunPlace::Newest, file(1, None));
+    edit.add_file(TableId(0), 1, RunPlace::Newest, file(2, Some("1/packed")));
+    edit.add_file(TableId(0), 1, RunPlace::Newest, file(3, Some("2/columnar")));
+    let state = ManifestState::default().apply(&edit).unwrap();
+    let replaced = |from: u32, record: TableRecord, column: usize| {
+        let added = AddedColumn { column, whole: "1-2/packed".parse().unwrap(), beside: Some(column - 1) };
+        let replaced = ReplacedTable { from: TableId(from), record, added: Some(added) };
+        VersionEdit { replaced_tables: vec![replaced], ..VersionEdit::default() }
+    };
+    let named = |id: u32| TableRecord { id: TableId(id), ..record(0, 5) };
+    let groups = |state: &ManifestState, id: u32| {
+        let files = state.tables[&TableId(id)].version.files();
+        let mut groups: Vec<String> = files.map(|(_, _, file)| file.group.as_ref().unwrap().to_string()).collect();
+        groups.sort();
+        groups
+    };
+    let next = state.apply(&replaced(0, named(1), 3)).unwrap();
+    assert_eq!(groups(&next, 1), ["1-3/packed/lacking:3", "1/packed", "2-3/columnar/lacking:3"]);
+    assert!(!next.tables.contains_key(&TableId(0)) && next.next_table_id == 2);
+    let next = next.apply(&replaced(1, named(2), 4)).unwrap();
+    assert_eq!(groups(&next, 2), ["1-4/packed/lacking:3-4", "1/packed", "2-4/columnar/lacking:3-4"]);
+    assert_eq!(next.tables[&TableId(2)].record, named(2));
+
+    let again = next.to_edits().iter().try_fold(ManifestState::default(), |state, edit| {
+        let mut bytes = Vec::new();
+        edit.encode(&mut bytes);
+        state.apply(&VersionEdit::decode(&bytes)?)
+    });
+    assert_eq!(again.unwrap(), next);
+    for (from, record) in [(7, named(1)), (0, named(0)), (0, record(1, 5))] {
+        assert_eq!(state.apply(&replaced(from, record, 3)).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use mycelium_base::{ErrorKind, Group, TableId};
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
 use mycelium_manifest::{
-    ChangedRound, FileMeta, KeyRange, Round, RunPlace, Segment, Segments, TableRecord, Version, VersionEdit,
-    VersionError,
+    AddedColumn, ChangedRound, FileMeta, KeyRange, ReplacedTable, Round, RunPlace, Segment, Segments, TableRecord,
+    Version, VersionEdit, VersionError,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -293,7 +293,8 @@ fn random_file(rng: &mut SmallRng, number: u64) -> FileMeta {
 fn random_group(rng: &mut SmallRng) -> Group {
     let columns = (0..rng.random_range(0..9)).map(|_| rng.random_range(0..200)).collect();
     let formats = ["columnar", "packed", "json", "protobuf", "flatbuffers", "raw"];
-    Group { columns, format: formats[rng.random_range(0..formats.len())].parse().unwrap() }
+    let group = Group::new(columns, formats[rng.random_range(0..formats.len())].parse().unwrap());
+    if rng.random_bool(0.3) { group.with_lacking(rng.random_range(200..300)) } else { group }
 }
 
 fn random_round(rng: &mut SmallRng) -> Round<u64> {
@@ -345,6 +346,10 @@ fn text_and_bytes_round_trip() {
         edit.created_tables.push(random_table(&mut rng));
         edit.changed_tables.push(random_table(&mut rng));
         edit.dropped_tables.push(TableId(rng.random()));
+        let (from, record) = (TableId(rng.random()), random_table(&mut rng));
+        let beside = rng.random_bool(0.5).then_some(3);
+        let added = rng.random_bool(0.5).then(|| AddedColumn { column: 9, whole: random_group(&mut rng), beside });
+        edit.replaced_tables.push(ReplacedTable { from, record, added });
         edit.buffered_files.push((TableId(rng.random()), Arc::new(random_file(&mut rng, 9))));
         let table = TableId(rng.random());
         edit.rounds.push(ChangedRound { table, round: random_round(&mut rng) });

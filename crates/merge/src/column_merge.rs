@@ -11,7 +11,10 @@
 //!    visited for that which has none of the wanted columns, unless none are wanted.
 //! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
 //!    numbers any more, and its own copy of the range delete is gone.
-//! 5. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
+//! 5. Where a table got a column after a source was written, the source *lacks* it: a `Put` there says that the column
+//!    is null. So do all entries that are older, for the column was never written before it was added; whichever of
+//!    them a column is taken from, it is null.
+//! 6. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
 //!    column that is not settled, or if existence is not.
 
 use std::ops::{ControlFlow, Range};
@@ -19,13 +22,13 @@ use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, Operation, Result, SequenceNumber, Trailer};
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join};
+use mycelium_encoding::{FragmentFormat, PackedLayout, PackedRow, Reshape, join_lacking};
 
 /// How the fragments of one kind of source are read.
 #[derive(Debug)]
 struct Reading {
     columns: ColumnSet,
-    /// Whether all wanted columns are among them.
+    /// Whether all wanted columns are in its fragments.
     has_all: bool,
     /// Whether a wanted column is among them, or none are wanted.
     concerns: bool,
@@ -43,6 +46,8 @@ struct Reading {
 pub struct MergePlan {
     wanted: Arc<PackedLayout>,
     columns: ColumnSet,
+    /// The wanted columns that some source lacks.
+    lacking: ColumnSet,
     /// Whether nobody looks at the rows: no column is wanted of a table that has some.
     says_nothing: bool,
     /// By kind of source.
@@ -75,11 +80,11 @@ impl MergePlan {
     ) -> Result<Self> {
         let layout = wanted.packed_layout().ok_or_else(|| Error::invalid("rows are put together packed"))?;
         let reading = |source: &FragmentFormat| {
-            let columns = source.columns().intersection(wanted.columns());
-            let part = FragmentFormat::packed(layout.schema().clone(), columns);
+            let held = source.held();
+            let part = FragmentFormat::packed(layout.schema().clone(), held.intersection(wanted.columns()));
             let layout = part.rows().layout().clone();
             let given = if is_narrowed(source) { Some(&layout) } else { source.plain_layout() }.cloned();
-            let has_all = wanted.columns().is_subset(source.columns());
+            let has_all = wanted.columns().is_subset(&held);
             let concerns = wanted.columns().is_empty() || wanted.columns().overlaps(source.columns());
             Ok(Reading {
                 given_wanted: given.as_ref().map_or_else(Vec::new, |given| given.bitmap_of(wanted.columns())),
@@ -93,7 +98,11 @@ impl MergePlan {
         };
         let readings = sources.iter().map(reading).collect::<Result<_>>()?;
         let says_nothing = wanted.columns().is_empty() && !layout.schema().value_columns().is_empty();
-        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), says_nothing, readings })
+        let mut lacking = ColumnSet::new();
+        for source in sources {
+            lacking = lacking.union(&source.columns().difference(&source.held()).intersection(wanted.columns()));
+        }
+        Ok(Self { wanted: layout.clone(), columns: wanted.columns().clone(), lacking, says_nothing, readings })
     }
 
     /// The columns wanted.
@@ -329,7 +338,7 @@ impl ColumnMerge {
         for (source, place) in &self.fragments {
             rows.push(self.plan.readings[*source].layout.row(&self.bytes[place.clone()])?);
         }
-        join(&self.plan.wanted, &rows, out)?;
+        join_lacking(&self.plan.wanted, &rows, &self.plan.lacking, out)?;
         Ok(true)
     }
 }
@@ -371,6 +380,44 @@ mod tests {
         let mut row = Vec::new();
         assert!(merge.is_settled() && merge.finish(&mut row).unwrap());
         assert_eq!(row, fragment(&formats[0], 7, 8));
+    }
+
+    /// Rows of the second source were written before the table had column 2.
+    #[test]
+    fn a_row_from_before_a_column_has_null_in_it_unless_something_newer_says_otherwise() {
+        let schema = Arc::new(Schema::parse("id int64 not null, a int32, b int32, primary key (id)").unwrap());
+        let whole = FragmentFormat::packed(schema.clone(), ColumnSet::from_iter([1, 2]));
+        let before = FragmentFormat::packed(schema.clone(), ColumnSet::from_iter([1]));
+        let before = before.lacking(&ColumnSet::from_iter([2]));
+        let formats = [whole.clone(), before];
+        let expected = |states: [ColumnState<'_>; 3]| {
+            let mut out = Vec::new();
+            whole.packed_layout().unwrap().encode_patch(&states, &mut out).unwrap();
+            out
+        };
+        let (seven, eight) = (ColumnState::Value(DatumRef::Int32(7)), ColumnState::Value(DatumRef::Int32(8)));
+        for (columns, is_patched) in [(&[1, 2][..], false), (&[1, 2][..], true), (&[2][..], false)] {
+            let wanted = FragmentFormat::packed(schema.clone(), columns.iter().copied().collect());
+            let plan = MergePlan::new(&wanted, &formats).unwrap();
+            assert!(plan.concerns(1) && !plan.has_all(1) && !plan.is_exact(1));
+            let mut merge = ColumnMerge::new(Arc::new(plan));
+            if is_patched {
+                let patch = expected([ColumnState::Absent, ColumnState::Absent, eight]);
+                assert!(merge.visit(0, Trailer::new(90, Operation::Patch), &patch).unwrap().is_continue());
+            }
+            assert!(merge.visit(1, put(40), &fragment(&formats[1], 7, 0)).unwrap().is_break());
+            let mut row = Vec::new();
+            assert!(merge.is_settled() && merge.finish(&mut row).unwrap());
+            match columns {
+                [2] => {
+                    assert_eq!(wanted.packed_layout().unwrap().row(&row).unwrap().get(2).unwrap(), ColumnState::Null)
+                }
+                _ => assert_eq!(
+                    row,
+                    expected([ColumnState::Absent, seven, if is_patched { eight } else { ColumnState::Null }])
+                ),
+            }
+        }
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Pair {
             let options =
                 SstWriterOptions { file_number: number, block_size, compression, ..SstWriterOptions::default() };
             let writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap();
-            let group = Arc::new(Group { columns: group.clone(), format });
+            let group = Arc::new(Group::new(group.clone(), format));
             let mut writer = match format {
                 GroupFormat::Columnar => writer.with_columns(group, schema.clone()),
                 GroupFormat::Row(_) => writer.with_group(Some(group)),
@@ -260,7 +260,7 @@ fn repeated_texts_make_a_dictionary_and_dense_keys_take_no_room() {
     let disk = MemoryDisk::new();
     let path = Path::new("file.sst");
     let options = SstWriterOptions { block_size: 32 << 10, ..SstWriterOptions::default() };
-    let group = Arc::new(Group { columns, format: GroupFormat::Columnar });
+    let group = Arc::new(Group::new(columns, GroupFormat::Columnar));
     let mut writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap().with_columns(group, schema.clone());
     for id in 0..20_000_i64 {
         let name = format!("a name that is rather long, number {}", id % 50);
@@ -289,7 +289,7 @@ fn golden_file() -> Vec<u8> {
     let disk = MemoryDisk::new();
     let path = Path::new("file.sst");
     let options = SstWriterOptions { file_number: 8, block_size: 2048, ..SstWriterOptions::default() };
-    let group = Arc::new(Group { columns, format: GroupFormat::Columnar });
+    let group = Arc::new(Group::new(columns, GroupFormat::Columnar));
     let mut writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap().with_columns(group, schema.clone());
     for i in 0..200_i64 {
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -348,7 +348,7 @@ fn file_of_remarks() -> (Vec<u8>, Vec<Vec<u8>>) {
     let disk = MemoryDisk::new();
     let path = Path::new("file.sst");
     let options = SstWriterOptions { file_number: 8, ..SstWriterOptions::default() };
-    let group = Arc::new(Group { columns, format: GroupFormat::Columnar });
+    let group = Arc::new(Group::new(columns, GroupFormat::Columnar));
     let mut writer = SstWriter::new(disk.create(path).unwrap(), options).unwrap().with_columns(group, schema.clone());
     let mut values = Vec::new();
     for id in 0..900_i64 {

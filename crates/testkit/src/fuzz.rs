@@ -559,7 +559,8 @@ impl Files {
             self.manifest = disk.read_bytes(path)?;
         }
         read_edits(disk, path, &mut |_, edit| {
-            let records = edit.created_tables.iter().chain(&edit.changed_tables);
+            let replaced = edit.replaced_tables.iter().map(|replaced| &replaced.record);
+            let records = edit.created_tables.iter().chain(&edit.changed_tables).chain(replaced);
             self.definitions.extend(records.map(|record| record.definition.clone()));
             let mut bytes = Vec::new();
             edit.encode(&mut bytes);

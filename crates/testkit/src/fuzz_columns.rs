@@ -121,7 +121,7 @@ impl Parts {
         let layout = PackedLayout::of(schema.clone(), columns);
         let disk = MemoryDisk::new();
         let path = Path::new("000011.sst");
-        let group = Arc::new(Group { columns: columns.clone(), format: GroupFormat::Columnar });
+        let group = Arc::new(Group::new(columns.clone(), GroupFormat::Columnar));
         let options = SstWriterOptions { file_number: SST, block_size: 2048, ..SstWriterOptions::default() };
         let mut writer = SstWriter::new(disk.create(path)?, options)?.with_columns(group, schema.clone());
         for row in 0..150_i64 {

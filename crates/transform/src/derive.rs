@@ -88,7 +88,7 @@ impl Derived<'_> {
 ///
 /// let schema = Arc::new(Schema::parse("id int64 not null, city utf8, primary key (id)")?);
 /// let index = Augment::index("by_city", &[1], &"-".parse()?, &schema)?;
-/// let whole = Group { columns: "1".parse()?, format: GroupFormat::default() };
+/// let whole = Group::new("1".parse()?, GroupFormat::default());
 /// let mut deriver = Deriver::new(&index, &Formats::new(schema.clone()), &whole)?;
 /// let mut value = Vec::new();
 /// PackedLayout::new(schema.clone()).encode_row(&[DatumRef::Int64(1), DatumRef::Utf8("Graz")], &mut value)?;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use mycelium_base::{ColumnSet, Error, Group, GroupFormat, Result};
+use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{ColumnState, FragmentFormat, RowFormat, RowFormatKind, Schema};
 
@@ -81,17 +81,23 @@ impl Formats {
     /// The values of a group.
     ///
     /// # Errors
-    /// As [`Formats::get`]; [`ErrorKind::InvalidArgument`] for a column outside [`Formats::columns`].
+    /// As [`Formats::get`]; [`ErrorKind::InvalidArgument`] for a column outside [`Formats::columns`];
+    /// [`ErrorKind::Unsupported`] for a group that lacks columns and is not packed.
     pub fn values(&self, group: &Group) -> Result<GroupValues> {
         let unknown = group.columns.difference(&self.columns);
         if !unknown.is_empty() {
             return Err(Error::invalid(format!("group {group}: the table has no columns {unknown} outside its key")));
         }
         let fragment = match group.format {
-            GroupFormat::Row(kind) => FragmentFormat::new(group.columns.clone(), self.get(kind)?),
-            GroupFormat::Columnar => FragmentFormat::columnar(self.schema.clone(), group.columns.clone()),
+            GroupFormat::Row(kind) if kind != RowFormatKind::Packed && !group.lacking.is_empty() => {
+                let message =
+                    format!("group {group}: {kind} rows from before the table had its columns cannot be read");
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            GroupFormat::Row(kind) => FragmentFormat::new(group.held(), self.get(kind)?),
+            GroupFormat::Columnar => FragmentFormat::columnar(self.schema.clone(), group.held()),
         };
-        Ok(GroupValues { group: group.clone(), fragment })
+        Ok(GroupValues { group: group.clone(), fragment: fragment.lacking(&group.lacking) })
     }
 }
 
@@ -138,8 +144,8 @@ impl GroupValues {
         scratch: &mut RowScratch,
         show: &mut dyn FnMut(usize, ColumnState<'_>) -> Result<()>,
     ) -> Result<()> {
-        let unknown = columns.difference(&self.group.columns);
-        if !unknown.is_empty() {
+        if !columns.is_subset(&self.group.columns) || columns.overlaps(&self.group.lacking) {
+            let unknown = columns.difference(&self.group.held());
             return Err(Error::invalid(format!("a value of group {} has no columns {unknown}", self.group)));
         }
         self.visit_in_order(value, columns, &mut columns.iter(), scratch, show)
@@ -171,7 +177,9 @@ impl GroupValues {
         scratch: &mut RowScratch,
         out: &mut Vec<u8>,
     ) -> Result<()> {
-        let of_group = |column| if self.group.columns.contains(column) { state(column) } else { ColumnState::Absent };
+        let Group { columns, lacking, .. } = &self.group;
+        let is_held = |column| columns.contains(column) && !lacking.contains(column);
+        let of_group = |column| if is_held(column) { state(column) } else { ColumnState::Absent };
         self.fragment.rows().encode_with(of_group, scratch, out)
     }
 }

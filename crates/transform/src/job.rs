@@ -315,7 +315,7 @@ fn groups_within(groups: &[Group], source: &Group) -> Vec<Group> {
     if source.columns.is_empty() {
         return groups.iter().filter(|group| group.columns.is_empty()).cloned().collect();
     }
-    let part = |group: &Group| Group { columns: group.columns.intersection(&source.columns), format: group.format };
+    let part = |group: &Group| Group::new(group.columns.intersection(&source.columns), group.format);
     groups.iter().map(part).filter(|group| !group.columns.is_empty()).collect()
 }
 

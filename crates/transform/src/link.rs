@@ -223,7 +223,7 @@ pub(crate) fn link(
     options: &LinkOptions,
 ) -> Result<Linked> {
     let sorted = validate_and_sort(set, formats, source)?;
-    let whole = Group { columns: formats.columns().clone(), format: source };
+    let whole = Group::new(formats.columns().clone(), source);
     let (mut levels, steps) = link_levels(&sorted.in_order, whole)?;
     if !sorted.beside.is_empty() && steps.is_empty() {
         levels.extend(levels.last().cloned());

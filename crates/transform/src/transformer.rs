@@ -107,7 +107,7 @@ pub enum Place {
 /// let set = TransformerSet::parse("example.capitals 1")?;
 /// let linked = registry.link(&set, &formats, GroupFormat::default(), &LinkOptions::default())?;
 ///
-/// let group = Group { columns: "1".parse()?, format: GroupFormat::default() };
+/// let group = Group::new("1".parse()?, GroupFormat::default());
 /// let mut job = linked.job(0..1, &group, &[group.clone()], 1 << 20)?;
 /// let values = formats.values(&group)?;
 /// let (mut scratch, mut value) = (RowScratch::default(), Vec::new());
@@ -142,7 +142,7 @@ pub trait Transformer: fmt::Debug + Send + Sync {
             Place::Chain { to, .. } => to,
             _ => source.format,
         };
-        Ok(vec![Group { columns: source.columns.clone(), format }])
+        Ok(vec![Group::new(source.columns.clone(), format)])
     }
 
     /// Whether the groups of its destinations say all that it does, so that any job that writes those groups has done

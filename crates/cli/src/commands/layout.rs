@@ -57,7 +57,7 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
 /// The group as in the text form of layouts.
 pub(crate) fn name(group: &GroupMetrics) -> String {
     match &group.group {
-        Some(group) => format!("{} {}", group.columns, group.format),
+        Some(group) => format!("{} {}", group.held(), group.format),
         None => "whole rows".to_owned(),
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod advise;
 pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod checkpoint;
+pub(crate) mod column;
 pub(crate) mod compact;
 pub(crate) mod create;
 pub(crate) mod delete;

@@ -299,7 +299,7 @@ impl Aggregation {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if it lacks one.
     pub fn input(&self, format: &FragmentFormat) -> Result<AggregationInput> {
-        if let Some(layout) = format.packed_layout().filter(|_| self.columns.is_subset(format.columns())) {
+        if let Some(layout) = format.packed_layout().filter(|_| self.columns.is_subset(&format.held())) {
             return Ok(self.packed_input(layout));
         }
         let packed = FragmentFormat::packed(self.schema.clone(), self.columns.clone());

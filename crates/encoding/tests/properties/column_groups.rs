@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::common::{self, Cell, states};
 use mycelium_base::ColumnSet;
-use mycelium_encoding::{ColumnState, PackedLayout, Projection, Schema, join};
+use mycelium_encoding::row_format::RowScratch;
+use mycelium_encoding::{ColumnState, DatumRef, FragmentFormat, PackedLayout, Projection, Schema, join};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -67,6 +68,57 @@ proptest! {
         let mut joined = Vec::new();
         join(&whole, &rows, &mut joined).unwrap();
         prop_assert_eq!(joined, encode(&whole, &cells));
+    }
+}
+
+/// A fragment of columns 1 and 2 from before the table had 3 and 4.
+#[test]
+fn what_a_fragment_lacks_is_null_in_a_row_and_absent_from_a_patch() {
+    let text = "id int64 not null, a int32, b utf8, c int32, d utf8, primary key (id)";
+    let schema = Arc::new(Schema::parse(text).unwrap());
+    let of = |columns: &str| FragmentFormat::packed(schema.clone(), columns.parse().unwrap());
+    let value = |format: &FragmentFormat, states: &[ColumnState<'_>]| {
+        let mut out = Vec::new();
+        format.packed_layout().unwrap().encode_patch(states, &mut out).unwrap();
+        out
+    };
+    let before = of("1-2").lacking(&"3-4".parse().unwrap());
+    assert!(before.lacks(&"2-3".parse().unwrap()) && !before.lacks(&"1-2".parse().unwrap()));
+    assert_eq!((before.columns().to_string(), before.held().to_string()), ("1-4".into(), "1-2".into()));
+    assert!(!before.is_same(&of("1-4")) && !before.is_same(&of("1-2")));
+
+    let (absent, null, b) = (ColumnState::Absent, ColumnState::Null, ColumnState::Value(DatumRef::Utf8("b")));
+    let fragment = value(&before, &[absent, null, b, absent, absent]);
+    for (columns, row, patch) in [
+        ("1-4", [absent, null, b, null, null], Some([absent, null, b, absent, absent])),
+        ("2-3", [absent, absent, b, null, absent], Some([absent, absent, b, absent, absent])),
+        ("3-4", [absent, absent, absent, null, null], None),
+        ("1-2", [absent, null, b, absent, absent], Some([absent, null, b, absent, absent])),
+    ] {
+        let to = of(columns);
+        let reshape = before.reshape(&to).unwrap();
+        let (mut scratch, mut out) = (RowScratch::default(), Vec::new());
+        assert!(reshape.apply_row(&fragment, &mut scratch, &mut out).unwrap());
+        assert_eq!(out, value(&to, &row), "{columns}");
+        out.clear();
+        assert_eq!(reshape.apply(&fragment, &mut scratch, &mut out).unwrap(), patch.is_some(), "{columns}");
+        assert_eq!(out, patch.map(|patch| value(&to, &patch)).unwrap_or_default(), "{columns}");
+    }
+}
+
+/// The packed values of some columns lie the same however many columns the table has got since.
+#[test]
+fn layouts_of_the_same_columns_are_the_same_in_a_wider_schema() {
+    let before = Schema::parse("id int64 not null, a int32, b utf8, primary key (id)").unwrap();
+    let after = Arc::new(before.with_column("c int64".parse().unwrap()).unwrap());
+    let before = Arc::new(before);
+    for columns in ["-", "1", "1-2"] {
+        let columns: ColumnSet = columns.parse().unwrap();
+        let (old, new) = (PackedLayout::of(before.clone(), &columns), PackedLayout::of(after.clone(), &columns));
+        assert!(old.is_same(&new) && new.is_same(&old), "{columns}");
+        columns.iter().for_each(|column| {
+            assert!(!old.is_same(&PackedLayout::of(after.clone(), &[column, 3].into_iter().collect())))
+        });
     }
 }
 

@@ -255,12 +255,12 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let mut derivers = Vec::with_capacity(state.tree.formats.len());
         let mut are_apart = false;
         for format in &state.tree.formats {
-            let group = Group { columns: format.columns().clone(), format: GroupFormat::Row(format.kind()) };
-            let holds_all = reads.is_subset(format.columns());
+            let group = Group::new(format.held(), GroupFormat::Row(format.kind()));
+            let holds_all = reads.is_subset(&group.columns);
             are_apart |= !holds_all && reads.overlaps(format.columns());
             derivers.push(if holds_all { Some(source.deriver(for_transformers, &group)?) } else { None });
         }
-        let packed = Group { columns: reads.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
+        let packed = Group::new(reads.clone(), GroupFormat::Row(RowFormatKind::Packed));
         let wanted = FragmentFormat::packed(formats.schema().clone(), reads.clone());
         let completing = Completing {
             merge: ColumnMerge::new(Arc::new(MergePlan::new(&wanted, &state.tree.formats)?)),

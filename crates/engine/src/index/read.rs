@@ -347,7 +347,7 @@ fn group_read(lookup: &Lookup) -> Result<Group> {
     if !lookup.state.tree.has_groups {
         return Ok(lookup.table.typed_formats()?.whole_group());
     }
-    Ok(Group { columns: lookup.wanted.clone(), format: GroupFormat::Row(RowFormatKind::Packed) })
+    Ok(Group::new(lookup.wanted.clone(), GroupFormat::Row(RowFormatKind::Packed)))
 }
 
 /// What a flat-map derives, as users see it.

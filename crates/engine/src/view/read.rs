@@ -250,7 +250,7 @@ impl<'s> Sources<'s> {
             for file in &run.files[files.clone()] {
                 collect(file.sst.range_deletes(), snapshot, &mut deletes);
             }
-            let has_all = state.tree.formats.get(run.format).is_some_and(|format| columns.is_subset(format.columns()));
+            let has_all = state.tree.formats.get(run.format).is_some_and(|format| columns.is_subset(&format.held()));
             let bytes = run.files[files.clone()].iter().map(|file| file.meta.size).sum();
             places.push(Place {
                 cursor: RunCursor::over_part(run.ssts.clone(), files.clone(), cursor_options, || WantedColumns::All)

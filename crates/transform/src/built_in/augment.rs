@@ -127,7 +127,7 @@ impl Augment {
 
     /// The group whose packed values are those of the index.
     pub fn covered_group(&self) -> Group {
-        Group { columns: self.cover.clone(), format: GroupFormat::Row(RowFormatKind::Packed) }
+        Group::new(self.cover.clone(), GroupFormat::Row(RowFormatKind::Packed))
     }
 
     /// Appends the prefix that the index's keys with these values in its first `values.len()` columns share.

@@ -50,7 +50,7 @@ impl Transformer for Convert {
             let message = format!("convert {} to {}: group {source} is not in {}", self.from, self.to, self.from);
             return Err(Error::invalid(message));
         }
-        Ok(vec![Group { columns: source.columns.clone(), format: self.to }])
+        Ok(vec![Group::new(source.columns.clone(), self.to)])
     }
 
     fn is_said_by_layout(&self) -> bool {

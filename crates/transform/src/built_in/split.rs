@@ -52,7 +52,7 @@ impl Split {
     /// one lies within no group of the round before. The message counts rounds as levels, from 1.
     pub fn into_groups(rounds: Vec<Vec<ColumnSet>>, columns: &ColumnSet) -> Result<Self> {
         let level = |groups: &[ColumnSet]| LevelLayout {
-            groups: groups.iter().map(|set| Group { columns: set.clone(), format: GroupFormat::default() }).collect(),
+            groups: groups.iter().map(|set| Group::new(set.clone(), GroupFormat::default())).collect(),
             merge: Merge::Tiered,
         };
         let mut levels = vec![level(std::slice::from_ref(columns))];
@@ -144,7 +144,7 @@ impl Transformer for Split {
                 groups.iter().filter(|set| set.overlaps(&source.columns)).cloned().collect()
             }
         };
-        Ok(sets.into_iter().map(|columns| Group { columns, format: source.format }).collect())
+        Ok(sets.into_iter().map(|columns| Group::new(columns, source.format)).collect())
     }
 
     fn is_said_by_layout(&self) -> bool {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn after(split: &Split, columns: usize, rounds: usize) -> String {
-        let mut groups = vec![Group { columns: ColumnSet::first(columns), format: GroupFormat::default() }];
+        let mut groups = vec![Group::new(ColumnSet::first(columns), GroupFormat::default())];
         for round in 0..rounds {
             groups = groups.iter().flat_map(|group| split.destinations(group, round).unwrap()).collect();
         }
@@ -187,7 +187,7 @@ mod tests {
             ("by 2", 0, 0),
         ] {
             let split = Split::parse(text, &ColumnSet::first(columns)).unwrap();
-            let group = Group { columns: ColumnSet::first(columns), format: GroupFormat::default() };
+            let group = Group::new(ColumnSet::first(columns), GroupFormat::default());
             assert_eq!(split.rounds(&group), rounds, "{text} of {columns}");
         }
         let split = Split::parse("by 2 down to 4", &ColumnSet::first(32)).unwrap();

@@ -78,7 +78,7 @@ fn fragments_join_to_the_row_they_came_from() {
             let touched = operation == Operation::Put || group.columns.iter().any(|column| cells[column].is_some());
             assert_eq!(fragment.is_some(), touched, "{group}");
             let Some(fragment) = fragment else { continue };
-            let packed = Group { columns: group.columns.clone(), format: GroupFormat::default() };
+            let packed = Group::new(group.columns.clone(), GroupFormat::default());
             let value = transformed(&linked, (last, last), group, &[packed], (operation, &fragment)).remove(0).unwrap();
             parts.push((PackedLayout::of(table.schema().clone(), &group.columns), value));
         }
@@ -101,7 +101,7 @@ fn splitting_and_converting_may_be_swapped() {
         let (operation, _, value) = entry(rng, &table, table.format(from));
         let (source, converted) = (table.whole(from), table.whole(to));
         let in_format = |groups: &[ColumnSet], kind| -> Vec<Group> {
-            groups.iter().map(|set| Group { columns: set.clone(), format: GroupFormat::Row(kind) }).collect()
+            groups.iter().map(|set| Group::new(set.clone(), GroupFormat::Row(kind))).collect()
         };
         let groups = table.groups(rng);
         let (narrow, narrow_converted) = (in_format(&groups, from), in_format(&groups, to));

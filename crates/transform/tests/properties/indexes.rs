@@ -195,7 +195,7 @@ fn what_cannot_be_indexed_is_an_error() {
     let table = Table::parse("id int64 not null, a utf8, b int32, primary key (id)");
     let linked = table.link("augment x on 1", RowFormatKind::Packed, &ROOMY).unwrap();
     let whole = table.whole(RowFormatKind::Packed);
-    let narrow = mycelium_base::Group { columns: "2".parse().unwrap(), format: whole.format };
+    let narrow = mycelium_base::Group::new("2".parse().unwrap(), whole.format);
     assert!(linked.job(0..1, &narrow, &[], MUCH).unwrap_err().to_string().contains("columns 1"));
     let mut job = linked.job(0..1, &whole, &[], MUCH).unwrap();
     let long = "x".repeat(70_000);

@@ -48,7 +48,7 @@ impl Table {
     }
 
     pub(crate) fn whole(&self, kind: RowFormatKind) -> Group {
-        Group { columns: self.formats.columns().clone(), format: GroupFormat::Row(kind) }
+        Group::new(self.formats.columns().clone(), GroupFormat::Row(kind))
     }
 
     pub(crate) fn link(&self, text: &str, source: RowFormatKind, options: &LinkOptions) -> Result<Linked> {

@@ -173,7 +173,7 @@ impl Transformer for Misbehaving {
     fn destinations(&self, source: &Group, _round: usize) -> Result<Vec<Group>> {
         let format = if self.how == "link format" { GroupFormat::Columnar } else { source.format };
         let columns = if self.how == "link columns" { ColumnSet::from_iter([1]) } else { source.columns.clone() };
-        Ok(vec![Group { columns, format }])
+        Ok(vec![Group::new(columns, format)])
     }
 
     fn rounds(&self, _source: &Group) -> usize {

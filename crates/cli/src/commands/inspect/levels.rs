@@ -55,7 +55,7 @@ fn groups(level: &Level) -> Vec<GroupStats> {
     let mut groups: Vec<GroupStats> = Vec::new();
     for run in &level.runs {
         let name =
-            run.group().map_or_else(|| "whole rows".into(), |group| format!("{} {}", group.columns, group.format));
+            run.group().map_or_else(|| "whole rows".into(), |group| format!("{} {}", group.held(), group.format));
         let at = groups.iter().position(|known| known.group == name).unwrap_or_else(|| {
             groups.push(GroupStats { group: name, ..GroupStats::default() });
             groups.len() - 1

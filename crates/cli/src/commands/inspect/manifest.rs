@@ -31,6 +31,7 @@ pub(super) fn show(files: &Files, out: &mut Output) -> Result<(), Failure> {
 fn show_edit(files: &Files, offset: u64, edit: &VersionEdit, out: &mut Output) -> Result<(), Failure> {
     let created: Vec<&str> = edit.created_tables.iter().map(|table| table.name.as_str()).collect();
     let changed: Vec<&str> = edit.changed_tables.iter().map(|table| table.name.as_str()).collect();
+    let replaced: Vec<&str> = edit.replaced_tables.iter().map(|table| table.record.name.as_str()).collect();
     let dropped: Vec<String> = edit.dropped_tables.iter().map(|&id| files.name_of(id)).collect();
     if out.is_json() {
         let added = edit.added_files.iter().map(|added| {
@@ -44,6 +45,7 @@ fn show_edit(files: &Files, offset: u64, edit: &VersionEdit, out: &mut Output) -
         );
         return out.object(&json!({
             "offset": offset, "created_tables": created, "changed_tables": changed, "dropped_tables": dropped,
+            "replaced_tables": replaced,
             "added_files": added.collect::<Vec<Value>>(), "removed_files": removed.collect::<Vec<Value>>(),
             "next_file_number": edit.next_file_number, "last_sequence": edit.last_sequence,
             "oldest_wal": edit.oldest_wal,
@@ -52,6 +54,7 @@ fn show_edit(files: &Files, offset: u64, edit: &VersionEdit, out: &mut Output) -
     let mut parts: Vec<String> = Vec::new();
     parts.extend(created.iter().map(|name| format!("create {name}")));
     parts.extend(changed.iter().map(|name| format!("change {name}")));
+    parts.extend(replaced.iter().map(|name| format!("replace {name}")));
     parts.extend(dropped.iter().map(|name| format!("drop {name}")));
     parts.extend(edit.removed_files.iter().map(|removed| format!("-L{}:{:06}", removed.level, removed.number)));
     parts.extend(edit.added_files.iter().map(|added| format!("+L{}:{:06}", added.level, added.file.number)));

@@ -123,7 +123,7 @@ impl RowText {
         let format = definition.options.row_format;
         let Some(schema) = definition.schema.map(Arc::new) else { return Ok(Self { typed: None }) };
         let own = RowFormat::new(format.kind, schema.clone(), &format.definition, &format.root)?;
-        let whole = Group { columns: schema.value_columns(), format: GroupFormat::Row(format.kind) };
+        let whole = Group::new(schema.value_columns(), GroupFormat::Row(format.kind));
         Ok(Self { typed: Some((Formats::new(schema).with(own)?, whole)) })
     }
 
@@ -156,10 +156,10 @@ impl RowText {
 /// `column=value` of every column that a row, patch or fragment sets.
 fn columns(formats: &Formats, value: &[u8], group: &Group) -> Result<String, Failure> {
     // The entries of a columnar file come put together as packed fragments.
-    let packed = Group { columns: group.columns.clone(), format: GroupFormat::Row(RowFormatKind::Packed) };
+    let packed = Group::new(group.held(), GroupFormat::Row(RowFormatKind::Packed));
     let group = if group.format == GroupFormat::Columnar { &packed } else { group };
     let mut parts = Vec::new();
-    formats.values(group)?.visit(value, &group.columns, &mut RowScratch::default(), &mut |column, state| {
+    formats.values(group)?.visit(value, &group.held(), &mut RowScratch::default(), &mut |column, state| {
         let definition = &formats.schema().columns()[column];
         match state {
             ColumnState::Absent => {}

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mycelium::disk::{AccessPattern, Disk, LocalDisk};
-use mycelium_base::{Cursor, FileKind};
+use mycelium_base::{Cursor, FileKind, Group};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::FileMeta;
 use mycelium_sst::{CursorOptions, FOOTER_LEN, Footer, Index, RunCursor, SstFile, open_block};
@@ -27,7 +27,9 @@ pub(super) fn show(path: &Path, entries: u64, out: &mut Output) -> Result<(), Fa
     let sequence_override = meta.as_ref().and_then(|meta| meta.sequence_override);
     let file = open_sst(path, number, &Arc::new(BlockCache::new(CACHE_BYTES)), sequence_override)?;
     if entries > 0 {
-        return show_entries(&file, &rows, entries, out);
+        // What the manifest says knows of columns that its table got later.
+        let group = meta.and_then(|meta| meta.group.clone()).or_else(|| file.properties().group.clone());
+        return show_entries(&file, (&rows, group.as_deref()), entries, out);
     }
     show_properties(&file, &rows, meta.is_some(), out)?;
     columns::show(&file, &rows, out)?;
@@ -144,7 +146,12 @@ fn show_blocks(path: &Path, number: u64, rows: &RowText, out: &mut Output) -> Re
     Ok(())
 }
 
-fn show_entries(file: &Arc<SstFile>, rows: &RowText, entries: u64, out: &mut Output) -> Result<(), Failure> {
+fn show_entries(
+    file: &Arc<SstFile>,
+    (rows, group): (&RowText, Option<&Group>),
+    entries: u64,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let options = CursorOptions { read_ahead: 64 << 10, ..CursorOptions::default() };
     let mut cursor = RunCursor::new([file.clone()], options);
     cursor.seek_to_first()?;
@@ -153,7 +160,7 @@ fn show_entries(file: &Arc<SstFile>, rows: &RowText, entries: u64, out: &mut Out
             break;
         }
         let (key, trailer) = (rows.key(cursor.key()), cursor.trailer());
-        let value = rows.value(trailer.operation(), cursor.value(), file.properties().group.as_deref())?;
+        let value = rows.value(trailer.operation(), cursor.value(), group)?;
         if out.is_json() {
             out.object(&json!({
                 "key": key, "sequence": trailer.sequence(), "operation": trailer.operation().name(), "value": value,

@@ -1,0 +1,25 @@
+//! `mycelium column`: columns of a typed table, added and renamed.
+
+use mycelium::Column;
+use serde_json::json;
+
+use super::{open_to_write, table};
+use crate::args::ColumnCommand;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Does what the command says, and shows the columns that there are then.
+pub(crate) fn run(command: &ColumnCommand, out: &mut Output) -> Result<(), Failure> {
+    let (ColumnCommand::Add { at, .. } | ColumnCommand::Rename { at, .. }) = command;
+    let database = open_to_write(&at.database, false)?;
+    let before = table(&database, &at.table)?;
+    let after = match command {
+        ColumnCommand::Add { column, .. } => database.add_column(&before, column.parse::<Column>()?)?,
+        ColumnCommand::Rename { from, to, .. } => database.rename_column(&before, from, to)?,
+    };
+    let schema = after.schema().map(|schema| schema.to_string()).unwrap_or_default();
+    if out.is_json() {
+        return out.object(&json!({ "table": after.name(), "schema": schema }));
+    }
+    out.line(format_args!("{}: {schema}", after.name()))
+}

@@ -1,0 +1,228 @@
+//! Changes of a typed table's columns: one more, or another name of one. No row is rewritten for it.
+//!
+//! 1. With the commit lock held, flush: no memtable and no record of the log that is still needed was written before
+//!    the change. What was is in files.
+//! 2. One edit puts another table in the place of this one, with its name and its files, and others in the places of
+//!    its indexes' derived tables. Whoever holds the former, a handle, a batch, a transaction or a running compaction,
+//!    finds a table that is gone, as if it had been dropped; iterators and scans go on with the state that they hold.
+//! 3. In the same edit the new column joins a group on every level of the layout, that of the last column outside the
+//!    key, and a group of every file, by the same rule: so groups share no column, and lie within each other, as
+//!    before. A file *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range
+//!    deletes it is one of the file's, which says of it that it is null in every whole row, and nothing in a patch.
+//! 4. Compactions write what the layout says, so that a file's rows get the column when they are next rewritten, and
+//!    nothing that lacks a column is written again.
+//!
+//! Columns are known by their positions, in rows as in files, and a new one is the last: packed values of the columns
+//! that were there lie as they did. Other row formats say in every value how many columns there are, or how they are
+//! called; with them columns cannot change.
+//!
+//! A scan that asks for a column that some file lacks puts rows together one by one; others read blocks as before.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mycelium_base::{Error, ErrorKind, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
+use mycelium_encoding::{Column, Schema};
+use mycelium_manifest::{
+    AddedColumn, FileMeta, Layout, ManifestState, ReplacedTable, TableRecord, Version, VersionEdit,
+};
+use mycelium_memtable::MemtableWriter;
+
+use crate::database::{Database, Inner};
+use crate::index::IndexDefinition;
+use crate::shape::{PLAIN, TableFormats};
+use crate::sync::atomic::Ordering;
+use crate::table::{Table, TableDefinition, TableShared};
+use crate::tree::{OpenFile, Tree};
+use crate::write::TableWriter;
+
+impl Database {
+    /// Adds a column to a typed table, behind the others; rows that are there have null in it, at older snapshots too.
+    /// On every level of the layout it joins the column group of the last column outside the primary key;
+    /// [`Database::set_layout`] may place it elsewhere. Durable when it returns, as is everything committed before. No
+    /// row is rewritten: compactions take the column along.
+    ///
+    /// Returns the table with its new column, under a new id. What was taken before, handles of the table, of its
+    /// indexes and of its views, batches and transactions, is refused with [`ErrorKind::NotFound`] from now on, as if
+    /// the table had been dropped: take it anew. Iterators and scans already open go on, without the column.
+    ///
+    /// It flushes all tables, and writers wait meanwhile. Until compactions have rewritten the files that were there,
+    /// scans that ask for the column put rows together one by one.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};
+    /// use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
+    /// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+    /// # let database = Database::open("example", options)?;
+    /// let schema = Schema::parse("id int64 not null, name utf8, primary key (id)")?;
+    /// let people = database.create_typed_table("people", schema, TableOptions::default())?;
+    /// people.insert_row(&[DatumRef::Int64(1), DatumRef::Utf8("Ada")], Durability::Os)?;
+    ///
+    /// let people = database.add_column(&people, Column::new("visits", ColumnType::Int32))?;
+    /// let row = people.get_row(&[DatumRef::Int64(1)], None, &ReadOptions::default())?;
+    /// assert_eq!(row.unwrap()[2], Datum::Null);
+    /// people.patch_row(&[DatumRef::Int64(1)], &[("visits", DatumRef::Int32(1))], Durability::Os)?;
+    /// # Ok::<(), mycelium_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, a name that there is or that cannot
+    /// be, a column too many, a table of bytes, and while an index of the table is being built;
+    /// [`ErrorKind::Unsupported`] if its rows are not packed, its layout or a file has groups of another format than
+    /// packed and columnar, or it has transformers. See [`Database`] for the others.
+    pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {
+        self.inner.change_columns(table, |schema| schema.with_column(column))
+    }
+
+    /// Gives a column of a typed table another name. Otherwise as [`Database::add_column`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no column `from`; else as [`Database::add_column`].
+    pub fn rename_column(&self, table: &Table, from: &str, to: &str) -> Result<Table> {
+        self.inner.change_columns(table, |schema| schema.with_name(from, to))
+    }
+}
+
+/// A table and the one that takes its place.
+struct Succession {
+    before: Arc<TableShared>,
+    after: Arc<TableShared>,
+    memtable: MemtableWriter,
+}
+
+impl Inner {
+    /// Steps 1 to 3 of the module.
+    fn change_columns(
+        self: &Arc<Self>,
+        table: &Table,
+        change: impl FnOnce(&Schema) -> Result<Schema>,
+    ) -> Result<Table> {
+        self.check_writable()?;
+        self.check_own(table)?;
+        let schema = change(table.shared.typed_formats()?.schema())?;
+        let mut writer = self.commits.writer.lock();
+        table.shared.check_alive()?;
+        self.empty_memtables(&mut writer)?;
+        self.sync_locked(&mut writer)?;
+        let mut manifest = self.manifest()?;
+        check_may_change(&table.shared)?;
+        let replaced_tables = replacements(manifest.state(), &table.shared, &schema)?;
+        let edit = VersionEdit { last_sequence: Some(writer.last_sequence), replaced_tables, ..VersionEdit::default() };
+        let next = manifest.state().apply(&edit)?;
+        let replaced = edit.replaced_tables.iter();
+        let made = replaced.map(|replaced| self.succession_of(replaced, &next)).collect::<Result<Vec<_>>>()?;
+        self.apply_edit(&mut manifest, edit, &[], &[], |core| {
+            for Succession { before, after, .. } in &made {
+                core.tables.remove(&before.id);
+                core.tables.insert(after.id, after.clone());
+                before.replaced.store(true, Ordering::Release);
+            }
+        })?;
+        let mut shared = None;
+        for Succession { before, after, memtable } in made {
+            writer.memtables.retain(|known| known.table != before.id);
+            writer.memtables.push(TableWriter::new(&after, memtable));
+            shared.get_or_insert(after);
+        }
+        writer.has_dropped = true;
+        self.renew_derivers(&mut writer)?;
+        drop(manifest);
+        self.wake_background();
+        let shared = shared.ok_or_else(|| Error::invalid("nothing takes the table's place"))?;
+        Ok(Table { shared, database: self.clone() })
+    }
+
+    /// The table that takes another's place, with the same files, as they are open.
+    fn succession_of(&self, replaced: &ReplacedTable, next: &ManifestState) -> Result<Succession> {
+        let gone = || Error::new(ErrorKind::NotFound, format!("table {} was dropped", replaced.record.name));
+        let core = self.core.lock();
+        let before = core.tables.get(&replaced.from).cloned().ok_or_else(gone)?;
+        let (memtable, active) = core.new_memtable();
+        drop(core);
+        let version = next.tables.get(&replaced.record.id).ok_or_else(gone)?.version.clone();
+        let state = before.state.load_full();
+        let held: HashMap<FileNumber, &Arc<OpenFile>> =
+            state.tree.all_files().map(|file| (file.meta.number, file)).collect();
+        let mut opened: HashMap<FileNumber, Arc<OpenFile>> = HashMap::new();
+        let open = |meta: &Arc<FileMeta>| -> Result<Arc<OpenFile>> {
+            if let Some(file) = opened.get(&meta.number) {
+                return Ok(file.clone());
+            }
+            let file =
+                held.get(&meta.number).ok_or_else(|| Error::invalid(format!("file {} is not open", meta.number)))?;
+            let file = file.with_meta(meta.clone());
+            opened.insert(meta.number, file.clone());
+            Ok(file)
+        };
+        let tree = |formats: Option<&TableFormats>| Tree::new(version, formats, open);
+        let after = Arc::new(TableShared::new(&replaced.record, &self.options, active, tree)?);
+        Ok(Succession { before, after, memtable })
+    }
+}
+
+/// Refuses tables whose columns cannot change. The commit lock and the manifest are held, so that nothing of this
+/// changes.
+fn check_may_change(table: &TableShared) -> Result<()> {
+    let refused = |why: &str| {
+        Err(Error::new(ErrorKind::Unsupported, format!("the columns of table {} cannot change: {why}", table.name)))
+    };
+    if table.definition.options.transformers.is_some() {
+        return refused("it has transformers");
+    }
+    let (layout, state) = (table.shape.load().layout.clone(), table.state.load_full());
+    let knows_positions =
+        |group: &Group| matches!(group.format, GroupFormat::Columnar | GroupFormat::Row(RowFormatKind::Packed));
+    let mut in_layout = layout.levels().iter().flat_map(|level| &level.groups);
+    let version: &Version = &state.tree.version;
+    let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
+    let mut in_files = files.filter_map(|file| file.group.as_deref());
+    if !table.typed_formats()?.is_packed() || !in_layout.all(knows_positions) {
+        return refused("only packed rows and columnar groups know columns by their positions");
+    }
+    if !in_files.all(knows_positions) {
+        return refused("there are still files of rows that are not packed: compact it first");
+    }
+    match state.indexes.iter().find(|index| !index.status.is_built || index.status.is_unchecked) {
+        Some(index) => {
+            let name = index.index.name();
+            Err(Error::invalid(format!("index {name} of table {} is still being built: wait for it", table.name)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The table that is to have these columns, first, and the derived tables of its indexes.
+fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> Result<Vec<ReplacedTable>> {
+    let record_of = |table: &TableShared| match state.tables.get(&table.id) {
+        Some(state) => Ok(&state.record),
+        None => Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", table.name))),
+    };
+    let (formats, record) = (table.typed_formats()?, record_of(table)?);
+    let id = TableId(state.next_table_id);
+    let added = (schema.columns().len() > formats.schema().columns().len()).then(|| AddedColumn {
+        column: formats.schema().columns().len(),
+        whole: formats.whole_group(),
+        beside: formats.whole.columns().iter().last(),
+    });
+    let layout = match (&added, record.layout.as_str()) {
+        (None, text) | (Some(_), text @ PLAIN) => text.to_owned(),
+        (Some(added), text) => {
+            let layout = Layout::parse(text, formats.whole.columns())?;
+            layout.with_column(added.column, added.beside).to_string()
+        }
+    };
+    let mut definition = TableDefinition::decode(&record.definition)?;
+    definition.schema = Some(schema.clone());
+    let record = TableRecord { id, definition: definition.encode(), layout, ..record.clone() };
+    let mut replaced = vec![ReplacedTable { from: table.id, record, added }];
+    for (index, derived_id) in table.state.load().indexes.iter().zip(id.0.saturating_add(1)..) {
+        let record = record_of(&index.table)?;
+        let mut definition = TableDefinition::decode(&record.definition)?;
+        let known = index.index.definition(index.index.status());
+        definition.index = Some(IndexDefinition { table: id, schema: schema.clone(), ..known });
+        let record = TableRecord { id: TableId(derived_id), definition: definition.encode(), ..record.clone() };
+        replaced.push(ReplacedTable { from: index.table.id, record, added: None });
+    }
+    Ok(replaced)
+}

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use mycelium_base::{Error, FileKind, Result, SequenceNumber, TableId};
 use mycelium_manifest::{Manifest, ManifestOptions, ManifestState, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
-use mycelium_vfs::AccessPattern;
+use mycelium_vfs::{AccessPattern, Disk};
 
 use crate::database::{Database, Inner};
 use crate::flush::file_meta;
@@ -121,7 +121,7 @@ impl Inner {
         self.disk.create_directory(directory)?;
         let result = self.fill_checkpoint(directory, &moment);
         if result.is_err() {
-            self.remove_checkpoint(directory);
+            remove_unfinished(&*self.disk, directory);
         }
         result
     }
@@ -221,16 +221,16 @@ impl Inner {
         }
         copy.sync()
     }
+}
 
-    /// Removes what a failed checkpoint left; `CURRENT` first, so that no half of one can be opened.
-    fn remove_checkpoint(&self, directory: &Path) {
-        let current = FileKind::Current.name(0);
-        let names = self.disk.list(directory).unwrap_or_default();
-        let rest = names.iter().filter(|name| **name != current && FileKind::parse(name).is_some());
-        for name in names.iter().filter(|name| **name == current).chain(rest) {
-            if let Err(error) = self.disk.remove(&directory.join(name)) {
-                tracing::warn!(%error, "cannot remove a file of a failed checkpoint");
-            }
+/// Removes what is there of a database that could not be completed; `CURRENT` first, so that no half of one can be opened.
+pub(crate) fn remove_unfinished(disk: &dyn Disk, directory: &Path) {
+    let current = FileKind::Current.name(0);
+    let names = disk.list(directory).unwrap_or_default();
+    let rest = names.iter().filter(|name| **name != current && FileKind::parse(name).is_some());
+    for name in names.iter().filter(|name| **name == current).chain(rest) {
+        if let Err(error) = disk.remove(&directory.join(name)) {
+            tracing::warn!(%error, "cannot remove a file of a database that was not completed");
         }
     }
 }

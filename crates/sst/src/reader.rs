@@ -73,7 +73,7 @@ const TAIL_LEN: u64 = 32 << 10;
 
 /// The parts being read while a file is opened.
 pub(crate) struct Opening {
-    pub(crate) file: Arc<dyn ReadableFile>,
+    file: Arc<dyn ReadableFile>,
     path: PathBuf,
     number: u64,
     tail: Vec<u8>,

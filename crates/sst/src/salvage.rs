@@ -1,13 +1,13 @@
 //! What is left of a damaged file.
 //!
-//! 1. Read footer, properties, range deletes, index and filter one by one, and do without those that do not verify. In place
-//!    of properties the manifest says enough of a file of rows. A columnar file needs its footer, its properties, and what
-//!    they say of its columns.
-//! 2. With an index, visit the blocks that it names. A block that does not verify is told as lost, with the keys between its
-//!    separator and the one before it; neighbours are told as one.
-//! 3. Without one, find the blocks from the front on by their checksums: a block ends where the checksum of all bytes since
-//!    the one before it stands. The first that is damaged cannot be passed: it is lost with all behind it. The number of
-//!    entries tells where the data blocks end.
+//! 1. Read footer, properties, range deletes, index and filter one by one, and do without those that do not verify. In
+//!    place of properties the manifest says enough of a file of rows. A columnar file needs its footer, its properties,
+//!    and what they say of its columns.
+//! 2. With an index, visit the blocks that it names. A block that does not verify is told as lost, with the keys
+//!    between its separator and the one before it; neighbours are told as one.
+//! 3. Without one, find the blocks from the front on by their checksums: a block ends where the checksum of all bytes
+//!    since the one before it stands. The first that is damaged cannot be passed: it is lost with all behind it. The
+//!    number of entries tells where the data blocks end.
 //!
 //! Guarantees: every entry that is visited was written to this file; every other one lies within what is told as lost.
 
@@ -78,12 +78,12 @@ pub struct LostKeys {
 type Visit<'v> = dyn FnMut(Remnant<'_>) -> Result<()> + 'v;
 
 impl Remains {
-    /// Opens what can be read of file number `file_number`. `path` is for errors only. `stated` is what the manifest says of
-    /// the file as it is stored: entries, range deletes, fences, sequence numbers and group.
+    /// Opens what can be read of file number `file_number`. `path` is for errors only. `stated` is what the manifest
+    /// says of the file as it is stored: entries, range deletes, fences, sequence numbers and group.
     ///
     /// # Errors
-    /// Corruption if nothing of it can be read: it is shorter than a footer, or columnar and damaged where it says what its
-    /// columns are. [`ErrorKind::Unsupported`] if it is of a newer format, and whole.
+    /// Corruption if nothing of it can be read: it is shorter than a footer, or columnar and damaged where it says what
+    /// its columns are. [`ErrorKind::Unsupported`] if it is of a newer format, and whole.
     pub fn open(
         file: Arc<dyn ReadableFile>,
         path: &Path,
@@ -151,8 +151,8 @@ impl Remains {
         &self.faults
     }
 
-    /// Calls `visit` with every entry that can be read, in order, and with what cannot between them. Reads past the cache, one
-    /// block at a time.
+    /// Calls `visit` with every entry that can be read, in order, and with what cannot between them. Reads past the
+    /// cache, one block at a time.
     ///
     /// # Errors
     /// The first of `visit`.

@@ -30,6 +30,7 @@ pub(crate) mod inspect;
 pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod put;
+pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod sql;
 pub(crate) mod tables;

@@ -93,6 +93,9 @@ fn print(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> Result
     for name in &report.emptied_indexes {
         out.line(format_args!("index {name} is built again when the new database is opened"))?;
     }
+    for name in &report.dropped_indexes {
+        out.line(format_args!("unique index {name} is gone: create it again"))?;
+    }
     if report.left_out > 0 {
         out.line(format_args!("{} entries left out: older than what is lost", units::count(report.left_out)))?;
     }
@@ -133,6 +136,7 @@ fn print_json(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> R
         "lost_edits": report.lost_edits,
         "unplaced_files": report.unplaced_files,
         "emptied_indexes": report.emptied_indexes,
+        "dropped_indexes": report.dropped_indexes,
         "torn_tail": report.torn_tail,
         "damage": damage,
     }))

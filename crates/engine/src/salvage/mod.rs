@@ -7,7 +7,7 @@
 //!    [`OlderVersions`]. Copies that are damaged, or hold such versions, are written anew without (`files`), at the
 //!    same place of the tree.
 //! 4. Empty the indexes of tables that have lost something, and those that are damaged themselves: whoever opens the
-//!    new database builds them again from its rows.
+//!    new database builds them again from its rows. Of these, leave out unique ones.
 //! 5. Copy the log's records up to the first that cannot be read (`log`).
 //! 6. Write a manifest, and `CURRENT`, as a checkpoint does: until then there is no database.
 //!
@@ -76,8 +76,8 @@ pub enum OlderVersions {
 ///
 /// It succeeds whatever is lost, as long as a manifest can be read: look at the report
 /// ([`SalvageReport::is_complete`]). The new database is durable when it returns, and opens as any other. Its indexes
-/// may have to be built again, which happens in the background; traces of what tables were asked for are not taken
-/// along.
+/// may have to be built again, which happens in the background, and unique ones created again; traces of what tables
+/// were asked for are not taken along.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if `to` exists and is not an empty directory, or lies within `from`;
@@ -225,12 +225,12 @@ impl Salvage<'_> {
                 unbuilt.push((id, definition));
             }
         }
-        let log = self.salvage_log(&state, &left_out)?;
-        state.oldest_wal = log.number;
-        state.last_sequence = state.last_sequence.max(log.last_sequence);
         for (id, definition) in unbuilt {
             self.empty_index(&mut state, id, definition);
         }
+        let log = self.salvage_log(&state, &left_out)?;
+        state.oldest_wal = log.number;
+        state.last_sequence = state.last_sequence.max(log.last_sequence);
         state.next_file_number = self.numbers.peek();
         self.report.sequence = state.last_sequence;
         self.name_unplaced(&named)?;
@@ -264,21 +264,23 @@ impl Salvage<'_> {
         Ok(true)
     }
 
-    /// Step 4: an index as it is when it was just made of a table with rows.
+    /// Step 4. An index is as it is when it was just made of a table with rows: what is in files was there before it,
+    /// and what the log holds is derived when that is replayed. One that is unique must be whole to be asked, so it
+    /// goes.
     fn empty_index(&mut self, state: &mut ManifestState, id: TableId, mut definition: TableDefinition) {
-        let (last_sequence, older) = (state.last_sequence, self.older);
-        let Some(table) = state.tables.get_mut(&id) else { return };
-        if let Some(index) = &mut definition.index {
-            // All that is there has been there before it: what is in the log, too.
-            index.created_at = last_sequence;
-            index.status.is_built = false;
-            index.status.trusted_from = 0;
-            // Rows that return may have the values of others.
-            index.status.unique &= older == OlderVersions::LeaveOut;
-        }
+        let Some(mut table) = state.tables.remove(&id) else { return };
+        let name = table.record.name.clone();
+        let Some(index) = definition.index.as_mut().filter(|index| !index.status.unique) else {
+            self.report.dropped_indexes.push(name);
+            return;
+        };
+        index.created_at = state.last_sequence;
+        index.status.is_built = false;
+        index.status.trusted_from = 0;
         table.record.definition = definition.encode();
         table.version = Arc::default();
-        self.report.emptied_indexes.push(table.record.name.clone());
+        state.tables.insert(id, table);
+        self.report.emptied_indexes.push(name);
     }
 
     /// SSTs that may hold rows, but the manifest that was read does not name.

@@ -81,6 +81,8 @@ pub struct SalvageReport {
     pub unplaced_files: Vec<String>,
     /// Indexes that are to be built again from the rows that were saved, as `table/index`.
     pub emptied_indexes: Vec<String>,
+    /// Unique indexes that are not there any more and are to be created again, as `table/index`.
+    pub dropped_indexes: Vec<String>,
     /// Where the log ends in a torn record that was never acknowledged, as a crash leaves it: no loss.
     pub torn_tail: Option<String>,
     /// All that is damaged or gone, whether it cost anything or not; of an SST the first fault.
@@ -88,9 +90,9 @@ pub struct SalvageReport {
 }
 
 impl SalvageReport {
-    /// Whether nothing was lost.
+    /// Whether nothing was lost: no row, and no index.
     pub fn is_complete(&self) -> bool {
-        self.lost.is_empty() && !self.lost_log && !self.lost_edits
+        self.lost.is_empty() && !self.lost_log && !self.lost_edits && self.dropped_indexes.is_empty()
     }
 
     /// Whether something was lost, and nothing but the tables' definitions was saved.

@@ -16,8 +16,9 @@
 //! columnar file takes to be written, beside the keys that are lost.
 //!
 //! Guarantees: nothing is written to the damaged directory, nor is a lock file made there. With
-//! [`OlderVersions::LeaveOut`] a row of the new database is what the state of step 1 had for its key; a key that it
-//! lacks was not there, or lies within what the report tells as lost.
+//! [`OlderVersions::LeaveOut`] a row of the new database is what the damaged one had for its key at the moment up to
+//! which manifest and log could be read; a key that it lacks was not there then, or lies within what the report tells
+//! as lost.
 
 mod files;
 mod log;
@@ -59,9 +60,9 @@ impl Default for SalvageOptions {
 /// What lies below it in the tree says what the key's row was before.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum OlderVersions {
-    /// They are left out: a row is the newest one, or not there. So are rows that lie in column groups, of keys of
-    /// which one group is lost; and in a table with a merge operator everything within the lost keys, for operands of
-    /// any age may lack what they are to be applied to.
+    /// They are left out: a row is the newest one, as far as manifest and log can be read, or not there. So are rows
+    /// that lie in column groups, of keys of which one group is lost; and in a table with a merge operator everything
+    /// within the lost keys, for operands of any age may lack what they are to be applied to.
     #[default]
     LeaveOut,
     /// They return, as if what is lost had never been written: rows that were deleted may be there again, rows may be

@@ -104,6 +104,12 @@ pub(crate) enum Command {
     /// Check every checksum, order and invariant of every file.
     #[command(after_help = "Example:\n  mycelium verify ./db")]
     Verify(DatabaseArgs),
+    /// Save what can be read of a damaged database in a new one, and say what is lost.
+    #[command(after_help = "Example:\n  mycelium salvage ./db ./saved\n  \
+                            mycelium salvage ./db ./saved --older keep\n\n\
+                            The damaged database must be closed, and is only read. Exit code 0: nothing is lost; 1: something is, \
+                            and what, is printed; 4: nothing could be saved.")]
+    Salvage(SalvageArgs),
     /// Make a copy that opens on its own: by hard links on the same file system, of all bytes on another.
     #[command(after_help = "Example:\n  mycelium checkpoint ./db ./backup\n  \
                             mycelium checkpoint ./db /mnt/backup/monday\n  \
@@ -655,6 +661,27 @@ pub(crate) struct AdviseArgs {
     /// Of a trace alone: bytes of a data block.
     #[arg(long, default_value_t = 4096, conflicts_with = "table")]
     pub(crate) block_bytes: u64,
+}
+
+/// `mycelium salvage`.
+#[derive(Args, Debug)]
+pub(crate) struct SalvageArgs {
+    /// The damaged database's directory.
+    pub(crate) database: PathBuf,
+    /// Where the new database goes; must not exist.
+    pub(crate) target: PathBuf,
+    /// What becomes of the older versions of rows whose newest may be lost.
+    #[arg(long, value_enum, default_value_t = OlderArg::LeaveOut)]
+    pub(crate) older: OlderArg,
+}
+
+/// What becomes of versions that are older than lost ones.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OlderArg {
+    /// A row is the newest one, or not there.
+    LeaveOut,
+    /// Rows may be as they once were, and deleted ones there again, within what is told as lost.
+    Keep,
 }
 
 /// `mycelium checkpoint`.

@@ -131,7 +131,10 @@ impl From<Error> for Failure {
         let (kind, hint) = match error.kind() {
             ErrorKind::InvalidArgument | ErrorKind::Unsupported | ErrorKind::OutOfOrder => (FailureKind::Usage, None),
             ErrorKind::NotFound => (FailureKind::Negative, None),
-            ErrorKind::Corruption => (FailureKind::Corruption, Some("`mycelium verify` checks every file")),
+            ErrorKind::Corruption => (
+                FailureKind::Corruption,
+                Some("`mycelium verify` checks every file; `mycelium salvage` saves what can be read"),
+            ),
             ErrorKind::Duplicate => (FailureKind::Negative, None),
             ErrorKind::Conflict => (FailureKind::Busy, Some("run it again")),
             ErrorKind::Locked => (FailureKind::Busy, Some("another process has the database open")),

@@ -47,6 +47,7 @@ fn run(json: bool, command: Command) -> Result<(), Failure> {
         Command::Advise(args) => commands::advise::run(&args, out),
         Command::Inspect(args) => commands::inspect::run(&args, out),
         Command::Verify(args) => commands::verify::run(&args, out),
+        Command::Salvage(args) => commands::salvage::run(&args, out),
         Command::Checkpoint(args) => commands::checkpoint::run(&args, out),
         Command::Backup(command) => commands::backup::run(&command, out),
         Command::Bench(args) => commands::bench::run(&args, out),

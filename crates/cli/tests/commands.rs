@@ -848,3 +848,38 @@ fn sql_prints_empty_text_and_null_apart_in_csv() {
     let printed = shell.run(&["sql", "db", "--csv", "-c", "SELECT '' AS a, NULL AS b, 'x,y' AS c, 1.5 AS d"]);
     assert_eq!(String::from_utf8(printed.stdout).unwrap(), "a,b,c,d\n\"\",,\"x,y\",1.5\n");
 }
+
+#[test]
+fn what_is_left_of_a_damaged_database_is_saved_and_what_is_lost_is_told() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    let saved = shell.one(&["salvage", "db", "saved"]);
+    assert_eq!(saved["complete"], true, "{saved}");
+    assert_eq!(saved["damage"], serde_json::json!([]));
+    assert_eq!(shell.one(&["scan", "saved", "people", "--count"])["rows"], 3);
+    assert_eq!(shell.failure(&["salvage", "db", "saved"]).0, 2, "it must not exist");
+    assert_eq!(shell.failure(&["salvage", "elsewhere", "nothing"]).0, 1);
+
+    let file = shell.path("db").join(only_file(&shell.path("db"), ".sst"));
+    shell.one(&["put", "db", "people", "id=4", "name=Eve", "score=4"]);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let output = shell.run(&["salvage", "db", "rest", "--json"]);
+    let report = &lines(&output)[0];
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert_eq!(report["complete"], false);
+    assert_eq!(report["lost"][0]["table"], "people");
+    assert_eq!(report["lost"][0]["entries"], 3);
+    assert!(report["lost"][0]["error"].as_str().unwrap().contains(".sst at offset 0: expected"), "{report}");
+    assert_eq!(shell.one(&["scan", "rest", "people"])["id"], 4);
+    let (code, message) = shell.failure(&["salvage", "db", "again", "--older", "keep"]);
+    assert!(code == 1 && message.contains("not everything"), "{code}: {message}");
+
+    let names = std::fs::read_dir(shell.path("db")).unwrap().map(|entry| entry.unwrap().path());
+    let manifest = names.into_iter().find(|path| path.to_string_lossy().contains("MANIFEST")).unwrap();
+    std::fs::remove_file(manifest).unwrap();
+    let (code, message) = shell.failure(&["salvage", "db", "nothing"]);
+    assert!(code == 4 && message.contains("no manifest") && message.contains("backup"), "{code}: {message}");
+}

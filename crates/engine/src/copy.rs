@@ -59,7 +59,7 @@ pub(crate) fn remove_copy(disk: &dyn Disk, directory: &Path) {
     let rest = names.iter().filter(|name| **name != current && FileKind::parse(name).is_some());
     for name in names.iter().filter(|name| **name == current).chain(rest) {
         if let Err(error) = disk.remove(&directory.join(name)) {
-            tracing::warn!(%error, "cannot remove a file of a failed copy");
+            tracing::warn!(%error, "cannot remove a file of a copy that was not completed");
         }
     }
 }

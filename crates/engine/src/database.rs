@@ -388,18 +388,8 @@ pub(crate) fn open_sst(
 ) -> Result<Arc<SstFile>> {
     let path = directory.join(FileKind::Sst.name(meta.number));
     let file = disk.open(&path, AccessPattern::Random)?;
-    let sst = SstFile::open(
-        file,
-        &path,
-        meta.number,
-        cache.clone(),
-        OpenOptions {
-            sequence_override: meta.sequence_override,
-            expected_size: Some(meta.size),
-            expected_checksum: Some(meta.checksum),
-        },
-    )?;
-    check_identity(&sst, meta).map_err(|error| error.in_file(path))?;
+    let sst = SstFile::open(file, &path, meta.number, cache.clone(), open_options(meta))?;
+    check_identity(&sst, meta)?;
     Ok(sst)
 }
 
@@ -413,8 +403,17 @@ fn holds_group(found: Option<&Group>, stated: Option<&Group>) -> bool {
     }
 }
 
+/// What the manifest says of the bytes of a file.
+pub(crate) fn open_options(meta: &FileMeta) -> OpenOptions {
+    OpenOptions {
+        sequence_override: meta.sequence_override,
+        expected_size: Some(meta.size),
+        expected_checksum: Some(meta.checksum),
+    }
+}
+
 /// An older file that came back under the same number may be whole in itself and as long, but says other things.
-fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
+pub(crate) fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
     let found = sst.properties();
     let sequences = match meta.sequence_override {
         Some(_) => (found.min_sequence, found.max_sequence),
@@ -431,7 +430,7 @@ fn check_identity(sst: &SstFile, meta: &FileMeta) -> Result<()> {
     let describe = |entries: u64, (min, max): (SequenceNumber, SequenceNumber)| {
         format!("{entries} entries of sequence numbers {min} to {max}")
     };
-    Err(Error::corruption("the file is not the one that the manifest names").at(0).expected(
+    Err(Error::corruption("the file is not the one that the manifest names").in_file(sst.path()).at(0).expected(
         describe(meta.entry_count, sequences),
         describe(found.entry_count, (found.min_sequence, found.max_sequence)),
     ))

@@ -35,6 +35,7 @@ mod rate_limit;
 mod read;
 mod recover;
 mod redesign;
+mod salvage;
 mod schema_change;
 mod shape;
 mod snapshot;
@@ -71,7 +72,7 @@ pub use mycelium_cache::CacheStats;
 pub use mycelium_compaction::job::StageTimes;
 pub use mycelium_compaction::{Buffering, LeveledOptions, PickPriority, TieredOptions};
 pub use mycelium_encoding::GroupRow;
-pub use mycelium_manifest::{Layout, LevelLayout, Merge};
+pub use mycelium_manifest::{KeyRange, Layout, LevelLayout, Merge};
 pub use mycelium_merge::StreamCounters;
 pub use mycelium_sst::Compression;
 pub use options::{
@@ -79,6 +80,7 @@ pub use options::{
     TableOptions, Warm,
 };
 pub use payload::RowPayload;
+pub use salvage::{LostRange, OlderVersions, SalvageOptions, SalvageReport, salvage};
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};
 pub use transaction::{

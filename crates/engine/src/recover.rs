@@ -155,7 +155,8 @@ fn refuse_foreign_directory(disk: &dyn Disk, directory: &Path) -> Result<()> {
     }
 }
 
-fn numbered(disk: &dyn Disk, directory: &Path) -> Result<Vec<(FileKind, FileNumber)>> {
+/// The database's own files in a directory.
+pub(crate) fn numbered(disk: &dyn Disk, directory: &Path) -> Result<Vec<(FileKind, FileNumber)>> {
     Ok(disk.list(directory)?.iter().filter_map(|name| FileKind::parse(name)).collect())
 }
 
@@ -190,11 +191,16 @@ pub(crate) fn needed_segments(
     if mode == RecoveryMode::PointInTime {
         return Ok(Vec::new());
     }
+    Err(missing_segment(directory, oldest, found))
+}
+
+/// The error of a log that begins with `found` in place of `oldest`.
+pub(crate) fn missing_segment(directory: &Path, oldest: FileNumber, found: Option<FileNumber>) -> Error {
     let name = |number| FileKind::Wal.name(number);
-    Err(Error::corruption("a log segment that the manifest needs is missing")
+    Error::corruption("a log segment that the manifest needs is missing")
         .in_file(directory.join(name(oldest)))
         .at(0)
-        .expected(name(oldest), found.map_or_else(|| "no log".to_owned(), name)))
+        .expected(name(oldest), found.map_or_else(|| "no log".to_owned(), name))
 }
 
 struct Parts<'a> {

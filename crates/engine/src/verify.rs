@@ -337,7 +337,7 @@ fn verify_file(
 }
 
 /// What the file says of itself against what the manifest says.
-fn compare_with_manifest(file: &SstFile, meta: &FileMeta) -> Result<()> {
+pub(crate) fn compare_with_manifest(file: &SstFile, meta: &FileMeta) -> Result<()> {
     let properties = file.properties();
     let numbers = [
         ("smallest sequence number", meta.min_sequence, file.min_sequence()),
@@ -508,7 +508,7 @@ fn verify_closed_log(report: &mut VerifyReport, disk: &dyn Disk, directory: &Pat
 }
 
 /// Decodes a record; its sequence numbers must come after `last`, which is raised.
-fn verify_record(payload: &[u8], last: &mut SequenceNumber) -> Result<()> {
+pub(crate) fn verify_record(payload: &[u8], last: &mut SequenceNumber) -> Result<()> {
     let (first, count, mut operations) = Operations::of_record(payload)?;
     if first <= *last {
         return Err(Error::corruption("sequence numbers of the log do not ascend").expected(*last + 1, first));

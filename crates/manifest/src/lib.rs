@@ -24,7 +24,7 @@ pub mod version;
 pub use edit::{AddedColumn, AddedFile, ChangedRound, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 pub use file_meta::{FileMeta, KeyRange};
 pub use layout::{Layout, LevelLayout, Merge};
-pub use manifest::{FileNumbers, Manifest, ManifestOptions, read_edits};
+pub use manifest::{FileNumbers, Manifest, ManifestOptions, ManifestRemains, read_edits};
 pub use round::{Round, Segment, Segments};
 pub use state::{ManifestState, TableState};
 pub use version::{Level, Run, Version, VersionError};

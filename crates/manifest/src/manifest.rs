@@ -199,7 +199,22 @@ impl Manifest {
 
     /// The file of the manifest that `CURRENT` names, for [`read_edits`]. Errors as [`Manifest::recover`].
     pub fn live_path(disk: &dyn Disk, directory: &Path) -> Result<PathBuf> {
-        Ok(directory.join(read_current(disk, directory)?))
+        let (name, _) = read_current(disk, directory)?;
+        let path = directory.join(&name);
+        if !disk.exists(&path)? {
+            return Err(Error::corruption("CURRENT names a manifest that does not exist")
+                .in_file(directory.join("CURRENT"))
+                .expected(name, "no such file"));
+        }
+        Ok(path)
+    }
+
+    /// The number of the manifest that `CURRENT` names, whether it is there or not.
+    ///
+    /// # Errors
+    /// `ErrorKind::NotFound` if there is no `CURRENT`; corruption if it is damaged; those of the disk.
+    pub fn named(disk: &dyn Disk, directory: &Path) -> Result<FileNumber> {
+        read_current(disk, directory).map(|(_, number)| number)
     }
 
     /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
@@ -211,9 +226,7 @@ impl Manifest {
             if std::mem::take(&mut first) && edit.format_version.is_none() {
                 return Err(Error::corruption("the first record has no format version").in_file(&path).at(offset));
             }
-            state = state.apply(&edit).map_err(|e| {
-                Error::corruption("an edit does not fit the state before it").in_file(&path).at(offset).caused_by(e)
-            })?;
+            state = apply_read(&state, &edit, &path, offset)?;
             Ok(())
         })?;
         if first {
@@ -386,12 +399,21 @@ impl Manifest {
 /// Corruption if an acknowledged record is damaged, or a record does not decode; `ErrorKind::Unsupported` for a newer
 /// format; the first error of `visit`; those of the disk.
 pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, VersionEdit) -> Result<()>) -> Result<()> {
+    read_records(disk, path, &mut |offset, record| record.map_or(Ok(()), |edit| visit(offset, edit))).map(drop)
+}
+
+/// As [`read_edits`], seals included, which are `None`. Whether the last record is whole.
+fn read_records(
+    disk: &dyn Disk,
+    path: &Path,
+    visit: &mut dyn FnMut(u64, Option<VersionEdit>) -> Result<()>,
+) -> Result<bool> {
     let expected = path.file_name().and_then(|n| n.to_str()).and_then(FileKind::parse).map(|(_, number)| number);
     let mut reader = SegmentReader::open(disk, path, expected)?;
     while let Some(record) = reader.next()? {
         let (offset, body) = (record.offset, record.offset + RECORD_HEADER_LEN as u64);
         match record.payload.split_first() {
-            Some((&RECORD_SEAL, _)) => {}
+            Some((&RECORD_SEAL, _)) => visit(offset, None)?,
             Some((&RECORD_EDIT, bytes)) => {
                 let edit = VersionEdit::decode(bytes).map_err(|e| match e.offset() {
                     Some(at) if e.is_corruption() => {
@@ -399,7 +421,7 @@ pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, Versi
                     }
                     _ => e.in_file(path).at(offset),
                 })?;
-                visit(offset, edit)?;
+                visit(offset, Some(edit))?;
             }
             other => {
                 let found = other.map_or(0, |(&kind, _)| kind);
@@ -418,9 +440,60 @@ pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, Versi
     }
     let number = reader.header().number;
     match reader.tear() {
-        Some(tear) => check_tear(reader.file(), path, number, tear),
-        None => Ok(()),
+        Some(tear) => check_tear(reader.file(), path, number, tear).map(|()| false),
+        None => Ok(true),
     }
+}
+
+/// What can be read of a manifest that may be damaged.
+#[derive(Debug)]
+pub struct ManifestRemains {
+    /// What the edits before the damage add up to: a state that the database was in.
+    pub state: ManifestState,
+    /// Why the edits after it cannot be read, if there are such.
+    pub fault: Option<Error>,
+}
+
+impl ManifestRemains {
+    /// Reads a manifest up to the first damaged record and writes nothing.
+    ///
+    /// # Errors
+    /// Corruption if the records are damaged that the manifest was started with: without all of them there is no state;
+    /// `ErrorKind::Unsupported` for a newer format; those of the disk.
+    pub fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
+        let mut state = ManifestState::default();
+        let (mut has_version, mut is_started) = (false, false);
+        let read = read_records(disk, path, &mut |offset, record| {
+            // The seal behind them, or an edit that does not say its ordinal, comes after those of the start.
+            let Some(edit) = record else {
+                is_started = true;
+                return Ok(());
+            };
+            is_started |= edit.ordinal.is_none();
+            has_version |= edit.format_version.is_some();
+            state = apply_read(&state, &edit, path, offset)?;
+            Ok(())
+        });
+        let fault = match read {
+            Ok(is_whole) if has_version && (is_started || is_whole) => None,
+            Err(error) if has_version && is_started && error.kind() != ErrorKind::Unsupported => Some(error),
+            Err(error) => return Err(error),
+            Ok(_) => {
+                return Err(Error::corruption("the manifest ends before the state that it was started with")
+                    .in_file(path)
+                    .at(0));
+            }
+        };
+        state.check().map_err(|e| e.in_file(path))?;
+        Ok(Self { state, fault })
+    }
+}
+
+/// The state after an edit that was read at `offset`.
+fn apply_read(state: &ManifestState, edit: &VersionEdit, path: &Path, offset: u64) -> Result<ManifestState> {
+    state.apply(edit).map_err(|e| {
+        Error::corruption("an edit does not fit the state before it").in_file(path).at(offset).caused_by(e)
+    })
 }
 
 /// Fails if a seal behind the tear proves that the torn bytes had been synced. Looks no further than the file went when
@@ -515,8 +588,8 @@ fn switch_current(disk: &dyn Disk, directory: &Path, number: FileNumber) -> Resu
     disk.sync_directory(directory)
 }
 
-/// The name of the live manifest.
-fn read_current(disk: &dyn Disk, directory: &Path) -> Result<String> {
+/// The name and the number of the live manifest.
+fn read_current(disk: &dyn Disk, directory: &Path) -> Result<(String, FileNumber)> {
     let path = directory.join("CURRENT");
     let malformed = |found: &[u8]| {
         Error::corruption("CURRENT is damaged").in_file(&path).at(0).expected(
@@ -532,14 +605,10 @@ fn read_current(disk: &dyn Disk, directory: &Path) -> Result<String> {
     file.read_at(0, &mut bytes)?;
     let line = std::str::from_utf8(&bytes).ok().and_then(|text| text.strip_suffix('\n'));
     let (name, hash) = line.and_then(|line| line.split_once(' ')).ok_or_else(|| malformed(&bytes))?;
-    let is_manifest = matches!(FileKind::parse(name), Some((FileKind::Manifest, _)));
-    if !is_manifest || hash != format!("{:016x}", hash_key(name.as_bytes())) {
-        return Err(malformed(&bytes));
+    match FileKind::parse(name) {
+        Some((FileKind::Manifest, number)) if hash == format!("{:016x}", hash_key(name.as_bytes())) => {
+            Ok((name.to_owned(), number))
+        }
+        _ => Err(malformed(&bytes)),
     }
-    if !disk.exists(&directory.join(name))? {
-        return Err(Error::corruption("CURRENT names a manifest that does not exist")
-            .in_file(&path)
-            .expected(name, "no such file"));
-    }
-    Ok(name.to_owned())
 }

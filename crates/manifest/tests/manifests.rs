@@ -11,8 +11,8 @@ use mycelium_base::coding::Reader;
 use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
 use mycelium_manifest::state::FORMAT_VERSION;
 use mycelium_manifest::{
-    AddedColumn, ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, ReplacedTable, Round,
-    RunPlace, Segment, Segments, TableRecord, VersionEdit,
+    AddedColumn, ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestRemains, ManifestState,
+    ReplacedTable, Round, RunPlace, Segment, Segments, TableRecord, VersionEdit,
 };
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind, Throttle};
 use rand::rngs::SmallRng;
@@ -638,4 +638,51 @@ fn a_failed_operation_is_never_papered_over() {
         }
     }
     assert!(poisoned > 20, "{poisoned}");
+}
+
+/// What is left of it is a state that the database was in, and what comes after it is told.
+#[test]
+fn a_damaged_manifest_is_read_up_to_its_damage() {
+    let disk = new_disk();
+    let mut manifest = Manifest::create(disk.clone(), &directory(), ManifestOptions::default()).unwrap();
+    let mut states = vec![comparable(manifest.state())];
+    let mut rng = SmallRng::seed_from_u64(8);
+    let mut next_file = 100;
+    for _ in 0..30 {
+        let edit = random_edit(&mut rng, manifest.state(), &mut next_file);
+        manifest.apply(&edit).unwrap();
+        states.push(comparable(manifest.state()));
+    }
+    let path = manifest.path().to_path_buf();
+    drop(manifest);
+    let (mut refused, mut moments) = (0, std::collections::BTreeSet::new());
+    for byte in (0..disk.file_len(&path).unwrap()).step_by(3) {
+        let image = disk.kill_image();
+        image.flip_bit(&path, byte * 8 + byte % 8).unwrap();
+        match ManifestRemains::read(&image, &path) {
+            Ok(remains) => {
+                let found = comparable(&remains.state);
+                let moment = states.iter().position(|state| *state == found);
+                assert!(moment.is_some(), "byte {byte}: a state that never was");
+                assert!(remains.fault.is_some() || moment == Some(30), "byte {byte}: edits are lost without a word");
+                if let Some(fault) = remains.fault {
+                    assert!(fault.is_corruption() && fault.file() == Some(path.as_path()), "byte {byte}: {fault}");
+                    assert!(fault.offset().is_some_and(|at| at <= byte), "byte {byte}: {fault}");
+                }
+                moments.insert(moment);
+            }
+            Err(error) => {
+                assert!(error.is_corruption() && byte < 300, "byte {byte}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && moments.len() > 20, "{refused} refused, {} moments", moments.len());
+    for len in (0..disk.file_len(&path).unwrap()).step_by(17) {
+        let image = disk.kill_image();
+        image.set_len(&path, len as usize).unwrap();
+        let found = ManifestRemains::read(&image, &path).map(|remains| comparable(&remains.state));
+        let is_known = found.map_or_else(|error| error.is_corruption(), |found| states.contains(&found));
+        assert!(is_known, "{len} bytes");
+    }
 }

@@ -57,6 +57,7 @@
 //! | copies that open on their own | [`Database::checkpoint`] |
 //! | backups that share files: made, listed, verified, restored, deleted | [`Database::backup`], [`Backups`] |
 //! | checks of what is stored | [`Database::verify`], [`verify_directory`], [`VerifyReport`] |
+//! | what is left of a damaged database | [`salvage`], [`SalvageOptions`], [`SalvageReport`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
 //! | columns that come later, other names for them | [`Database::add_column`], [`Database::rename_column`], [`Column`] |
@@ -84,7 +85,7 @@
 //! | event listener, info log | [`Options::listener`]; `tracing`, which a program subscribes to or not |
 //! | secondary (read-only) instance | [`Options::read_only`], which does not follow the writer |
 //! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again; there are no pessimistic locks |
-//! | `RepairDB` | none: [`verify_directory`] says what is wrong; restore a backup ([`Backups::restore`]). [`RecoveryMode::PointInTime`] opens up to a damaged log |
+//! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; it needs a manifest. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
 //! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |
 //!
 //! Record batches are those of `arrow-array` 59.

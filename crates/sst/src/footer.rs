@@ -163,6 +163,20 @@ impl Footer {
         Ok(footer)
     }
 
+    /// The footer of a file of which nothing is known.
+    pub(crate) fn without_parts(file_number: u64) -> Self {
+        let none = BlockHandle::default();
+        let (filter, index, range_deletes, summaries, properties) = (none, none, none, none, none);
+        Self { filter, index, range_deletes, summaries, properties, file_number, columnar: None }
+    }
+
+    /// Whether the footer that lies at `offset` is what was written, if perhaps by a newer version.
+    pub(crate) fn is_whole(bytes: &[u8], file_number: u64, offset: u64) -> bool {
+        let Some((checked, rest)) = bytes.split_at_checked(CHECKED_LEN) else { return false };
+        let computed = xxh3_64_with_seed(checked, block_seed(file_number, offset));
+        rest.first_chunk().is_some_and(|stored| u64::from_le_bytes(*stored) == computed)
+    }
+
     fn check_parts(&self, footer_offset: u64) -> Result<()> {
         let mut end = self.data_end();
         let parts = [

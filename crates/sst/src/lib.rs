@@ -15,7 +15,8 @@
 //!
 //! Every block is framed with its compression kind and a checksum that is seeded with the file's number and the block's
 //! offset (see `checksum`). [`SstWriter`] writes a file, [`SstFile`] reads it: points with [`SstFile::get`], ranges
-//! with [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it.
+//! with [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it, and [`Remains`] reads what is
+//! left of a damaged one.
 //!
 //! Guarantees: what was added is what is read; a bit that flipped, a block or file that took another's place, or a file
 //! cut short is reported as corruption with file and offset before any wrong answer, and never panics.
@@ -74,6 +75,7 @@ mod properties;
 mod range_deletes;
 mod reader;
 mod run_cursor;
+mod salvage;
 mod summary;
 mod verify;
 mod warm;
@@ -97,6 +99,7 @@ pub use properties::Properties;
 pub use range_deletes::{encode_range_deletes, parse_range_deletes};
 pub use reader::{OpenOptions, SstFile};
 pub use run_cursor::RunCursor;
+pub use salvage::{LostKeys, Remains, Remnant};
 pub use summary::{
     FileSummary, PAGE_BLOCKS, Summarizer, SummaryEntry, SummaryPage, SummaryPart, parse_summary_directory,
     parse_summary_page,

@@ -72,7 +72,7 @@ pub struct SstFile {
 const TAIL_LEN: u64 = 32 << 10;
 
 /// The parts being read while a file is opened.
-struct Opening {
+pub(crate) struct Opening {
     file: Arc<dyn ReadableFile>,
     path: PathBuf,
     number: u64,
@@ -80,8 +80,25 @@ struct Opening {
     tail_offset: u64,
 }
 
+/// The parts of a file that is about to be open.
+pub(crate) struct Parts {
+    pub(crate) footer: Footer,
+    pub(crate) properties: Properties,
+    pub(crate) range_deletes: Vec<RangeDelete>,
+    /// Framed.
+    pub(crate) index: Arc<[u8]>,
+    pub(crate) index_shape: IndexShape,
+    pub(crate) filter: Option<(FilterShape, AlignedBlock)>,
+    pub(crate) columns: Option<FileColumns>,
+}
+
 impl Opening {
-    fn start(file: Arc<dyn ReadableFile>, path: &Path, number: u64, expected_size: Option<u64>) -> Result<Self> {
+    pub(crate) fn start(
+        file: Arc<dyn ReadableFile>,
+        path: &Path,
+        number: u64,
+        expected_size: Option<u64>,
+    ) -> Result<Self> {
         let len = file.len();
         let wrong_len = expected_size.filter(|&expected| expected != len);
         let expected = wrong_len.unwrap_or(FOOTER_LEN as u64);
@@ -95,10 +112,29 @@ impl Opening {
         Ok(Self { file, path: path.to_path_buf(), number, tail, tail_offset })
     }
 
-    fn footer(&self) -> Result<Footer> {
+    pub(crate) fn footer(&self) -> Result<Footer> {
         let start = self.tail.len() - FOOTER_LEN;
         let offset = self.tail_offset + start as u64;
         Footer::parse(&self.tail[start..], self.number, offset).map_err(|e| e.in_file(&self.path))
+    }
+
+    /// Whether the footer is what was written, if perhaps by a newer version.
+    pub(crate) fn has_whole_footer(&self) -> bool {
+        let start = self.tail.len() - FOOTER_LEN;
+        Footer::is_whole(&self.tail[start..], self.number, self.tail_offset + start as u64)
+    }
+
+    pub(crate) fn properties(&self, footer: &Footer) -> Result<Properties> {
+        let framed = self.read(footer.properties)?;
+        self.parsed("properties", footer.properties, Properties::parse(payload_of(&framed)))
+    }
+
+    /// The index, framed.
+    pub(crate) fn index(&self, footer: &Footer) -> Result<(Arc<[u8]>, IndexShape)> {
+        let framed = self.read(footer.index)?;
+        let parsed = Index::parse(payload_of(&framed), footer.data_end());
+        let shape = self.parsed("index", footer.index, parsed)?.shape();
+        Ok((framed, shape))
     }
 
     /// Fills `framed` with a part and checks it.
@@ -164,8 +200,7 @@ impl SstFile {
     ) -> Result<Arc<Self>> {
         let opening = Opening::start(file, path, file_number, options.expected_size)?;
         let footer = opening.footer()?;
-        let properties = opening.read(footer.properties)?;
-        let properties = opening.parsed("properties", footer.properties, Properties::parse(payload_of(&properties)))?;
+        let properties = opening.properties(&footer)?;
         if options.sequence_override.is_some() && properties.max_sequence != 0 {
             return Err(Error::corruption("sequence numbers in a file that is to have none")
                 .at(footer.properties.offset)
@@ -173,15 +208,27 @@ impl SstFile {
                 .expected(0, properties.max_sequence));
         }
         let range_deletes = read_range_deletes(&opening, &footer, &properties, &options)?;
-        let index = opening.read(footer.index)?;
-        let parsed = Index::parse(payload_of(&index), footer.data_end());
-        let index_shape = opening.parsed("index", footer.index, parsed)?.shape();
+        let (index, index_shape) = opening.index(&footer)?;
         if index_shape.block_count() as u64 != properties.block_count {
             let error = Error::corruption("the index has another number of blocks").at(footer.index.offset);
             return Err(error.expected(properties.block_count, index_shape.block_count()).in_file(path));
         }
         let filter = read_filter(&opening, footer.filter)?;
-        let columns = read_columns(&opening, &footer, &properties)?.map(Box::new);
+        let columns = read_columns(&opening, &footer, &properties)?;
+        let parts = Parts { footer, properties, range_deletes, index, index_shape, filter, columns };
+        Self::assemble(opening, parts, cache, options)
+    }
+
+    /// The file that these parts make up.
+    pub(crate) fn assemble(
+        opening: Opening,
+        parts: Parts,
+        cache: Arc<BlockCache>,
+        options: OpenOptions,
+    ) -> Result<Arc<Self>> {
+        let Parts { footer, properties, range_deletes, index, index_shape, filter, columns } = parts;
+        let columns = columns.map(Box::new);
+        let range_deletes = Arc::new(RangeDeleteSet::new(&range_deletes));
         let coding_bytes = columns.as_ref().map_or(0, |columns| columns.coding_bytes());
         let slot_count = columns.as_ref().map_or(0, |_| index_shape.block_count());
         let piece_len = columns.as_ref().map_or(0, |columns| HeadedBlock::piece_len(columns.parts().len()));
@@ -573,12 +620,12 @@ impl SstFile {
     }
 }
 
-fn read_range_deletes(
+pub(crate) fn read_range_deletes(
     opening: &Opening,
     footer: &Footer,
     properties: &Properties,
     options: &OpenOptions,
-) -> Result<Arc<RangeDeleteSet>> {
+) -> Result<Vec<RangeDelete>> {
     let part = footer.range_deletes;
     let mut deletes: Vec<RangeDelete> = Vec::new();
     if part.len > 0 {
@@ -592,11 +639,11 @@ fn read_range_deletes(
     if let Some(number) = options.sequence_override {
         deletes.iter_mut().for_each(|delete| delete.sequence = number);
     }
-    Ok(Arc::new(RangeDeleteSet::new(&deletes)))
+    Ok(deletes)
 }
 
 /// The directory of a columnar file.
-fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> Result<Option<FileColumns>> {
+pub(crate) fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> Result<Option<FileColumns>> {
     let part = properties.columns;
     let group = properties.group.as_ref().filter(|group| group.format == GroupFormat::Columnar);
     let is_columnar = part.len > 0;
@@ -628,7 +675,7 @@ fn read_columns(opening: &Opening, footer: &Footer, properties: &Properties) -> 
     Ok(Some(FileColumns::new(directory, properties.block_size)))
 }
 
-fn read_filter(opening: &Opening, part: BlockHandle) -> Result<Option<(FilterShape, AlignedBlock)>> {
+pub(crate) fn read_filter(opening: &Opening, part: BlockHandle) -> Result<Option<(FilterShape, AlignedBlock)>> {
     if part.len == 0 {
         return Ok(None);
     }

@@ -33,6 +33,7 @@ pub(crate) mod inspect;
 pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod put;
+pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod sql;
 pub(crate) mod tables;
@@ -73,7 +74,7 @@ pub(crate) fn no_database(directory: &Path) -> Failure {
             FailureKind::Corruption,
             format!("files of a database are in {shown}, but CURRENT is missing"),
         )
-        .hint("it names the newest manifest; take it, or all files, from a backup");
+        .hint("`mycelium salvage` saves what can be read, if the manifest is there; or restore a backup");
     }
     Failure::negative(format!("there is no database in {shown}")).hint("`mycelium create` and `mycelium load` make one")
 }

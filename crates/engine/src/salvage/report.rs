@@ -1,0 +1,106 @@
+//! What a salvage tells.
+
+use std::fmt;
+
+use mycelium_base::{Error, SequenceNumber};
+use mycelium_manifest::KeyRange;
+
+use super::OlderVersions;
+use crate::verify::Problem;
+
+/// Entries of a table that could not be read.
+#[derive(Debug)]
+pub struct LostRange {
+    /// The table.
+    pub table: String,
+    /// The columns concerned, where they lie in a column group of their own.
+    pub columns: Option<String>,
+    /// No lost entry has a key outside it.
+    pub range: KeyRange,
+    /// No lost entry has a larger sequence number.
+    pub up_to: SequenceNumber,
+    /// How many entries were lost, of all versions. 0 where only range deletes are: then rows that one of them deleted
+    /// would be there again.
+    pub entries: u64,
+    /// What became of older versions of these keys.
+    pub older: OlderVersions,
+    /// What is wrong, with file and offset, what was expected and what was found.
+    pub error: Error,
+}
+
+impl fmt::Display for LostRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, range, up_to, entries, error, .. } = self;
+        write!(f, "table {table}")?;
+        if let Some(columns) = &self.columns {
+            write!(f, ", columns {columns}")?;
+        }
+        match entries {
+            0 => write!(f, ": range deletes within {range}, of sequence numbers up to {up_to}, ")?,
+            _ => write!(f, ": {entries} entries within {range}, of sequence numbers up to {up_to}, ")?,
+        }
+        match self.older {
+            OlderVersions::LeaveOut => f.write_str("with all older ones; ")?,
+            OlderVersions::Keep => f.write_str("older ones may have returned; ")?,
+        }
+        error.fmt(f)
+    }
+}
+
+/// What was saved of a damaged database, and what was not.
+#[derive(Default, Debug)]
+pub struct SalvageReport {
+    /// Tables, indexes included.
+    pub tables: u64,
+    /// SSTs that the manifest names, those that are gone included.
+    pub files: u64,
+    /// SSTs that were copied as they were.
+    pub copied_files: u64,
+    /// SSTs that were written anew.
+    pub rewritten_files: u64,
+    /// Bytes of the SSTs of the new database.
+    pub bytes: u64,
+    /// Entries in them.
+    pub entries: u64,
+    /// Range deletes in them.
+    pub range_deletes: u64,
+    /// Entries that could be read and were left out, since they are older than lost ones, or lack a column group.
+    pub left_out: u64,
+    /// Records of the log that were saved.
+    pub log_records: u64,
+    /// The newest sequence number of the new database.
+    pub sequence: SequenceNumber,
+    /// What was lost, by table.
+    pub lost: Vec<LostRange>,
+    /// Whether records of the log were lost: writes that had been acknowledged, from one moment on.
+    pub lost_log: bool,
+    /// Whether version edits were lost: the new database may be older than the damaged one was, as if what was flushed,
+    /// merged or created since had not been.
+    pub lost_edits: bool,
+    /// Where edits were lost: SSTs that they may have named.
+    pub unplaced_files: Vec<String>,
+    /// Indexes that are to be built again from the rows that were saved, as `table/index`.
+    pub emptied_indexes: Vec<String>,
+    /// Unique indexes that are not there any more and are to be created again, as `table/index`.
+    pub dropped_indexes: Vec<String>,
+    /// Where the log ends in a torn record that was never acknowledged, as a crash leaves it: no loss.
+    pub torn_tail: Option<String>,
+    /// All that is damaged or gone, whether it cost anything or not; of an SST the first fault.
+    pub damage: Vec<Problem>,
+}
+
+impl SalvageReport {
+    /// Whether nothing was lost: no row, and no index.
+    pub fn is_complete(&self) -> bool {
+        self.lost.is_empty() && !self.lost_log && !self.lost_edits && self.dropped_indexes.is_empty()
+    }
+
+    /// Whether something was lost, and nothing but the tables' definitions was saved.
+    pub fn is_empty(&self) -> bool {
+        !self.is_complete() && self.entries == 0 && self.range_deletes == 0 && self.log_records == 0
+    }
+
+    pub(super) fn note(&mut self, table: Option<&str>, error: Error) {
+        self.damage.push(Problem { table: table.map(str::to_owned), error });
+    }
+}

@@ -1,0 +1,508 @@
+//! Damaged databases are salvaged: every row is one that was there, what is lost is told, and nothing else is.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use mycelium_base::{ColumnSet, FileKind};
+use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_engine::{
+    Combiner, Database, Durability, Error, ErrorKind, IndexOptions, Layout, OlderVersions, Options, ReadOptions,
+    Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
+};
+use mycelium_manifest::Manifest;
+use mycelium_vfs::{Disk, MemoryDisk};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const DIRECTORY: &str = "/db";
+const SAVED: &str = "/saved";
+
+/// A table's rows, and all that any of its keys ever had.
+#[derive(Default)]
+struct Model {
+    newest: Rows,
+    ever: BTreeSet<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Model {
+    fn put(&mut self, table: &Table, key: Vec<u8>, value: Vec<u8>) {
+        table.put(&key, &value, Durability::Os).unwrap();
+        self.note(key, value);
+    }
+
+    fn note(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.ever.insert((key.clone(), value.clone()));
+        self.newest.insert(key, value);
+    }
+}
+
+/// Several levels, deletes, range deletes, ingested files and a log. No value comes twice.
+fn build(disk: &MemoryDisk) -> Model {
+    let database = Database::open(DIRECTORY, small_options(disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    let mut rng = SmallRng::seed_from_u64(3);
+    let mut model = Model::default();
+    for round in 0..5 {
+        for n in 0..500 {
+            let key = key(rng.random_range(0..1500));
+            match rng.random_range(0..8) {
+                0 => {
+                    table.delete(&key, Durability::Os).unwrap();
+                    model.newest.remove(&key);
+                }
+                _ => model.put(&table, key, format!("{round} {n} {}", "-".repeat(30)).into_bytes()),
+            }
+        }
+        let from = rng.random_range(0..1400);
+        table.delete_range(&key(from), &key(from + 40), Durability::Os).unwrap();
+        (from..from + 40).for_each(|n| drop(model.newest.remove(&key(n))));
+        database.flush().unwrap();
+        database.step().unwrap();
+    }
+    table.ingest((1450..1700).map(|n| Ok((key(n), format!("ingested {n}"))))).unwrap();
+    (1450..1700).for_each(|n| model.note(key(n), format!("ingested {n}").into_bytes()));
+    while database.step().unwrap() {}
+    for n in 0..200 {
+        model.put(&table, key(rng.random_range(0..1700)), format!("level 0 {n}").into_bytes());
+    }
+    database.flush().unwrap();
+    model.put(&table, key(7), b"in the log".to_vec());
+    drop(table);
+    database.close().unwrap();
+    model
+}
+
+/// The SSTs that the manifest names, the oldest first.
+fn ssts(disk: &MemoryDisk) -> Vec<PathBuf> {
+    let state = Manifest::read(disk, Path::new(DIRECTORY)).unwrap();
+    let files = state.tables.values().flat_map(|table| table.version.files().map(|(_, _, file)| file.number));
+    let numbers: BTreeSet<_> = files.collect();
+    numbers.into_iter().map(|number| Path::new(DIRECTORY).join(FileKind::Sst.name(number))).collect()
+}
+
+/// The newest segment of the log.
+fn newest_log(disk: &MemoryDisk) -> PathBuf {
+    let is_log = |path: &PathBuf| path.starts_with(DIRECTORY) && path.extension().is_some_and(|e| e == "wal");
+    disk.paths().into_iter().rfind(is_log).unwrap()
+}
+
+fn manifest(disk: &MemoryDisk) -> PathBuf {
+    let is_one = |path: &PathBuf| path.to_string_lossy().starts_with("/db/MANIFEST");
+    disk.paths().into_iter().find(is_one).unwrap()
+}
+
+/// All bytes of the damaged directory.
+fn contents(disk: &MemoryDisk) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = disk.paths().into_iter().filter(|path| path.starts_with(DIRECTORY));
+    paths.map(|path| (path.clone(), disk.read_bytes(&path).unwrap())).collect()
+}
+
+/// Salvages, and sees to it that the damaged directory stays what it is.
+fn try_salvage(disk: &MemoryDisk, older: OlderVersions) -> Result<SalvageReport> {
+    let before = contents(disk);
+    let options = SalvageOptions { disk: Arc::new(disk.clone()), older };
+    let report = salvage(DIRECTORY, SAVED, &options, |done, total| assert!(done <= total));
+    assert!(contents(disk) == before, "the damaged directory was written to");
+    report
+}
+
+/// The new database, in which everything is as it should be.
+fn open_saved(options: Options) -> Database {
+    let database = Database::open(SAVED, Options { create_if_missing: false, ..options }).unwrap();
+    database.wait_idle().unwrap();
+    assert_verified(&database);
+    database
+}
+
+fn rows(disk: &MemoryDisk) -> Rows {
+    // A damaged manifest may know of no table.
+    open_saved(small_options(disk)).table("t").map_or_else(|_| Rows::new(), |table| scan(&table))
+}
+
+fn is_lost(report: &SalvageReport, key: &[u8]) -> bool {
+    report.lost.iter().any(|lost| lost.table == "t" && lost.range.contains(key))
+}
+
+/// Every row is the newest one or, where older ones are kept, was there once; others are told as lost.
+fn check(model: &Model, rows: &Rows, report: &SalvageReport, older: OlderVersions, context: &str) {
+    for (key, value) in rows {
+        let is_newest = model.newest.get(key) == Some(value);
+        let was_there = model.ever.contains(&(key.clone(), value.clone()));
+        let may_be_old = older == OlderVersions::Keep && was_there && is_lost(report, key);
+        assert!(is_newest || may_be_old, "{context}: {} has an old row", key.escape_ascii());
+    }
+    for key in model.newest.keys() {
+        assert!(rows.contains_key(key) || is_lost(report, key), "{context}: {} is gone", key.escape_ascii());
+    }
+    if report.is_complete() {
+        assert!(*rows == model.newest, "{context}: nothing is told as lost");
+    }
+}
+
+/// Salvages in both ways and checks what comes of it.
+fn check_both(disk: &MemoryDisk, model: &Model, damaged: &Path, context: &str) -> Vec<SalvageReport> {
+    let ways = [OlderVersions::LeaveOut, OlderVersions::Keep];
+    let reports = ways.into_iter().map(|older| {
+        let image = disk.kill_image();
+        let context = format!("{context}, {older:?}");
+        let report = try_salvage(&image, older).unwrap_or_else(|e| panic!("{context}: {e}"));
+        check(model, &rows(&image), &report, older, &context);
+        let names = |error: &Error| error.file() == Some(damaged) && error.offset().is_some();
+        assert!(report.damage.iter().all(|problem| names(&problem.error)), "{context}: {:?}", report.damage);
+        assert!(report.lost.iter().all(|lost| names(&lost.error)), "{context}: {:?}", report.lost);
+        report
+    });
+    reports.collect()
+}
+
+#[test]
+fn a_sound_database_is_salvaged_as_it_is() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let report = try_salvage(&disk, OlderVersions::LeaveOut).unwrap();
+    assert!(report.is_complete() && !report.is_empty() && report.damage.is_empty(), "{report:?}");
+    assert_eq!((report.copied_files, report.rewritten_files, report.log_records), (report.files, 0, 1));
+    assert!(report.files > 4 && report.left_out == 0, "{report:?}");
+    assert!(rows(&disk) == model.newest);
+}
+
+#[test]
+fn whatever_bit_of_an_sst_flips_rows_are_right_or_told_as_lost() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let mut rng = SmallRng::seed_from_u64(17);
+    let mut lossy = 0;
+    for path in ssts(&disk) {
+        for _ in 0..3 {
+            let image = disk.kill_image();
+            let bit = rng.random_range(0..image.file_len(&path).unwrap() * 8);
+            image.flip_bit(&path, bit).unwrap();
+            let reports = check_both(&image, &model, &path, &format!("bit {bit} of {}", path.display()));
+            for report in reports {
+                assert_eq!(report.damage.len(), 1);
+                // A block has a few dozen entries.
+                let lost: u64 = report.lost.iter().map(|lost| lost.entries).sum();
+                assert!(lost < 60, "{:?}", report.lost);
+                lossy += u32::from(!report.is_complete());
+            }
+        }
+    }
+    assert!(lossy > 10);
+}
+
+#[test]
+fn a_missing_sst_brings_no_older_row_back_unless_that_is_wanted() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let (mut left_out, mut returned) = (0, 0);
+    for path in ssts(&disk) {
+        let image = disk.kill_image();
+        image.remove(&path).unwrap();
+        let reports = check_both(&image, &model, &path, &format!("without {}", path.display()));
+        assert!(reports.iter().all(|report| report.lost.len() == 1 && report.lost[0].entries > 0));
+        left_out += reports[0].left_out;
+        assert_eq!(reports[1].left_out, 0);
+        returned += reports[1].entries - reports[0].entries;
+    }
+    // What is in the log is not counted in either.
+    assert!(left_out > 100);
+    assert_eq!(left_out, returned);
+}
+
+#[test]
+fn an_sst_that_is_cut_off_or_another_is_salvaged_as_far_as_it_goes() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let paths = ssts(&disk);
+    for path in &paths {
+        let len = disk.file_len(path).unwrap() as usize;
+        for left in [0, 50, len / 2, len - 1] {
+            let image = disk.kill_image();
+            image.set_len(path, left).unwrap();
+            check_both(&image, &model, path, &format!("{} of {left} bytes", path.display()));
+        }
+    }
+    let image = disk.kill_image();
+    image.copy_file(&paths[0], &paths[1]).unwrap();
+    let report = &check_both(&image, &model, &paths[1], "another file")[0];
+    assert!(report.lost.iter().any(|lost| lost.entries > 0), "{report:?}");
+}
+
+/// Blocks are found by their checksums where there is no index, and filters are made anew.
+#[test]
+fn damage_behind_the_data_blocks_costs_no_row() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let path = ssts(&disk).pop().unwrap();
+    let len = disk.file_len(&path).unwrap();
+    // Footer, properties and the end of the index. This file has no range deletes.
+    for from_end in (1..300).step_by(13) {
+        let image = disk.kill_image();
+        image.flip_bit(&path, (len - from_end) * 8).unwrap();
+        for report in check_both(&image, &model, &path, &format!("{from_end} bytes before the end")) {
+            assert!(report.is_complete() && report.rewritten_files == 1, "{from_end}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn the_log_is_kept_up_to_its_damage_in_whole_batches() {
+    let disk = MemoryDisk::new();
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    let (mut present, mut states) = (Rows::new(), Vec::new());
+    for n in 0..40_u32 {
+        let mut batch = WriteBatch::new();
+        for key in [key(n % 7), key(100 + n % 5)] {
+            let value = format!("value {n}").into_bytes();
+            batch.put(&table, &key, &value);
+            present.insert(key, value);
+        }
+        database.write(&batch, Durability::Sync).unwrap();
+        states.push(present.clone());
+        if n == 9 {
+            database.flush().unwrap();
+        }
+    }
+    drop(table);
+    database.close().unwrap();
+    let log = newest_log(&disk);
+    let mut found = BTreeSet::new();
+    for at in (0..disk.file_len(&log).unwrap()).step_by(29) {
+        let image = disk.kill_image();
+        image.flip_bit(&log, at * 8 + at % 8).unwrap();
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+        let rows = rows(&image);
+        let moment = states.iter().position(|state| *state == rows);
+        assert!(moment.is_some_and(|moment| moment >= 9), "byte {at}: half a batch, or too little");
+        assert!(moment == Some(39) || report.lost_log || report.torn_tail.is_some(), "byte {at}: {report:?}");
+        let names = |error: &Error| error.file() == Some(log.as_path()) && error.offset().is_some();
+        assert!(report.damage.iter().all(|problem| names(&problem.error)), "{:?}", report.damage);
+        found.insert(moment);
+    }
+    assert!(found.len() > 10);
+    disk.remove(&log).unwrap();
+    let report = try_salvage(&disk, OlderVersions::LeaveOut).unwrap();
+    assert!(report.lost_log && report.damage[0].error.file() == Some(log.as_path()), "{report:?}");
+    assert!(rows(&disk) == states[9]);
+}
+
+#[test]
+fn a_damaged_manifest_gives_what_was_there_or_is_refused() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let path = manifest(&disk);
+    let (mut refused, mut older) = (0, 0);
+    for at in (0..disk.file_len(&path).unwrap()).step_by(101) {
+        let image = disk.kill_image();
+        image.flip_bit(&path, at * 8 + at % 8).unwrap();
+        match try_salvage(&image, OlderVersions::LeaveOut) {
+            Ok(report) => {
+                let rows = rows(&image);
+                let known = rows.iter().all(|(key, value)| model.ever.contains(&(key.clone(), value.clone())));
+                assert!(known, "byte {at}: a row that never was");
+                assert!(report.lost_edits || rows == model.newest, "byte {at}: {report:?}");
+                let named = report.damage.iter().any(|problem| problem.error.file() == Some(path.as_path()));
+                assert!(named || !report.lost_edits, "byte {at}: {:?}", report.damage);
+                older += u32::from(report.lost_edits);
+            }
+            Err(error) => {
+                assert!(error.is_corruption() && !image.exists(Path::new("/saved/CURRENT")).unwrap(), "{at}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && older > 0, "{refused} {older}");
+    disk.remove(&path).unwrap();
+    let error = try_salvage(&disk, OlderVersions::Keep).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("manifest"), "{error}");
+}
+
+#[test]
+fn without_current_the_newest_manifest_is_taken() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let current = Path::new("/db/CURRENT");
+    let damaged = disk.kill_image();
+    damaged.flip_bit(current, 100).unwrap();
+    let gone = disk.kill_image();
+    gone.remove(current).unwrap();
+    for image in [damaged, gone] {
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+        assert!(report.is_complete() && report.damage.len() == 1, "{report:?}");
+        assert_eq!(report.damage[0].error.file(), Some(current));
+        assert!(rows(&image) == model.newest);
+    }
+}
+
+type People = BTreeMap<i64, (String, i32)>;
+
+/// A table of two column groups below level 0, with an index.
+fn build_groups(disk: &MemoryDisk, layout: &str) -> People {
+    let database = Database::open(DIRECTORY, small_options(disk)).unwrap();
+    let schema =
+        Schema::parse("id int64 not null, name utf8 not null, number int32 not null, primary key (id)").unwrap();
+    let layout = Some(Layout::parse(layout, &ColumnSet::from_iter([1, 2])).unwrap());
+    let table = database.create_typed_table("t", schema, TableOptions { layout, ..small_table() }).unwrap();
+    for (column, unique) in [("number", false), ("name", true)] {
+        let index =
+            IndexOptions { name: format!("by_{column}"), on: vec![column.into()], unique, ..IndexOptions::default() };
+        database.create_index(&table, &index).unwrap();
+    }
+    let mut rng = SmallRng::seed_from_u64(9);
+    let mut people = People::new();
+    for n in 0..2500 {
+        let (id, number) = (rng.random_range(0..600), rng.random_range(0..50));
+        let of_id = [DatumRef::Int64(id)];
+        let draw = rng.random_range(0..8);
+        if draw == 0 {
+            table.delete_row(&of_id, Durability::Os).unwrap();
+            people.remove(&id);
+        } else if let Some(person) = people.get_mut(&id).filter(|_| draw < 4) {
+            table.patch_row(&of_id, &[("number", DatumRef::Int32(number))], Durability::Os).unwrap();
+            person.1 = number;
+        } else {
+            let name = format!("name {n} {}", "-".repeat(20));
+            table.insert_row(&[of_id[0], DatumRef::Utf8(&name), DatumRef::Int32(number)], Durability::Os).unwrap();
+            people.insert(id, (name, number));
+        }
+        if n % 250 == 249 {
+            database.flush().unwrap();
+            // Part of the compactions, so that the groups of a row lie at several levels.
+            database.step().unwrap();
+        }
+    }
+    drop(table);
+    database.close().unwrap();
+    people
+}
+
+#[test]
+fn rows_in_column_groups_are_whole_or_left_out_and_indexes_are_built_again() {
+    for layout in [
+        "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed",
+        "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2 columnar",
+    ] {
+        let disk = MemoryDisk::new();
+        let people = build_groups(&disk, layout);
+        let mut rng = SmallRng::seed_from_u64(4);
+        let (mut lost_rows, mut emptied) = (0, 0);
+        for path in ssts(&disk) {
+            let image = disk.kill_image();
+            match rng.random_range(0..4) {
+                0 => image.remove(&path).unwrap(),
+                _ => image.flip_bit(&path, rng.random_range(0..image.file_len(&path).unwrap() * 8)).unwrap(),
+            }
+            let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+            assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+            let database = open_saved(small_options(&image));
+            let table = database.table("t").unwrap();
+            for id in 0..600 {
+                let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+                let written = people
+                    .get(&id)
+                    .map(|(name, number)| vec![Datum::Int64(id), Datum::Utf8(name.clone()), Datum::Int32(*number)]);
+                if found != written {
+                    let key = table.row_key(&[DatumRef::Int64(id)]).unwrap();
+                    assert!(found.is_none() && is_lost(&report, &key), "{}: row {id}: {found:?}", path.display());
+                    lost_rows += 1;
+                }
+            }
+            if !report.lost.is_empty() {
+                assert_eq!((report.emptied_indexes.len(), report.dropped_indexes.len()), (1, 1), "{report:?}");
+            }
+            assert!(report.emptied_indexes.iter().all(|name| name == "t/by_number"), "{report:?}");
+            assert!(report.dropped_indexes.iter().all(|name| name == "t/by_name"), "{report:?}");
+            emptied += report.emptied_indexes.len();
+        }
+        assert!(lost_rows > 0 && emptied > 0, "{lost_rows} {emptied}");
+    }
+}
+
+/// Appends operands.
+struct Append;
+
+impl Combiner for Append {
+    fn apply(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
+    }
+
+    fn fuse(&self, _: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(Some(operands.concat()))
+    }
+
+    fn name(&self) -> &str {
+        "append"
+    }
+}
+
+/// They would make a value that never was.
+#[test]
+fn operands_that_may_lack_their_base_are_left_out() {
+    let disk = MemoryDisk::new();
+    let options = |disk: &MemoryDisk| Options { merge_operators: vec![Arc::new(Append)], ..small_options(disk) };
+    let database = Database::open(DIRECTORY, options(&disk)).unwrap();
+    let merging = TableOptions { merge_operator: Some("append".into()), ..small_table() };
+    let table = database.create_table("t", merging).unwrap();
+    let mut rng = SmallRng::seed_from_u64(5);
+    let mut model = Rows::new();
+    for n in 0..1500 {
+        let key = key(rng.random_range(0..300));
+        let operand = format!("{n},").into_bytes();
+        if rng.random_range(0..4) == 0 {
+            table.put(&key, &operand, Durability::Os).unwrap();
+            model.insert(key, operand);
+        } else {
+            table.merge(&key, &operand, Durability::Os).unwrap();
+            model.entry(key).or_default().extend(operand);
+        }
+        if n % 300 == 250 {
+            database.flush().unwrap();
+            database.step().unwrap();
+        }
+    }
+    drop(table);
+    database.close().unwrap();
+    for path in ssts(&disk) {
+        let image = disk.kill_image();
+        image.flip_bit(&path, 8 * 30).unwrap();
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+        assert!(!report.lost.is_empty() && report.log_records > 40, "{report:?}");
+        let rows = scan(&open_saved(options(&image)).table("t").unwrap());
+        for (key, value) in &model {
+            match rows.get(key) {
+                Some(found) => assert!(found == value, "{} has another value", key.escape_ascii()),
+                None => assert!(is_lost(&report, key), "{} is gone", key.escape_ascii()),
+            }
+        }
+        assert!(rows.len() > 100);
+    }
+}
+
+#[test]
+fn what_cannot_be_salvaged_is_refused_and_leaves_nothing() {
+    let disk = MemoryDisk::new();
+    build(&disk);
+    let options = SalvageOptions { disk: Arc::new(disk.clone()), older: OlderVersions::LeaveOut };
+    let kind = |from: &str, to: &str| salvage(from, to, &options, |_, _| ()).unwrap_err().kind();
+    assert_eq!(kind(DIRECTORY, DIRECTORY), ErrorKind::InvalidArgument);
+    assert_eq!(kind(DIRECTORY, "/db/saved"), ErrorKind::InvalidArgument);
+    assert_eq!(kind("/elsewhere", SAVED), ErrorKind::NotFound);
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    assert_eq!(kind(DIRECTORY, SAVED), ErrorKind::Locked);
+    database.close().unwrap();
+    salvage(DIRECTORY, SAVED, &options, |_, _| ()).unwrap();
+    assert_eq!(kind(DIRECTORY, SAVED), ErrorKind::InvalidArgument, "it holds a database");
+    // A disk that fills up on the way.
+    let image = disk.kill_image();
+    image.set_capacity(Some(image.used_space() + 20_000));
+    let options = SalvageOptions { disk: Arc::new(image.clone()), ..options };
+    let error = salvage(DIRECTORY, "/other", &options, |_, _| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert_eq!(image.list(Path::new("/other")).unwrap(), Vec::<String>::new());
+}

@@ -32,6 +32,7 @@ mod keys;
 mod lookup;
 mod picks;
 mod position;
+mod verify;
 mod zones;
 
 pub use block::ColumnBlock;

@@ -14,8 +14,7 @@ use mycelium_base::{ColumnSet, Error, Operation, Result};
 use mycelium_encoding::key::{self, KeyReader};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 
-use crate::derive::DerivedEntries;
-use crate::outputs::clear_for_reuse;
+use crate::gathered::{DerivedEntries, clear_for_reuse};
 use crate::{
     InputEntry, JobContext, NamedTransformer, Outputs, Place, TransformState, Transformer, TransformerDefinition,
 };

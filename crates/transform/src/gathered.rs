@@ -1,5 +1,5 @@
-//! What transformers make of the entry in hand: its values by destination ([`Mapped`]), and what it derives outside of a
-//! job ([`DerivedEntries`]).
+//! What transformers make of the entry in hand: its values by destination ([`Mapped`]), and what it derives outside of
+//! a job ([`DerivedEntries`]).
 //!
 //! Both lie in memory that is used again for the next entry; what one large entry made it take is given back
 //! ([`clear_for_reuse`]).

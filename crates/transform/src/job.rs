@@ -115,9 +115,9 @@ impl Linked {
     /// `budget` bounds the derived entries that it holds, in bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if a destination is not within the source, or the source
-    /// lacks columns of a derived table; [`ErrorKind::Unsupported`](mycelium_base::ErrorKind) for a columnar group; those
-    /// of [`Transformer::prepare`](crate::Transformer::prepare).
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if a destination is not within the source, or the
+    /// source lacks columns of a derived table; [`ErrorKind::Unsupported`](mycelium_base::ErrorKind) for a columnar
+    /// group; those of [`Transformer::prepare`](crate::Transformer::prepare).
     pub fn job(&self, crossing: Range<usize>, source: &Group, destinations: &[Group], budget: usize) -> Result<Job> {
         Job::new(self, &crossing, source, destinations, budget)
     }

@@ -1,8 +1,8 @@
 //! Where a transformer puts what it makes of an entry.
 //!
-//! Mapped values belong to the entry in hand and are gathered (see [`crate::gathered`]). Derived entries go to the job's
-//! staging area; whether they are taken is its affair (see [`crate::job`]). Outside of a job those of one row are gathered,
-//! too (see [`crate::derive`]).
+//! Mapped values belong to the entry in hand and are gathered (see [`crate::gathered`]). Derived entries go to the
+//! job's staging area; whether they are taken is its affair (see [`crate::job`]). Outside of a job those of one row are
+//! gathered, too (see [`crate::derive`]).
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
-//! How a power loss of an in-memory disk is described: which unsynced changes may survive it, and the seed that says which
-//! of them do.
+//! How a power loss of an in-memory disk is described: which unsynced changes may survive it, and the seed that says
+//! which of them do.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -5,8 +5,8 @@
 //! can be drawn as a power loss ([`MemoryDisk::crash_image`]) or the death of the process ([`MemoryDisk::kill_image`])
 //! would leave it.
 //!
-//! 1. Names, inodes and what of them is durable make up the state (state.rs); what is written to a file, and what of that
-//!    is durable, is its own affair (file.rs).
+//! 1. Names, inodes and what of them is durable make up the state (state.rs); what is written to a file, and what of
+//!    that is durable, is its own affair (file.rs).
 //! 2. An operation that changes the disk is counted, and the hook told of it, before it is performed. No lock is held
 //!    meanwhile, so that the hook may draw images.
 //! 3. Images are states drawn from the present one (image.rs), which stays as it is.

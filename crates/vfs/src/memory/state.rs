@@ -3,8 +3,8 @@
 //! 1. A path resolves to a directory and a name; names lead to inodes, inodes hold a [`MemoryFile`].
 //! 2. A change of names takes effect in the directory's current names at once and joins the ordered list of pending
 //!    changes. A rename is one change of two names.
-//! 3. [`State::sync_directory`] applies to the durable names, in order, every pending change that touches the directory,
-//!    and every earlier one that those depend on because it touches the same name.
+//! 3. [`State::sync_directory`] applies to the durable names, in order, every pending change that touches the
+//!    directory, and every earlier one that those depend on because it touches the same name.
 //! 4. Directories themselves are durable once created.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -22,7 +22,6 @@ pub mod job;
 pub mod leveled;
 mod newest;
 pub mod options;
-mod outputs;
 pub mod partitioner;
 pub mod plan;
 pub mod policy;

@@ -23,8 +23,10 @@ pub mod leveled;
 mod newest;
 pub mod options;
 pub mod partitioner;
+mod picker;
 pub mod plan;
 pub mod policy;
+mod shape;
 pub mod shaped;
 pub mod shaped_job;
 mod shaped_rest;
@@ -32,6 +34,7 @@ pub mod split;
 pub mod targets;
 pub mod tiered;
 mod two_phase;
+mod units;
 
 pub use buffer::trim;
 pub use busy::{BusyFiles, JobId};

@@ -1,7 +1,7 @@
 //! The rows of Arrow record batches as keys and packed values: the reverse of [`crate::batch`].
 //!
-//! The columns of a batch are found by name, and their types checked, once; a row is then encoded cell by cell, straight
-//! from the arrays.
+//! The columns of a batch are found by name, and their types checked, once; a row is then encoded cell by cell from the
+//! arrays.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::*;

@@ -87,8 +87,8 @@ impl Deriver {
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value;
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for more than
-    /// [`MAX_DERIVED_BYTES`](crate::MAX_DERIVED_BYTES); those of the transformer. Whether the keys are ones that a table
-    /// can hold is the caller's to check.
+    /// [`MAX_DERIVED_BYTES`](crate::MAX_DERIVED_BYTES); those of the transformer. Whether the keys are ones that a
+    /// table can hold is the caller's to check.
     pub fn derive(&mut self, row_key: &[u8], operation: Operation, value: &[u8]) -> Result<Derived<'_>> {
         match operation {
             Operation::Put => {}

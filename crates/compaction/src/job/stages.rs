@@ -1,7 +1,7 @@
 //! Where the time of a job goes: [`StageTimes`].
 //!
-//! Reading the clock for every entry would slow the job down: of what is done per entry only one in [`SAMPLE`] is timed,
-//! and counted that many times.
+//! Reading the clock for every entry would slow the job down: of what is done per entry only one in [`SAMPLE`] is
+//! timed, and counted that many times.
 
 /// Of so many entries one is timed.
 pub(crate) const SAMPLE: u32 = 64;

@@ -46,6 +46,9 @@ use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Re
 use crate::file_meta::{FileMeta, KeyRange};
 use crate::round::{Round, Segment, Segments};
 
+/// The newest manifest format this code reads, and the one it writes.
+pub const FORMAT_VERSION: u32 = 4;
+
 /// What the manifest keeps of a table besides its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableRecord {
@@ -264,10 +267,11 @@ impl VersionEdit {
         match tag {
             TAG_FORMAT_VERSION => {
                 let version = reader.varint()?;
-                if version > u64::from(crate::state::FORMAT_VERSION) {
-                    let known = crate::state::FORMAT_VERSION;
-                    return Err(Error::new(ErrorKind::Unsupported, "the manifest has a newer format")
-                        .expected(format_args!("at most version {known}"), format_args!("version {version}")));
+                if version > u64::from(FORMAT_VERSION) {
+                    return Err(Error::new(ErrorKind::Unsupported, "the manifest has a newer format").expected(
+                        format_args!("at most version {FORMAT_VERSION}"),
+                        format_args!("version {version}"),
+                    ));
                 }
                 self.format_version = Some(version as u32);
             }

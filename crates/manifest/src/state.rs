@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, FileNumber, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
 
-use crate::edit::{AddedFile, ChangedRound, RunPlace, TableRecord, VersionEdit};
+use crate::edit::{AddedFile, ChangedRound, FORMAT_VERSION, RunPlace, TableRecord, VersionEdit};
 use crate::version::{Version, VersionError};
-
-/// The newest manifest format this code reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 4;
 
 /// A live table: its record and its files.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
-use mycelium_manifest::state::FORMAT_VERSION;
+use mycelium_manifest::edit::FORMAT_VERSION;
 use mycelium_manifest::{
     ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestState, Round, RunPlace, Segment, Segments,
     TableRecord, VersionEdit,

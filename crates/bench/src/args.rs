@@ -8,7 +8,8 @@ use crate::experiments::{dictionary, laser};
 use crate::isolation;
 use crate::keys::ValueKind;
 use crate::report::Report;
-use crate::scenario::{RunSettings, Scenario, run_scenarios};
+use crate::scenario::Scenario;
+use crate::schedule::{RunSettings, run_scenarios};
 use crate::store::{Compression, Result, StoreFactory, StoreOptions};
 use crate::workloads::{Dataset, Pace, Phase};
 

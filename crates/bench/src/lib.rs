@@ -2,7 +2,8 @@
 //!
 //! 1. [`BenchArgs`] (a set of command-line options) says what to run; [`run`] runs it and gives a [`Report`].
 //! 2. A [`Scenario`] is a data set, settings, and groups of phases ([`workloads`]). Every group of every engine runs in a
-//!    process of its own ([`isolation`]), so that memory and caches do not mix; engines alternate group by group.
+//!    process of its own ([`isolation`]), so that memory and caches do not mix; engines alternate group by group
+//!    ([`schedule`]).
 //! 3. Every phase is measured alike ([`measure`]); repetitions give medians and the spread of ratios ([`report`]).
 
 pub mod args;
@@ -19,6 +20,7 @@ pub mod mycelium_store;
 pub mod plot;
 pub mod report;
 pub mod scenario;
+pub mod schedule;
 pub mod slow_disk;
 pub mod statistics;
 pub mod store;
@@ -27,5 +29,6 @@ pub mod workloads;
 pub use args::{BenchArgs, run, run_with};
 pub use mycelium_store::MyceliumFactory;
 pub use report::Report;
-pub use scenario::{RunSettings, Scenario, run_scenarios};
+pub use scenario::Scenario;
+pub use schedule::{RunSettings, run_scenarios};
 pub use store::{BenchError, Compression, KeyValueStore, Result, StoreFactory, StoreOptions};

@@ -26,6 +26,7 @@ use crate::experiments::snapshot_filters::SnapshotFilterReport;
 use crate::experiments::transformations::TransformationReport;
 use crate::measure::machine;
 use crate::scenario::{GroupResult, Scenario};
+use crate::statistics::Spread;
 use crate::store::Result;
 
 /// All runs and what follows from them.
@@ -103,19 +104,6 @@ pub struct EngineRun {
     pub failure: Option<String>,
 }
 
-/// A figure over repetitions.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Spread {
-    /// The middle one (the mean of the middle two).
-    pub median: f64,
-    /// The least.
-    pub least: f64,
-    /// The greatest.
-    pub greatest: f64,
-    /// How many there were.
-    pub count: usize,
-}
-
 /// The medians of several scenarios.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Extremes {
@@ -127,18 +115,6 @@ pub struct Extremes {
     pub highest: f64,
     /// The scenario it comes from.
     pub highest_in: String,
-}
-
-impl Spread {
-    /// Of some values; `None` of none.
-    pub fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.retain(|value| value.is_finite());
-        values.sort_by(f64::total_cmp);
-        let (&least, &greatest) = (values.first()?, values.last()?);
-        let count = values.len();
-        let median = f64::midpoint(values[(count - 1) / 2], values[count / 2]);
-        Some(Self { median, least, greatest, count })
-    }
 }
 
 impl EngineRun {
@@ -456,17 +432,5 @@ fn push_line(out: &mut String, line: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     if out.write_fmt(line).is_ok() {
         out.push('\n');
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spreads_take_the_middle() {
-        let spread = Spread::of(vec![3.0, 1.0, f64::NAN, 10.0, 2.0]).expect("values");
-        assert_eq!((spread.median, spread.least, spread.greatest, spread.count), (2.5, 1.0, 10.0, 4));
-        assert_eq!(Spread::of(vec![f64::INFINITY]), None);
     }
 }

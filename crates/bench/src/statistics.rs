@@ -1,4 +1,32 @@
-//! How far two measures put things in the same order.
+//! What is made of measured values: their spread over repetitions, geometric means, and how far two measures put things
+//! in the same order.
+
+use serde::{Deserialize, Serialize};
+
+/// A figure over repetitions.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spread {
+    /// The middle one (the mean of the middle two).
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The greatest.
+    pub greatest: f64,
+    /// How many there were.
+    pub count: usize,
+}
+
+impl Spread {
+    /// Of some values; `None` of none.
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.retain(|value| value.is_finite());
+        values.sort_by(f64::total_cmp);
+        let (&least, &greatest) = (values.first()?, values.last()?);
+        let count = values.len();
+        let median = f64::midpoint(values[(count - 1) / 2], values[count / 2]);
+        Some(Self { median, least, greatest, count })
+    }
+}
 
 /// How far two values may be apart and still count as equal: a tenth of the smaller.
 pub const TOLERANCE: f64 = 0.1;
@@ -81,6 +109,13 @@ pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spreads_take_the_middle() {
+        let spread = Spread::of(vec![3.0, 1.0, f64::NAN, 10.0, 2.0]).expect("values");
+        assert_eq!((spread.median, spread.least, spread.greatest, spread.count), (2.5, 1.0, 10.0, 4));
+        assert_eq!(Spread::of(vec![f64::INFINITY]), None);
+    }
 
     #[test]
     fn near_values_share_ranks() {

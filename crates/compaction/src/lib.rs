@@ -17,15 +17,17 @@
 
 pub mod buffer;
 mod busy;
+mod connected_parts;
 pub mod encoded_job;
 pub mod job;
 pub mod leveled;
 mod newest;
 pub mod options;
-mod outputs;
 pub mod partitioner;
+mod picker;
 pub mod plan;
 pub mod policy;
+mod shape;
 pub mod shaped;
 pub mod shaped_job;
 mod shaped_rest;
@@ -33,6 +35,7 @@ pub mod split;
 pub mod targets;
 pub mod tiered;
 mod two_phase;
+mod units;
 
 pub use buffer::trim;
 pub use busy::{BusyFiles, JobId};

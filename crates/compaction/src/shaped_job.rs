@@ -30,8 +30,7 @@ use mycelium_merge::{
 };
 use mycelium_sst::{SstWriterOptions, nanoseconds_since};
 
-use crate::job::{JobContext, JobOutput, SAMPLE, StageTimes};
-use crate::outputs::{Content, Outputs};
+use crate::job::{Content, JobContext, JobOutput, Outputs, SAMPLE, StageTimes};
 use crate::partitioner::Partitioner;
 
 /// What such a job is told.

@@ -22,17 +22,17 @@
 use mycelium_manifest::{Run, RunPlace};
 
 use crate::newest;
+use crate::picker::Picker;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
-use crate::shaped::{Picker, Unit, units};
+use crate::units::{Unit, units};
 
 impl Picker<'_> {
     /// What comes next at rest. See the module.
     pub(crate) fn pick_at_rest(&self) -> Option<CompactionPlan> {
-        let tiered = || (0..self.version.levels.len()).filter(|&level| self.policy.is_tiered(level));
+        let tiered = || (0..self.version.levels.len()).filter(|&level| self.shape.is_tiered(level));
         let tiered_units =
             || tiered().flat_map(|level| units(self.version, level).into_iter().map(move |unit| (level, unit)));
-        let two_phase =
-            || (1..self.version.levels.len()).filter(|&level| self.policy.is_two_phase(self.version, level));
+        let two_phase = || (1..self.version.levels.len()).filter(|&level| self.shape.is_two_phase(self.version, level));
         let two_phase_units =
             || two_phase().flat_map(|level| units(self.version, level).into_iter().map(move |unit| (level, unit)));
         let deferred = tiered().skip_while(|&level| level == 0).find_map(|level| self.pick_deferred(level));
@@ -45,7 +45,7 @@ impl Picker<'_> {
     /// The oldest run of a tiered level that is not in the level's groups and would be.
     fn pick_deferred(&self, level: usize) -> Option<CompactionPlan> {
         let runs = self.version.level(level).runs.iter().enumerate().rev();
-        let is_deferred = |run: &Run| !self.policy.is_of_level(level, run.group());
+        let is_deferred = |run: &Run| !self.shape.is_of_level(level, run.group());
         runs.filter(|(_, run)| is_deferred(run)).find_map(|(at, run)| {
             let inputs = vec![PlanInput { level, run: at, files: run.files.clone() }];
             let place = RunPlace::InPlaceOf(run.files.first()?.number);
@@ -57,7 +57,7 @@ impl Picker<'_> {
     /// All runs of a unit that are transformed on their way into the next level.
     fn pick_waiting(&self, level: usize, unit: &Unit) -> Option<CompactionPlan> {
         let output = level + 1;
-        if level == self.policy.last_level(self.version) || !self.policy.is_tiered(output) {
+        if level == self.shape.last_level(self.version) || !self.shape.is_tiered(output) {
             return None;
         }
         let plan = self.merged_down(self.free_runs(level, unit), output, (Reason::Deferred, 0.0))?;

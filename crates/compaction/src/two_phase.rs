@@ -32,8 +32,11 @@ use mycelium_manifest::{ChangedRound, Round, Run, RunPlace, Version, VersionEdit
 
 use crate::buffer::{begin_again, cascade};
 use crate::busy::BusyFiles;
+use crate::options::Buffering;
+use crate::picker::Picker;
 use crate::plan::{CompactionPlan, PlanInput, Reason};
-use crate::shaped::{Picker, ShapedPolicy, Unit, share_columns, units};
+use crate::shape::Shape;
+use crate::units::{Unit, is_lowest, share_columns, surplus_run, units};
 
 impl Picker<'_> {
     /// Step 2 of the module: the first free file of the deletion part, or of what lies under it.
@@ -79,15 +82,9 @@ fn lowest_runs(runs: &[Arc<Run>], unit: &Unit) -> Vec<usize> {
     found
 }
 
-/// Whether a run lies over no other of the level that shares a column with it, whatever the keys: an insertion part
-/// under a deletion part would take in what is younger than all that this holds.
-fn is_lowest(runs: &[Arc<Run>], at: usize) -> bool {
-    !runs[at + 1..].iter().any(|under| share_columns(&runs[at], under))
-}
-
 /// Step 6 of the module: the version in which an insertion part from which a plan takes a file is the deletion part
 /// already.
-fn swapped(policy: &ShapedPolicy, version: &Version, plan: &CompactionPlan) -> Option<Version> {
+fn swapped(shape: &Shape, version: &Version, plan: &CompactionPlan) -> Option<Version> {
     let leaves = matches!(plan.reason, Reason::AtRest | Reason::LevelSize);
     let input = plan.inputs.first().filter(|input| leaves && input.level < plan.output_level)?;
     let (level, file) = (input.level, input.files.first()?);
@@ -95,7 +92,7 @@ fn swapped(policy: &ShapedPolicy, version: &Version, plan: &CompactionPlan) -> O
     let mut own = version.level(level).runs.iter().filter(|run| run.group() == group);
     let is_taken = own.next().is_some_and(|run| run.files.iter().any(|known| known.number == file.number));
     let is_alone = own.next().is_none() && version.deletion_part(level, group).is_none();
-    if !(is_taken && is_alone && policy.is_two_phase(version, level)) {
+    if !(is_taken && is_alone && shape.is_two_phase(version, level)) {
         return None;
     }
     let mut swapped = version.clone();
@@ -108,19 +105,6 @@ fn swapped(policy: &ShapedPolicy, version: &Version, plan: &CompactionPlan) -> O
     Some(swapped)
 }
 
-/// A run of a two-phase level that is neither part of its column group, or a deletion part that lies over another run.
-pub(crate) fn surplus_run(version: &Version, level: usize) -> Option<&Arc<Run>> {
-    let runs = &version.level(level).runs;
-    let found = runs.iter().enumerate().find(|(at, run)| {
-        let own = runs.iter().filter(|other| other.group() == run.group()).count();
-        match version.deletion_part(level, run.group()) {
-            Some(part) => own > 2 || (Arc::ptr_eq(part, run) && !is_lowest(runs, *at)),
-            None => own > 1,
-        }
-    });
-    found.map(|(_, run)| run)
-}
-
 /// Whether a round can begin for a unit: its one run lies over no other.
 fn can_begin(version: &Version, level: usize, unit: &Unit) -> bool {
     let runs = &version.level(level).runs;
@@ -130,33 +114,34 @@ fn can_begin(version: &Version, level: usize, unit: &Unit) -> bool {
 
 /// Steps 3 to 5 of the module: adds the rounds that end or begin with an edit, which installs a plan, to the edit.
 pub(crate) fn complete(
-    policy: &ShapedPolicy,
+    shape: &Shape,
+    buffering: Buffering,
     version: &Version,
     plan: &CompactionPlan,
     edit: &mut VersionEdit,
 ) -> Result<()> {
     let unchanged = version.apply(plan.table, edit)?;
-    let swapped = swapped(policy, version, plan);
+    let swapped = swapped(shape, version, plan);
     let version = swapped.as_ref().unwrap_or(version);
     let after = version.apply(plan.table, edit)?;
     let nothing = BusyFiles::new();
-    let picker = policy.picker(plan.table, &after, &nothing);
+    let picker = Picker::new(shape, plan.table, &after, &nothing);
     for level in 1..after.levels.len() {
-        if !policy.is_two_phase(&after, level) {
+        if !shape.is_two_phase(&after, level) {
             continue;
         }
         let scores = picker.unit_scores(level);
         for unit in units(&after, level) {
             let is_full = || scores.iter().any(|(scored, score)| *scored == unit && *score >= 1.0);
-            let is_left = || !policy.is_of_level(level, unit.as_ref());
+            let is_left = || !shape.is_of_level(level, unit.as_ref());
             let initial = || Round { level, group: unit.clone(), ..Round::default() };
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
-            cascade((policy.buffering(), policy.most_tables()), version, plan, edit, &mut round);
+            cascade((buffering, shape.most_tables()), version, plan, edit, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
                 (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
             }
-            begin_again(policy.most_tables(), &after, &mut round);
+            begin_again(shape.most_tables(), &after, &mut round);
             if !round.is_draining && (is_full() || is_left()) && can_begin(&after, level, &unit) {
                 (round.is_draining, round.deletion) = (true, round.appending.take());
             }

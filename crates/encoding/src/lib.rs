@@ -14,7 +14,8 @@
 //! | values of column groups: how they are written ([`FragmentFormat`]), taken out and put together | [`projection`] |
 //! | the cells of a column of a block: encodings, dictionaries, symbol tables, filters, zones | [`page`] |
 //! | rows grouped and aggregated, in parts: what materialised views are made of | [`aggregate`] |
-//! | rows as Arrow record batches, and back; texts as arrays or as views ([`TextArrays`]) | [`batch`] |
+//! | rows as Arrow record batches, texts as arrays or as views ([`TextArrays`]) | [`batch`] |
+//! | and back | [`BatchRows`] |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,6 +38,7 @@
 
 pub mod aggregate;
 pub mod batch;
+mod batch_rows;
 pub mod combiner;
 pub mod datum;
 mod datum_text;
@@ -51,7 +53,8 @@ mod schema_text;
 mod text_views;
 
 pub use aggregate::{Aggregate, Aggregation, GroupRow, Groups};
-pub use batch::{BatchRows, RecordBatchBuilder, TextArrays};
+pub use batch::{RecordBatchBuilder, TextArrays};
+pub use batch_rows::BatchRows;
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};

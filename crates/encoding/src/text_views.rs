@@ -9,9 +9,8 @@
 use arrow_array::{ArrayRef, StringArray, StringViewArray, UInt32Array};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
-use mycelium_base::Result;
+use mycelium_base::{Error, Result};
 
-use crate::batch::too_much_text;
 use crate::page::{Dictionary, Page, PageRows};
 
 /// The code of rows without a text.
@@ -123,4 +122,10 @@ impl TextViews {
         let codes = UInt32Array::try_new(ScalarBuffer::from(codes), nulls)?;
         arrow_select::take::take(&texts, &codes, None)
     }
+}
+
+/// The error of a batch whose texts, or binaries, of one column have no place in 31 bits any more.
+#[cold]
+pub(crate) fn too_much_text() -> Error {
+    Error::invalid("a batch holds over 2 GiB of text in one column; finish it when it is full")
 }

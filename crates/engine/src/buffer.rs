@@ -34,9 +34,8 @@ use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segmen
 use mycelium_sst::{FenceLists, Fences, FileFilters, KeyBits};
 
 use crate::database::{Database, Inner};
-use crate::options::TableOptions;
+use crate::options::{TableOptions, sizes};
 use crate::read::{PROBES, Place, PointRead, Probe};
-use crate::shape::sizes;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::TableShared;
 use crate::tree::{OpenFile, Tree};

@@ -217,6 +217,19 @@ pub enum Policy {
     TwoPhase(LeveledOptions),
 }
 
+/// Sizes of levels and files, whichever policy the options name.
+pub(crate) fn sizes(options: &TableOptions) -> LeveledOptions {
+    match &options.policy {
+        Policy::Leveled(leveled) | Policy::TwoPhase(leveled) => *leveled,
+        Policy::Tiered(tiered) => LeveledOptions {
+            level0_trigger: tiered.runs_per_level,
+            level_count: tiered.level_count,
+            target_file_size: tiered.target_file_size,
+            ..LeveledOptions::default()
+        },
+    }
+}
+
 /// Options of a table, kept in the manifest; they decide how new files are written. They are those that the table was
 /// created with; the layout alone changes later. [`crate::Database::create_table`] refuses values that cannot be.
 ///

@@ -20,8 +20,7 @@ use mycelium_manifest::Version;
 
 use crate::database::Inner;
 use crate::events::Event;
-use crate::options::Policy;
-use crate::shape::sizes;
+use crate::options::{Policy, sizes};
 use crate::table::{Table, TableShared};
 
 /// What must have been counted since the last decision before there is another: no less than a trace must say to be

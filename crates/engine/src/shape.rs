@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, GroupFormat, Result, RowFormatKind};
-use mycelium_compaction::{CompactionPolicy, Deferral, LeveledOptions, LeveledPolicy, ShapedPolicy, TieredPolicy};
+use mycelium_compaction::{CompactionPolicy, Deferral, LeveledPolicy, ShapedPolicy, TieredPolicy};
 use mycelium_encoding::key::KeyReader;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{FragmentFormat, PackedLayout, Reshape, RowFormat, Schema};
 use mycelium_manifest::{Layout, Merge, Version};
 use mycelium_transform::{Formats, Registry};
 
-use crate::options::{Policy, RowFormatDefinition, TableOptions};
+use crate::options::{Policy, RowFormatDefinition, TableOptions, sizes};
 use crate::sync::Mutex;
 use crate::transformers::TableTransformers;
 
@@ -69,19 +69,6 @@ fn is_plain(layout: &Layout) -> bool {
     let mut below = layout.levels().iter().skip(1);
     let is_of_rows = top.iter().all(|group| group.format != GroupFormat::Columnar);
     is_of_rows && below.all(|level| level.groups == *top && level.merge == Merge::Leveled)
-}
-
-/// Sizes of levels and files, whichever policy the options name.
-pub(crate) fn sizes(options: &TableOptions) -> LeveledOptions {
-    match &options.policy {
-        Policy::Leveled(leveled) | Policy::TwoPhase(leveled) => *leveled,
-        Policy::Tiered(tiered) => LeveledOptions {
-            level0_trigger: tiered.runs_per_level,
-            level_count: tiered.level_count,
-            target_file_size: tiered.target_file_size,
-            ..LeveledOptions::default()
-        },
-    }
 }
 
 /// The formats of a typed table's rows and column groups.

@@ -16,8 +16,8 @@ use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::iterator::TableIterator;
 use mycelium_compaction::Buffering;
 
-use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions};
-use crate::shape::{Shape, TableFormats, recorded_layout, sizes};
+use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions, sizes};
+use crate::shape::{Shape, TableFormats, recorded_layout};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::traces::TableTraces;
 use crate::tree::Tree;

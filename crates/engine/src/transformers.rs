@@ -25,8 +25,7 @@ use mycelium_transform::{Formats, GroupValues, Job, LinkOptions, Linked, Progres
 
 use mycelium_compaction::Buffering;
 
-use crate::options::{Policy, TableOptions};
-use crate::shape::sizes;
+use crate::options::{Policy, TableOptions, sizes};
 use crate::sync::Mutex;
 
 /// A table's set of transformers, linked.

@@ -52,6 +52,9 @@ use mycelium_base::{
 use crate::file_meta::{FileMeta, KeyRange};
 use crate::round::{Round, Segment, Segments};
 
+/// The newest manifest format this code reads, and the one it writes.
+pub const FORMAT_VERSION: u32 = 4;
+
 /// What the manifest keeps of a table besides its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableRecord {
@@ -316,10 +319,11 @@ impl VersionEdit {
         match tag {
             TAG_FORMAT_VERSION => {
                 let version = reader.varint()?;
-                if version > u64::from(crate::state::FORMAT_VERSION) {
-                    let known = crate::state::FORMAT_VERSION;
-                    return Err(Error::new(ErrorKind::Unsupported, "the manifest has a newer format")
-                        .expected(format_args!("at most version {known}"), format_args!("version {version}")));
+                if version > u64::from(FORMAT_VERSION) {
+                    return Err(Error::new(ErrorKind::Unsupported, "the manifest has a newer format").expected(
+                        format_args!("at most version {FORMAT_VERSION}"),
+                        format_args!("version {version}"),
+                    ));
                 }
                 self.format_version = Some(version as u32);
             }

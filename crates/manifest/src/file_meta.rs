@@ -5,7 +5,6 @@
 //! [`FileMeta`]'s methods, which honour this.
 
 use std::cmp::Ordering;
-use std::fmt;
 use std::sync::Arc;
 
 use mycelium_base::{ColumnSet, FileNumber, Group, SequenceNumber};
@@ -214,11 +213,5 @@ fn ends_before(largest: &[u8], largest_exclusive: bool, key: &[u8]) -> bool {
         Ordering::Less => true,
         Ordering::Equal => largest_exclusive,
         Ordering::Greater => false,
-    }
-}
-
-impl fmt::Display for KeyRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::text::write_range(f, &self.smallest, &self.largest, self.largest_exclusive)
     }
 }

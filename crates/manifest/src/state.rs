@@ -7,12 +7,9 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{Error, ErrorKind, FileNumber, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
 
-use crate::edit::{AddedFile, ChangedRound, ReplacedTable, RunPlace, TableRecord, VersionEdit};
+use crate::edit::{AddedFile, ChangedRound, FORMAT_VERSION, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 use crate::file_meta::FileMeta;
 use crate::version::{Version, VersionError};
-
-/// The newest manifest format this code reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 4;
 
 /// A live table: its record and its files.
 #[derive(Clone, PartialEq, Eq, Debug)]

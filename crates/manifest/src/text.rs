@@ -184,8 +184,14 @@ impl fmt::Display for FileMeta {
     }
 }
 
+impl fmt::Display for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_range(f, &self.smallest, &self.largest, self.largest_exclusive)
+    }
+}
+
 /// Writes `[smallest-largest]` or `[smallest-largest)`.
-pub(crate) fn write_range(f: &mut fmt::Formatter<'_>, smallest: &[u8], largest: &[u8], exclusive: bool) -> fmt::Result {
+fn write_range(f: &mut fmt::Formatter<'_>, smallest: &[u8], largest: &[u8], exclusive: bool) -> fmt::Result {
     f.write_char('[')?;
     write_key(f, smallest)?;
     f.write_char('-')?;

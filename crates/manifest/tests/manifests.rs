@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mycelium_base::coding::Reader;
 use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
-use mycelium_manifest::state::FORMAT_VERSION;
+use mycelium_manifest::edit::FORMAT_VERSION;
 use mycelium_manifest::{
     AddedColumn, ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestRemains, ManifestState,
     ReplacedTable, Round, RunPlace, Segment, Segments, TableRecord, VersionEdit,

@@ -1,4 +1,4 @@
-//! A cursor over a memtable.
+//! A cursor over a memtable ([`Memtable::cursor`]).
 //!
 //! Forwards it follows the lowest level and fetches the node after the next one ahead; who is going to read many may have them
 //! fetched together before ([`Cursor::fetch_ahead`]). Backwards there are no links:
@@ -37,8 +37,15 @@ unsafe impl Send for MemtableCursor {}
 // SAFETY: as above; through a shared reference the cursor only reads.
 unsafe impl Sync for MemtableCursor {}
 
+impl Memtable {
+    /// A cursor over all entries, not yet positioned. It keeps the memtable alive.
+    pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
+        MemtableCursor::new(Arc::clone(self))
+    }
+}
+
 impl MemtableCursor {
-    pub(crate) fn new(memtable: Arc<Memtable>) -> Self {
+    fn new(memtable: Arc<Memtable>) -> Self {
         Self {
             node: ptr::null_mut(),
             passed: ptr::null_mut(),

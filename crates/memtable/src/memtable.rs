@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cursor::MemtableCursor;
 use crate::filter::Filter;
 use crate::node::NodeRef;
 use crate::skiplist::{Inserter, Skiplist};
@@ -66,11 +65,6 @@ impl Memtable {
         }
         let found = self.list.at_or_after(key, Trailer::seek_at(snapshot));
         Versions { node: found.filter(|node| node.key() == key) }
-    }
-
-    /// A cursor over all entries, not yet positioned. It keeps the memtable alive.
-    pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
-        MemtableCursor::new(Arc::clone(self))
     }
 
     /// Whether the filter admits a key with this [`hash_key`]. One cache miss.

@@ -23,8 +23,7 @@ use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, PackedLayout, Reco
 use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 
 use crate::key_range::KeyRange;
-use crate::sql_type::to_sql;
-use crate::table::TEXTS;
+use crate::sql_type::{TEXTS, to_sql};
 
 /// Bytes of texts from which on rows found by an index are handed on, however few.
 const BATCH_BYTES: usize = 16 << 20;

@@ -10,9 +10,11 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, DataType, Field};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use mycelium_base::{Error, Result};
-use mycelium_encoding::Column;
+use mycelium_encoding::{Column, TextArrays};
 
-use crate::table::TEXTS;
+/// Texts are views: those of one dictionary are not copied for each row, and DataFusion groups and joins by short ones as by
+/// integers.
+pub(crate) const TEXTS: TextArrays = TextArrays::Views;
 
 /// The most digits of a `Decimal128`.
 const MOST_DIGITS: u8 = 38;

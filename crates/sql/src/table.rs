@@ -13,7 +13,7 @@ use datafusion::common::{Constraint, Constraints, Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use mycelium_encoding::{Schema, TextArrays};
+use mycelium_encoding::Schema;
 use mycelium_engine::{Index, Snapshot, Table};
 
 use crate::failure::outward;
@@ -22,10 +22,6 @@ use crate::pushdown::{Pushed, plan_filters};
 use crate::read::index_rows;
 use crate::scan::{MyceliumScan, ScanRequest, statistics};
 use crate::sql_type::sql_field;
-
-/// Texts are views: those of one dictionary are not copied for each row, and DataFusion groups and joins by short ones as by
-/// integers.
-pub(crate) const TEXTS: TextArrays = TextArrays::Views;
 
 /// A typed table at a snapshot.
 #[derive(Debug)]

@@ -13,12 +13,12 @@ use std::fmt;
 use mycelium_base::{Error, ErrorKind, SequenceNumber};
 
 use crate::model::{
-    CrashKind, Direction, Durability, Model, Move, ScanRange, TransactionRead, TransactionStep, show, surviving_writes,
-    walk_over,
+    CrashKind, Direction, Durability, Model, Move, Row, ScanRange, TransactionRead, TransactionStep, show,
+    surviving_writes, walk_over,
 };
 use crate::open_transaction::{Fate, OpenTransaction};
 use crate::operations::{Action, HeldId, SnapshotId, TransactionId};
-use crate::store::{Row, Store};
+use crate::store::Store;
 use crate::tables::TableKind;
 
 /// Where store and model disagree.

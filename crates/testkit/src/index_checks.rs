@@ -6,7 +6,7 @@ use mycelium_base::{Error, Result};
 use mycelium_encoding::{Datum, DatumRef, key};
 use mycelium_engine::{Index, IndexRow, IndexedBy, Snapshot, Table};
 
-use crate::store::Row;
+use crate::model::Row;
 use crate::transformers::letters_in;
 
 /// A row as an index must give it: its key, and all its columns.

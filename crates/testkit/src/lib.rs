@@ -41,13 +41,13 @@ pub use driver::{Mismatch, check_history};
 pub use engine_store::EngineStore;
 pub use mechanisms::Mechanisms;
 pub use model::{
-    Change, CrashKind, Direction, Durability, Model, Move, PrefixViolation, ScanRange, State, TransactionRead,
+    Change, CrashKind, Direction, Durability, Model, Move, PrefixViolation, Row, ScanRange, State, TransactionRead,
     TransactionStep, Write, WriteKind, surviving_writes,
 };
 pub use open_transaction::{Fate, OpenTransaction};
 pub use operations::{Action, HistoryOptions, KeyShape, Weights, generate};
 pub use scale::{Scale, grouped};
 pub use shrink::shrink;
-pub use store::{ModelStore, ModelWalk, Row, Store};
+pub use store::{ModelStore, ModelWalk, Store};
 pub use tables::{AppendOperator, RemovingOperator, TableKind, TableRules};
 pub use transformers::transformers;

@@ -22,6 +22,9 @@ use crate::tables::TableRules;
 /// The rows of every table: what a full scan of each gives.
 pub type State = Vec<BTreeMap<Vec<u8>, Vec<u8>>>;
 
+/// A key and its row.
+pub type Row = (Vec<u8>, Vec<u8>);
+
 /// One write of a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {

@@ -12,8 +12,7 @@ use std::collections::BTreeSet;
 
 use mycelium_base::SequenceNumber;
 
-use crate::model::{Change, Model, ScanRange, TransactionStep, Write, WriteKind, surviving_writes};
-use crate::store::Row;
+use crate::model::{Change, Model, Row, ScanRange, TransactionStep, Write, WriteKind, surviving_writes};
 
 /// What the model says of a transaction that is to commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

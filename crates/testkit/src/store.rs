@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use mycelium_base::{Error, ErrorKind, Result, SequenceNumber};
 
 use crate::model::{
-    CrashKind, Direction, Durability, Model, Move, ScanRange, State, TransactionStep, Write, surviving_writes,
+    CrashKind, Direction, Durability, Model, Move, Row, ScanRange, State, TransactionStep, Write, surviving_writes,
     walk_over,
 };
 use crate::open_transaction::{Fate, OpenTransaction};
 use crate::tables::TableKind;
-
-/// A key and its row.
-pub type Row = (Vec<u8>, Vec<u8>);
 
 /// A database under test. Tables are named by their index. A read without a snapshot reads the newest state.
 pub trait Store {

@@ -8,7 +8,7 @@ use mycelium_base::{Error, Result};
 use mycelium_encoding::{Aggregate, Datum, key};
 use mycelium_engine::{GroupRow, ReadOptions, Snapshot, Table, View};
 
-use crate::store::Row;
+use crate::model::Row;
 
 /// Every view of `table` must give what `rows` add up to, which are all there are at the snapshot, packed; and what those of
 /// the middle third do.

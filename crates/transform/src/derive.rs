@@ -1,60 +1,12 @@
 //! Deriving the entries of a derived table from one row at a time, outside of a job.
 //!
-//! A row's derived entries are gathered in memory that is used again for the next row. Each is a `Put` and gets the sequence
-//! number of the row's version, which is the caller's affair.
-
-use std::ops::Range;
+//! A row's derived entries are gathered (see [`crate::gathered`]). Each is a `Put` and gets the sequence number of the
+//! row's version, which is the caller's affair.
 
 use mycelium_base::{ColumnSet, Error, Group, Operation, Result};
 use mycelium_encoding::row_format::RowScratch;
 
-use crate::outputs::clear_for_reuse;
-use crate::{Formats, GroupValues, InputEntry, JobContext, Outputs, TransformState, Transformer};
-
-/// The most bytes of keys and values that one row may derive.
-pub const MAX_DERIVED_BYTES: usize = 16 << 20;
-
-/// What a row derives, as far as it is held in memory.
-#[derive(Clone, Default, Debug)]
-pub struct DerivedEntries {
-    bytes: Vec<u8>,
-    /// Where each key starts, and its value starts and ends.
-    entries: Vec<(usize, Range<usize>)>,
-}
-
-impl DerivedEntries {
-    /// Keys and values, in the order in which they were derived.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
-        self.entries.iter().map(|(start, value)| (&self.bytes[*start..value.start], &self.bytes[value.clone()]))
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        clear_for_reuse(&mut self.bytes);
-        self.entries.clear();
-    }
-
-    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let start = self.bytes.len();
-        if start + key.len() + value.len() > MAX_DERIVED_BYTES {
-            return Err(Error::invalid(format!("a row derives more than {MAX_DERIVED_BYTES} bytes")));
-        }
-        self.bytes.extend_from_slice(key);
-        let middle = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.entries.push((start, middle..self.bytes.len()));
-        Ok(())
-    }
-}
+use crate::{DerivedEntries, Formats, GroupValues, InputEntry, JobContext, Outputs, TransformState, Transformer};
 
 /// What an entry says of a derived table; see [`Deriver::derive`].
 #[derive(Clone, Debug)]
@@ -134,8 +86,9 @@ impl Deriver {
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value;
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for more than [`MAX_DERIVED_BYTES`]; those of the
-    /// transformer. Whether the keys are ones that a table can hold is the caller's to check.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for more than
+    /// [`MAX_DERIVED_BYTES`](crate::MAX_DERIVED_BYTES); those of the transformer. Whether the keys are ones that a
+    /// table can hold is the caller's to check.
     pub fn derive(&mut self, row_key: &[u8], operation: Operation, value: &[u8]) -> Result<Derived<'_>> {
         match operation {
             Operation::Put => {}

@@ -17,8 +17,7 @@ use mycelium_base::{ColumnSet, Error, Group, Operation, Result};
 use mycelium_encoding::key::{self, KeyReader};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 
-use crate::derive::DerivedEntries;
-use crate::outputs::clear_for_reuse;
+use crate::gathered::{DerivedEntries, clear_for_reuse};
 use crate::{
     Formats, InputEntry, JobContext, NamedTransformer, Outputs, Place, TransformState, Transformer,
     TransformerDefinition,

@@ -18,8 +18,8 @@ use mycelium_base::{ColumnSet, EntryRef, Error, Group, Operation, Result};
 use mycelium_encoding::row_format::RowScratch;
 
 use crate::built_in::reshaping;
+use crate::gathered::Mapped;
 use crate::link::{Linked, NamedTransformer, Step};
-use crate::outputs::Mapped;
 use crate::staging::{Resume, Staging};
 use crate::{Formats, GroupValues, InputEntry, JobContext, Outputs, Staged, TransformState};
 
@@ -107,8 +107,24 @@ struct Stage {
     between: Mapped,
 }
 
+impl Linked {
+    /// What one compaction (or one part of it) does to entries of a group `source` that leave the levels of `crossing`:
+    /// those of level 3 on their way to level 5 leave `3..5`. They go to `destinations`, which lie within the source; the
+    /// groups of the layout, or narrower ones. None: only derived tables are fed, as a bulk load past level 0 needs it.
+    ///
+    /// `budget` bounds the derived entries that it holds, in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if a destination is not within the source, or the
+    /// source lacks columns of a derived table; [`ErrorKind::Unsupported`](mycelium_base::ErrorKind) for a columnar
+    /// group; those of [`Transformer::prepare`](crate::Transformer::prepare).
+    pub fn job(&self, crossing: Range<usize>, source: &Group, destinations: &[Group], budget: usize) -> Result<Job> {
+        Job::new(self, &crossing, source, destinations, budget)
+    }
+}
+
 impl Job {
-    pub(crate) fn new(
+    fn new(
         linked: &Linked,
         crossing: &Range<usize>,
         source: &Group,

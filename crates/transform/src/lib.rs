@@ -18,6 +18,7 @@
 //! | `link` | validate and sort, link, tierveling, the bound of the cost model | Algorithm 1, §4.2.5, §3.4, App. B |
 //! | `job`, `outputs`, `staging` | one compaction's transformers at work, within a budget | Algorithm 2 |
 //! | `derive`, `flat_map` | what a row derives, outside of a job; users' flat-maps | §4.2.1 |
+//! | `gathered` | what is made of the entry in hand | (ours) |
 //! | `group_values` | values of column groups, and from one group and format to another | §4.2.2, §4.2.3 |
 //!
 //! ```
@@ -48,6 +49,7 @@ mod built_in;
 mod definition;
 mod derive;
 mod flat_map;
+mod gathered;
 mod group_values;
 mod job;
 mod link;
@@ -58,8 +60,9 @@ mod transformer;
 
 pub use built_in::{Augment, Convert, Identity, Split};
 pub use definition::{MAX_LINE_LEN, MAX_NAME_LEN, MAX_TRANSFORMERS, TransformerDefinition, TransformerSet};
-pub use derive::{Derived, DerivedEntries, Deriver, MAX_DERIVED_BYTES};
+pub use derive::{Derived, Deriver};
 pub use flat_map::FlatMap;
+pub use gathered::{DerivedEntries, MAX_DERIVED_BYTES};
 pub use group_values::{Formats, GroupValues};
 pub use job::{Job, Progress};
 pub use link::{LinkOptions, Linked, NamedTransformer, Step, Warning};

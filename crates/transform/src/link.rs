@@ -29,7 +29,6 @@ use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, Error, Group, GroupFormat, Result};
 use mycelium_manifest::{Layout, LevelLayout, Merge};
 
-use crate::job::Job;
 use crate::{Formats, Place, Transformer, TransformerDefinition};
 
 /// What linking must know of a table beside its columns.
@@ -199,19 +198,6 @@ impl Linked {
         self.steps
             .iter()
             .filter(move |step| crossing.contains(&step.level) && !step.named.transformer.is_said_by_layout())
-    }
-
-    /// What one compaction (or one part of it) does to entries of a group `source` that leave the levels of `crossing`:
-    /// those of level 3 on their way to level 5 leave `3..5`. They go to `destinations`, which lie within the source; the
-    /// groups of the layout, or narrower ones. None: only derived tables are fed, as a bulk load past level 0 needs it.
-    ///
-    /// `budget` bounds the derived entries that it holds, in bytes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if a destination is not within the source, or the source lacks columns of a derived
-    /// table; [`ErrorKind::Unsupported`] for a columnar group; those of [`Transformer::prepare`].
-    pub fn job(&self, crossing: Range<usize>, source: &Group, destinations: &[Group], budget: usize) -> Result<Job> {
-        Job::new(self, &crossing, source, destinations, budget)
     }
 }
 

@@ -1,64 +1,16 @@
 //! Where a transformer puts what it makes of an entry.
 //!
-//! Mapped values belong to the entry in hand and lie in memory that is used again for the next one. Derived entries go to
-//! the job's staging area; whether they are taken is its affair (see [`crate::job`]). Outside of a job those of one row are
-//! gathered (see [`crate::derive`]).
+//! Mapped values belong to the entry in hand and are gathered (see [`crate::gathered`]). Derived entries go to the
+//! job's staging area; whether they are taken is its affair (see [`crate::job`]). Outside of a job those of one row are
+//! gathered, too (see [`crate::derive`]).
 
 use std::ops::Range;
 
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, Operation, Result, SequenceNumber, Trailer};
 
-use crate::derive::DerivedEntries;
+use crate::gathered::{DerivedEntries, Mapped};
 use crate::staging::{Resume, Staging};
-
-/// What reused buffers keep at most from one entry to the next.
-const KEPT_BYTES: usize = 1 << 20;
-
-/// Empties a reused buffer, and gives back what one large entry made it take.
-pub(crate) fn clear_for_reuse(bytes: &mut Vec<u8>) {
-    bytes.clear();
-    if bytes.capacity() > KEPT_BYTES {
-        bytes.shrink_to(KEPT_BYTES);
-    }
-}
-
-/// The values of one entry, by destination.
-#[derive(Debug, Default)]
-pub(crate) struct Mapped {
-    bytes: Vec<u8>,
-    values: Vec<(usize, Range<usize>)>,
-}
-
-impl Mapped {
-    pub(crate) fn clear(&mut self) {
-        clear_for_reuse(&mut self.bytes);
-        self.values.clear();
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.values.len()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &[u8])> {
-        self.values.iter().map(|(destination, range)| (*destination, &self.bytes[range.clone()]))
-    }
-
-    fn push(&mut self, destination: usize, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
-        let start = self.bytes.len();
-        write(&mut self.bytes)?;
-        let len = self.bytes.len().checked_sub(start);
-        match len {
-            Some(len) if len <= MAX_VALUE_LEN => self.values.push((destination, start..start + len)),
-            Some(len) => {
-                let message = format!("a transformed value has {len} bytes; at most {MAX_VALUE_LEN} are possible");
-                return Err(Error::invalid(message));
-            }
-            None => return Err(Error::invalid("a transformer took away from outputs that it should have added to")),
-        }
-        Ok(())
-    }
-}
 
 /// Takes the outputs of one entry.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ mod disk;
 mod fault;
 mod local;
 mod memory;
-mod memory_file;
 mod operation;
 
 pub use crash::{CrashDraw, CrashMode};

@@ -18,7 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use crate::report::Spread;
+use crate::statistics::Spread;
 use crate::store::Result;
 
 /// Bytes of codes at scale 1: many times what caches hold.

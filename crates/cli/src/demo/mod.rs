@@ -5,6 +5,7 @@ mod columns;
 mod directory;
 mod event_time;
 mod flight;
+mod held_snapshot;
 mod oracle;
 mod questions;
 mod replay;

@@ -6,26 +6,11 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::answers::{Answers, Content, QUESTIONS};
-use super::event_time::EventTime;
+use super::held_snapshot::HeldSnapshot;
 use super::questions::Times;
 use super::view::{Look, answer_lines};
 use crate::render::levels::{TreeStats, draw};
 use crate::render::units;
-
-/// A snapshot that the demo holds, and what the engine's metrics say of it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct HeldSnapshot {
-    /// The month it was taken in.
-    pub(crate) name: &'static str,
-    /// Event time at which it was taken.
-    pub(crate) taken_at: EventTime,
-    /// Its sequence number.
-    pub(crate) sequence: u64,
-    /// How long it has been held.
-    pub(crate) age_seconds: f64,
-    /// Entries written since: the versions that they supersede are kept for the snapshot.
-    pub(crate) entries_since: u64,
-}
 
 /// How long a question took in SQL while the stream was being written.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -10,7 +10,7 @@ use console::{Style, Term, truncate_str};
 
 use super::answers::{Answers, Mean};
 use super::event_time::EventTime;
-use super::summary::HeldSnapshot;
+use super::held_snapshot::HeldSnapshot;
 use crate::render::levels::{TreeStats, draw, utf8_locale};
 use crate::render::units;
 

@@ -10,23 +10,15 @@ use std::sync::Arc;
 
 use mycelium_base::{Error, Result};
 
-use super::Page;
+use super::cell_state::State;
 use super::coding::TextCoding;
 use super::dictionary::Dictionary;
 use super::encode::{PageCells, PageValues};
-use super::gather::Unpacked;
 use super::ordinal::ordinal;
 use super::symbol_table::TextCompressor;
 use super::symbols::{LARGEST_DICTIONARY, Symbols};
 use super::zone::Zone;
-use crate::{ColumnState, ColumnType, DatumRef, PackedShape};
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Value,
-    Null,
-    Absent,
-}
+use crate::{ColumnState, ColumnType, DatumRef};
 
 #[derive(Debug)]
 pub(super) enum Values {
@@ -161,17 +153,6 @@ impl Cells {
         if let Some(states) = &mut self.states {
             states.push(state);
         }
-    }
-
-    /// Adds cells of a page of the same type. Integers are unpacked in bulk, codes stay codes: no text is touched.
-    ///
-    /// # Errors
-    /// `ErrorKind::Corruption` where the page is malformed.
-    pub fn append(&mut self, page: &Page<'_>, rows: Range<usize>) -> Result<()> {
-        let mut unpacked = Unpacked::default();
-        self.unpack(page, rows.clone(), &mut unpacked)?;
-        let places: Vec<u32> = (0..rows.len() as u32).collect();
-        self.pick(&unpacked, &places, &mut vec![PackedShape::default(); places.len()])
     }
 
     /// Whether pages can only be encoded once all cells of the file are there: those of texts, which may get a dictionary.

@@ -1,6 +1,6 @@
 //! Encodes the cells of a page; the form is that of `page`.
 
-use super::cells::State;
+use super::cell_state::State;
 use super::dictionary::Dictionary;
 use super::ordinal::datum;
 use super::symbol_table::TextCompressor;

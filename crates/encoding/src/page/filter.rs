@@ -13,7 +13,7 @@ use std::ops::Bound;
 use super::Page;
 use super::coding::TextCoding;
 use super::dictionary::Dictionary;
-use super::ordinal::ordinal;
+use super::ordinal::{compare, ordinal};
 use super::zone::Zone;
 use crate::key::prefix_successor;
 use crate::{ColumnState, ColumnType, Datum, DatumRef, Schema};
@@ -76,17 +76,6 @@ impl ColumnTest {
 pub struct Filter {
     /// All of which a row must pass.
     pub conjuncts: Vec<ColumnTest>,
-}
-
-/// How two values of one type compare; `None` for values of different types, and null.
-pub fn compare(a: DatumRef<'_>, b: DatumRef<'_>) -> Option<Ordering> {
-    match (a, b) {
-        (DatumRef::Utf8(a), DatumRef::Utf8(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
-        (DatumRef::Binary(a), DatumRef::Binary(b)) => Some(a.cmp(b)),
-        (DatumRef::Decimal128(a), DatumRef::Decimal128(b)) => Some(a.cmp(&b)),
-        _ if std::mem::discriminant(&a) == std::mem::discriminant(&b) => Some(ordinal(a)?.cmp(&ordinal(b)?)),
-        _ => None,
-    }
 }
 
 fn text_of(datum: DatumRef<'_>) -> Option<&[u8]> {

@@ -44,6 +44,7 @@
 
 mod ascending;
 mod bitmap;
+mod cell_state;
 mod cells;
 mod coding;
 mod decimal;
@@ -64,7 +65,7 @@ use mycelium_base::coding::Reader;
 use mycelium_base::{Error, Result};
 
 use self::bitmap::bit;
-use self::cells::State;
+use self::cell_state::State;
 use self::filter::Compiled;
 use self::integers::{Form, Integers};
 use crate::{ColumnState, ColumnType, DatumRef};
@@ -74,10 +75,11 @@ pub use bitmap::Bitmap;
 pub use cells::{Cells, FinishedCells};
 pub use coding::TextCoding;
 pub use dictionary::Dictionary;
-pub use filter::{ColumnTest, Filter, PageTest, Test, compare};
+pub use filter::{ColumnTest, Filter, PageTest, Test};
 pub use gather::Unpacked;
 pub use integers::IntegersHead;
 pub use kernels::Kernel;
+pub use ordinal::compare;
 pub(crate) use ordinal::{slot32, slot64};
 pub use symbol_table::SymbolTable;
 pub use zone::Zone;

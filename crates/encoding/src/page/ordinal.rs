@@ -6,6 +6,10 @@
 //! | uint64 | the value with its highest bit flipped |
 //! | float32, float64 | the bits, as a total order: negative values reversed, NaN at both ends (IEEE 754 totalOrder, as Arrow compares) |
 //! | decimal | the integer, if it fits |
+//!
+//! Values of other types, and decimals that do not fit, are compared as they are ([`compare`]).
+
+use std::cmp::Ordering;
 
 use crate::{ColumnType, DatumRef};
 
@@ -41,6 +45,17 @@ pub(crate) fn ordinal(datum: DatumRef<'_>) -> Option<i64> {
         DatumRef::Decimal128(v) => i64::try_from(v).ok()?,
         DatumRef::Null | DatumRef::Utf8(_) | DatumRef::Binary(_) => return None,
     })
+}
+
+/// How two values of one type compare; `None` for values of different types, and null.
+pub fn compare(a: DatumRef<'_>, b: DatumRef<'_>) -> Option<Ordering> {
+    match (a, b) {
+        (DatumRef::Utf8(a), DatumRef::Utf8(b)) => Some(a.as_bytes().cmp(b.as_bytes())),
+        (DatumRef::Binary(a), DatumRef::Binary(b)) => Some(a.cmp(b)),
+        (DatumRef::Decimal128(a), DatumRef::Decimal128(b)) => Some(a.cmp(&b)),
+        _ if std::mem::discriminant(&a) == std::mem::discriminant(&b) => Some(ordinal(a)?.cmp(&ordinal(b)?)),
+        _ => None,
+    }
 }
 
 /// The value of an ordinal; bits that its type does not have are left out.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::filter::compare;
+use super::ordinal::compare;
 use crate::{Datum, DatumRef};
 
 /// Bytes of a text that a zone keeps: longer ones are cut, the smallest to what is before it, the largest to what is

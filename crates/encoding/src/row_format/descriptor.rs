@@ -10,7 +10,7 @@
 //!
 //! Guarantees: no panic on any bytes, and depth bounded by the dots in the name.
 
-use super::protobuf::{piece_at, varint};
+use super::protobuf_wire::{piece_at, varint};
 use super::span::Fault;
 
 const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;

@@ -49,6 +49,7 @@ mod json_text;
 mod number;
 mod packed_form;
 mod protobuf;
+mod protobuf_wire;
 mod raw;
 mod span;
 

@@ -18,13 +18,7 @@
 //! Members of a `oneof` are refused when the table is made (setting one would unset a column of another patch), so are
 //! required fields of columns that may be null and required fields that are no columns.
 //!
-//! The wire, as far as it is used (<https://protobuf.dev/programming-guides/encoding>):
-//!
-//! ```text
-//! message := (tag piece)*
-//! tag     := varint of number << 3 | wire type
-//! piece   := varint (type 0) | 8 bytes (1) | length varint, that many bytes (2) | 4 bytes (5)
-//! ```
+//! What a message is on the wire: [`super::protobuf_wire`].
 //!
 //! Rules, so that nothing is lost silently:
 //!
@@ -44,12 +38,13 @@
 //! A user's bytes are kept as written. Splitting and merging rows writes fields by number, and each field's bytes as
 //! they were; converting from another format writes the shortest varints and leaves out defaults without presence.
 
-use mycelium_base::coding::{get_varint, put_varint, varint_len};
+use mycelium_base::coding::put_varint;
 use mycelium_base::{ColumnSet, Error, Result};
 
 use super::Codec;
 use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
 use super::number::{integer_shape, narrow, parse_fixed, print, widen};
+use super::protobuf_wire::{piece_at, short_varint, varint};
 use super::span::{Fault, Piece, Pieces, Scan, Span};
 use crate::{Column, ColumnType, DatumRef, Schema};
 
@@ -246,19 +241,6 @@ impl Protobuf {
     }
 }
 
-/// The varint at `at` and where it ends, if it is as short as it can be.
-#[inline(always)]
-fn short_varint(payload: &[u8], at: usize) -> Option<(u64, usize)> {
-    match *payload.get(at..)? {
-        [first @ 0..0x80, ..] => Some((first.into(), at + 1)),
-        [first, second @ 1..0x80, ..] => Some((u64::from(first & 0x7f) | u64::from(second) << 7, at + 2)),
-        ref longer => {
-            let (value, len) = get_varint(longer)?;
-            (len == varint_len(value)).then_some((value, at + len))
-        }
-    }
-}
-
 impl Field {
     fn new(column: &Column, descriptor: &FieldDescriptor, message: &str) -> Result<Self> {
         let refuse = |why: String| {
@@ -284,34 +266,6 @@ impl Field {
             tag: descriptor.number << 3 | wire.wire_type(),
         })
     }
-}
-
-/// The varint at `at` and where it ends.
-#[inline]
-pub(super) fn varint(payload: &[u8], at: usize) -> Result<(u64, usize), Fault> {
-    match get_varint(payload.get(at..).unwrap_or_default()) {
-        Some((value, len)) => Ok((value, at + len)),
-        None => Err(Fault::new(at, "malformed Protobuf: a varint is cut short or over 64 bits")),
-    }
-}
-
-/// Where the piece of `wire_type` at `at` starts and ends.
-#[inline]
-pub(super) fn piece_at(payload: &[u8], wire_type: u32, at: usize) -> Result<(usize, usize), Fault> {
-    let (start, end) = match wire_type {
-        0 => (at, varint(payload, at)?.1),
-        1 => (at, at + 8),
-        2 => {
-            let (len, start) = varint(payload, at)?;
-            let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len));
-            (start, end.unwrap_or(usize::MAX))
-        }
-        _ => (at, at + 4),
-    };
-    if end > payload.len() {
-        return Err(Fault::new(at, "malformed Protobuf: a field is cut short"));
-    }
-    Ok((start, end))
 }
 
 impl Codec for Protobuf {

@@ -220,7 +220,7 @@ mod tests {
     use std::sync::Arc;
 
     use mycelium_base::TableId;
-    use mycelium_manifest::state::FORMAT_VERSION;
+    use mycelium_manifest::edit::FORMAT_VERSION;
     use mycelium_manifest::{RunPlace, TableRecord, VersionEdit};
 
     use super::*;

@@ -3,22 +3,18 @@
 //! 1. Whoever commits a batch first takes the present [`IndexedTables`], without a lock, and prepares the batch for them
 //!    (prepare.rs).
 //! 2. Creating or dropping an index, or making one unique, puts another one in their place, with the commit lock held and
-//!    its edit installed.
+//!    its edit installed (derive.rs).
 //! 3. A batch that was prepared for others than the present ones is refused under the commit lock, before it is logged
 //!    ([`IndexedTables::check`]): its patches may lack columns, and the unique index may not have been asked.
 //!
 //! So every committed batch was prepared for exactly the indexes that it is derived for.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, Operation, Result, TableId};
 
-use super::derive::WriteDerivers;
 use crate::batch::Operations;
 use crate::core::Core;
-use crate::database::Inner;
-use crate::write::Writer;
 
 /// The tables with indexes, between one change of the indexes and the next.
 #[derive(Default)]
@@ -42,6 +38,13 @@ pub(crate) type KeyCounts = HashMap<Vec<u8>, u32>;
 /// Tells the indexes that there were at one time from those at any other.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct IndexGeneration(u64);
+
+impl IndexGeneration {
+    /// After a change of the indexes.
+    pub(super) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
 
 impl IndexedTables {
     /// The tables that have indexes now.
@@ -111,22 +114,10 @@ fn outdated() -> Error {
     Error::new(ErrorKind::Conflict, "an index was created or dropped, or became unique, just before the commit")
 }
 
-impl Inner {
-    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been held
-    /// since before the edit.
-    pub(crate) fn renew_derivers(&self, writer: &mut Writer) -> Result<()> {
-        let IndexGeneration(before) = writer.derivers.indexed().generation;
-        let derivers = WriteDerivers::new(&self.core.lock(), IndexGeneration(before + 1));
-        // What cannot be derived must not be written any more: the edit stands.
-        writer.derivers = derivers.inspect_err(|error| self.latch(error))?;
-        self.indexed.store(Arc::clone(writer.derivers.indexed()));
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
+    use std::sync::Arc;
     use std::thread::{Scope, ScopedJoinHandle};
 
     use mycelium_base::SequenceNumber;

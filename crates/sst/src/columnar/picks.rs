@@ -154,7 +154,7 @@ mod tests {
     fn rows_of_large_values_are_gathered_by_their_bytes() {
         const LEN: usize = 1 << 20;
         let schema = Arc::new(Schema::parse("id int64 not null, value binary, primary key (id)").unwrap());
-        let group = Arc::new(Group { columns: ColumnSet::from_iter([1]), format: GroupFormat::Columnar });
+        let group = Arc::new(Group::new(ColumnSet::from_iter([1]), GroupFormat::Columnar));
         let layout = Arc::new(PackedLayout::of(schema.clone(), &group.columns));
         let (disk, path) = (MemoryDisk::new(), Path::new("000001.sst"));
         let options = SstWriterOptions { file_number: 1, ..SstWriterOptions::default() };

@@ -19,7 +19,7 @@ use mycelium_encoding::key::{self, KeyReader};
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{Column, ColumnState, Datum, DatumRef, Reshape, RowFormatKind, Schema};
 
-use crate::outputs::clear_for_reuse;
+use crate::gathered::clear_for_reuse;
 use crate::{Formats, GroupValues, InputEntry, JobContext, Outputs, Place, TransformState, Transformer};
 
 const LONGEST_NAME: usize = 255;

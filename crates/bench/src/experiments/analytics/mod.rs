@@ -37,7 +37,7 @@ use self::rivals::Rivals;
 pub use self::rivals::{AnalyticsRival, AnalyticsRivalFactory, LoadAnalyticsTable, RivalAnswer};
 use crate::experiments::sst_bytes;
 use crate::keys::mix;
-use crate::report::Spread;
+use crate::statistics::Spread;
 use crate::store::Result;
 
 const WRITE_BUFFER: usize = 64 << 20;

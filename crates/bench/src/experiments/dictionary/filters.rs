@@ -10,7 +10,7 @@ use std::time::Instant;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::report::Figures;
+use super::figures::Figures;
 use super::stores::Store;
 use super::values::Values;
 use crate::measure::Counters;

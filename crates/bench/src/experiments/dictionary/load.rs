@@ -11,7 +11,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::DictionarySettings;
-use super::report::Figures;
+use super::figures::Figures;
 use super::stores::{Compactions, Stages, Store};
 use super::values::Values;
 use crate::measure::{Counters, Latencies};

@@ -22,6 +22,7 @@
 //! Of its 8 + 8 threads there are 1 + 2 (1 + 1 + 2 where filters run beside transactions).
 
 mod cells;
+mod figures;
 mod filters;
 mod load;
 mod report;
@@ -39,7 +40,8 @@ pub use stores::{Compactions, RivalStore, Stages};
 pub use timeline::{FilterMoment, Timeline};
 
 use self::cells::Cell;
-use self::report::{Figures, Run};
+use self::figures::Figures;
+use self::report::Run;
 use self::stores::{Format, Ours, Rival, Store};
 use self::transactions::Stream;
 use self::values::Values;

@@ -10,20 +10,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::figures::Figures;
 use super::stores::Format;
 use super::timeline::Timeline;
-use crate::report::Spread;
-
-/// The figures of one run by name: `<what>.<figure>`.
-#[derive(Clone, Default, Debug)]
-pub(super) struct Figures(BTreeMap<String, f64>);
-
-impl Figures {
-    /// Adds one.
-    pub(super) fn put(&mut self, name: &str, value: f64) {
-        self.0.insert(name.to_owned(), value);
-    }
-}
+use crate::statistics::Spread;
 
 /// One contender's run of a cell.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::DictionarySettings;
-use super::report::Figures;
+use super::figures::Figures;
 use super::stores::Store;
 use super::transactions::Stream;
 use super::values::Values;

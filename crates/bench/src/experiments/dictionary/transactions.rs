@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::report::Figures;
+use super::figures::Figures;
 use super::stores::Store;
 use super::values::Values;
 use crate::measure::Latencies;

@@ -39,7 +39,7 @@ pub use self::rivals::{OverRival, RivalFigures};
 use crate::experiments::laser::{HybridRival, Rows};
 use crate::experiments::sst_bytes;
 use crate::keys::mix;
-use crate::report::Spread;
+use crate::statistics::Spread;
 use crate::store::Result;
 
 /// Rows at scale 1.

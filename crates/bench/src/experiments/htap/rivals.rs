@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{COLUMNS, Query, SCANS, TABLE_ROWS, TURNS, for_so_long};
 use crate::experiments::laser::{Aggregate, HybridRival, HybridTable};
 use crate::keys::mix;
-use crate::report::Spread;
+use crate::statistics::Spread;
 use crate::store::Result;
 
 /// What a rival showed; rates are a second.

@@ -13,6 +13,7 @@
 //!
 //! One client writes, where the paper has eight: a second would only take the core that compacts.
 
+mod queries;
 mod reads;
 mod records;
 mod report;

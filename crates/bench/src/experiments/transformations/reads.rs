@@ -19,11 +19,12 @@ use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
 use super::TransformationSettings;
+use super::queries::Query;
 use super::stores::RowStore;
 use super::variants::{Contender, PLAIN, RIVAL};
 use crate::distribution::{Chooser, Skew, YCSB_THETA};
 use crate::measure::Latencies;
-use crate::report::Spread;
+use crate::statistics::Spread;
 use crate::store::Result;
 
 /// Turns of a query that count, but of [`Query::ColumnTable`].
@@ -36,49 +37,7 @@ const WARM_UP_TURNS: u64 = 2;
 /// has, a twentieth where no key came twice; the cache holds a tenth of that.
 const POINTS_A_RANGE: u64 = 5;
 
-/// A query of the paper (§5.3.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Query {
-    /// Q2: `SELECT MAX(Vi) FROM T WHERE K >= k1 AND K < k2`.
-    ColumnRange,
-    /// Q2 where the range is the table.
-    ColumnTable,
-    /// Q3: `SELECT Vi FROM T WHERE K = k`.
-    ColumnPoint,
-    /// Q4: `SELECT MAX(Vi) FROM T WHERE Vi >= v1 AND Vi < v2`. Asked of stores with an index on that column: without one it is a
-    /// Q2 over the table.
-    IndexRange,
-    /// Q5: `SELECT * FROM T WHERE Vi = v`, alike.
-    IndexPoint,
-    /// Q6: `SELECT * FROM T WHERE K >= k1 AND K < k2`.
-    RowRange,
-    /// Q7: `SELECT * FROM T WHERE K = k`.
-    RowPoint,
-}
-
 impl Query {
-    const ALL: [Self; 7] = [
-        Self::ColumnRange,
-        Self::ColumnTable,
-        Self::ColumnPoint,
-        Self::IndexRange,
-        Self::IndexPoint,
-        Self::RowRange,
-        Self::RowPoint,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::ColumnRange => "q2-range",
-            Self::ColumnTable => "q2-table",
-            Self::ColumnPoint => "q3",
-            Self::IndexRange => "q4",
-            Self::IndexPoint => "q5",
-            Self::RowRange => "q6",
-            Self::RowPoint => "q7",
-        }
-    }
-
     fn turns(self) -> u64 {
         if self == Self::ColumnTable { TABLE_TURNS } else { TURNS }
     }

@@ -15,7 +15,7 @@ use super::reads::ReadFigures;
 use super::records::SourceFormat;
 use super::variants::{AUGMENT, PLAIN, RIVAL};
 use super::writes::WriteFigures;
-use crate::report::Spread;
+use crate::statistics::Spread;
 
 /// All that the experiment showed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -22,7 +22,7 @@ use mycelium_engine::{
 };
 
 use super::TransformationSettings;
-use super::reads::Query;
+use super::queries::Query;
 use super::records::{COLUMNS, QUERIED, Records};
 use super::variants::Variant;
 use crate::experiments::sst_bytes;

@@ -15,7 +15,7 @@ use super::TransformationSettings;
 use super::stores::{RowStore, Transformed};
 use super::variants::{Contender, PLAIN, RIVAL};
 use crate::measure::Counters;
-use crate::report::Spread;
+use crate::statistics::Spread;
 use crate::store::Result;
 
 /// One run.

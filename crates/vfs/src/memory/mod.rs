@@ -5,34 +5,32 @@
 //! can be drawn as a power loss ([`MemoryDisk::crash_image`]) or the death of the process ([`MemoryDisk::kill_image`])
 //! would leave it.
 //!
-//! 1. A path resolves to a directory and a name; names lead to inodes, inodes hold a `MemoryFile`.
-//! 2. A change of names takes effect in the directory's current names at once and joins the ordered list of pending
-//!    changes. A rename is one change of two names.
-//! 3. `sync_directory` applies to the durable names, in order, every pending change that touches the directory, and
-//!    every earlier one that those depend on because it touches the same name.
-//! 4. Directories themselves are durable once created.
+//! 1. Names, inodes and what of them is durable make up the state (state.rs); what is written to a file, and what of
+//!    that is durable, is its own affair (file.rs).
+//! 2. An operation that changes the disk is counted, and the hook told of it, before it is performed. No lock is held
+//!    meanwhile, so that the hook may draw images.
+//! 3. Images are states drawn from the present one (image.rs), which stays as it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod file;
+mod image;
+mod state;
+
 use std::fmt;
 use std::io::ErrorKind as IoErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::memory_file::MemoryFile;
-use crate::{
-    AccessPattern, CrashDraw, Disk, FileLock, Operation, OperationKind, ReadableFile, WritableFile, crash, cut_short,
-};
-
-pub(crate) type Inode = u64;
+use self::file::MemoryFile;
+pub(crate) use self::state::Inode;
+use self::state::{Change, Directory, State, name_of, normalize};
+use crate::crash::CrashDraw;
+use crate::{AccessPattern, Disk, FileLock, Operation, OperationKind, ReadableFile, WritableFile, cut_short};
 
 /// Called with the operation's index (from 1) and the operation, just before it is performed.
 type Hook = Arc<dyn Fn(u64, &Operation<'_>) + Send + Sync>;
-
-/// The free space reported by a disk without a capacity.
-const UNLIMITED: u64 = 1 << 50;
 
 /// A disk in memory. Clones are handles of the same disk.
 ///
@@ -65,199 +63,6 @@ struct Shared {
     hook: Mutex<Option<Hook>>,
 }
 
-pub(crate) struct State {
-    pub(crate) nodes: BTreeMap<Inode, Node>,
-    pub(crate) directories: BTreeMap<PathBuf, Directory>,
-    /// Changes of names that are not durable yet, oldest first.
-    pub(crate) pending: Vec<Change>,
-    pub(crate) next_inode: Inode,
-    pub(crate) capacity: Option<u64>,
-    locks: BTreeSet<PathBuf>,
-    operations: u64,
-    /// The machine dies after this many operations.
-    power_off_after: Option<u64>,
-}
-
-pub(crate) struct Node {
-    pub(crate) file: MemoryFile,
-    /// Current names.
-    links: u32,
-    /// Open handles.
-    open: u32,
-}
-
-impl Node {
-    pub(crate) fn new(file: MemoryFile) -> Self {
-        Self { file, links: 0, open: 0 }
-    }
-}
-
-#[derive(Clone, Default)]
-pub(crate) struct Directory {
-    pub(crate) current: BTreeMap<String, Inode>,
-    pub(crate) durable: BTreeMap<String, Inode>,
-}
-
-/// One atomic change of names: what each name leads to afterwards.
-#[derive(Clone)]
-pub(crate) struct Change(Vec<(Name, Option<Inode>)>);
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Name {
-    directory: PathBuf,
-    name: String,
-}
-
-impl State {
-    pub(crate) fn empty(capacity: Option<u64>) -> Self {
-        let roots = ["", "/"].map(|root| (PathBuf::from(root), Directory::default()));
-        Self {
-            nodes: BTreeMap::new(),
-            directories: BTreeMap::from(roots),
-            pending: Vec::new(),
-            next_inode: 1,
-            capacity,
-            locks: BTreeSet::new(),
-            operations: 0,
-            power_off_after: None,
-        }
-    }
-
-    fn is_off(&self) -> bool {
-        self.power_off_after.is_some_and(|n| self.operations >= n)
-    }
-
-    fn used(&self) -> u64 {
-        self.nodes.values().filter(|n| n.links > 0 || n.open > 0).map(|n| n.file.len() as u64).sum()
-    }
-
-    fn free(&self) -> u64 {
-        self.capacity.map_or(UNLIMITED, |capacity| capacity.saturating_sub(self.used()))
-    }
-
-    fn directory(&self, doing: &str, path: &Path) -> Result<&Directory> {
-        self.directories.get(path).ok_or_else(|| Error::io(doing, path, IoErrorKind::NotFound.into()))
-    }
-
-    /// Where a name leads, or `None`; fails if its directory is missing or the name is a directory's.
-    fn look_up(&self, doing: &str, name: &Name) -> Result<Option<Inode>> {
-        let directory = self.directory(doing, &name.directory)?;
-        if self.directories.contains_key(&name.path()) {
-            return Err(Error::io(doing, &name.path(), IoErrorKind::IsADirectory.into()));
-        }
-        Ok(directory.current.get(&name.name).copied())
-    }
-
-    fn find(&self, doing: &str, name: &Name) -> Result<Inode> {
-        self.look_up(doing, name)?.ok_or_else(|| Error::io(doing, &name.path(), IoErrorKind::NotFound.into()))
-    }
-
-    fn node(&mut self, inode: Inode, path: &Path) -> Result<&mut Node> {
-        self.nodes.get_mut(&inode).ok_or_else(|| Error::new(ErrorKind::NotFound, "no such inode").in_file(path))
-    }
-
-    fn new_file(&mut self, file: MemoryFile) -> Inode {
-        let inode = self.next_inode;
-        self.next_inode += 1;
-        self.nodes.insert(inode, Node::new(file));
-        inode
-    }
-
-    /// Makes a change visible at once, and pending.
-    fn change(&mut self, change: Change) {
-        for (name, inode) in &change.0 {
-            let Some(directory) = self.directories.get_mut(&name.directory) else { continue };
-            let former = match inode {
-                Some(inode) => directory.current.insert(name.name.clone(), *inode),
-                None => directory.current.remove(&name.name),
-            };
-            if let Some(node) = inode.and_then(|inode| self.nodes.get_mut(&inode)) {
-                node.links += 1;
-            }
-            if let Some(node) = former.and_then(|inode| self.nodes.get_mut(&inode)) {
-                node.links -= 1;
-            }
-        }
-        self.pending.push(change);
-    }
-
-    /// Applies a pending change to the durable names.
-    pub(crate) fn apply_durably(&mut self, change: &Change) {
-        for (name, inode) in &change.0 {
-            let Some(directory) = self.directories.get_mut(&name.directory) else { continue };
-            match inode {
-                Some(inode) => directory.durable.insert(name.name.clone(), *inode),
-                None => directory.durable.remove(&name.name),
-            };
-        }
-    }
-
-    fn sync_directory(&mut self, path: &Path) {
-        let mut needed = BTreeSet::new();
-        let mut synced = Vec::new();
-        let mut others = Vec::new();
-        for change in std::mem::take(&mut self.pending).into_iter().rev() {
-            if change.0.iter().any(|(name, _)| name.directory == path || needed.contains(name)) {
-                needed.extend(change.0.iter().map(|(name, _)| name.clone()));
-                synced.push(change);
-            } else {
-                others.push(change);
-            }
-        }
-        others.reverse();
-        self.pending = others;
-        for change in synced.iter().rev() {
-            self.apply_durably(change);
-        }
-        self.forget_unreachable();
-    }
-
-    /// Drops the files that no handle and no name, current, durable or pending, leads to.
-    pub(crate) fn forget_unreachable(&mut self) {
-        let names = self.directories.values().flat_map(|d| d.current.values().chain(d.durable.values()).copied());
-        let pending = self.pending.iter().flat_map(|change| change.0.iter().filter_map(|(_, inode)| *inode));
-        let reachable: BTreeSet<Inode> = names.chain(pending).collect();
-        self.nodes.retain(|inode, node| node.open > 0 || reachable.contains(inode));
-    }
-
-    pub(crate) fn count_links(&mut self) {
-        for inode in self.directories.values().flat_map(|d| d.current.values()) {
-            if let Some(node) = self.nodes.get_mut(inode) {
-                node.links += 1;
-            }
-        }
-    }
-}
-
-impl Name {
-    fn path(&self) -> PathBuf {
-        self.directory.join(&self.name)
-    }
-}
-
-/// The path without `.` and `..`.
-fn normalize(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                normal.pop();
-            }
-            _ => normal.push(component),
-        }
-    }
-    normal
-}
-
-fn name_of(path: &Path) -> Result<Name> {
-    let normal = normalize(path);
-    match (normal.parent(), normal.file_name().and_then(|name| name.to_str())) {
-        (Some(directory), Some(name)) => Ok(Name { directory: directory.to_path_buf(), name: name.to_owned() }),
-        _ => Err(Error::invalid("not the path of a file, or not UTF-8").in_file(path)),
-    }
-}
-
 impl Default for MemoryDisk {
     fn default() -> Self {
         Self::new()
@@ -288,13 +93,13 @@ impl MemoryDisk {
     /// A new disk as this one would be found after a power loss now. This one is left as it is. Costs the unsynced
     /// files; synced contents are shared until written.
     pub fn crash_image(&self, draw: &CrashDraw) -> Self {
-        Self::from_state(crash::after_power_loss(&self.shared.state.lock(), *draw))
+        Self::from_state(image::after_power_loss(&self.shared.state.lock(), *draw))
     }
 
     /// A new disk as this one would be found after the process was killed now: nothing handed over is lost, but what
     /// was not durable is still not.
     pub fn kill_image(&self) -> Self {
-        Self::from_state(crash::after_kill(&self.shared.state.lock()))
+        Self::from_state(image::after_kill(&self.shared.state.lock()))
     }
 
     /// Changing operations so far.

@@ -19,12 +19,12 @@ use rand::rngs::SmallRng;
 use crate::crash::CrashMode;
 
 /// The unit in which the page cache reaches the platter.
-pub(crate) const BLOCK: usize = 4096;
+const BLOCK: usize = 4096;
 /// The unit the platter writes atomically, or tears.
-pub(crate) const SECTOR: usize = 512;
+const SECTOR: usize = 512;
 
 #[derive(Clone, Default, Debug)]
-pub(crate) struct MemoryFile {
+pub(super) struct MemoryFile {
     current: Arc<Vec<u8>>,
     /// Durable bytes of the blocks that differ from `current`, without trailing zeros that were never written.
     shadow: BTreeMap<usize, Box<[u8]>>,
@@ -37,33 +37,33 @@ pub(crate) struct MemoryFile {
 
 impl MemoryFile {
     /// A file that is wholly durable.
-    pub(crate) fn durable(contents: Arc<Vec<u8>>) -> Self {
+    pub(super) fn durable(contents: Arc<Vec<u8>>) -> Self {
         let len = contents.len();
         Self { current: contents, durable_len: len, floor: len, ..Self::default() }
     }
 
-    pub(crate) fn current(&self) -> &Arc<Vec<u8>> {
+    pub(super) fn current(&self) -> &Arc<Vec<u8>> {
         &self.current
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.current.len()
     }
 
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
+    pub(super) fn append(&mut self, bytes: &[u8]) {
         let start = self.current.len();
         self.touch(start, start + bytes.len());
         Arc::make_mut(&mut self.current).extend_from_slice(bytes);
     }
 
     /// Cuts the file back; `len` is at most its length.
-    pub(crate) fn truncate(&mut self, len: usize) {
+    pub(super) fn truncate(&mut self, len: usize) {
         self.touch(len, self.current.len());
         self.floor = self.floor.min(len);
         Arc::make_mut(&mut self.current).truncate(len);
     }
 
-    pub(crate) fn sync(&mut self) {
+    pub(super) fn sync(&mut self) {
         for block in std::mem::take(&mut self.dirty) {
             self.shadow.remove(&block);
         }
@@ -72,12 +72,12 @@ impl MemoryFile {
     }
 
     /// What a failed sync does on file systems that mark the pages clean all the same.
-    pub(crate) fn lose_unsynced(&mut self) {
+    pub(super) fn lose_unsynced(&mut self) {
         self.dirty.clear();
     }
 
     /// Changes bytes on the platter and in the cache, behind the back of the program. The range lies within the file.
-    pub(crate) fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
+    pub(super) fn overwrite(&mut self, offset: usize, bytes: &[u8]) {
         Arc::make_mut(&mut self.current)[offset..offset + bytes.len()].copy_from_slice(bytes);
         for (&block, shadow) in self.shadow.range_mut(offset / BLOCK..) {
             let start = block * BLOCK;
@@ -122,7 +122,7 @@ impl MemoryFile {
     /// 1. Start from the platter, extended with zeros to the longest length the file may have.
     /// 2. Write each dirty block, or not, or in torn sectors, as the mode draws.
     /// 3. Draw the length: the file's size is metadata that reaches the platter on its own.
-    pub(crate) fn crash(&self, mode: CrashMode, rng: &mut SmallRng) -> Self {
+    pub(super) fn crash(&self, mode: CrashMode, rng: &mut SmallRng) -> Self {
         if self.shadow.is_empty() && self.durable_len == self.current.len() {
             return Self::durable(Arc::clone(&self.current));
         }

@@ -7,7 +7,8 @@ use std::time::Instant;
 use mycelium_base::{Error, FileNumber, Group, GroupFormat, RangeDelete, Result, Trailer};
 use mycelium_sst::{Pick, SstSummary, SstWriter, SstWriterOptions, nanoseconds_since};
 
-use crate::job::{JobContext, SAMPLE, StageTimes};
+use super::context::JobContext;
+use super::stages::{SAMPLE, StageTimes};
 
 /// Bytes written between two reports.
 const REPORT_BYTES: u64 = 256 << 10;

@@ -9,18 +9,24 @@
 //! A flush is the same job with one memtable as its input. The job is a function of its inputs: it knows no database
 //! handle, no lock and no clock but the stopwatch of its own stages.
 
+mod context;
+mod outputs;
+mod stages;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use mycelium_base::{
     Combiner, Cursor, FileNumber, Group, Operation, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
 };
-use mycelium_encoding::{Schema, ValueMap};
+use mycelium_encoding::ValueMap;
 use mycelium_merge::{CompactionStream, ExactStream, Purge, StreamCounters, Watch, retain_range_deletes};
-use mycelium_sst::{Pick, SstSummary, SstWriterOptions, Summarizer, nanoseconds_since};
-use mycelium_vfs::WritableFile;
+use mycelium_sst::{Pick, SstSummary, SstWriterOptions, nanoseconds_since};
 
-use crate::outputs::{Content, Outputs};
+pub use self::context::JobContext;
+pub(crate) use self::outputs::{Content, Outputs};
+pub(crate) use self::stages::SAMPLE;
+pub use self::stages::StageTimes;
 use crate::partitioner::Partitioner;
 
 /// What decides which entries survive.
@@ -57,81 +63,6 @@ pub struct JobInput<'w, C> {
     pub map: Option<Arc<dyn ValueMap>>,
 }
 
-/// What a job asks of its surroundings.
-pub trait JobContext {
-    /// Creates the next output file.
-    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)>;
-    /// Takes an output that is complete. The system is writing it back; it is to be synced before anything names it.
-    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()>;
-    /// What sums up the rows of the next output file, of this column group, for materialised views.
-    fn summarizers(&mut self, _group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
-        Ok(Vec::new())
-    }
-    /// The table's schema, which columnar outputs need.
-    fn schema(&self) -> Option<Arc<Schema>> {
-        None
-    }
-    /// Whether no place older than the inputs can hold `key` in a column of this output group (0 where a job has but one).
-    /// Asked with ascending keys, group by group.
-    fn is_base(&mut self, output: usize, key: &[u8]) -> bool;
-    /// Whether no place older than the inputs can hold a key of `[start, end)` in a column of this output group.
-    fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool;
-    /// Told of about every 256 KiB written; may wait to limit the rate, or fail to cancel the job.
-    fn wrote(&mut self, bytes: u64) -> Result<()>;
-}
-
-/// Nanoseconds by stage. Retrieving and encoding are estimated from every 64th entry or key, decoding from every eighth
-/// block; what is done per block of an output, or more rarely, is measured; merging is what remains of the whole.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct StageTimes {
-    /// Reading the inputs' blocks from the disk.
-    pub read: u64,
-    /// Verifying, decompressing and opening them.
-    pub decode: u64,
-    /// Decoding entries, merging them, and deciding and folding what survives.
-    pub merge: u64,
-    /// Making the values of column groups out of the inputs' (Mycelium §4.2.1, Retrieve); nothing where groups and formats
-    /// stay what they are.
-    pub retrieve: u64,
-    /// Laying entries out in blocks and checksumming these.
-    pub encode: u64,
-    /// Compressing blocks.
-    pub compress: u64,
-    /// Building filters.
-    pub filter: u64,
-    /// The whole-file checksum, appends, and the sync of each output.
-    pub write: u64,
-    /// The whole job, waits for the rate limit included.
-    pub total: u64,
-}
-
-impl std::ops::AddAssign for StageTimes {
-    fn add_assign(&mut self, other: Self) {
-        self.read += other.read;
-        self.decode += other.decode;
-        self.merge += other.merge;
-        self.retrieve += other.retrieve;
-        self.encode += other.encode;
-        self.compress += other.compress;
-        self.filter += other.filter;
-        self.write += other.write;
-        self.total += other.total;
-    }
-}
-
-impl StageTimes {
-    /// Those of a job that took `total`, of which it was `waiting` for the rate limit. Estimates share at most what the
-    /// measured stages leave: a sample that another process interrupted counts many times over.
-    pub(crate) fn of_whole(self, total: u64, waiting: u64) -> Self {
-        let left = total.saturating_sub(self.read + self.compress + self.filter + self.write + waiting);
-        let estimates = [self.retrieve, self.decode, self.encode];
-        let shrink = (left as f64 / estimates.iter().sum::<u64>().max(1) as f64).min(1.0);
-        let [retrieve, decode, encode] = estimates.map(|estimate| (estimate as f64 * shrink) as u64);
-        let merge = left.saturating_sub(retrieve + decode + encode);
-        Self { retrieve, decode, merge, encode, total, ..self }
-    }
-}
-
 /// What a job made.
 #[derive(Debug, Default)]
 pub struct JobOutput {
@@ -144,9 +75,6 @@ pub struct JobOutput {
     /// Where the time went.
     pub stages: StageTimes,
 }
-
-/// Of so many entries one is timed.
-pub(crate) const SAMPLE: u32 = 64;
 
 /// Runs a job to its end. On an error the outputs made so far are the caller's to remove.
 pub fn run<C: Cursor>(

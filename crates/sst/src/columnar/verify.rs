@@ -1,0 +1,66 @@
+//! Checks the cells of a columnar block against the zone maps of the file's columns.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use mycelium_base::{Error, Result};
+use mycelium_encoding::page::{Page, TextCoding, compare};
+use mycelium_encoding::{ColumnState, DatumRef};
+
+use super::block::ColumnBlock;
+use super::zones::ZoneMap;
+use crate::reader::{SstFile, malformed_part, payload_of};
+
+/// What the cells of all blocks of a columnar file are checked against, read once.
+#[derive(Debug)]
+pub(crate) struct CellCheck {
+    codings: Arc<[Option<TextCoding>]>,
+    /// By column, framed.
+    zone_maps: Vec<Arc<[u8]>>,
+}
+
+impl SstFile {
+    /// What its cells are checked against; nothing of a file of rows.
+    pub(crate) fn cell_check(&self) -> Result<Option<CellCheck>> {
+        let Some(columns) = &self.columns else { return Ok(None) };
+        let codings = self.codings(columns, columns.layout())?;
+        let zone_maps = columns.parts().iter().map(|part| self.zone_map(part)).collect::<Result<_>>()?;
+        Ok(Some(CellCheck { codings, zone_maps }))
+    }
+
+    /// Checks every cell of block number `number`, `bytes[..end]`, against the zone map of its column.
+    pub(crate) fn verify_cells(&self, against: &CellCheck, number: usize, bytes: Arc<[u8]>, end: usize) -> Result<()> {
+        let columns = self.columns()?;
+        let all: Vec<usize> = (0..columns.parts().len()).collect();
+        let block = ColumnBlock::load(columns, against.codings.clone(), (bytes, 0, end), (&all, None))?;
+        for (place, (part, framed)) in columns.parts().iter().zip(&against.zone_maps).enumerate() {
+            let zones = ZoneMap::parse(payload_of(framed), self.block_count(), &part.kind)
+                .map_err(|e| malformed_part(self.path(), "zone map", part.zones.offset, e))?;
+            let (bounds, nulls) = (zones.bounds(number)?, zones.null_count(number)?);
+            if !block.read(|pages| is_within(&pages[place], bounds, nulls))? {
+                let error = Error::corruption(format!("a value of column {} outside its zone", part.column));
+                return Err(error.at(part.zones.offset).in_file(self.path()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the values of a page lie between these bounds, and so many are null.
+fn is_within(page: &Page<'_>, bounds: Option<(DatumRef<'_>, DatumRef<'_>)>, nulls: u32) -> Result<bool> {
+    let (mut found, mut text) = (0, Vec::new());
+    for row in 0..page.rows() {
+        match (page.expanded_cell(row, &mut text)?, bounds) {
+            (ColumnState::Absent, _) => {}
+            (ColumnState::Null, _) => found += 1,
+            (ColumnState::Value(value), Some((least, greatest))) => {
+                let above = compare(least, value).is_some_and(Ordering::is_le);
+                if !above || !compare(value, greatest).is_some_and(Ordering::is_le) {
+                    return Ok(false);
+                }
+            }
+            (ColumnState::Value(_), None) => return Ok(false),
+        }
+    }
+    Ok(found == nulls)
+}

@@ -17,6 +17,7 @@ use arrow_schema::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::logical_expr::binary::type_union_coercion;
 use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Union, cast, lit};
 
@@ -77,9 +78,21 @@ fn in_nanoseconds(ticks: Expr, length: i128) -> Expr {
     }
 }
 
+/// The type that an expression will have: of a `CASE` that of all its branches, and not of the first.
+pub(crate) fn type_of(expr: &Expr, columns: &DFSchema) -> Option<DataType> {
+    match expr {
+        Expr::Case(case) => {
+            let thens = case.when_then_expr.iter().map(|(_, then)| &**then);
+            let types = thens.chain(case.else_expr.as_deref()).map(|value| type_of(value, columns));
+            union_type(types.collect::<Option<Vec<_>>>()?.into_iter())
+        }
+        other => other.get_type(columns).ok(),
+    }
+}
+
 /// Both sides, whose columns these are, as they should be compared, if DataFusion would compare something else.
 pub(crate) fn alike(left: &Expr, right: &Expr, [left_columns, right_columns]: [&DFSchema; 2]) -> Option<(Expr, Expr)> {
-    let (left_type, right_type) = (left.get_type(left_columns).ok()?, right.get_type(right_columns).ok()?);
+    let (left_type, right_type) = (type_of(left, left_columns)?, type_of(right, right_columns)?);
     let common = Common::of(&left_type, &right_type)?;
     let is_meant = match common {
         Common::Double if left_type.is_decimal() => is_of_floats(right, right_columns),
@@ -119,7 +132,7 @@ fn is_of_floats(expr: &Expr, schema: &DFSchema) -> bool {
 
 /// Values of which a function or a `CASE` gives one: decimals beside floats are doubles.
 pub(crate) fn one_of(values: Vec<Expr>, schema: &DFSchema) -> Transformed<Vec<Expr>> {
-    let types: Vec<Option<DataType>> = values.iter().map(|value| value.get_type(schema).ok()).collect();
+    let types: Vec<Option<DataType>> = values.iter().map(|value| type_of(value, schema)).collect();
     let is_decimal = |ty: &Option<DataType>| ty.as_ref().is_some_and(DataType::is_decimal);
     let is_float = |(value, ty): (&Expr, &Option<DataType>)| {
         ty.as_ref().is_some_and(DataType::is_floating) && is_of_floats(value, schema)
@@ -131,12 +144,26 @@ pub(crate) fn one_of(values: Vec<Expr>, schema: &DFSchema) -> Transformed<Vec<Ex
     Transformed::yes(values.into_iter().zip(types).map(double).collect())
 }
 
-/// The rows of all inputs, whose columns become alike.
+/// The rows of all inputs, whose columns become alike. Its columns have the types that they will have, and not those of the first
+/// input: literals beside them are read by their types.
 pub(crate) fn united(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     let count = inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let common: Vec<Option<Common>> = (0..count).map(|at| common_of_column(&inputs, at)).collect();
     let inputs = inputs.into_iter().map(|input| brought_input(input, &common)).collect::<Result<Vec<_>>>()?;
-    Union::try_new_with_loose_types(inputs).map(LogicalPlan::Union)
+    let Union { inputs, schema } = Union::try_new_with_loose_types(inputs)?;
+    let fields = schema.iter().enumerate().map(|(at, (qualifier, field))| {
+        let types = inputs.iter().map(|input| input.schema().field(at).data_type().clone());
+        let ty = union_type(types).unwrap_or_else(|| field.data_type().clone());
+        (qualifier.cloned(), Arc::new(field.as_ref().clone().with_data_type(ty)))
+    });
+    let schema = Arc::new(DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone())?);
+    Ok(LogicalPlan::Union(Union { inputs, schema }))
+}
+
+/// The type that DataFusion brings values to of which one is taken.
+fn union_type(mut types: impl Iterator<Item = DataType>) -> Option<DataType> {
+    let first = types.next()?;
+    types.try_fold(first, |one, other| type_union_coercion(&one, &other))
 }
 
 fn common_of_column(inputs: &[Arc<LogicalPlan>], at: usize) -> Option<Common> {

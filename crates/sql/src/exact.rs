@@ -44,7 +44,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::alike::{alike, one_of, united};
+use crate::alike::{alike, one_of, type_of, united};
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::null_lists::{chained, keep_nulls};
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
@@ -289,7 +289,7 @@ fn is_zero(expr: &Expr) -> bool {
 }
 
 fn rewrite_list(list: InList, schema: &DFSchema) -> Transformed<Expr> {
-    let ty = list.expr.get_type(schema).ok();
+    let ty = type_of(&list.expr, schema);
     if !list.list.iter().any(|item| alike(&list.expr, item, [schema; 2]).is_some()) {
         return rewrite_alike(list, ty.is_some_and(|ty| ty.is_floating()), schema);
     }
@@ -375,7 +375,7 @@ fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact>
     if !matches!(literal, Expr::Literal(..) | Expr::Cast(_) | Expr::Negative(_)) {
         return None;
     }
-    let ty = expr.get_type(schema).ok()?;
+    let ty = type_of(expr, schema)?;
     let value = match &ty {
         DataType::Timestamp(_, zone) => return as_ticks(moment_of(literal, zone.as_ref())?, &ty),
         DataType::Date32 => {

@@ -40,7 +40,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
-    BinaryExpr, Distinct, Expr, ExprSchemable, Join, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, cast, lit,
+    BinaryExpr, Distinct, Expr, ExprSchemable, Join, JoinConstraint, LogicalPlan, LogicalPlanBuilder, Operator,
+    Subquery, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -90,8 +91,13 @@ fn rewrite_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 /// What `USING`, `NATURAL`, `INTERSECT` and `EXCEPT` compare.
 fn with_keys_alike(mut join: Join) -> Join {
     let columns: [&DFSchema; 2] = [join.left.schema(), join.right.schema()];
-    let pairs = std::mem::take(&mut join.on).into_iter();
-    join.on = pairs.map(|(left, right)| alike(&left, &right, columns).unwrap_or((left, right))).collect();
+    for (left, right) in &mut join.on {
+        if let Some(both) = alike(left, right, columns) {
+            (*left, *right) = both;
+            // `USING` has columns alone.
+            join.join_constraint = JoinConstraint::On;
+        }
+    }
     join
 }
 

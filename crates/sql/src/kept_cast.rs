@@ -142,8 +142,9 @@ impl ScalarUDFImpl for KeptCast {
         Ok(Arc::new(Field::new(&self.name, self.to.clone(), is_nullable)))
     }
 
+    /// DataFusion takes what is strict for no null of what is none.
     fn is_strict(&self) -> bool {
-        true
+        !self.is_try
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -165,21 +166,32 @@ impl ScalarUDFImpl for KeptCast {
         Interval::make_unbounded(&self.to)
     }
 
-    /// As the cast's: what is greater is no less afterwards, but where a zone has an hour twice, or a value becomes null.
+    /// What is greater is no less afterwards, but where a zone has an hour twice, or a value becomes null.
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
-        let is_kept = !self.is_try
-            && match (&self.from, &self.to) {
-                (DataType::Timestamp(_, zone), DataType::Timestamp(_, to)) => is_same_clock(zone.as_ref(), to.as_ref()),
-                _ => true,
-            };
+        let is_kept = match (&self.from, &self.to) {
+            _ if self.is_try => false,
+            (DataType::Timestamp(_, zone), DataType::Timestamp(_, to)) => is_same_clock(zone.as_ref(), to.as_ref()),
+            _ => true,
+        };
         let order = inputs.first().map(|input| input.sort_properties);
         Ok(order.filter(|_| is_kept).unwrap_or_default())
+    }
+
+    /// Of finer ticks: what is equal afterwards was equal.
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> Result<bool> {
+        let is_finer = match (&self.from, &self.to) {
+            (DataType::Timestamp(unit, zone), DataType::Timestamp(to, to_zone)) => {
+                nanoseconds(*to) <= nanoseconds(*unit) && is_same_clock(zone.as_ref(), to_zone.as_ref())
+            }
+            _ => false,
+        };
+        Ok(is_finer && !self.is_try && inputs.iter().all(|input| input.strictly_order_preserving))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow_schema::TimeUnit;
+    use arrow_schema::{SortOptions, TimeUnit};
 
     use super::*;
 
@@ -206,6 +218,24 @@ mod tests {
             assert_eq!(says_another(&from, &to, false), is_kept, "{from} {to}");
         }
         assert!(says_another(&Int64, &Int32, true));
+    }
+
+    #[test]
+    fn orders_are_kept_where_values_keep_theirs() {
+        let order = SortProperties::Ordered(SortOptions { descending: false, nulls_first: false });
+        let column = ExprProperties::new_unknown().with_order(order).with_strictly_order_preserving(true);
+        let kept = |from, to, is_try| {
+            let cast = KeptCast::new(from, to, is_try);
+            let inputs = std::slice::from_ref(&column);
+            let is_ordered = cast.output_ordering(inputs).expect("known") == order;
+            (is_ordered, cast.strictly_order_preserving(inputs).expect("known"))
+        };
+        let (second, milli) = (moment(TimeUnit::Second, None), moment(TimeUnit::Millisecond, None));
+        let vienna = moment(TimeUnit::Millisecond, Some("Europe/Vienna"));
+        assert_eq!(kept(second.clone(), milli, false), (true, true));
+        assert_eq!(kept(second, vienna, false), (false, false));
+        assert_eq!(kept(DataType::Decimal128(10, 2), DataType::Int32, false), (true, false));
+        assert_eq!(kept(DataType::Int64, DataType::Int32, true), (false, false));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! | sides | DataFusion compares | here |
 //! |---|---|---|
-//! | decimal, float | decimals of fifteen places: large floats and NaN are errors, small ones are 0 | doubles, as PostgreSQL does |
+//! | decimal, float | decimals of fifteen places: large ones and NaN fail, small ones are 0 | doubles, as PostgreSQL |
 //! | 32-bit float, integer | 32-bit floats, which take 16,777,217 for 16,777,216 | doubles |
 //! | date, timestamp | nanoseconds, which end in 2262 | the timestamp's ticks |
 //! | timestamp, one of nanoseconds | nanoseconds | nanoseconds as decimals, which do not end |
 //!
-//! A float is one that is made of columns of floats: in `price < 0.2 * cost` of decimals the literal alone is a double, and
-//! fifteen places are what was meant. A moment that is made of literals stays as it is; it becomes a literal, and the comparison
-//! one of the column ([`crate::kept_cast`]).
+//! A float is one that is made of columns of floats: in `price < 0.2 * cost` of decimals the literal alone is a double,
+//! and fifteen places are what was meant. A moment that is made of literals stays as it is; it becomes a literal, and
+//! the comparison one of the column ([`crate::kept_cast`]).
 
 use std::sync::Arc;
 
@@ -144,8 +144,8 @@ pub(crate) fn one_of(values: Vec<Expr>, schema: &DFSchema) -> Transformed<Vec<Ex
     Transformed::yes(values.into_iter().zip(types).map(double).collect())
 }
 
-/// The rows of all inputs, whose columns become alike. Its columns have the types that they will have, and not those of the first
-/// input: literals beside them are read by their types.
+/// The rows of all inputs, whose columns become alike. Its columns have the types that they will have, and not those of
+/// the first input: literals beside them are read by their types.
 pub(crate) fn united(inputs: Vec<Arc<LogicalPlan>>) -> Result<LogicalPlan> {
     let count = inputs.iter().map(|input| input.schema().fields().len()).min().unwrap_or(0);
     let common: Vec<Option<Common>> = (0..count).map(|at| common_of_column(&inputs, at)).collect();

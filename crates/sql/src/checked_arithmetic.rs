@@ -1,10 +1,11 @@
 //! `+`, `-` and `*` of integers that fail where the result is none of their type.
 //!
-//! DataFusion's wrap around. An analyzer rule after its coercion of types puts a function in their place, which computes
-//! with Arrow's kernels that look. It takes a whole formula of one type, whose operands are its arguments: a chain of
-//! hundreds of operators is no deeper on the stack of who evaluates it than its operands are.
+//! DataFusion's wrap around. An analyzer rule after its coercion of types puts a function in their place, which
+//! computes with Arrow's kernels that look. It takes a whole formula of one type, whose operands are its arguments: a
+//! chain of hundreds of operators is no deeper on the stack of who evaluates it than its operands are.
 //!
-//! A sum or difference that cannot wrap around keeps the order of its operands: what is sorted by `a, b` is by `a + 1, b`.
+//! A sum or difference that cannot wrap around keeps the order of its operands: what is sorted by `a` and `b` is sorted
+//! by `a + 1` and `b`.
 
 use std::sync::Arc;
 

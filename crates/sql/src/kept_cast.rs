@@ -1,15 +1,16 @@
 //! Casts that DataFusion must not move.
 //!
-//! It makes `x = 5`, with 5 as a value of `x`'s type, of `CAST(x AS t) = 5`. Where the cast loses something, or moves the value,
-//! that says something else:
+//! It makes `x = 5`, with 5 as a value of `x`'s type, of `CAST(x AS t) = 5`. Where the cast loses something, or moves
+//! the value, that says something else:
 //!
 //! - of decimals, to integers or fewer places: 5.30 is 5 as an integer, and is not 5.00;
 //! - with `TRY_CAST`: a number that the type has no place for is null, and is less than 5;
 //! - to finer ticks, as beside a finer column or in a `UNION` with one: half a second was cut off to none;
 //! - of timestamps to a zone that is not UTC: the hours were left out.
 //!
-//! An analyzer rule after the coercion of types, which adds casts, puts a function in the place of these. Of finer ticks it
-//! tells which ticks of the column a comparison is about ([`KeptCast::ticks_before`]), so that storage still decides it.
+//! An analyzer rule after the coercion of types, which adds casts, puts a function in the place of these. Of finer
+//! ticks it tells which ticks of the column a comparison is about ([`KeptCast::ticks_before`]), so that storage still
+//! decides it.
 
 use std::sync::Arc;
 

@@ -1,17 +1,17 @@
-//! Sums, averages and statistics of floats over a frame that moves, as in `sum(f) OVER (ORDER BY t ROWS BETWEEN 6 PRECEDING AND
-//! CURRENT ROW)`.
+//! Sums, averages and statistics of floats over a frame that moves, as in `sum(f) OVER (ORDER BY t ROWS BETWEEN 6
+//! PRECEDING AND CURRENT ROW)`.
 //!
-//! DataFusion takes what leaves the frame away from its sum. An infinity that leaves so makes NaN of all sums to come, and
-//! what was lost by rounding stays lost: a variance of equal numbers comes out below zero, and its root as NaN. Here nothing is
-//! taken away ([`MovingFrame`]): two stacks make a queue of what can be put together ([`Part`]).
+//! DataFusion takes what leaves the frame away from its sum. An infinity that leaves so makes NaN of all sums to come,
+//! and what was lost by rounding stays lost: a variance of equal numbers comes out below zero, and its root as NaN.
+//! Here nothing is taken away ([`MovingFrame`]): two stacks make a queue of what can be put together ([`Part`]).
 //!
 //! 1. What enters is laid on `back`, whose total is kept.
 //! 2. What leaves is taken from `front`, which has of every row the total from there to the end of `front`.
-//! 3. Where `front` is empty, the rows of `back` become `front`, and are put together from their end. That happens to every
-//!    row once, so that a row costs the same however wide the frame is.
+//! 3. Where `front` is empty, the rows of `back` become `front`, and are put together from their end. That happens to
+//!    every row once, so that a row costs the same however wide the frame is.
 //!
-//! Statistics are put together from numbers, means and sums of products of differences from them, by the formulas of Chan,
-//! Golub and LeVeque ("Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+//! Statistics are put together from numbers, means and sums of products of differences from them, by the formulas of
+//! Chan, Golub and LeVeque ("Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
 
 use std::fmt::Debug;
 

@@ -1,17 +1,19 @@
 //! Lists beside lists of one expression, which keep their nulls.
 //!
-//! DataFusion unites them: `x IN (1, 2) AND x IN (3)` to `false`, and `x NOT IN (1) OR x NOT IN (2)` to `true`. Of a null both
-//! are null. And a null within a list is taken for a value of it. [`keep_nulls`] goes over chains of `AND` and `OR`:
+//! DataFusion unites them: `x IN (1, 2) AND x IN (3)` to `false`, and `x NOT IN (1) OR x NOT IN (2)` to `true`. Of a
+//! null both are null. And a null within a list is taken for a value of it. [`keep_nulls`] goes over chains of `AND`
+//! and `OR`:
 //!
-//! 1. Operands are put together that are made of lists and equalities of one expression alone ([`subject_of`]). Of a null
-//!    all of them are null.
-//! 2. Where uniting them could tell ([`forgets`]), they are only asked of what is no null: `(x IS NOT NULL AND …) OR (x IS
-//!    NULL AND NULL)`. What is asked only of that already stays as it is.
+//! 1. Operands are put together that are made of lists and equalities of one expression alone ([`subject_of`]). Of a
+//!    null all of them are null.
+//! 2. Where uniting them could tell ([`forgets`]), they are only asked of what is no null: `(x IS NOT NULL AND …) OR (x
+//!    IS NULL AND NULL)`. What is asked only of that already stays as it is.
 //!
 //! In a filter null is as good as `false`, so that what storage decides stays as it is.
 //!
-//! The analyzer sees what was written side by side. Predicates of a subquery and of what is around it meet later, when the
-//! optimizer puts projections and filters together: [`NullsOfLists`] is a rule of its own before the one that unites lists.
+//! The analyzer sees what was written side by side. Predicates of a subquery and of what is around it meet later, when
+//! the optimizer puts projections and filters together: [`NullsOfLists`] is a rule of its own before the one that
+//! unites lists.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -76,7 +78,8 @@ fn in_join(mut join: Join, columns: &DFSchema) -> Result<Transformed<LogicalPlan
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
 }
 
-/// An expression that DataFusion does not forget nulls of. Of a filter, where null is as good as `false`, unless negated.
+/// An expression that DataFusion does not forget nulls of. Of a filter, where null is as good as `false`, unless
+/// negated.
 pub(crate) fn keep_nulls(expr: Expr, is_filter: bool, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Keeper { is_filter, values: Vec::new(), schema }.keep(expr, None)
 }

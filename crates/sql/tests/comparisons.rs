@@ -250,8 +250,8 @@ fn moments() -> Twin {
     twin
 }
 
-/// A literal between two seconds was cut off to the one before it where seconds were cast, as in a `UNION`, or was compared with
-/// the type of the first of several values.
+/// A literal between two seconds was cut off to the one before it where seconds were cast, as in a `UNION`, or was
+/// compared with the type of the first of several values.
 #[test]
 fn seconds_that_become_nanoseconds_are_compared_as_those() {
     let twin = moments();

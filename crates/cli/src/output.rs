@@ -111,10 +111,10 @@ impl<W: Write> Output<W> {
                 .zip(schema.fields())
                 .map(|(column, field)| {
                     let cells = (0..batch.num_rows()).map(|row| width(&one_line(&column.value(row).to_string())));
-                    cells.chain([width(field.name())]).max().unwrap_or(0)
+                    cells.chain([width(&one_line(field.name()))]).max().unwrap_or(0)
                 })
                 .collect();
-            let heads: Vec<_> = schema.fields().iter().map(|field| field.name().clone()).collect();
+            let heads: Vec<_> = schema.fields().iter().map(|field| one_line(field.name())).collect();
             self.text_row(&heads)?;
         }
         for row in 0..batch.num_rows() {
@@ -132,12 +132,13 @@ impl<W: Write> Output<W> {
         }
         let options = FormatOptions::default().with_null("null");
         let schema = batch.schema();
-        let names = schema.fields().iter().map(|field| width(field.name())).max().unwrap_or(0);
-        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        let names: Vec<_> = schema.fields().iter().map(|field| one_line(field.name())).collect();
+        let longest = names.iter().map(|name| width(name)).max().unwrap_or(0);
+        for (name, column) in names.iter().zip(batch.columns()) {
             let cells = ArrayFormatter::try_new(column.as_ref(), &options).map_err(print_failure)?;
-            let padding = names.saturating_sub(width(field.name()));
+            let padding = longest.saturating_sub(width(name));
             let cell = one_line(&cells.value(0).to_string());
-            writeln!(self.out, "{}{:padding$}  {cell}", field.name(), "")?;
+            writeln!(self.out, "{name}{:padding$}  {cell}", "")?;
         }
         Ok(())
     }
@@ -299,6 +300,19 @@ mod tests {
         assert_eq!(print(false), "id   name\n1    a\\u{1b}[2J\\nb\n200  null\n200  null\n");
         let last = "{\"id\":200,\"name\":null}\n";
         assert_eq!(print(true), format!("{{\"id\":1,\"name\":\"a\\u001b[2J\\nb\"}}\n{last}{last}"));
+    }
+
+    /// A name moved the cursor, which a value could not.
+    #[test]
+    fn control_characters_of_names_print_as_escapes() {
+        let schema = Schema::new(vec![Field::new("a\x1b[2J\nb", DataType::Int64, false)]);
+        let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(Int64Array::from(vec![1]))]);
+        let batch = batch.expect("matches its schema");
+        let mut output = Output::new(false, Vec::new());
+        output.rows(&batch).expect("in memory");
+        output.record(&batch).expect("in memory");
+        let text = String::from_utf8(output.out).expect("text");
+        assert_eq!(text, "a\\u{1b}[2J\\nb\n1\na\\u{1b}[2J\\nb  1\n");
     }
 
     /// Empty text was nothing, as null is.

@@ -1,8 +1,11 @@
 //! `+`, `-` and `*` of integers that fail where the result is none of their type.
 //!
-//! DataFusion's wrap around. An analyzer rule after its coercion of types puts a function in their place, which computes
-//! with Arrow's kernels that look. It takes a whole formula of one type, whose operands are its arguments: a chain of
-//! hundreds of operators is no deeper on the stack of who evaluates it than its operands are.
+//! DataFusion's wrap around. An analyzer rule after its coercion of types puts a function in their place, which
+//! computes with Arrow's kernels that look. It takes a whole formula of one type, whose operands are its arguments: a
+//! chain of hundreds of operators is no deeper on the stack of who evaluates it than its operands are.
+//!
+//! A sum or difference that cannot wrap around keeps the order of its operands: what is sorted by `a` and `b` is sorted
+//! by `a + 1` and `b`.
 
 use std::sync::Arc;
 
@@ -14,6 +17,8 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
@@ -146,6 +151,47 @@ impl ScalarUDFImpl for Formula {
         }
         values.pop().ok_or_else(incomplete)
     }
+
+    fn evaluate_bounds(&self, _: &[&Interval]) -> Result<Interval> {
+        Interval::make_unbounded(&self.ty)
+    }
+
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
+        let mut inputs = inputs.iter().map(|input| input.sort_properties);
+        let mut orders: Vec<SortProperties> = Vec::new();
+        for step in &self.steps {
+            let order = match step {
+                None => inputs.next(),
+                Some(op) => orders.pop().zip(orders.pop()).map(|(right, left)| order_of(left, *op, right)),
+            };
+            orders.push(order.unwrap_or_default());
+        }
+        Ok(orders.pop().unwrap_or_default())
+    }
+
+    /// Of one operand beside literals alone: what is equal afterwards was equal.
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> Result<bool> {
+        let mut operands = inputs.iter().filter(|input| !is_literal(input));
+        let (Some(operand), None) = (operands.next(), operands.next()) else { return Ok(false) };
+        let has_product = self.steps.contains(&Some(Operator::Multiply));
+        let keeps = operand.strictly_order_preserving && self.output_ordering(inputs)? == operand.sort_properties;
+        Ok(keeps && !has_product)
+    }
+}
+
+fn order_of(left: SortProperties, op: Operator, right: SortProperties) -> SortProperties {
+    match op {
+        Operator::Plus => left.add(&right),
+        Operator::Minus => left.sub(&right),
+        _ if left == SortProperties::Singleton && right == SortProperties::Singleton => SortProperties::Singleton,
+        _ => SortProperties::Unordered,
+    }
+}
+
+/// Whether an operand is one number.
+fn is_literal(input: &ExprProperties) -> bool {
+    let range = &input.range;
+    input.sort_properties == SortProperties::Singleton && range.lower() == range.upper() && !range.lower().is_null()
 }
 
 fn kernel(op: Operator) -> fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError> {
@@ -158,6 +204,7 @@ fn kernel(op: Operator) -> fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowE
 
 #[cfg(test)]
 mod tests {
+    use arrow_schema::SortOptions;
     use datafusion::logical_expr::col;
 
     use super::*;
@@ -175,6 +222,43 @@ mod tests {
         let Expr::ScalarFunction(ScalarFunction { func, args }) = &found else { panic!("{found}") };
         assert_eq!(func.name(), "(((? + ?) * ?) - (? - ?))");
         assert_eq!(args[..], [col("a"), col("b"), lit(2_i64), col("b"), col("a")]);
+    }
+
+    fn ordered(descending: bool) -> SortProperties {
+        SortProperties::Ordered(SortOptions { descending, nulls_first: false })
+    }
+
+    /// The order of a formula of a column with this order, and whether equal results come of equal values.
+    fn order(expr: Expr, order: SortProperties) -> (SortProperties, bool) {
+        let Expr::ScalarFunction(ScalarFunction { func, args }) = rewritten(expr) else { panic!("a formula") };
+        let unbounded = Interval::make_unbounded(&DataType::Int64).expect("a type");
+        let of_column = ExprProperties::new_unknown().with_range(unbounded).with_order(order);
+        let of_literal = |value: &ScalarValue| {
+            let range = Interval::try_new(value.clone(), value.clone()).expect("one value");
+            ExprProperties::new_unknown().with_range(range).with_order(SortProperties::Singleton)
+        };
+        let inputs: Vec<_> = args
+            .iter()
+            .map(|arg| match arg {
+                Expr::Literal(value, _) => of_literal(value),
+                _ => of_column.clone().with_strictly_order_preserving(true),
+            })
+            .collect();
+        let order = func.inner().output_ordering(&inputs).expect("an order");
+        (order, func.inner().strictly_order_preserving(&inputs).expect("known"))
+    }
+
+    #[test]
+    fn sums_and_differences_keep_the_order_of_their_operands() {
+        let (up, down) = (ordered(false), ordered(true));
+        assert_eq!(order(col("a") + lit(1_i64), up), (up, true));
+        assert_eq!(order(lit(3_i64) + col("a") - lit(1_i64), down), (down, true));
+        assert_eq!(order(lit(3_i64) - col("a"), up), (down, false));
+        assert_eq!(order(col("a") + col("b"), up), (up, false));
+        for unordered in [col("a") - col("b"), col("a") * lit(2_i64)] {
+            assert_eq!(order(unordered, up), (SortProperties::Unordered, false));
+        }
+        assert_eq!(order(col("a") + lit(1_i64), SortProperties::Unordered), (SortProperties::Unordered, true));
     }
 
     #[test]

@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 };
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::prim_op::PrimitiveGroupsAccumulator;
 
-use crate::moving_frame::MovingFrame;
+use crate::moving_frame::moving_sum;
 
 /// The function.
 #[derive(PartialEq, Eq, Hash, Debug, Default)]
@@ -162,7 +162,7 @@ impl AggregateUDFImpl for CheckedSum {
             return Err(DataFusionError::NotImplemented(message.to_owned()));
         }
         if *ty == DataType::Float64 && !args.is_distinct {
-            return Ok(Box::new(MovingFrame::of_sums()));
+            return Ok(moving_sum());
         }
         self.of_wider(args, |sum, args| sum.create_sliding_accumulator(args))
     }

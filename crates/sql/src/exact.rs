@@ -15,6 +15,10 @@
 //! 5. What compares without saying so says so, where a literal needs it: `CASE price WHEN 4.48` becomes `CASE WHEN price =
 //!    4.48`, and `nullif(price, 4.48)` becomes `CASE WHEN price = 4.48 THEN NULL ELSE price END`. A subquery of nothing but
 //!    literals becomes those (`= (SELECT 4.48)`, `IN (VALUES (4.48))`).
+//! 6. Two sides, neither of them a literal, whose common type would lose something are brought to another
+//!    ([`crate::alike`]): in comparisons, of joins too, and, of decimals beside floats, where a `CASE`, `coalesce`, `greatest`,
+//!    `least` or `UNION` gives one of several values.
+//! 7. A zero in a list of floats has both signs, as it has beside `=`.
 //!
 //! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they are
 //! divided (`1.0 / 3` would be 0.33333).
@@ -31,18 +35,25 @@ use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::compute::kernels::cast_utils::string_to_datetime;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Between, Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::utils::split_conjunction;
-use datafusion::logical_expr::{BinaryExpr, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::logical_expr::{
+    BinaryExpr, Distinct, Expr, ExprSchemable, Join, JoinConstraint, LogicalPlan, LogicalPlanBuilder, Operator,
+    Subquery, cast, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 
-use crate::null_lists::keep_nulls;
+use crate::alike::{alike, one_of, type_of, united};
+use crate::moment::{nanoseconds, ticks_of, timestamp};
+use crate::null_lists::{chained, keep_nulls};
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
 
 /// The most digits of a `Decimal128`.
 const MOST_DIGITS: usize = 38;
+/// Functions that give one of their arguments.
+const ONE_OF_SEVERAL: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
 
 /// The rule.
 #[derive(Debug)]
@@ -65,11 +76,29 @@ fn rewrite_plan(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             .into_iter()
             .try_for_each(|conjunct| check_subqueries(conjunct, &columns))?;
     }
+    let plan = match plan {
+        LogicalPlan::Join(join) => LogicalPlan::Join(with_keys_alike(join)),
+        LogicalPlan::Union(union) => united(union.inputs)?,
+        other => other,
+    };
     let is_filter = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
     rewrite_expressions(plan, |expr, columns| {
         let exact = expr.transform_up(|expr| rewrite(expr, columns))?;
-        keep_nulls(exact.data, is_filter, columns)
+        Ok(keep_nulls(exact.data, is_filter, columns)?.data)
     })
+}
+
+/// What `USING`, `NATURAL`, `INTERSECT` and `EXCEPT` compare.
+fn with_keys_alike(mut join: Join) -> Join {
+    let columns: [&DFSchema; 2] = [join.left.schema(), join.right.schema()];
+    for (left, right) in &mut join.on {
+        if let Some(both) = alike(left, right, columns) {
+            (*left, *right) = both;
+            // `USING` has columns alone.
+            join.join_constraint = JoinConstraint::On;
+        }
+    }
+    join
 }
 
 /// See the module.
@@ -116,14 +145,14 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         },
         Expr::Case(case) => Ok(rewrite_case(case, schema)),
         Expr::ScalarFunction(function) if function.name() == "nullif" => Ok(rewrite_nullif(function, schema)),
+        Expr::ScalarFunction(ScalarFunction { func, args }) if ONE_OF_SEVERAL.contains(&func.name()) => {
+            one_of(args, schema).map_data(|args| Ok(Expr::ScalarFunction(ScalarFunction { func, args })))
+        }
         Expr::ScalarSubquery(subquery) => Ok(match constants_of(&subquery.subquery).as_deref() {
             Some([constant]) => Transformed::yes(constant.clone()),
             _ => Transformed::no(Expr::ScalarSubquery(subquery)),
         }),
-        Expr::InSubquery(InSubquery { expr, subquery, negated }) => Ok(match constants_of(&subquery.subquery) {
-            Some(list) => Transformed::yes(rewrite_list(InList { expr, list, negated }, schema).data),
-            None => Transformed::no(Expr::InSubquery(InSubquery { expr, subquery, negated })),
-        }),
+        Expr::InSubquery(subquery) => rewrite_subquery(subquery, schema),
         Expr::Cast(cast) if has_negative_scale(cast.field.data_type()) => Err(no_negative_scale()),
         Expr::TryCast(cast) if has_negative_scale(cast.field.data_type()) => Err(no_negative_scale()),
         other => Ok(Transformed::no(other)),
@@ -151,6 +180,9 @@ fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSch
     if let (Some(exact), Some(swapped)) = (exact_beside(&right, &left, schema), op.swap()) {
         return Transformed::yes(exact.compared(*right, swapped));
     }
+    if let Some((left, right)) = alike(&left, &right, [schema; 2]) {
+        return Transformed::yes(comparison(Box::new(left), op, right));
+    }
     match op.swap() {
         Some(swapped) if constant(&left).is_some() && constant(&right).is_none() => {
             Transformed::yes(comparison(right, swapped, *left))
@@ -159,9 +191,11 @@ fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSch
     }
 }
 
-/// Whether a literal of the two must be changed to be compared exactly with the other.
+/// Whether one of the two must be changed to be compared exactly with the other.
 fn is_inexact(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
-    exact_beside(left, right, schema).is_some() || exact_beside(right, left, schema).is_some()
+    exact_beside(left, right, schema).is_some()
+        || exact_beside(right, left, schema).is_some()
+        || alike(left, right, [schema; 2]).is_some()
 }
 
 fn equality(left: Box<Expr>, right: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
@@ -170,14 +204,22 @@ fn equality(left: Box<Expr>, right: Box<Expr>, schema: &DFSchema) -> Box<Expr> {
 
 fn rewrite_case(case: Case, schema: &DFSchema) -> Transformed<Expr> {
     let Case { expr, when_then_expr, else_expr } = case;
-    match expr {
-        Some(base) if !base.is_volatile() && when_then_expr.iter().any(|(when, _)| is_inexact(&base, when, schema)) => {
-            let branches = when_then_expr.into_iter();
-            let branches = branches.map(|(when, then)| (equality(base.clone(), when, schema), then)).collect();
-            Transformed::yes(Expr::Case(Case::new(None, branches, else_expr)))
-        }
-        expr => Transformed::no(Expr::Case(Case::new(expr, when_then_expr, else_expr))),
+    let is_inexact_base = expr.as_ref().is_some_and(|base| {
+        !base.is_volatile() && when_then_expr.iter().any(|(when, _)| is_inexact(base, when, schema))
+    });
+    let (mut whens, thens): (Vec<_>, Vec<_>) = when_then_expr.into_iter().unzip();
+    let (base, compared) = if is_inexact_base { (None, expr) } else { (expr, None) };
+    if let Some(compared) = compared {
+        whens = whens.into_iter().map(|when| equality(compared.clone(), when, schema)).collect();
     }
+    let count = thens.len();
+    let values = thens.into_iter().chain(else_expr).map(|value| *value).collect();
+    let values = one_of(values, schema);
+    let is_changed = is_inexact_base || values.transformed;
+    let mut values = values.data.into_iter().map(Box::new);
+    let branches = whens.into_iter().zip(values.by_ref().take(count)).collect();
+    let case = Expr::Case(Case::new(base, branches, values.next()));
+    Transformed::new_transformed(case, is_changed)
 }
 
 fn rewrite_nullif(function: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
@@ -217,26 +259,65 @@ fn constants_of(plan: &LogicalPlan) -> Option<Vec<Expr>> {
 
 fn rewrite_between(between: Between, schema: &DFSchema) -> Transformed<Expr> {
     let Between { expr, negated, low, high } = &between;
-    let [from, to] = [low, high].map(|bound| exact_beside(expr, bound, schema));
-    if from.is_none() && to.is_none() {
+    let is_inexact_bound = [low, high].into_iter().any(|bound| is_inexact(expr, bound, schema));
+    if !is_inexact_bound || expr.is_volatile() {
         return Transformed::no(Expr::Between(between));
     }
-    let compared = |exact: Option<Exact>, op, bound: &Expr| match exact {
-        Some(exact) => exact.compared((**expr).clone(), op),
-        None => Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(bound.clone()))),
-    };
-    let within = compared(from, Operator::GtEq, low).and(compared(to, Operator::LtEq, high));
+    let compared =
+        |op, bound: &Expr| rewrite_comparison(BinaryExpr::new(expr.clone(), op, Box::new(bound.clone())), schema).data;
+    let within = compared(Operator::GtEq, low).and(compared(Operator::LtEq, high));
     Transformed::yes(if *negated { !within } else { within })
+}
+
+fn rewrite_subquery(in_subquery: InSubquery, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let InSubquery { expr, subquery, negated } = in_subquery;
+    if let Some(list) = constants_of(&subquery.subquery) {
+        return Ok(Transformed::yes(rewrite_list(InList { expr, list, negated }, schema).data));
+    }
+    let columns: &DFSchema = subquery.subquery.schema();
+    let column = columns.iter().next().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
+    let both = column.and_then(|column| alike(&expr, &column, [schema, columns]));
+    let Some((expr, column)) = both else {
+        return Ok(Transformed::no(Expr::InSubquery(InSubquery { expr, subquery, negated })));
+    };
+    let plan = LogicalPlanBuilder::from(Arc::unwrap_or_clone(subquery.subquery)).project([column])?.build()?;
+    let subquery = Subquery { subquery: Arc::new(plan), ..subquery };
+    Ok(Transformed::yes(Expr::InSubquery(InSubquery { expr: Box::new(expr), subquery, negated })))
 }
 
 fn is_null(expr: &Expr) -> bool {
     constant(expr).is_some_and(|value| value.is_null())
 }
 
-fn rewrite_list(InList { expr, list, negated }: InList, schema: &DFSchema) -> Transformed<Expr> {
+fn is_zero(expr: &Expr) -> bool {
+    let number = constant(expr).and_then(|value| value.cast_to(&DataType::Float64).ok());
+    matches!(number, Some(ScalarValue::Float64(Some(0.0))))
+}
+
+fn rewrite_list(list: InList, schema: &DFSchema) -> Transformed<Expr> {
+    let ty = type_of(&list.expr, schema);
+    if !list.list.iter().any(|item| alike(&list.expr, item, [schema; 2]).is_some()) {
+        return rewrite_alike(list, ty.is_some_and(|ty| ty.is_floating()), schema);
+    }
+    if list.expr.is_volatile() {
+        return Transformed::no(Expr::InList(list));
+    }
+    let InList { expr, list, negated } = list;
+    if ty == Some(DataType::Float32) {
+        let expr = Box::new(cast(*expr, DataType::Float64));
+        return Transformed::yes(rewrite_list(InList { expr, list, negated }, schema).data);
+    }
+    let equal = list.into_iter().map(|item| *equality(expr.clone(), Box::new(item), schema)).collect();
+    let either = chained(equal, Operator::Or);
+    Transformed::yes(if negated { !either } else { either })
+}
+
+/// A list beside an expression whose comparison with each item is exact, or becomes so.
+fn rewrite_alike(InList { expr, list, negated }: InList, is_float: bool, schema: &DFSchema) -> Transformed<Expr> {
     let count = list.len();
     let has_null = negated && list.iter().any(is_null);
-    let mut changed = has_null;
+    let has_zero = is_float && list.iter().any(is_zero);
+    let mut changed = has_null || has_zero;
     let mut kept = Vec::with_capacity(count);
     for item in list.into_iter().filter(|item| !(has_null && is_null(item))) {
         match exact_beside(&expr, &item, schema) {
@@ -249,6 +330,9 @@ fn rewrite_list(InList { expr, list, negated }: InList, schema: &DFSchema) -> Tr
             }
         }
         changed = true;
+    }
+    if has_zero {
+        kept.extend([lit(0.0), lit(-0.0)]);
     }
     let null = || lit(ScalarValue::Boolean(None));
     let rest = match (kept.is_empty() && count > 0, negated) {
@@ -297,7 +381,7 @@ fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact>
     if !matches!(literal, Expr::Literal(..) | Expr::Cast(_) | Expr::Negative(_)) {
         return None;
     }
-    let ty = expr.get_type(schema).ok()?;
+    let ty = type_of(expr, schema)?;
     let value = match &ty {
         DataType::Timestamp(_, zone) => return as_ticks(moment_of(literal, zone.as_ref())?, &ty),
         DataType::Date32 => {
@@ -370,13 +454,7 @@ fn moment_of(literal: &Expr, zone: Option<&Arc<str>>) -> Option<i128> {
         return parse_moment(text, zone);
     }
     let DataType::Timestamp(unit, _) = value.data_type() else { return None };
-    let ticks = match value.cast_to(&DataType::Timestamp(unit, zone.cloned())).ok()? {
-        ScalarValue::TimestampSecond(ticks, _)
-        | ScalarValue::TimestampMillisecond(ticks, _)
-        | ScalarValue::TimestampMicrosecond(ticks, _)
-        | ScalarValue::TimestampNanosecond(ticks, _) => ticks?,
-        _ => return None,
-    };
+    let ticks = ticks_of(&value.cast_to(&DataType::Timestamp(unit, zone.cloned())).ok()?)?;
     Some(i128::from(ticks) * nanoseconds(unit))
 }
 
@@ -386,15 +464,6 @@ fn parse_moment(text: &str, zone: Option<&Arc<str>>) -> Option<i128> {
     let moment = string_to_datetime(&zone, text).ok()?;
     let seconds = i128::from(moment.timestamp()) * nanoseconds(TimeUnit::Second);
     Some(seconds + i128::from(moment.timestamp_subsec_nanos()))
-}
-
-fn nanoseconds(unit: TimeUnit) -> i128 {
-    match unit {
-        TimeUnit::Second => 1_000_000_000,
-        TimeUnit::Millisecond => 1_000_000,
-        TimeUnit::Microsecond => 1_000,
-        TimeUnit::Nanosecond => 1,
-    }
 }
 
 /// A moment as a timestamp or date of this type: the last that is not after it.
@@ -409,10 +478,7 @@ fn as_ticks(moment: i128, ty: &DataType) -> Option<Exact> {
     // What lies before the first of the type has none.
     let tick = i64::try_from(tick.min(last)).ok()?;
     let value = match ty {
-        DataType::Timestamp(TimeUnit::Second, zone) => ScalarValue::TimestampSecond(Some(tick), zone.clone()),
-        DataType::Timestamp(TimeUnit::Millisecond, zone) => ScalarValue::TimestampMillisecond(Some(tick), zone.clone()),
-        DataType::Timestamp(TimeUnit::Microsecond, zone) => ScalarValue::TimestampMicrosecond(Some(tick), zone.clone()),
-        DataType::Timestamp(TimeUnit::Nanosecond, zone) => ScalarValue::TimestampNanosecond(Some(tick), zone.clone()),
+        DataType::Timestamp(unit, zone) => timestamp(tick, *unit, zone.clone()),
         _ => ScalarValue::Date32(Some(i32::try_from(tick).ok()?)),
     };
     Some(Exact { value, order })

@@ -12,10 +12,13 @@
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
+//! | `alike` | sides of comparisons whose common type would lose something |
+//! | `kept_cast` | casts that are not moved to the other side of a comparison |
+//! | `moment` | moments as nanoseconds and as ticks |
 //! | `null_lists` | lists beside lists, whose nulls DataFusion forgets |
 //! | `checked_sum` | `sum` of integers and decimals, which fails where DataFusion's wraps around |
 //! | `checked_arithmetic` | `+`, `-` and `*` of integers, likewise |
-//! | `moving_frame` | sums and averages of floats over frames that move |
+//! | `moving_frame` | sums, averages and statistics of floats over frames that move |
 //! | `date_hours` | dates beside intervals of hours |
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
@@ -23,6 +26,7 @@
 //! | `sql_type` | columns as SQL has them, where Arrow's types do not do |
 //! | `failure` | errors across the border |
 
+mod alike;
 mod catalog;
 mod checked_arithmetic;
 mod checked_sum;
@@ -31,8 +35,10 @@ mod date_hours;
 mod deep_stack;
 mod exact;
 mod failure;
+mod kept_cast;
 mod key_range;
 mod literal;
+mod moment;
 mod moving_frame;
 mod null_lists;
 mod plan_rewrite;

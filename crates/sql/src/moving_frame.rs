@@ -1,13 +1,19 @@
-//! Sums and averages of floats over a frame that moves, as in `sum(f) OVER (ORDER BY t ROWS BETWEEN 6 PRECEDING AND CURRENT
-//! ROW)`.
+//! Sums, averages and statistics of floats over a frame that moves, as in `sum(f) OVER (ORDER BY t ROWS BETWEEN 6
+//! PRECEDING AND CURRENT ROW)`.
 //!
-//! DataFusion takes what leaves the frame away from its sum. An infinity that leaves so makes NaN of all sums to come, and
-//! what was lost by rounding stays lost. Here nothing is taken away ([`MovingFrame`]): two stacks make a queue.
+//! DataFusion takes what leaves the frame away from its sum. An infinity that leaves so makes NaN of all sums to come,
+//! and what was lost by rounding stays lost: a variance of equal numbers comes out below zero, and its root as NaN.
+//! Here nothing is taken away ([`MovingFrame`]): two stacks make a queue of what can be put together ([`Part`]).
 //!
 //! 1. What enters is laid on `back`, whose total is kept.
-//! 2. What leaves is taken from `front`, which has of every value the total from there to the end of `front`.
-//! 3. Where `front` is empty, the values of `back` become `front`, and are added up from their end. That happens to every
-//!    value once, so that a row costs the same however wide the frame is.
+//! 2. What leaves is taken from `front`, which has of every row the total from there to the end of `front`.
+//! 3. Where `front` is empty, the rows of `back` become `front`, and are put together from their end. That happens to
+//!    every row once, so that a row costs the same however wide the frame is.
+//!
+//! Statistics are put together from numbers, means and sums of products of differences from them, by the formulas of
+//! Chan, Golub and LeVeque ("Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+
+use std::fmt::Debug;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
@@ -15,21 +21,30 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, FieldRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::functions_aggregate::average::Avg;
+use datafusion::functions_aggregate::all_default_aggregate_functions;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
-use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, Signature,
+};
 
-/// What some values add up to; nulls are none.
+/// What some rows come to; by default, what none do.
+trait Part: Copy + Default + Debug + Send + Sync {
+    /// Of a row of these arguments; one argument comes twice.
+    fn of_row(first: f64, second: f64) -> Self;
+    /// Of both.
+    fn plus(self, other: Self) -> Self;
+}
+
 #[derive(Clone, Copy, Default, Debug)]
 struct Total {
     sum: f64,
     count: u64,
 }
 
-impl Total {
-    fn of(value: Option<f64>) -> Self {
-        value.map_or_else(Self::default, |sum| Self { sum, count: 1 })
+impl Part for Total {
+    fn of_row(first: f64, _: f64) -> Self {
+        Self { sum: first, count: 1 }
     }
 
     fn plus(self, other: Self) -> Self {
@@ -37,55 +52,170 @@ impl Total {
     }
 }
 
-/// The values of a frame, first in, first out.
-#[derive(Default, Debug)]
-pub(crate) struct MovingFrame {
-    front: Vec<Total>,
-    back: Vec<Total>,
-    of_back: Total,
-    is_average: bool,
+impl Total {
+    fn sum(self) -> Option<f64> {
+        (self.count > 0).then_some(self.sum)
+    }
+
+    fn average(self) -> Option<f64> {
+        self.sum().map(|sum| sum / self.count as f64)
+    }
 }
 
-impl MovingFrame {
-    pub(crate) fn of_sums() -> Self {
-        Self::default()
+/// Means, and sums of products of differences from them. DataFusion's `regr_` functions call the first argument y.
+#[derive(Clone, Copy, Default, Debug)]
+struct Moments {
+    count: f64,
+    mean_y: f64,
+    mean_x: f64,
+    yy: f64,
+    xx: f64,
+    xy: f64,
+}
+
+impl Part for Moments {
+    fn of_row(y: f64, x: f64) -> Self {
+        // What is not finite has no difference from itself.
+        let difference = |value: f64| if value.is_finite() { 0.0 } else { f64::NAN };
+        let (dy, dx) = (difference(y), difference(x));
+        Self { count: 1.0, mean_y: y, mean_x: x, yy: dy, xx: dx, xy: dx * dy }
     }
 
-    fn of_averages() -> Self {
-        Self { is_average: true, ..Self::default() }
+    fn plus(self, other: Self) -> Self {
+        if self.count == 0.0 || other.count == 0.0 {
+            return if self.count == 0.0 { other } else { self };
+        }
+        let count = self.count + other.count;
+        let (dy, dx) = (other.mean_y - self.mean_y, other.mean_x - self.mean_x);
+        let (share, weight) = (other.count / count, self.count * other.count / count);
+        Self {
+            count,
+            mean_y: self.mean_y + dy * share,
+            mean_x: self.mean_x + dx * share,
+            yy: self.yy + other.yy + dy * dy * weight,
+            xx: self.xx + other.xx + dx * dx * weight,
+            xy: self.xy + other.xy + dx * dy * weight,
+        }
+    }
+}
+
+/// What a sum comes to by row.
+fn by_row(sum: f64, rows: f64) -> Option<f64> {
+    (rows > 0.0).then(|| sum / rows)
+}
+
+impl Moments {
+    /// Of rows that lie on more than one place of x.
+    fn of_line(self, value: impl Fn(Self) -> f64) -> Option<f64> {
+        (self.count > 1.0 && self.xx != 0.0).then(|| value(self))
     }
 
-    fn enter(&mut self, value: Option<f64>) {
-        let value = Total::of(value);
-        self.back.push(value);
-        self.of_back = self.of_back.plus(value);
+    fn of_any(self, value: f64) -> Option<f64> {
+        (self.count > 0.0).then_some(value)
+    }
+
+    fn sample_variance(self) -> Option<f64> {
+        by_row(self.yy, self.count - 1.0)
+    }
+
+    fn variance(self) -> Option<f64> {
+        // Also of one row that is not finite.
+        if self.count == 1.0 { Some(0.0) } else { by_row(self.yy, self.count) }
+    }
+
+    fn correlation(self) -> Option<f64> {
+        if self.mean_x.is_nan() && self.mean_y.is_nan() {
+            return Some(f64::NAN);
+        }
+        let spreads = self.xx.sqrt() * self.yy.sqrt();
+        let is_one = self.count > 1.0 && spreads != 0.0 && !self.mean_x.is_nan() && !self.mean_y.is_nan();
+        is_one.then(|| self.xy / spreads)
+    }
+}
+
+/// The accumulator of a function over a frame that moves, if there is one here.
+fn accumulator_of(function: &str) -> Option<Box<dyn Accumulator>> {
+    fn statistic(value: fn(Moments) -> Option<f64>) -> Option<Box<dyn Accumulator>> {
+        Some(Box::new(MovingFrame::new(value)))
+    }
+    match function {
+        "avg" => Some(Box::new(MovingFrame::new(Total::average))),
+        "var" => statistic(Moments::sample_variance),
+        "var_pop" => statistic(Moments::variance),
+        "stddev" => statistic(|rows| rows.sample_variance().map(f64::sqrt)),
+        "stddev_pop" => statistic(|rows| rows.variance().map(f64::sqrt)),
+        "covar_samp" => statistic(|rows| by_row(rows.xy, rows.count - 1.0)),
+        "covar_pop" => statistic(|rows| by_row(rows.xy, rows.count)),
+        "corr" => statistic(Moments::correlation),
+        "regr_slope" => statistic(|rows| rows.of_line(|rows| rows.xy / rows.xx)),
+        "regr_intercept" => statistic(|rows| rows.of_line(|rows| rows.mean_y - rows.xy / rows.xx * rows.mean_x)),
+        "regr_r2" => statistic(|rows| {
+            let squares = rows.of_line(|rows| rows.xy * rows.xy / (rows.xx * rows.yy));
+            squares.filter(|_| rows.yy != 0.0)
+        }),
+        "regr_avgx" => statistic(|rows| rows.of_any(rows.mean_x)),
+        "regr_avgy" => statistic(|rows| rows.of_any(rows.mean_y)),
+        "regr_sxx" => statistic(|rows| rows.of_any(rows.xx)),
+        "regr_syy" => statistic(|rows| rows.of_any(rows.yy)),
+        "regr_sxy" => statistic(|rows| rows.of_any(rows.xy)),
+        _ => None,
+    }
+}
+
+/// The sum over a frame that moves.
+pub(crate) fn moving_sum() -> Box<dyn Accumulator> {
+    Box::new(MovingFrame::new(Total::sum))
+}
+
+/// The rows of a frame, first in, first out.
+#[derive(Debug)]
+struct MovingFrame<P> {
+    front: Vec<P>,
+    back: Vec<P>,
+    of_back: P,
+    value: fn(P) -> Option<f64>,
+}
+
+impl<P: Part> MovingFrame<P> {
+    fn new(value: fn(P) -> Option<f64>) -> Self {
+        Self { front: Vec::new(), back: Vec::new(), of_back: P::default(), value }
+    }
+
+    fn enter(&mut self, row: P) {
+        self.back.push(row);
+        self.of_back = self.of_back.plus(row);
     }
 
     fn leave(&mut self) {
         if self.front.is_empty() {
-            let mut total = Total::default();
-            for value in self.back.drain(..).rev() {
-                total = value.plus(total);
+            let mut total = P::default();
+            for row in self.back.drain(..).rev() {
+                total = row.plus(total);
                 self.front.push(total);
             }
-            self.of_back = Total::default();
+            self.of_back = P::default();
         }
         self.front.pop();
     }
 
-    fn total(&self) -> Total {
+    fn total(&self) -> P {
         self.front.last().copied().unwrap_or_default().plus(self.of_back)
     }
 }
 
-impl Accumulator for MovingFrame {
+impl<P: Part + 'static> Accumulator for MovingFrame<P> {
+    /// A row with a null is none.
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        values.iter().flat_map(|values| values.as_primitive::<Float64Type>().iter()).for_each(|v| self.enter(v));
+        let (Some(first), Some(second)) = (values.first(), values.last()) else { return Ok(()) };
+        let (first, second) = (first.as_primitive::<Float64Type>(), second.as_primitive::<Float64Type>());
+        for (first, second) in first.iter().zip(second) {
+            self.enter(first.zip(second).map_or_else(P::default, |(first, second)| P::of_row(first, second)));
+        }
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let count: usize = values.iter().map(|values| values.len()).sum();
+        let count = values.first().map_or(0, |values| values.len());
         (0..count).for_each(|_| self.leave());
         Ok(())
     }
@@ -95,13 +225,11 @@ impl Accumulator for MovingFrame {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let Total { sum, count } = self.total();
-        let value = if self.is_average { sum / count as f64 } else { sum };
-        Ok(ScalarValue::Float64((count > 0).then_some(value)))
+        Ok(ScalarValue::Float64((self.value)(self.total())))
     }
 
     fn size(&self) -> usize {
-        size_of::<Self>() + (self.front.capacity() + self.back.capacity()) * size_of::<Total>()
+        size_of::<Self>() + (self.front.capacity() + self.back.capacity()) * size_of::<P>()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -113,11 +241,18 @@ impl Accumulator for MovingFrame {
     }
 }
 
-/// `avg`, DataFusion's but for floats over a frame that moves.
-#[derive(PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct MovingAvg(Avg);
+/// DataFusion's functions that are others over a frame that moves.
+pub(crate) fn moving_aggregates() -> impl Iterator<Item = AggregateUDF> {
+    let functions = all_default_aggregate_functions().into_iter();
+    let functions = functions.filter(|function| accumulator_of(function.name()).is_some());
+    functions.map(|function| AggregateUDF::new_from_impl(MovingAggregate(AggregateUDF::clone(&function))))
+}
 
-impl AggregateUDFImpl for MovingAvg {
+/// A function of DataFusion's, but for floats over a frame that moves.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct MovingAggregate(AggregateUDF);
+
+impl AggregateUDFImpl for MovingAggregate {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -151,14 +286,15 @@ impl AggregateUDFImpl for MovingAvg {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        if args.is_distinct || *args.return_field.data_type() != DataType::Float64 {
-            return self.0.create_sliding_accumulator(args);
+        let is_plain = !args.is_distinct && *args.return_field.data_type() == DataType::Float64;
+        match accumulator_of(self.name()).filter(|_| is_plain) {
+            Some(accumulator) => Ok(accumulator),
+            None => self.0.create_sliding_accumulator(args),
         }
-        Ok(Box::new(MovingFrame::of_averages()))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {
-        self.0.reverse_expr()
+        self.0.reverse_udf()
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -174,9 +310,9 @@ mod tests {
     fn a_frame_adds_up_what_is_within_it() {
         let values: Vec<Option<f64>> = (0..100).map(|n| (n % 7 != 0).then_some(f64::from(n * n % 31))).collect();
         for width in [1, 2, 5, 40] {
-            let mut frame = MovingFrame::of_sums();
+            let mut frame = MovingFrame::new(Total::sum);
             for (at, value) in values.iter().enumerate() {
-                frame.enter(*value);
+                frame.enter(value.map_or_else(Total::default, |value| Total::of_row(value, value)));
                 if at >= width {
                     frame.leave();
                 }
@@ -192,13 +328,35 @@ mod tests {
 
     #[test]
     fn what_left_leaves_nothing_behind() {
-        let mut frame = MovingFrame::of_sums();
+        let mut frame = MovingFrame::new(Total::sum);
         for value in [f64::INFINITY, f64::NAN, 1e300, 0.1] {
-            frame.enter(Some(value));
+            frame.enter(Total::of_row(value, value));
         }
         (0..3).for_each(|_| frame.leave());
         assert_eq!(frame.total().sum, 0.1);
         frame.leave();
         assert_eq!(frame.total().count, 0);
+    }
+
+    #[test]
+    fn moments_are_those_of_the_rows_within_the_frame() {
+        let rows: Vec<(f64, f64)> = (0..60).map(|n| (f64::from(n * 7 % 13), f64::from(n * n % 11))).collect();
+        let mut frame = MovingFrame::new(Moments::variance);
+        for (at, (y, x)) in rows.iter().enumerate() {
+            frame.enter(Moments::of_row(*y, *x));
+            if at >= 5 {
+                frame.leave();
+            }
+            let within = &rows[(at + 1).saturating_sub(5)..=at];
+            let count = within.len() as f64;
+            let mean = |of: fn(&(f64, f64)) -> f64| within.iter().map(of).sum::<f64>() / count;
+            let (mean_y, mean_x) = (mean(|row| row.0), mean(|row| row.1));
+            let xy: f64 = within.iter().map(|(y, x)| (y - mean_y) * (x - mean_x)).sum();
+            let yy: f64 = within.iter().map(|(y, _)| (y - mean_y) * (y - mean_y)).sum();
+            let found = frame.total();
+            for (found, expected) in [(found.mean_x, mean_x), (found.xy, xy), (found.yy, yy)] {
+                assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+            }
+        }
     }
 }

@@ -1,66 +1,160 @@
 //! Lists beside lists of one expression, which keep their nulls.
 //!
-//! DataFusion unites them: `x IN (1, 2) AND x IN (3)` to `false`, and `x NOT IN (1) OR x NOT IN (2)` to `true`. Of a null both
-//! are null. And a null within a list is taken for a value of it. [`keep_nulls`] goes over chains of `AND` and `OR`:
+//! DataFusion unites them: `x IN (1, 2) AND x IN (3)` to `false`, and `x NOT IN (1) OR x NOT IN (2)` to `true`. Of a
+//! null both are null. And a null within a list is taken for a value of it. [`keep_nulls`] goes over chains of `AND`
+//! and `OR`:
 //!
-//! 1. Operands are put together that are made of lists and equalities of one expression alone ([`subject_of`]). Of a null
-//!    all of them are null.
-//! 2. Where uniting them could tell ([`forgets`]), they are only asked of what is no null: `(x IS NOT NULL AND …) OR (x IS
-//!    NULL AND NULL)`.
+//! 1. Operands are put together that are made of lists and equalities of one expression alone ([`subject_of`]). Of a
+//!    null all of them are null.
+//! 2. Where uniting them could tell ([`forgets`]), they are only asked of what is no null: `(x IS NOT NULL AND …) OR (x
+//!    IS NULL AND NULL)`. What is asked only of that already stays as it is.
 //!
 //! In a filter null is as good as `false`, so that what storage decides stays as it is.
+//!
+//! The analyzer sees what was written side by side. Predicates of a subquery and of what is around it meet later, when
+//! the optimizer puts projections and filters together: [`NullsOfLists`] is a rule of its own before the one that
+//! unites lists.
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{split_binary, split_binary_owned};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator, lit};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Join, LogicalPlan, Operator, lit};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-/// An expression that DataFusion does not forget nulls of. Of a filter, where null is as good as `false`, unless negated.
-pub(crate) fn keep_nulls(expr: Expr, is_filter: bool, schema: &DFSchema) -> Result<Expr> {
-    keep(expr, None, is_filter, schema)
+use crate::plan_rewrite::columns_of;
+
+/// The rule. It has to run before each `simplify_expressions`.
+#[derive(Debug)]
+pub(crate) struct NullsOfLists;
+
+impl OptimizerRule for NullsOfLists {
+    fn name(&self) -> &'static str {
+        "nulls_of_lists"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let columns = columns_of(&plan)?;
+        match plan {
+            // What storage decides is no chain of lists that could tell.
+            LogicalPlan::TableScan(_) => Ok(Transformed::no(plan)),
+            LogicalPlan::Join(join) => in_join(join, &columns),
+            plan => {
+                let (is_filter, names) = (matches!(plan, LogicalPlan::Filter(_)), NamePreserver::new(&plan));
+                plan.map_expressions(|expr| {
+                    if matches!(expr, Expr::GroupingSet(_)) || !expr.exists(|inner| Ok(is_chain(inner)))? {
+                        return Ok(Transformed::no(expr));
+                    }
+                    let name = names.save(&expr);
+                    let kept = keep_nulls(expr, is_filter, &columns)?;
+                    Ok(if kept.transformed { kept.update_data(|expr| name.restore(expr)) } else { kept })
+                })
+            }
+        }
+    }
 }
 
-/// The same of an operand of a chain, which was looked through from its top.
-fn keep(expr: Expr, chain: Option<Operator>, is_filter: bool, schema: &DFSchema) -> Result<Expr> {
-    let op = match &expr {
-        Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => *op,
-        _ => return Ok(expr.map_children(|child| keep(child, None, false, schema).map(Transformed::yes))?.data),
+fn is_chain(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::And | Operator::Or, .. }))
+}
+
+/// Of the keys of a join null is one value, and `false` another.
+fn in_join(mut join: Join, columns: &DFSchema) -> Result<Transformed<LogicalPlan>> {
+    let mut is_changed = false;
+    let mut kept = |expr: Expr, is_filter| -> Result<Expr> {
+        let kept = keep_nulls(expr, is_filter, columns)?;
+        is_changed |= kept.transformed;
+        Ok(kept.data)
     };
-    let forgotten = if chain == Some(op) { Vec::new() } else { forgotten(&expr, op, is_filter, schema) };
-    if forgotten.is_empty() {
-        return Ok(expr.map_children(|child| keep(child, Some(op), is_filter, schema).map(Transformed::yes))?.data);
-    }
-    let mut groups: Vec<(Expr, Vec<Expr>)> = forgotten.into_iter().map(|subject| (subject, Vec::new())).collect();
-    let mut operands = Vec::new();
-    for operand in split_binary_owned(expr, op) {
-        let group = groups.iter_mut().find(|(subject, _)| subject_of(&operand) == Some(subject));
-        match group {
-            Some((_, members)) => members.push(operand),
-            None => operands.push(keep(operand, Some(op), is_filter, schema)?),
-        }
-    }
-    for (subject, members) in groups {
-        operands.push(of_values(subject, chained(members, op))?);
-    }
-    Ok(chained(operands, op))
+    join.filter = join.filter.map(|filter| kept(filter, true)).transpose()?;
+    let keys = join.on.into_iter().map(|(left, right)| Ok((kept(left, false)?, kept(right, false)?)));
+    join.on = keys.collect::<Result<_>>()?;
+    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
 }
 
-/// The expressions of whose nulls a chain would be forgetful.
-fn forgotten(expr: &Expr, op: Operator, is_filter: bool, schema: &DFSchema) -> Vec<Expr> {
-    let mut groups: Vec<(&Expr, Vec<&Expr>)> = Vec::new();
-    for operand in split_binary(expr, op) {
-        let Some(subject) = subject_of(operand) else { continue };
-        match groups.iter_mut().find(|(known, _)| *known == subject) {
-            Some((_, members)) => members.push(operand),
-            None => groups.push((subject, vec![operand])),
+/// An expression that DataFusion does not forget nulls of. Of a filter, where null is as good as `false`, unless
+/// negated.
+pub(crate) fn keep_nulls(expr: Expr, is_filter: bool, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    Keeper { is_filter, values: Vec::new(), schema }.keep(expr, None)
+}
+
+/// What is known of where an expression stands.
+struct Keeper<'s> {
+    is_filter: bool,
+    /// What is no null wherever the expression tells.
+    values: Vec<Expr>,
+    schema: &'s DFSchema,
+}
+
+impl Keeper<'_> {
+    /// `chain` is the operator of which the expression is an operand, if its chain was looked through from its top.
+    fn keep(&self, expr: Expr, chain: Option<Operator>) -> Result<Transformed<Expr>> {
+        let op = match &expr {
+            Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => *op,
+            _ => {
+                let within = Self { is_filter: false, values: self.values.clone(), schema: self.schema };
+                return expr.map_children(|child| within.keep(child, None));
+            }
+        };
+        if chain == Some(op) {
+            return expr.map_children(|child| self.keep(child, chain));
         }
+        let mut values = self.values.clone();
+        if op == Operator::And {
+            values.extend(split_binary(&expr, op).into_iter().filter_map(of_no_null).cloned());
+        }
+        let within = Self { is_filter: self.is_filter, values, schema: self.schema };
+        let forgotten = within.forgotten(&expr, op);
+        if forgotten.is_empty() {
+            return expr.map_children(|child| within.keep(child, Some(op)));
+        }
+        let mut groups: Vec<(Expr, Vec<Expr>)> = forgotten.into_iter().map(|subject| (subject, Vec::new())).collect();
+        let mut operands = Vec::new();
+        for operand in split_binary_owned(expr, op) {
+            let group = groups.iter_mut().find(|(subject, _)| subject_of(&operand) == Some(subject));
+            match group {
+                Some((_, members)) => members.push(operand),
+                None => operands.push(within.keep(operand, Some(op))?.data),
+            }
+        }
+        for (subject, members) in groups {
+            operands.push(of_values(subject, chained(members, op))?);
+        }
+        Ok(Transformed::yes(chained(operands, op)))
     }
-    groups.retain(|(subject, members)| {
-        members.len() > 1 && forgets(op, members, is_filter) && subject.nullable(schema).unwrap_or(true)
-    });
-    groups.into_iter().map(|(subject, _)| subject.clone()).collect()
+
+    /// The expressions of whose nulls a chain would be forgetful.
+    fn forgotten(&self, expr: &Expr, op: Operator) -> Vec<Expr> {
+        let mut groups: Vec<(&Expr, Vec<&Expr>)> = Vec::new();
+        for operand in split_binary(expr, op) {
+            let Some(subject) = subject_of(operand) else { continue };
+            match groups.iter_mut().find(|(known, _)| *known == subject) {
+                Some((_, members)) => members.push(operand),
+                None => groups.push((subject, vec![operand])),
+            }
+        }
+        groups.retain(|(subject, members)| {
+            members.len() > 1
+                && forgets(op, members, self.is_filter)
+                && !self.values.contains(subject)
+                && subject.nullable(self.schema).unwrap_or(true)
+        });
+        groups.into_iter().map(|(subject, _)| subject.clone()).collect()
+    }
+}
+
+/// What is no null where a predicate is true.
+fn of_no_null(predicate: &Expr) -> Option<&Expr> {
+    match predicate {
+        Expr::IsNotNull(inner) => Some(&**inner),
+        _ => None,
+    }
 }
 
 /// Whether operands of one expression, united, could be `true` or `false` where they are null, and that matters.
@@ -115,7 +209,7 @@ fn without_null(expr: Expr) -> Transformed<Expr> {
 }
 
 /// A chain as a tree that is hardly deep. There is at least one operand.
-fn chained(mut operands: Vec<Expr>, op: Operator) -> Expr {
+pub(crate) fn chained(mut operands: Vec<Expr>, op: Operator) -> Expr {
     if operands.len() < 2 {
         return operands.pop().unwrap_or_else(|| lit(op == Operator::And));
     }
@@ -140,7 +234,9 @@ mod tests {
     }
 
     fn is_guarded(expr: Expr, is_filter: bool) -> bool {
-        let kept = keep_nulls(expr, is_filter, &schema()).expect("valid");
+        let kept = keep_nulls(expr, is_filter, &schema()).expect("valid").data;
+        let again = keep_nulls(kept.clone(), is_filter, &schema()).expect("valid");
+        assert!(!again.transformed, "{kept}");
         kept.exists(|inner| Ok(matches!(inner, Expr::IsNotNull(_)))).expect("nothing fails")
     }
 
@@ -166,7 +262,8 @@ mod tests {
             within("x", 1).and(within("y", 2)),
             within("k", 1).and(within("k", 2)),
         ] {
-            assert_eq!(keep_nulls(expr.clone(), false, &schema()).expect("valid"), expr);
+            let kept = keep_nulls(expr.clone(), false, &schema()).expect("valid");
+            assert_eq!((kept.data, kept.transformed), (expr, false));
         }
     }
 }

@@ -115,6 +115,9 @@ impl Work {
     pub(crate) fn run(&self, counts: &ScanCounts, send: &mut dyn FnMut(Option<RecordBatch>) -> bool) -> Result<()> {
         let mut reader = Reader { work: self, counts, send, left: self.limit.unwrap_or(usize::MAX), lookups: None };
         for range in &self.ranges {
+            if reader.left == 0 {
+                break;
+            }
             match (&self.index, range.point(self.key_columns())) {
                 (Some(index), _) => reader.look_into(index, range)?,
                 (None, Some(key)) => reader.look_up(key)?,
@@ -122,9 +125,6 @@ impl Work {
                     reader.finish_lookups()?;
                     reader.scan(range)?;
                 }
-            }
-            if reader.left == 0 {
-                break;
             }
         }
         reader.finish_lookups()

@@ -19,7 +19,7 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, LogicalPlan};
-use datafusion::optimizer::Analyzer;
+use datafusion::optimizer::{Analyzer, Optimizer, OptimizerRule};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{EmptyRecordBatchStream, ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -36,7 +36,9 @@ use crate::date_hours::DatesWithHours;
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
 use crate::failure::inward;
-use crate::moving_frame::MovingAvg;
+use crate::kept_cast::KeptCasts;
+use crate::moving_frame::moving_aggregates;
+use crate::null_lists::NullsOfLists;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
 
@@ -98,14 +100,17 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
         let mut rules = Analyzer::new().rules;
         rules.insert(0, Arc::new(ExactComparisons));
-        // Which operands are integers is known once types are coerced.
+        // Which operands are integers, and what is cast, is known once types are coerced.
         rules.push(Arc::new(CheckedArithmetic));
+        rules.push(Arc::new(KeptCasts));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
-        let builder = builder.with_analyzer_rules(rules).with_expr_planners(vec![Arc::new(DatesWithHours)]);
+        let builder = builder.with_analyzer_rules(rules).with_optimizer_rules(optimizer_rules());
+        let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours)]);
         let mut builder = builder.with_default_features();
         // The last of a name is the one that is found.
-        let functions: [AggregateUDF; 2] = [CheckedSum::default().into(), MovingAvg::default().into()];
-        builder.aggregate_functions().get_or_insert_default().extend(functions.map(Arc::new));
+        let sum: AggregateUDF = CheckedSum::default().into();
+        let functions = moving_aggregates().chain([sum]).map(Arc::new);
+        builder.aggregate_functions().get_or_insert_default().extend(functions);
         let state = builder.build();
         Self { database: database.clone(), state: Mutex::new(state), snapshots: Mutex::default() }
     }
@@ -211,6 +216,18 @@ impl Session {
         let rows = execute_stream(plan.clone(), context.task_ctx())?;
         Ok(Answer { plan: Some(plan), rows })
     }
+}
+
+/// DataFusion's, with one before each that unites lists.
+fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Vec::new();
+    for rule in Optimizer::new().rules {
+        if rule.name() == "simplify_expressions" {
+            rules.push(Arc::new(NullsOfLists));
+        }
+        rules.push(rule);
+    }
+    rules
 }
 
 /// Refuses decimals with more digits than their type: DataFusion's products do not look, and a text of them would lack digits.

@@ -109,7 +109,7 @@ impl Words {
 }
 
 /// A name as SQL has to have it: in quotes, unless it is lower case and plain.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.chars().all(is_plain) && !name.starts_with(|c: char| c.is_ascii_digit()) {
         return name.to_owned();

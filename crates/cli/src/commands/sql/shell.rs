@@ -11,7 +11,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Editor, Helper};
 
-use super::completion::Words;
+use super::completion::{Words, quoted};
 use super::{Runner, statements};
 use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
@@ -39,7 +39,7 @@ pub(super) fn run(runner: &mut Runner, database: &Database, out: &mut Output) ->
         match editor.readline("sql> ") {
             Ok(text) => {
                 editor.add_history_entry(text.trim()).map_err(terminal)?;
-                if !run_text(runner, text.trim(), out)? {
+                if !run_text(runner, database, text.trim(), out)? {
                     break;
                 }
             }
@@ -58,17 +58,18 @@ pub(super) fn run(runner: &mut Runner, database: &Database, out: &mut Output) ->
 }
 
 /// Runs what was entered; whether to go on.
-fn run_text(runner: &mut Runner, text: &str, out: &mut Output) -> Result<bool, Failure> {
-    let words: Vec<&str> = text.trim_end_matches(';').split_whitespace().collect();
-    let own = match words[..] {
-        ["\\q" | "quit" | "exit"] => return Ok(false),
-        ["\\?" | "help"] => {
+fn run_text(runner: &mut Runner, database: &Database, text: &str, out: &mut Output) -> Result<bool, Failure> {
+    let command = text.trim_end_matches(';').trim_end();
+    let (word, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+    let own = match (word, rest.trim_start()) {
+        ("\\q" | "quit" | "exit", "") => return Ok(false),
+        ("\\?" | "help", "") => {
             out.line(HELP)?;
             out.flush()?;
             return Ok(true);
         }
-        ["\\d"] => Some("SHOW TABLES".to_owned()),
-        ["\\d", table] => Some(format!("DESCRIBE {table}")),
+        ("\\d", "") => Some("SHOW TABLES".to_owned()),
+        ("\\d", table) => Some(describe(database, table)),
         _ => None,
     };
     for statement in statements::split(own.as_deref().unwrap_or(text)) {
@@ -83,6 +84,12 @@ fn run_text(runner: &mut Runner, text: &str, out: &mut Output) -> Result<bool, F
     }
     out.flush()?;
     Ok(true)
+}
+
+/// The columns of a table, by its name as `\d` lists it, or as SQL has to have it.
+fn describe(database: &Database, table: &str) -> String {
+    let is_name = database.table_names().iter().any(|name| name == table);
+    format!("DESCRIBE {}", if is_name { quoted(table) } else { table.to_owned() })
 }
 
 /// In the home directory.
@@ -120,5 +127,32 @@ impl Validator for Assistant {
         let is_own = text.starts_with('\\') || ["quit", "exit", "help"].contains(&text);
         let is_complete = is_own || statements::is_complete(text);
         Ok(if is_complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mycelium::disk::MemoryDisk;
+    use mycelium::{Options, Schema, TableOptions};
+
+    use super::*;
+
+    /// Upper case was folded, a point taken for that of a schema, and a space for the end of the command.
+    #[test]
+    fn a_table_is_described_by_the_name_that_is_listed() {
+        let options = Options { disk: Arc::new(MemoryDisk::new()), ..Options::default() };
+        let database = Database::open("db", options).expect("a new database");
+        for name in ["flights", "Flights", "a.b", "two words"] {
+            let schema = Schema::parse("id int64 not null, primary key (id)").expect("a schema");
+            database.create_typed_table(name, schema, TableOptions::default()).expect("a new table");
+        }
+        assert_eq!(describe(&database, "flights"), "DESCRIBE flights");
+        assert_eq!(describe(&database, "Flights"), "DESCRIBE \"Flights\"");
+        assert_eq!(describe(&database, "a.b"), "DESCRIBE \"a.b\"");
+        assert_eq!(describe(&database, "two words"), "DESCRIBE \"two words\"");
+        assert_eq!(describe(&database, "\"Flights\""), "DESCRIBE \"Flights\"");
+        assert_eq!(describe(&database, "FLIGHTS"), "DESCRIBE FLIGHTS");
     }
 }

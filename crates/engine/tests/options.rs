@@ -13,8 +13,11 @@ use mycelium_vfs::MemoryDisk;
 
 const ROWS: u32 = 100;
 
+/// Sets an option.
+type Change = fn(&mut Options);
+
 /// Writes rows, makes files of them, merges these, and opens the database anew.
-fn assert_works(what: &str, change: fn(&mut Options), table_options: TableOptions) {
+fn assert_works(what: &str, change: Change, table_options: TableOptions) {
     let disk = MemoryDisk::new();
     let open = || {
         let mut options = small_options(&disk);
@@ -39,7 +42,7 @@ fn assert_works(what: &str, change: fn(&mut Options), table_options: TableOption
 
 #[test]
 fn options_of_a_database_that_cannot_be_are_refused() {
-    let refused: [(&str, fn(&mut Options)); 14] = [
+    let refused: [(&str, Change); 14] = [
         ("memory_budget 0", |options| options.memory_budget = 0),
         ("memory_budget 4095", |options| options.memory_budget = 4095),
         ("rate_limit 0", |options| options.rate_limit_bytes_per_second = Some(0)),
@@ -67,7 +70,7 @@ fn options_of_a_database_that_cannot_be_are_refused() {
 
 #[test]
 fn options_of_a_database_at_their_extremes_work() {
-    let taken: [(&str, fn(&mut Options)); 20] = [
+    let taken: [(&str, Change); 20] = [
         ("memory_budget 4096", |options| options.memory_budget = 4096),
         ("memory_budget without end", |options| options.memory_budget = usize::MAX),
         ("cache_bytes 0", |options| options.cache_bytes = 0),

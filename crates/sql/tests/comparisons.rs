@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mycelium_encoding::batch::batch_of;
 use mycelium_encoding::{Datum, DatumRef, TextArrays};
 use mycelium_engine::{Durability, IndexOptions, Table};
-use mycelium_sql::datafusion::physical_plan::{ExecutionPlan, collect};
+use mycelium_sql::datafusion::physical_plan::collect;
 use mycelium_sql::datafusion::prelude::SessionContext;
 use mycelium_sql::{CATALOG, Catalog};
 use rand::rngs::SmallRng;

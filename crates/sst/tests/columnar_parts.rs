@@ -52,7 +52,7 @@ fn columns() -> ColumnSet {
 fn file_of_texts() -> Vec<u8> {
     let layout = PackedLayout::of(schema(), &columns());
     let disk = MemoryDisk::new();
-    let group = Arc::new(Group { columns: columns(), format: GroupFormat::Columnar });
+    let group = Arc::new(Group::new(columns(), GroupFormat::Columnar));
     let options = SstWriterOptions { file_number: NUMBER, ..SstWriterOptions::default() };
     let writer = SstWriter::new(disk.create(Path::new(PATH)).unwrap(), options).unwrap();
     let mut writer = writer.with_columns(group, schema());

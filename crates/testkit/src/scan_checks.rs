@@ -158,7 +158,6 @@ fn open_scan(
         filter: filter.cloned(),
         filter_plan: draw.filter_plan(),
         snapshot: snapshot.cloned(),
-        ..ScanOptions::default()
     };
     let (mut scan, mut at) = (table.scan_batches(options)?, 0);
     let differs = |at: usize, of: usize| Error::invalid(format!("{at} rows or more, not the {of} expected"));

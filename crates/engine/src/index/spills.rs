@@ -26,9 +26,9 @@ use mycelium_vfs::WritableFile;
 use super::watch::DerivedFile;
 use crate::database::Inner;
 use crate::flush::{file_meta, writer_options};
+use crate::options::sizes;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
-use crate::shape::sizes;
 use crate::sync::Mutex;
 use crate::table::TableShared;
 

@@ -27,7 +27,8 @@ pub(super) fn find(disk: &dyn Disk, from: &Path, report: &mut SalvageReport) -> 
     let named = Manifest::named(disk, from);
     let live = named.as_ref().ok().copied();
     manifests.sort_unstable_by_key(|number| Some(*number) != live);
-    let (mut found, mut faults): (Vec<(FileNumber, ManifestRemains)>, Vec<(FileNumber, Error)>) = Default::default();
+    let mut found: Vec<(FileNumber, ManifestRemains)> = Vec::new();
+    let mut faults: Vec<(FileNumber, Error)> = Vec::new();
     for number in manifests {
         match ManifestRemains::read(disk, &from.join(FileKind::Manifest.name(number))) {
             Ok(whole) if whole.fault.is_none() && Some(number) == live => return Ok(whole.state),

@@ -8,8 +8,10 @@
 //!    for them (index/watch.rs).
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use mycelium_base::{
@@ -352,12 +354,10 @@ impl Inner {
                 .into_iter()
                 .map(|(from, to)| scope.spawn(|| self.run_part(taken, files, &snapshots, from, to)))
                 .collect();
-            handles
-                .into_iter()
-                .map(|handle| {
-                    handle.join().unwrap_or_else(|panic| Err(panicked("a part of a compaction panicked", &*panic)))
-                })
-                .collect()
+            // All are waited for: the scope would panic on its own account for one that was not.
+            let joined: Vec<_> = handles.into_iter().map(ScopedJoinHandle::join).collect();
+            let named = |panic: Box<dyn Any + Send>| Err(panicked("a part of a compaction panicked", &*panic));
+            joined.into_iter().map(|part| part.unwrap_or_else(named)).collect()
         })
     }
 

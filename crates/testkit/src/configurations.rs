@@ -130,6 +130,9 @@ pub struct Configuration {
     pub changing_options: bool,
     /// Parts into which large compactions are cut, at most.
     pub subcompactions: usize,
+    /// Whether columns of typed tables are added and renamed, where histories draw that. Rows must be packed at every
+    /// level, or columnar, and nobody may map them.
+    pub changing_columns: bool,
 }
 
 /// Indexes of every kind: on few values, on text with NULs, on several columns, covering, on the key, of a flat-map.
@@ -212,6 +215,7 @@ const BASE: Configuration = Configuration {
     deferral_percent: 10,
     changing_options: false,
     subcompactions: 1,
+    changing_columns: false,
 };
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -253,6 +257,7 @@ pub fn configurations() -> Vec<Configuration> {
             views: texts(VIEWS),
             memtable_bytes: 4 << 10,
             changing_options: true,
+            changing_columns: true,
             ..BASE
         },
         Configuration {
@@ -279,7 +284,13 @@ pub fn configurations() -> Vec<Configuration> {
         },
         Configuration { name: "tiered".into(), policy: tiered(4, 3, 200), ..BASE },
         Configuration { name: "tiered-eager".into(), policy: tiered(3, 2, 25), memtable_bytes: 4 << 10, ..BASE },
-        Configuration { name: "tiered-wide".into(), policy: tiered(5, 8, 1_000), memtable_bytes: 2 << 10, ..BASE },
+        Configuration {
+            name: "tiered-wide".into(),
+            policy: tiered(5, 8, 1_000),
+            memtable_bytes: 2 << 10,
+            changing_columns: true,
+            ..BASE
+        },
         Configuration { name: "two-phase".into(), policy: two_phase(4), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "two-phase-indexes-views".into(),
@@ -304,6 +315,7 @@ pub fn configurations() -> Vec<Configuration> {
             layouts: texts(&[TWO_PHASE_GROUPS, ROWS, TWO_PHASE_COLUMNAR, FINER]),
             memtable_bytes: 4 << 10,
             file_bytes: 2 << 10,
+            changing_columns: true,
             ..BASE
         },
         Configuration {
@@ -357,6 +369,7 @@ pub fn configurations() -> Vec<Configuration> {
             memtable_bytes: 4 << 10,
             file_bytes: 2 << 10,
             filter_bits: 0,
+            changing_columns: true,
             ..BASE
         },
         Configuration { name: "unaligned".into(), aligned_compaction: false, ..BASE },
@@ -374,6 +387,7 @@ pub fn configurations() -> Vec<Configuration> {
             file_bytes: 1 << 10,
             block_bytes: 128,
             memtable_bytes: 4 << 10,
+            changing_columns: true,
             ..BASE
         },
         Configuration { name: "no-cache".into(), cache_bytes: 0, fill_cache: false, ..BASE },
@@ -400,6 +414,7 @@ pub fn configurations() -> Vec<Configuration> {
             layouts: texts(&[COLUMNS]),
             memtable_bytes: 2 << 10,
             file_bytes: 2 << 10,
+            changing_columns: true,
             ..BASE
         },
         Configuration {
@@ -412,6 +427,7 @@ pub fn configurations() -> Vec<Configuration> {
             name: "changing-layouts-tiered".into(),
             layouts: texts(&[ROWS, FINER, TIERED_SPLIT]),
             policy: tiered(4, 3, 200),
+            changing_columns: true,
             ..BASE
         },
         Configuration { name: "json".into(), row_format: RowFormatKind::Json, ..BASE },
@@ -458,6 +474,7 @@ pub fn configurations() -> Vec<Configuration> {
             name: "rows-to-columnar".into(),
             layouts: texts(&[ROWS_TO_COLUMNAR]),
             memtable_bytes: 4 << 10,
+            changing_columns: true,
             ..BASE
         },
         Configuration {
@@ -475,6 +492,7 @@ pub fn configurations() -> Vec<Configuration> {
             views: texts(VIEWS),
             layouts: texts(&[COLUMNAR, ROWS_TO_COLUMNAR, FINER]),
             memtable_bytes: 4 << 10,
+            changing_columns: true,
             ..BASE
         },
         Configuration {
@@ -571,6 +589,7 @@ pub fn configurations() -> Vec<Configuration> {
             indexes: texts(INDEXES),
             layouts: texts(&[ROWS, FINER, COLUMNS, TIERED_SPLIT, ROWS, COLUMNS]),
             memtable_bytes: 4 << 10,
+            changing_columns: true,
             ..BASE
         },
         Configuration {
@@ -634,5 +653,18 @@ mod tests {
             all.iter().map(|c| format!("{:?}", Configuration { name: String::new(), ..c.clone() })).collect();
         assert_eq!(bodies.len(), all.len());
         assert_eq!(Configuration::named("tiered").unwrap().policy, tiered(4, 3, 200));
+    }
+
+    #[test]
+    fn columns_change_where_their_positions_are_known() {
+        let drawn: Vec<Configuration> = (40_000..40_048).map(Configuration::random).collect();
+        for all in [configurations(), drawn] {
+            let changing: Vec<&Configuration> = all.iter().filter(|c| c.changing_columns).collect();
+            assert!((all.len() / 10..all.len() / 2).contains(&changing.len()), "{} of {}", changing.len(), all.len());
+            for configuration in changing {
+                assert!(configuration.row_format == RowFormatKind::Packed && configuration.transformers.is_none());
+                assert!(configuration.layouts.iter().all(|layout| !layout.contains("json")), "{}", configuration.name);
+            }
+        }
     }
 }

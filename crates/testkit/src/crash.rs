@@ -6,7 +6,9 @@
 //!    the commits that holds every commit acknowledged as durable enough, as [`Model::check_prefix_rule`] says.
 //! 3. After that one opening the directory holds exactly what the database needs: the files that its levels name, one
 //!    log segment, one manifest.
-//! 4. Now and then every file is verified, and the recovered database goes on: it takes a batch, is closed, and opened
+//! 4. Backups that are there verify and are restored: each to the rows that there were when one was begun, and as many as
+//!    were acknowledged.
+//! 5. Now and then every file is verified, and the recovered database goes on: it takes a batch, is closed, and opened
 //!    again.
 //!
 //! A batch that was being written when the machine died may be there or not, but never in part.
@@ -17,14 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mycelium_base::{FileKind, Result};
-use mycelium_engine::TableMetrics;
+use mycelium_engine::{Snapshot, TableMetrics};
 use mycelium_vfs::{Disk, MemoryDisk, Operation};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use crate::configurations::{Configuration, configurations};
-use crate::engine_store::EngineStore;
+use crate::engine_store::{DIRECTORY, EngineStore};
 use crate::model::{CrashKind, Durability, Model, State, Write, WriteKind, surviving_writes};
 use crate::operations::{Action, HistoryOptions, KeyShape, SnapshotId, Weights, generate};
 use crate::scale::grouped;
@@ -80,7 +82,7 @@ impl fmt::Display for CrashPoint<'_> {
 impl Workload {
     /// A short workload of tiny tables: batches across tables with every durability, range deletes, patches, merge
     /// operands, transactions, bulk loads, tables dropped and created again, flushes, compactions, background jobs,
-    /// snapshots and clean restarts. The configuration is drawn too.
+    /// snapshots and clean restarts. The configuration is drawn too; where its columns change there are backups, too.
     pub fn small(seed: u64, actions: usize) -> Self {
         let all = configurations();
         let drawn = all[seed as usize % all.len()].clone();
@@ -91,15 +93,18 @@ impl Workload {
             block_bytes: drawn.block_bytes.min(512),
             ..drawn
         };
+        let typed = if configuration.changing_columns { TableKind::Growing } else { TableKind::Typed };
         let tables = match seed % 2 {
-            0 => vec![TableKind::KeyValue, TableKind::Merging, TableKind::Typed],
-            _ => vec![TableKind::Typed, TableKind::MergingApart],
+            0 => vec![TableKind::KeyValue, TableKind::Merging, typed],
+            _ => vec![typed, TableKind::MergingApart],
         };
+        let (change_columns, checkpoint) = if configuration.changing_columns { (20, 12) } else { (0, 0) };
         let weights = Weights {
             get: 0,
             scan: 0,
             walk: 0,
-            checkpoint: 0,
+            checkpoint,
+            change_columns,
             verify: 0,
             take_snapshot: 10,
             release_snapshot: 10,
@@ -165,10 +170,10 @@ impl Workload {
 }
 
 /// Does one action and tells the model what became durable by it. The model is not locked while the database works.
-pub(crate) fn apply<S: Store>(
-    store: &mut S,
+pub(crate) fn apply(
+    store: &mut EngineStore,
     model: &Mutex<Model>,
-    snapshots: &mut BTreeMap<SnapshotId, S::Snapshot>,
+    snapshots: &mut BTreeMap<SnapshotId, Snapshot>,
     action: &Action,
 ) -> Result<()> {
     match action {
@@ -199,6 +204,21 @@ pub(crate) fn apply<S: Store>(
             model.lock().acknowledge();
             store.create_table(*table)?;
         }
+        Action::AddColumn(table) => {
+            if model.lock().begin_column(*table) {
+                store.add_column(*table)?;
+                model.lock().acknowledge();
+            }
+        }
+        Action::RenameColumn(table, column) => {
+            store.rename_column(*table, *column)?;
+            model.lock().mark_durable(CrashKind::PowerLoss);
+        }
+        Action::Checkpoint => {
+            model.lock().begin_backup();
+            store.back_up()?;
+            model.lock().acknowledge_backup();
+        }
         Action::Flush => {
             store.flush()?;
             model.lock().mark_durable(CrashKind::PowerLoss);
@@ -222,7 +242,7 @@ pub(crate) fn apply<S: Store>(
             snapshots.insert(*id, snapshot);
         }
         Action::ReleaseSnapshot(id) => drop(snapshots.remove(id)),
-        Action::Get { .. } | Action::Scan { .. } | Action::Walk { .. } | Action::Verify | Action::Checkpoint => {}
+        Action::Get { .. } | Action::Scan { .. } | Action::Walk { .. } | Action::Verify => {}
         // Nothing of this is drawn for workloads.
         Action::Hold { .. } | Action::GoOn { .. } | Action::LetGo(_) | Action::Look => {}
         Action::Begin { .. } | Action::Within { .. } | Action::End { .. } => {}
@@ -282,6 +302,11 @@ impl Tally {
         if let Err(what) = check_directory(image, &store.0) {
             self.fail(&self.untidy, format!("{moment}, {crash:?} {how:?}: {what}"));
         }
+        if !number.is_multiple_of(2)
+            && let Err(what) = check_backups(&store.0, model)
+        {
+            self.fail(&self.lost, format!("{moment}, {crash:?} {how:?}: {what}"));
+        }
         if number.is_multiple_of(8)
             && let Err(what) = go_on(&mut store.0, &store.1)
         {
@@ -330,7 +355,8 @@ pub fn open_and_read(image: &MemoryDisk, setup: &Setup) -> Result<(EngineStore, 
 /// What is there beyond it, or missing.
 pub fn check_directory(disk: &MemoryDisk, store: &EngineStore) -> std::result::Result<(), String> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
-    let paths = disk.paths();
+    let mut paths = disk.paths();
+    paths.retain(|path| path.starts_with(DIRECTORY));
     for path in &paths {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         // Traces are advice: there may be some, and need not.
@@ -358,6 +384,14 @@ pub fn check_directory(disk: &MemoryDisk, store: &EngineStore) -> std::result::R
     if found == expected { Ok(()) } else { Err(format!("expected files {expected:?}, found {found:?}: {paths:?}")) }
 }
 
+fn check_backups(store: &EngineStore, model: &Model) -> std::result::Result<(), String> {
+    let states = store.states_of_backups().map_err(|error| format!("a backup: {error:?}"))?;
+    match model.explains_backups(&states) {
+        true => Ok(()),
+        false => Err(format!("the {} backups that are there are not those that were made", states.len())),
+    }
+}
+
 /// Writes to a recovered database, closes it and opens it again.
 fn go_on(store: &mut EngineStore, recovered: &State) -> std::result::Result<(), String> {
     let failed = |error: mycelium_base::Error| error.to_string();
@@ -367,7 +401,8 @@ fn go_on(store: &mut EngineStore, recovered: &State) -> std::result::Result<(), 
     let mut batch = Vec::with_capacity(expected.len());
     for (table, (kind, rows)) in store.kinds().iter().zip(&mut expected).enumerate() {
         let (key, row) = (kind.key(b"written after the crash"), kind.random_row(&mut rng, 20));
-        rows.insert(key.clone(), row.clone());
+        let columns = store.table(table).map_err(failed)?.schema().map_or(0, |schema| schema.columns().len());
+        rows.insert(key.clone(), kind.fitted(&row, columns));
         batch.push(Write { table, kind: WriteKind::Put(key, row) });
     }
     store.write(&batch, Durability::Os).map_err(failed)?;

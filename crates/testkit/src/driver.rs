@@ -122,6 +122,21 @@ impl<S: Store> Driver<'_, S> {
                 self.store.create_table(*table).map_err(failed)?;
                 self.everything()
             }
+            Action::AddColumn(table) => {
+                self.open.clear();
+                if !self.model.begin_column(*table) {
+                    return Ok(());
+                }
+                self.store.add_column(*table).map_err(failed)?;
+                self.model.acknowledge();
+                self.everything()
+            }
+            Action::RenameColumn(table, column) => {
+                self.open.clear();
+                self.store.rename_column(*table, *column).map_err(failed)?;
+                self.model.mark_durable(CrashKind::PowerLoss);
+                self.everything()
+            }
             Action::Get { table, keys, snapshot } => self.get(*table, keys, *snapshot),
             Action::Scan { table, range, direction, limit, snapshot } => {
                 let limit = limit.unwrap_or(usize::MAX);
@@ -432,6 +447,7 @@ mod tests {
         KeepsRowsOfDroppedTables,
         ShowsNewRowsToOpenIterators,
         CommitsWhatConflicts,
+        ForgetsNewColumns,
     }
 
     impl Store for Faulty {
@@ -473,6 +489,12 @@ mod tests {
         }
         fn create_table(&mut self, table: usize) -> Result<()> {
             self.inner.create_table(table)
+        }
+        fn add_column(&mut self, table: usize) -> Result<()> {
+            if self.fault == Fault::ForgetsNewColumns { Ok(()) } else { self.inner.add_column(table) }
+        }
+        fn rename_column(&mut self, table: usize, column: usize) -> Result<()> {
+            self.inner.rename_column(table, column)
         }
         fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&u64>) -> Result<Option<Vec<u8>>> {
             let snapshot = snapshot.filter(|_| self.fault != Fault::IgnoresSnapshots);
@@ -631,5 +653,21 @@ mod tests {
             assert!(short.len() <= 8, "{fault:?}: {} actions left", short.len());
             assert!(run(fault, &short).is_err());
         }
+    }
+
+    #[test]
+    fn columns_that_are_forgotten_are_noticed() {
+        let weights = Weights { change_columns: 30, hold: 40, go_on: 80, recreate: 5, ..Weights::default() };
+        let tables = vec![TableKind::Growing, TableKind::Merging];
+        let options = HistoryOptions { seed: 13, actions: 400, keys: 40, tables, weights, ..HistoryOptions::default() };
+        let history = generate(&options);
+        let run = |fault, history: &[Action]| {
+            let mut store = Faulty { inner: ModelStore::new(&options.tables), fault };
+            check_history(&mut store, &options.tables, history)
+        };
+        run(Fault::None, &history).unwrap();
+        assert!(run(Fault::ForgetsNewColumns, &history).is_err());
+        let short = shrink(&history, |part| run(Fault::ForgetsNewColumns, part).is_err());
+        assert!(short.len() <= 3, "{} actions left", short.len());
     }
 }

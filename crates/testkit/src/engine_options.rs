@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mycelium_encoding::Schema;
 use mycelium_engine::{
     Background, Buffering, CompactionCaching, Layout, LeveledOptions, Options, PickPriority, Policy,
-    RowFormatDefinition, TableOptions, TieredOptions, Warm,
+    RowFormatDefinition, Table, TableOptions, TieredOptions, Warm,
 };
 use mycelium_transform::TransformerSet;
 use mycelium_vfs::Disk;
@@ -80,10 +81,10 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         // Configurations change layouts themselves.
         layout_auto: false,
         buffer: match kind {
-            TableKind::Typed if configuration.transformers.is_some() => Buffering::Off,
+            kind if kind.has_columns() && configuration.transformers.is_some() => Buffering::Off,
             _ => configuration.buffer,
         },
-        transformers: configuration.transformers.as_deref().filter(|_| kind == TableKind::Typed).map(set_of),
+        transformers: configuration.transformers.as_deref().filter(|_| kind.has_columns()).map(set_of),
     }
 }
 
@@ -94,7 +95,7 @@ fn set_of(text: &str) -> TransformerSet {
     }
 }
 
-/// A layout of a typed table, given as one of [`TableKind::Typed`].
+/// A layout of a typed table as it is created, given as one of [`TableKind::Typed`].
 pub(crate) fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
     let schema = kind.schema()?;
     let text = if kind == TableKind::KeysAlone { without_columns(text) } else { text.to_owned() };
@@ -102,6 +103,14 @@ pub(crate) fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
         Ok(layout) => Some(layout),
         Err(error) => unreachable!("the layouts of configurations are well-formed: {error}"),
     }
+}
+
+/// The layout of a table as it was created, with the columns that it got since: each beside one of the first, another one
+/// at each turn.
+pub(crate) fn with_later_columns(layout: Layout, kind: TableKind, table: &Table, turn: usize) -> Layout {
+    let columns = |schema: Option<&Arc<Schema>>| schema.map_or(0, |schema| schema.columns().len());
+    let (first, all) = (columns(kind.schema().as_ref()), columns(table.schema()));
+    (first..all).fold(layout, |layout, column| layout.with_column(column, Some(1 + (column + turn) % (first - 1))))
 }
 
 /// The layout with one group a level, in the format of the first that there was.

@@ -13,15 +13,16 @@ use mycelium_encoding::key::decode_key;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
-    Backups, Buffering, Database, IndexOptions, IsolationLevel, Options, ReadOptions, Savepoint, Snapshot, Table,
-    TableIterator, Transaction, TransactionIterator, TransactionOptions, ViewOptions, WriteBatch, verify_directory,
+    BackupInfo, Backups, Buffering, Database, IndexOptions, IsolationLevel, Options, ReadOptions, Savepoint, Snapshot,
+    Table, TableIterator, Transaction, TransactionIterator, TransactionOptions, ViewOptions, WriteBatch,
+    verify_directory,
 };
 use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::Configuration;
 pub use crate::engine_options::{database_options, durability, table_options};
-use crate::engine_options::{layout_of, otherwise};
+use crate::engine_options::{layout_of, otherwise, with_later_columns};
 use crate::index_checks::{check_indexes, check_indexes_by};
 use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, Row, ScanRange, State, TransactionStep, Write, WriteKind};
@@ -116,6 +117,45 @@ impl EngineStore {
         backups.verify(Some(summary.number), |_, _| {})?.into_result()?;
         backups.restore(summary.number, directory, |_, _| {})?;
         backups.keep(2).map(drop)
+    }
+
+    /// Adds a backup to those there are.
+    pub fn back_up(&self) -> Result<()> {
+        self.database()?.backup(BACKUPS).map(drop)
+    }
+
+    /// The rows of every backup that is there, the oldest first: each is verified, restored and read.
+    pub fn states_of_backups(&self) -> Result<Vec<State>> {
+        if !self.disk.exists(Path::new(BACKUPS))? {
+            return Ok(Vec::new());
+        }
+        let backups = Backups::open(self.disk.clone(), BACKUPS)?;
+        let state = |BackupInfo { number, damage, .. }: BackupInfo| {
+            damage.map_or(Ok(()), Err)?;
+            backups.verify(Some(number), |_, _| {})?.into_result()?;
+            let directory = format!("/restored-{number}");
+            backups.restore(number, &directory, |_, _| {})?;
+            self.state_of_copy(&directory)
+        };
+        backups.list()?.into_iter().map(state).collect()
+    }
+
+    /// The rows of a copy of the database, which is removed then.
+    fn state_of_copy(&self, directory: &str) -> Result<State> {
+        verify_directory(&*self.disk, Path::new(directory), |_, _| {})?.into_result()?;
+        let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
+        let copy = Database::open(directory, options)?;
+        let rows = |index| match copy.table(&table_name(index)) {
+            Ok(table) => rows_of(&table),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        };
+        let state = (0..self.kinds.len()).map(rows).collect();
+        copy.close()?;
+        for name in self.disk.list(Path::new(directory))? {
+            self.disk.remove(&Path::new(directory).join(name))?;
+        }
+        state
     }
 
     /// An empty database with all tables, on a disk of its own.
@@ -269,10 +309,10 @@ impl EngineStore {
     }
 
     fn write_within(&self, transaction: &mut Transaction, write: &Write) -> Result<()> {
-        let table = self.table(write.table)?;
+        let (table, kind) = (self.table(write.table)?, self.kinds[write.table]);
         match &write.kind {
-            WriteKind::Put(key, value) => transaction.put(table, key, &stored(table, value)?),
-            WriteKind::Patch(key, patch) => transaction.patch(table, key, &stored(table, patch)?),
+            WriteKind::Put(key, value) => transaction.put(table, key, &stored(table, kind, value)?),
+            WriteKind::Patch(key, patch) => transaction.patch(table, key, &stored(table, kind, patch)?),
             WriteKind::Delete(key) => transaction.delete(table, key),
             WriteKind::Merge(key, operand) => transaction.merge(table, key, operand),
             WriteKind::DeleteRange(start, end) => transaction.delete_range(table, start, end),
@@ -299,11 +339,6 @@ impl EngineStore {
         Ok(())
     }
 
-    /// Whether it is a table of which configurations name columns.
-    fn has_columns(&self, table: usize) -> bool {
-        self.kinds[table] == TableKind::Typed
-    }
-
     fn create_bare_table(&mut self, index: usize) -> Result<()> {
         let (kind, options) = (self.kinds[index], table_options(&self.configuration, self.kinds[index]));
         let (opened, name) = (self.opened()?, table_name(index));
@@ -317,13 +352,14 @@ impl EngineStore {
 
     /// Creates an index of a typed table: `small on 2`, or `letters by test.letters`.
     fn create_index(&self, table: usize, augment: &str) -> Result<()> {
-        let Some(schema) = self.kinds[table].schema().filter(|_| self.has_columns(table)) else { return Ok(()) };
+        let (table, has_columns) = (self.table(table)?, self.kinds[table].has_columns());
+        let Some(schema) = table.schema().filter(|_| has_columns) else { return Ok(()) };
         if let Some((name, transformer)) = augment.split_once(" by ") {
             let flat_map = Some(transformer.parse()?);
             let options = IndexOptions { name: name.to_owned(), flat_map, ..IndexOptions::default() };
-            return self.database()?.create_index(self.table(table)?, &options).map(drop);
+            return self.database()?.create_index(table, &options).map(drop);
         }
-        let augment = Augment::parse(augment, &schema)?;
+        let augment = Augment::parse(augment, schema)?;
         let name = |column: usize| schema.columns()[column].name.clone();
         let options = IndexOptions {
             name: augment.name().to_owned(),
@@ -331,7 +367,7 @@ impl EngineStore {
             cover: augment.cover().iter().map(name).collect(),
             ..IndexOptions::default()
         };
-        self.database()?.create_index(self.table(table)?, &options).map(drop)
+        self.database()?.create_index(table, &options).map(drop)
     }
 
     /// Drops an index, or creates it again if it is not there.
@@ -351,17 +387,27 @@ impl EngineStore {
 
     /// Creates a view of a typed table: `small: flag: count(*), sum(count)`.
     fn create_view(&self, table: usize, text: &str) -> Result<()> {
-        if !self.has_columns(table) {
+        let (table, kind) = (self.table(table)?, self.kinds[table]);
+        let (Some(first), Some(schema)) = (kind.schema().filter(|_| kind.has_columns()), table.schema()) else {
             return Ok(());
-        }
-        let names = |part: Option<&str>| -> Vec<String> {
-            let names = part.unwrap_or_default().split(',').map(str::trim);
-            names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+        };
+        // Columns may have got other names.
+        let column = |name: &str| match first.index_of(name) {
+            Some(column) => schema.columns()[column].name.clone(),
+            None => name.to_owned(),
+        };
+        let aggregate = |text: &str| match text.split_once('(') {
+            Some((function, name)) => format!("{function}({})", column(name.trim_end_matches(')'))),
+            None => text.to_owned(),
+        };
+        let list = |part: Option<&str>, item: &dyn Fn(&str) -> String| -> Vec<String> {
+            let texts = part.unwrap_or_default().split(',').map(str::trim);
+            texts.filter(|text| !text.is_empty()).map(item).collect()
         };
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default().to_owned();
-        let options = ViewOptions { name, group_by: names(parts.next()), aggregates: names(parts.next()) };
-        self.database()?.create_view(self.table(table)?, &options).map(drop)
+        let (group_by, aggregates) = (list(parts.next(), &column), list(parts.next(), &aggregate));
+        self.database()?.create_view(table, &ViewOptions { name, group_by, aggregates }).map(drop)
     }
 
     /// Drops a view, or creates it again if it is not there.
@@ -376,6 +422,20 @@ impl EngineStore {
                 Err(_) => {}
             }
         }
+        Ok(())
+    }
+
+    /// Builds a table's indexes: before that its columns cannot change.
+    fn build_indexes(&self, table: usize) -> Result<()> {
+        let are_built = |table: &Table| table.indexes().iter().all(|index| index.is_built());
+        while !are_built(self.table(table)?) && self.database()?.step()? {}
+        Ok(())
+    }
+
+    /// Puts a table whose columns changed in the place of the one before.
+    fn take_anew(&mut self, index: usize, table: Table) -> Result<()> {
+        self.opened()?.tables[index] = Some(table);
+        self.observe();
         Ok(())
     }
 
@@ -462,11 +522,12 @@ fn formats(table: &Table) -> Result<Option<(RowFormat, RowFormat)>> {
     }
 }
 
-/// The model's packed value as the table stores it.
-fn stored(table: &Table, value: &[u8]) -> Result<Vec<u8>> {
+/// The model's packed value as a table of this kind stores it.
+fn stored(table: &Table, kind: TableKind, value: &[u8]) -> Result<Vec<u8>> {
     let value = match table.schema() {
         Some(schema) if is_mapped(table) => unmapped(&RowFormat::packed(schema.clone()), value)?,
-        _ => value.to_vec(),
+        Some(schema) => kind.fitted(value, schema.columns().len()),
+        None => value.to_vec(),
     };
     let Some((own, packed)) = formats(table)? else { return Ok(value) };
     let mut out = Vec::new();
@@ -543,10 +604,10 @@ impl Store for EngineStore {
     fn write(&mut self, batch: &[Write], wanted: Durability) -> Result<()> {
         let mut out = WriteBatch::new();
         for write in batch {
-            let table = self.table(write.table)?;
+            let (table, kind) = (self.table(write.table)?, self.kinds[write.table]);
             match &write.kind {
-                WriteKind::Put(key, value) => out.put(table, key, &stored(table, value)?),
-                WriteKind::Patch(key, patch) => out.patch(table, key, &stored(table, patch)?),
+                WriteKind::Put(key, value) => out.put(table, key, &stored(table, kind, value)?),
+                WriteKind::Patch(key, patch) => out.patch(table, key, &stored(table, kind, patch)?),
                 WriteKind::Delete(key) => out.delete(table, key),
                 WriteKind::Merge(key, operand) => out.merge(table, key, operand),
                 WriteKind::DeleteRange(start, end) => out.delete_range(table, start, end),
@@ -583,14 +644,14 @@ impl Store for EngineStore {
     }
 
     fn ingest(&mut self, table: usize, rows: &[Row]) -> Result<()> {
-        let table = self.table(table)?;
+        let (table, kind) = (self.table(table)?, self.kinds[table]);
         // Indexes come and go in the midst of it, too.
         let turns_at = self.configuration.changing_indexes.then_some(rows.len() / 2);
         let rows = rows.iter().enumerate().map(|(i, (key, value))| {
             if turns_at == Some(i) {
                 self.turn_index()?;
             }
-            Ok((key, stored(table, value)?))
+            Ok((key, stored(table, kind, value)?))
         });
         table.ingest(rows).map(drop)
     }
@@ -607,6 +668,26 @@ impl Store for EngineStore {
         let augments = &self.configuration.indexes;
         augments.iter().try_for_each(|augment| self.create_index(index, augment))?;
         self.configuration.views.iter().try_for_each(|view| self.create_view(index, view))
+    }
+
+    fn add_column(&mut self, index: usize) -> Result<()> {
+        self.build_indexes(index)?;
+        let (table, kind) = (self.table(index)?, self.kinds[index]);
+        let columns = table.schema().map_or(0, |schema| schema.columns().len());
+        let Some(column) = kind.next_column(columns) else { return Ok(()) };
+        let table = self.database()?.add_column(table, column)?;
+        self.mechanisms.columns_added += 1;
+        self.take_anew(index, table)
+    }
+
+    /// To and fro between its first name and another one.
+    fn rename_column(&mut self, index: usize, column: usize) -> Result<()> {
+        self.build_indexes(index)?;
+        let table = self.table(index)?;
+        let Some(column) = table.schema().and_then(|schema| schema.columns().get(column)) else { return Ok(()) };
+        let other = column.name.strip_suffix('_').map_or_else(|| format!("{}_", column.name), str::to_owned);
+        let table = self.database()?.rename_column(table, &column.name, &other)?;
+        self.take_anew(index, table)
     }
 
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Snapshot>) -> Result<Option<Vec<u8>>> {
@@ -808,6 +889,7 @@ impl Store for EngineStore {
             let text = &layouts[self.flushes % layouts.len()];
             for (index, kind) in self.kinds.iter().enumerate() {
                 if let (Some(layout), Ok(table)) = (layout_of(*kind, text), self.table(index)) {
+                    let layout = with_later_columns(layout, *kind, table, self.flushes);
                     self.database()?.set_layout(table, layout)?;
                 }
             }
@@ -867,20 +949,7 @@ impl Store for EngineStore {
         } else {
             self.database()?.checkpoint(&directory)?;
         }
-        verify_directory(&*self.disk, Path::new(&directory), |_, _| {})?.into_result()?;
-        let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
-        let copy = Database::open(&directory, options)?;
-        let rows = |index| match copy.table(&table_name(index)) {
-            Ok(table) => rows_of(&table),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
-            Err(error) => Err(error),
-        };
-        let state = (0..self.kinds.len()).map(rows).collect();
-        copy.close()?;
-        for name in self.disk.list(Path::new(&directory))? {
-            self.disk.remove(&Path::new(&directory).join(name))?;
-        }
-        state
+        self.state_of_copy(&directory)
     }
 
     /// What was opened before it is read once more first. It leaves the directory as it is.

@@ -1,4 +1,5 @@
-//! Disks that fail under tables of every configuration: layouts, row formats, transformers, indexes, views, the compaction buffer.
+//! Disks that fail under tables of every configuration: layouts, row formats, transformers, indexes, views, the compaction buffer,
+//! columns that come later, backups.
 //!
 //! 1. The workload of [`crate::crash`] is run once without a fault, to count what it asks of the disk.
 //! 2. It is run again with a fault at the n-th of these requests. An action may then fail with an error that says so, and nothing else.

@@ -27,6 +27,7 @@ pub mod mechanisms;
 pub mod model;
 pub mod open_transaction;
 pub mod operations;
+mod prefix_violation;
 mod random_configurations;
 pub mod scale;
 mod scan_checks;

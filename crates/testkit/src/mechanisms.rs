@@ -11,6 +11,8 @@ pub struct Mechanisms {
     pub levels_filled: Vec<bool>,
     /// Layouts set after the first.
     pub layout_changes: u64,
+    /// Columns added.
+    pub columns_added: u64,
     /// Whether a compaction changed column groups or formats.
     pub has_reshaped: bool,
     /// Whether one did while a snapshot was live.
@@ -46,6 +48,7 @@ impl Mechanisms {
             (self.has_reshaped || !configuration.reshapes(), "a transformation"),
             (self.has_reshaped_under_snapshot || !configuration.reshapes(), "a snapshot across a transformation"),
             (self.has_dropped_tombstones, "tombstones dropped"),
+            (self.columns_added > 0 || !configuration.changing_columns, "a column added"),
         ];
         missing.extend(others.iter().filter(|(ran, _)| !ran).map(|(_, what)| (*what).to_owned()));
         missing

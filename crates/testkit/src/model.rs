@@ -6,17 +6,19 @@
 //!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
 //! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever the
-//!    snapshot, the table's rows are gone. Both are durable when they return, and so is everything before them.
+//!    snapshot, the table's rows are gone. So is adding a column: whatever the snapshot, rows have it, null where they were
+//!    written before. All three are durable when they return, and so is everything before them.
 //! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it commits where
 //!    other commits come between, is said in `open_transaction.rs`.
 //! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as durable.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Bound;
 
 use mycelium_base::SequenceNumber;
 
+pub use crate::prefix_violation::PrefixViolation;
 use crate::tables::TableRules;
 
 /// The rows of every table: what a full scan of each gives.
@@ -234,6 +236,8 @@ struct Table {
 struct Life {
     /// Commits there were when it began, that which ended the life before included.
     since: usize,
+    /// For each column that came later: commits there were then, its own included.
+    later: Vec<usize>,
     /// Oldest first.
     versions: BTreeMap<Vec<u8>, Vec<Version>>,
     range_deletes: Vec<RangeDelete>,
@@ -255,6 +259,10 @@ pub struct Model {
     durable_commits: usize,
     /// Commits known to be handed to the operating system.
     handed_over_commits: usize,
+    /// Of each backup that was begun the commits in it, oldest first.
+    backups: Vec<usize>,
+    /// Backups that were acknowledged.
+    made_backups: usize,
 }
 
 impl Model {
@@ -266,6 +274,8 @@ impl Model {
             commits: Vec::new(),
             durable_commits: 0,
             handed_over_commits: 0,
+            backups: Vec::new(),
+            made_backups: 0,
         }
     }
 
@@ -281,7 +291,7 @@ impl Model {
         let mut sequence = self.last_sequence();
         for write in batch {
             sequence += 1;
-            self.tables[write.table].life_mut().add(sequence, &write.kind);
+            self.tables[write.table].add(sequence, &write.kind);
         }
         self.commits.push(Commit { last_sequence: sequence, durability, acknowledged: false });
         sequence
@@ -294,7 +304,7 @@ impl Model {
         }
         let sequence = self.last_sequence() + 1;
         for (key, value) in rows {
-            self.tables[table].life_mut().add(sequence, &WriteKind::Put(key.clone(), value.clone()));
+            self.tables[table].add(sequence, &WriteKind::Put(key.clone(), value.clone()));
         }
         self.commits.push(Commit { last_sequence: sequence, durability: Durability::Sync, acknowledged: false });
     }
@@ -305,6 +315,36 @@ impl Model {
         self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
         let since = self.commits.len();
         self.tables[table].lives.push(Life { since, ..Life::default() });
+    }
+
+    /// Adds the next of a table's later columns; the outcome is not known yet. Whether there is one.
+    pub fn begin_column(&mut self, table: usize) -> bool {
+        let of = &self.tables[table];
+        if of.life().later.len() >= of.rules.growth.map_or(0, |growth| growth.columns) {
+            return false;
+        }
+        let last_sequence = self.last_sequence();
+        self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
+        let since = self.commits.len();
+        self.tables[table].life_mut().later.push(since);
+        true
+    }
+
+    /// Begins a backup, of all that was acknowledged; the outcome is not known yet.
+    pub fn begin_backup(&mut self) {
+        self.backups.push(self.acknowledged_commits());
+    }
+
+    /// The newest backup was acknowledged.
+    pub fn acknowledge_backup(&mut self) {
+        self.made_backups += 1;
+    }
+
+    /// Whether the backups that are there, oldest first, are some of those begun, and as many as were acknowledged.
+    pub fn explains_backups(&self, found: &[State]) -> bool {
+        let mut begun = self.backups.iter();
+        found.len() >= self.made_backups
+            && found.iter().all(|state| begun.any(|&commits| self.state_after(commits) == *state))
     }
 
     /// What a transaction begun now that has these writes reads of some keys, each with its table.
@@ -346,7 +386,9 @@ impl Model {
 
     /// The row of `key` at `snapshot`.
     pub fn get(&self, table: usize, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
-        self.tables[table].get(self.tables[table].life(), key, snapshot)
+        let table = &self.tables[table];
+        let row = table.get(table.life(), key, snapshot)?;
+        Some(table.shown(row, table.life().later.len()))
     }
 
     /// The rows of a table in a range, at `snapshot`, in the direction's order.
@@ -358,7 +400,7 @@ impl Model {
         direction: Direction,
     ) -> Vec<(Vec<u8>, Vec<u8>)> {
         let table = &self.tables[table];
-        let mut rows = table.scan(table.life(), range, snapshot);
+        let mut rows = table.shown_rows(table.life(), table.life().later.len(), range, snapshot);
         if direction == Direction::Backward {
             rows.reverse();
         }
@@ -391,9 +433,9 @@ impl Model {
         }
         for write in writes.iter().filter(|write| write.table == table) {
             sequence += 1;
-            life.add(sequence, &write.kind);
+            life.add(sequence, &of.written(&write.kind));
         }
-        of.scan(&life, range, sequence)
+        of.shown_rows(&life, of.life().later.len(), range, sequence)
     }
 
     /// What the commits after `since` say of a key.
@@ -470,8 +512,12 @@ impl Model {
     /// # Errors
     /// [`PrefixViolation`] with the differences to the nearest prefix.
     pub fn check_acknowledged(&self, found: &State) -> Result<(), PrefixViolation> {
-        let acknowledged = self.commits.iter().rposition(|commit| commit.acknowledged).map_or(0, |last| last + 1);
+        let acknowledged = self.acknowledged_commits();
         if self.state_after(acknowledged) == *found { Ok(()) } else { Err(self.violation(acknowledged, found)) }
+    }
+
+    fn acknowledged_commits(&self) -> usize {
+        self.commits.iter().rposition(|commit| commit.acknowledged).map_or(0, |last| last + 1)
     }
 
     fn violation(&self, floor: usize, found: &State) -> PrefixViolation {
@@ -489,8 +535,11 @@ impl Model {
 
     fn state_after(&self, commits: usize) -> State {
         let snapshot = commits.checked_sub(1).map_or(0, |last| self.commits[last].last_sequence);
-        let rows =
-            |table: &Table| table.scan(table.life_after(commits), &ScanRange::ALL, snapshot).into_iter().collect();
+        let rows = |table: &Table| {
+            let life = table.life_after(commits);
+            let later = life.later.partition_point(|since| *since <= commits);
+            table.shown_rows(life, later, &ScanRange::ALL, snapshot).into_iter().collect()
+        };
         self.tables.iter().map(rows).collect()
     }
 
@@ -508,6 +557,7 @@ impl Model {
         for table in &mut self.tables {
             table.lives.retain(|life| life.since <= commits);
             let life = table.life_mut();
+            life.later.retain(|since| *since <= commits);
             life.versions.retain(|_, versions| {
                 versions.retain(|version| version.sequence <= last);
                 !versions.is_empty()
@@ -584,6 +634,35 @@ impl Table {
         &mut self.lives[last]
     }
 
+    fn add(&mut self, sequence: SequenceNumber, kind: &WriteKind) {
+        let written = self.written(kind);
+        self.life_mut().add(sequence, &written);
+    }
+
+    /// The write without what there is no column for yet.
+    fn written<'k>(&self, kind: &'k WriteKind) -> Cow<'k, WriteKind> {
+        let Some(growth) = self.rules.growth else { return Cow::Borrowed(kind) };
+        let fitted = |value: &[u8]| (growth.write)(value, self.life().later.len());
+        match kind {
+            WriteKind::Put(key, row) => Cow::Owned(WriteKind::Put(key.clone(), fitted(row))),
+            WriteKind::Patch(key, patch) => Cow::Owned(WriteKind::Patch(key.clone(), fitted(patch))),
+            other => Cow::Borrowed(other),
+        }
+    }
+
+    /// A row where so many of the later columns are there.
+    fn shown(&self, row: Vec<u8>, later: usize) -> Vec<u8> {
+        match self.rules.growth {
+            Some(growth) => (growth.read)(&row, later),
+            None => row,
+        }
+    }
+
+    fn shown_rows(&self, life: &Life, later: usize, range: &ScanRange, snapshot: SequenceNumber) -> Vec<Row> {
+        let rows = self.scan(life, range, snapshot).into_iter();
+        rows.map(|(key, row)| (key, self.shown(row, later))).collect()
+    }
+
     /// The life after so many commits.
     fn life_after(&self, commits: usize) -> &Life {
         &self.lives[self.lives.partition_point(|life| life.since <= commits) - 1]
@@ -623,47 +702,6 @@ impl Table {
     }
 }
 
-/// A recovered state that no allowed prefix of the commits explains.
-#[derive(Debug)]
-pub struct PrefixViolation {
-    floor: usize,
-    commits: usize,
-    nearest: usize,
-    differences: Vec<String>,
-    tables: usize,
-    recovered_tables: usize,
-}
-
-impl PrefixViolation {
-    /// The number of commits that had to survive.
-    pub fn floor(&self) -> usize {
-        self.floor
-    }
-
-    /// The prefix that comes nearest: fewer commits than [`PrefixViolation::floor`] means durable writes were lost.
-    pub fn nearest(&self) -> usize {
-        self.nearest
-    }
-}
-
-impl fmt::Display for PrefixViolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no prefix of {} to {} commits gives the recovered state ({} tables, recovered {}); nearest is {} with {} differences:",
-            self.floor,
-            self.commits,
-            self.tables,
-            self.recovered_tables,
-            self.nearest,
-            self.differences.len()
-        )?;
-        self.differences.iter().take(10).try_for_each(|difference| write!(f, "\n  {difference}"))
-    }
-}
-
-impl std::error::Error for PrefixViolation {}
-
 fn differences(expected: &State, found: &State) -> Vec<String> {
     let mut all = Vec::new();
     let empty = BTreeMap::new();
@@ -700,6 +738,7 @@ pub(crate) fn show(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::tables::TableKind;
+    use rand::SeedableRng;
 
     fn put(key: &str, value: &str) -> Write {
         Write { table: 0, kind: WriteKind::Put(key.into(), value.into()) }
@@ -857,6 +896,58 @@ mod tests {
         assert_eq!((get(&model, "a", 9), get(&model, "b", 9).as_deref()), (None, Some("2")));
         model.truncate(1);
         assert_eq!(model.state(9), before);
+    }
+
+    #[test]
+    fn a_column_that_comes_later_is_null_in_rows_from_before_and_once_acknowledged_it_stays() {
+        let kind = TableKind::Growing;
+        let mut rng = rand::rngs::SmallRng::seed_from_u64(1);
+        let (row, patch) = (kind.random_row(&mut rng, 9), kind.random_increment(&mut rng, 9));
+        let write = |kind| Write { table: 0, kind };
+        let mut model = Model::new([kind.rules()]);
+        model.write(&[write(WriteKind::Put(b"a".to_vec(), row.clone()))], Durability::Buffered);
+        let before = model.state_after(1);
+        assert_eq!(before[0][&b"a"[..]], kind.fitted(&row, 7));
+        assert!(model.begin_column(0));
+        assert_eq!(model.state_after(1), before);
+        // In doubt it may be there or not; once acknowledged it must be, and all before it.
+        let after = model.state_after(2);
+        assert_ne!(after, before);
+        assert_eq!(model.check_prefix_rule(&before, CrashKind::PowerLoss).unwrap(), 1);
+        assert_eq!(model.check_prefix_rule(&after, CrashKind::PowerLoss).unwrap(), 2);
+        model.acknowledge();
+        model.check_prefix_rule(&before, CrashKind::PowerLoss).unwrap_err();
+        assert_eq!(model.get(0, b"a", 1), Some(after[0][&b"a"[..]].clone()), "at an older snapshot, too");
+        model.write(&[write(WriteKind::Put(b"b".to_vec(), row.clone()))], Durability::Os);
+        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 8)));
+        let within = model.scan_within(0, &ScanRange::ALL, 1, &[write(WriteKind::Patch(b"b".to_vec(), patch))]);
+        assert_eq!(within, [(b"a".to_vec(), after[0][&b"a"[..]].clone())]);
+        assert!(model.begin_column(0) && model.begin_column(0) && !model.begin_column(0));
+        model.take_back(3);
+        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 8)));
+        model.begin_drop(0);
+        model.write(&[write(WriteKind::Put(b"b".to_vec(), row.clone()))], Durability::Os);
+        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 7)));
+    }
+
+    #[test]
+    fn backups_that_are_there_are_some_of_those_begun() {
+        let mut model = model();
+        let mut states = Vec::new();
+        for value in ["1", "2", "3"] {
+            model.write(&[put("a", value)], Durability::Buffered);
+            model.begin_backup();
+            states.push(model.state(9));
+        }
+        // The second one failed, or was whole all the same.
+        model.acknowledge_backup();
+        model.acknowledge_backup();
+        let [first, second, third] = [0, 1, 2].map(|at: usize| states[at].clone());
+        assert!(model.explains_backups(&states));
+        assert!(model.explains_backups(&[first.clone(), third.clone()]));
+        assert!(!model.explains_backups(&[third.clone(), first]));
+        assert!(!model.explains_backups(&[third]));
+        assert!(!model.explains_backups(&[second.clone(), second]));
     }
 
     #[test]

@@ -119,6 +119,10 @@ pub enum Action {
     },
     /// Drops a table and creates it again.
     Recreate(usize),
+    /// Adds the next column to a table, if one comes.
+    AddColumn(usize),
+    /// Gives a column of a table another name.
+    RenameColumn(usize, usize),
     /// Takes a snapshot.
     TakeSnapshot(SnapshotId),
     /// Releases a snapshot.
@@ -199,6 +203,8 @@ impl fmt::Display for Action {
                 rows.iter().try_for_each(|(key, value)| write!(f, " \"{}\" \"{}\"", show(key), show(value)))
             }
             Self::Recreate(table) => write!(f, "recreate table {table}"),
+            Self::AddColumn(table) => write!(f, "add-column table {table}"),
+            Self::RenameColumn(table, column) => write!(f, "rename-column table {table} column {column}"),
             Self::TakeSnapshot(id) => write!(f, "take snapshot {id}"),
             Self::ReleaseSnapshot(id) => write!(f, "release snapshot {id}"),
             Self::Compact(table) => write!(f, "compact table {table}"),
@@ -317,7 +323,7 @@ pub struct Weights {
     pub release_snapshot: u32,
     pub flush: u32,
     pub compact: u32,
-    /// 0 by default, as are the six below: what is drawn without them stays as it was.
+    /// 0 by default, as are the seven below: what is drawn without them stays as it was.
     pub compact_part: u32,
     pub hold: u32,
     pub go_on: u32,
@@ -325,6 +331,8 @@ pub struct Weights {
     pub within: u32,
     pub end: u32,
     pub look: u32,
+    /// Of a table of [`TableKind::Growing`].
+    pub change_columns: u32,
     pub step: u32,
     pub reopen: u32,
     pub checkpoint: u32,
@@ -357,6 +365,7 @@ impl Default for Weights {
             within: 0,
             end: 0,
             look: 0,
+            change_columns: 0,
             step: 60,
             reopen: 4,
             checkpoint: 1,
@@ -500,6 +509,7 @@ impl<'a> Generator<'a> {
             w.within,
             w.end,
             w.look,
+            w.change_columns,
         ];
         match weighted(&mut self.rng, &kinds) {
             0 => self.write(),
@@ -538,8 +548,22 @@ impl<'a> Generator<'a> {
             18 if self.open.len() < MAX_OPEN => self.begin(),
             18 | 20 => self.end(),
             19 => self.within(),
-            _ => Action::Look,
+            21 => Action::Look,
+            _ => self.change_columns(),
         }
+    }
+
+    /// Two in three add a column.
+    fn change_columns(&mut self) -> Action {
+        let Some(table) = self.options.tables.iter().position(|kind| *kind == TableKind::Growing) else {
+            return Action::Step;
+        };
+        self.open.clear();
+        if self.rng.random_ratio(2, 3) {
+            return Action::AddColumn(table);
+        }
+        let columns = self.options.tables[table].schema().map_or(1, |schema| schema.columns().len());
+        Action::RenameColumn(table, self.rng.random_range(0..columns))
     }
 
     /// An iterator, or one time in three a scan, if the table has columns.
@@ -862,12 +886,18 @@ mod tests {
             within: 20,
             end: 10,
             look: 3,
+            change_columns: 9,
+            recreate: 4,
+            checkpoint: 4,
+            verify: 4,
             ..Weights::default()
         };
-        let history = generate(&HistoryOptions { seed: 1, actions: 4_000, weights, ..HistoryOptions::default() });
+        let tables = vec![TableKind::KeyValue, TableKind::Merging, TableKind::Growing];
+        let options = HistoryOptions { seed: 1, actions: 4_000, tables, weights, ..HistoryOptions::default() };
+        let history = generate(&options);
         let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
         let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
-        assert_eq!(actions.len(), 23, "{actions:?}");
+        assert_eq!(actions.len(), 25, "{actions:?}");
         let writes: HashSet<String> = history
             .iter()
             .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })

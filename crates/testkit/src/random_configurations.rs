@@ -7,7 +7,8 @@
 //! 2. Each group has the table's format, the packed one or is columnar, each level is tiered, leveled or two-phase.
 //!
 //! One table in eight has transformers instead, a user's map among them. Its layout follows from these and stays, and it has
-//! neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped.
+//! neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped. Of the others half of
+//! those whose rows are packed get columns later.
 //!
 //! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether what
 //! was drawn came to pass, is for [`crate::Mechanisms`] to say.
@@ -54,6 +55,7 @@ impl Configuration {
             views: Vec::new(),
             changing_views: false,
             buffer: Buffering::Off,
+            changing_columns: false,
             ..self
         }
     }
@@ -97,6 +99,7 @@ impl Configuration {
             changing_options: rng.random(),
             // Drawn last: the others of a seed stay as they were.
             subcompactions: *pick(rng, &[1, 2, 4]),
+            changing_columns: row_format == RowFormatKind::Packed && rng.random(),
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::index_checks::order_of;
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
-/// What is read.
-const PROJECTIONS: [&[usize]; 7] = [&[], &[0], &[3], &[6, 0, 2], &[1, 5], &[0, 1, 2, 3, 4, 5, 6], &[3, 5, 0, 3, 5, 0]];
+/// What is read, but for columns that a table does not have.
+const PROJECTIONS: [&[usize]; 7] =
+    [&[], &[0], &[3], &[6, 0, 2, 8], &[1, 5, 7], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], &[3, 5, 0, 3, 5, 0]];
 
 /// What is asked for, and how.
 #[derive(Clone, Copy, Debug)]

@@ -37,6 +37,10 @@ pub trait Store {
     fn drop_table(&mut self, table: usize) -> Result<()>;
     /// Creates a table that was dropped.
     fn create_table(&mut self, table: usize) -> Result<()>;
+    /// Adds the next column to a table that has more to come. No transaction is open.
+    fn add_column(&mut self, table: usize) -> Result<()>;
+    /// Gives a column of a typed table another name. No transaction is open.
+    fn rename_column(&mut self, table: usize, column: usize) -> Result<()>;
     /// Reads a key.
     fn get(&mut self, table: usize, key: &[u8], snapshot: Option<&Self::Snapshot>) -> Result<Option<Vec<u8>>>;
     /// Reads several keys at once, answers in the order asked.
@@ -182,6 +186,16 @@ impl Store for ModelStore {
     }
 
     fn create_table(&mut self, _table: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn add_column(&mut self, table: usize) -> Result<()> {
+        self.model.begin_column(table);
+        self.model.acknowledge();
+        Ok(())
+    }
+
+    fn rename_column(&mut self, _table: usize, _column: usize) -> Result<()> {
         Ok(())
     }
 

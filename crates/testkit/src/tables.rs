@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use mycelium_base::{Combiner, Result};
-use mycelium_encoding::{ColumnState, DatumRef, PackedLayout, Schema, key};
+use mycelium_encoding::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, key};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -16,13 +16,27 @@ pub type PatchFold = Arc<dyn Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync>;
 /// The row, if there is one, after applying merge operands (oldest first) to a base, if there is one.
 pub type MergeFold = Arc<dyn Fn(Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync>;
 
-/// How a table's incremental entries fold.
+/// How a table's incremental entries fold, and what columns that come later do to its rows.
 #[derive(Clone, Default)]
 pub struct TableRules {
     /// `None`: the table takes no patches.
     pub patch: Option<PatchFold>,
     /// `None`: the table takes no merge operands.
     pub merge: Option<MergeFold>,
+    /// `None`: the table has the columns that it was created with.
+    pub growth: Option<Growth>,
+}
+
+/// Columns that come later. Values that are written, and those that fold, are packed with all columns that there will be.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// How many come.
+    pub columns: usize,
+    /// A row or patch as it is written where so many of them are there: without the others.
+    pub write: fn(&[u8], usize) -> Vec<u8>,
+    /// A row as it is read where so many of them are there, packed as by a table that has no more: those that it was
+    /// written without are null.
+    pub read: fn(&[u8], usize) -> Vec<u8>,
 }
 
 impl fmt::Debug for TableRules {
@@ -30,6 +44,7 @@ impl fmt::Debug for TableRules {
         f.debug_struct("TableRules")
             .field("patch", &self.patch.is_some())
             .field("merge", &self.merge.is_some())
+            .field("growth", &self.growth.is_some())
             .finish()
     }
 }
@@ -49,6 +64,9 @@ pub enum TableKind {
     RemovingApart,
     /// Packed rows of [`TYPED_SCHEMA`], with patches.
     Typed,
+    /// As `Typed`, created without the three columns that come later. Histories write rows and patches of all columns, and
+    /// what there is no column for yet is left out.
+    Growing,
     /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
     KeysAlone,
 }
@@ -63,6 +81,26 @@ pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
 static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
 static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
 
+/// The columns that tables of [`TableKind::Growing`] get later, in this order.
+static LATER_COLUMNS: LazyLock<[Column; 3]> = LazyLock::new(|| {
+    [
+        Column::new("score", ColumnType::Int64),
+        Column::new("note", ColumnType::Utf8),
+        Column::new("seen", ColumnType::Bool),
+    ]
+});
+/// How rows of such tables are packed, by the number of later columns that are there.
+static GROWING_LAYOUTS: LazyLock<Vec<PackedLayout>> = LazyLock::new(|| {
+    let mut schemas = vec![TYPED_LAYOUT.schema().clone()];
+    for column in LATER_COLUMNS.iter() {
+        match schemas[schemas.len() - 1].with_column(column.clone()) {
+            Ok(schema) => schemas.push(Arc::new(schema)),
+            Err(error) => unreachable!("the columns are constants: {error}"),
+        }
+    }
+    schemas.into_iter().map(PackedLayout::new).collect()
+});
+
 fn layout_of(schema: &str) -> PackedLayout {
     match Schema::parse(schema) {
         Ok(schema) => PackedLayout::new(Arc::new(schema)),
@@ -70,15 +108,31 @@ fn layout_of(schema: &str) -> PackedLayout {
     }
 }
 
+/// How rows with all columns that come are packed.
+fn grown_layout() -> &'static PackedLayout {
+    &GROWING_LAYOUTS[LATER_COLUMNS.len()]
+}
+
+/// Columns that rows with so many later ones have.
+fn columns_with(later: usize) -> usize {
+    TYPED_LAYOUT.schema().columns().len() + later
+}
+
 impl TableKind {
     /// The rules of the model for such a table.
     pub fn rules(self) -> TableRules {
         match self {
             Self::KeyValue => TableRules::default(),
-            Self::Merging | Self::MergingApart => TableRules { patch: None, merge: Some(Arc::new(append)) },
-            Self::Removing | Self::RemovingApart => TableRules { patch: None, merge: Some(Arc::new(append_or_remove)) },
-            Self::Typed => TableRules { patch: Some(Arc::new(fold_cells)), merge: None },
-            Self::KeysAlone => TableRules { patch: Some(Arc::new(fold_nothing)), merge: None },
+            Self::Merging | Self::MergingApart => TableRules { merge: Some(Arc::new(append)), ..TableRules::default() },
+            Self::Removing | Self::RemovingApart => {
+                TableRules { merge: Some(Arc::new(append_or_remove)), ..TableRules::default() }
+            }
+            Self::Typed => TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() },
+            Self::Growing => {
+                let growth = Growth { columns: LATER_COLUMNS.len(), write: without_later, read: with_nulls };
+                TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), ..TableRules::default() }
+            }
+            Self::KeysAlone => TableRules { patch: Some(Arc::new(fold_nothing)), ..TableRules::default() },
         }
     }
 
@@ -89,14 +143,14 @@ impl TableKind {
             Self::MergingApart => Some(Arc::new(AppendOperator { fuses: false })),
             Self::Removing => Some(Arc::new(RemovingOperator { fuses: true })),
             Self::RemovingApart => Some(Arc::new(RemovingOperator { fuses: false })),
-            Self::KeyValue | Self::Typed | Self::KeysAlone => None,
+            Self::KeyValue | Self::Typed | Self::Growing | Self::KeysAlone => None,
         }
     }
 
-    /// How rows of a typed table are packed.
+    /// How rows of a typed table are packed, of the columns that it is created with.
     fn layout(self) -> Option<&'static PackedLayout> {
         match self {
-            Self::Typed => Some(&*TYPED_LAYOUT),
+            Self::Typed | Self::Growing => Some(&*TYPED_LAYOUT),
             Self::KeysAlone => Some(&*KEYS_LAYOUT),
             _ => None,
         }
@@ -107,9 +161,28 @@ impl TableKind {
         self.layout().is_some()
     }
 
-    /// The schema of a typed table.
+    /// Whether it is a table of which configurations name columns: those of [`TYPED_SCHEMA`].
+    pub fn has_columns(self) -> bool {
+        matches!(self, Self::Typed | Self::Growing)
+    }
+
+    /// The schema that a typed table is created with.
     pub fn schema(self) -> Option<Arc<Schema>> {
         self.layout().map(|layout| layout.schema().clone())
+    }
+
+    /// The column that comes next where there are so many, if one does.
+    pub fn next_column(self, columns: usize) -> Option<Column> {
+        let later = columns.checked_sub(columns_with(0)).filter(|_| self == Self::Growing)?;
+        LATER_COLUMNS.get(later).cloned()
+    }
+
+    /// A row or patch of a history as it is put into a table that has so many columns by now.
+    pub fn fitted(self, value: &[u8], columns: usize) -> Vec<u8> {
+        if self != Self::Growing {
+            return value.to_vec();
+        }
+        pack(&GROWING_LAYOUTS[columns - columns_with(0)], &unpack(grown_layout(), value)[..columns])
     }
 
     /// The key of such a table for a byte string; keeps order and prefixes apart from each other.
@@ -126,6 +199,7 @@ impl TableKind {
     pub fn random_row(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
         match self {
             Self::Typed => random_cells(rng, len, 0.0),
+            Self::Growing => random_grown_cells(rng, len, 0.0),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
             _ => random_bytes(rng, len),
         }
@@ -135,6 +209,7 @@ impl TableKind {
     pub fn random_increment(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
         match self {
             Self::Typed => random_cells(rng, len, 0.6),
+            Self::Growing => random_grown_cells(rng, len, 0.6),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
             Self::Removing | Self::RemovingApart => {
                 let mut operand = vec![*pick(rng, &[APPEND, APPEND, REPLACE, REMOVE])];
@@ -151,7 +226,8 @@ impl TableKind {
     /// integers.
     pub fn at_edges(self, rng: &mut SmallRng, value: Vec<u8>) -> Vec<u8> {
         match self {
-            Self::Typed => cells_at_edges(rng, &value),
+            Self::Typed => cells_at_edges(rng, &TYPED_LAYOUT, &value),
+            Self::Growing => cells_at_edges(rng, grown_layout(), &value),
             _ => value,
         }
     }
@@ -191,13 +267,24 @@ fn random_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
     pack(&TYPED_LAYOUT, &cells)
 }
 
+/// The same with cells of all columns that come later.
+fn random_grown_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
+    let value = random_cells(rng, len, absent);
+    let mut cells = unpack(&TYPED_LAYOUT, &value);
+    let note = *pick(rng, &["", "\0", "later", "much later"]);
+    for later in [DatumRef::Int64(rng.random()), DatumRef::Utf8(note), DatumRef::Bool(rng.random())] {
+        cells.push(match rng.random_bool(absent) {
+            true => ColumnState::Absent,
+            false if rng.random_bool(0.15) => ColumnState::Null,
+            false => ColumnState::Value(later),
+        });
+    }
+    pack(grown_layout(), &cells)
+}
+
 /// # Panics
-/// On a value that is no packed row of [`TYPED_SCHEMA`].
-fn cells_at_edges(rng: &mut SmallRng, value: &[u8]) -> Vec<u8> {
-    let row = match TYPED_LAYOUT.row(value) {
-        Ok(row) => row,
-        Err(error) => panic!("not a packed row: {error}"),
-    };
+/// On a value that is not packed so.
+fn cells_at_edges(rng: &mut SmallRng, layout: &PackedLayout, value: &[u8]) -> Vec<u8> {
     let most = 10_i128.pow(20) - 1;
     let (low, high) = (i128::from(i64::MIN), i128::from(i64::MAX));
     // Zones keep 64 bytes.
@@ -215,15 +302,13 @@ fn cells_at_edges(rng: &mut SmallRng, value: &[u8]) -> Vec<u8> {
         DatumRef::Utf8(name),
         DatumRef::Binary(blob),
     ];
-    let mut cells = vec![ColumnState::Absent];
-    for (column, &edge) in edges.iter().enumerate().skip(1) {
-        cells.push(match row.get(column) {
-            Ok(ColumnState::Value(_)) if rng.random_bool(0.5) => ColumnState::Value(edge),
-            Ok(cell) => cell,
-            Err(error) => panic!("not a packed row: {error}"),
-        });
+    let mut cells = unpack(layout, value);
+    for (cell, edge) in cells.iter_mut().zip(edges) {
+        if matches!(cell, ColumnState::Value(_)) && rng.random_bool(0.5) {
+            *cell = ColumnState::Value(edge);
+        }
     }
-    pack(&TYPED_LAYOUT, &cells)
+    pack(layout, &cells)
 }
 
 pub(crate) fn pick<'a, T>(rng: &mut SmallRng, choices: &'a [T]) -> &'a T {
@@ -236,6 +321,40 @@ fn pack(layout: &PackedLayout, cells: &[ColumnState<'_>]) -> Vec<u8> {
         Ok(()) => out,
         Err(error) => unreachable!("the cells fit the schema: {error}"),
     }
+}
+
+/// The cells of a value, by column; those of the primary key are absent.
+///
+/// # Panics
+/// On a value that is not packed so.
+fn unpack<'v>(layout: &'v PackedLayout, value: &'v [u8]) -> Vec<ColumnState<'v>> {
+    let schema = layout.schema();
+    let cells = layout.row(value).and_then(|row| {
+        let cell = |column: usize| match schema.is_primary_key(column) {
+            true => Ok(ColumnState::Absent),
+            false => row.get(column),
+        };
+        (0..schema.columns().len()).map(cell).collect()
+    });
+    match cells {
+        Ok(cells) => cells,
+        Err(error) => panic!("not a packed row: {error}"),
+    }
+}
+
+fn without_later(value: &[u8], later: usize) -> Vec<u8> {
+    let mut cells = unpack(grown_layout(), value);
+    cells[columns_with(later)..].fill(ColumnState::Absent);
+    pack(grown_layout(), &cells)
+}
+
+fn with_nulls(row: &[u8], later: usize) -> Vec<u8> {
+    let mut cells = unpack(grown_layout(), row);
+    cells.truncate(columns_with(later));
+    for cell in cells.iter_mut().filter(|cell| matches!(cell, ColumnState::Absent)) {
+        *cell = ColumnState::Null;
+    }
+    pack(&GROWING_LAYOUTS[later], &cells)
 }
 
 fn append(base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
@@ -267,27 +386,28 @@ fn fold_nothing(base: &[u8], _patches: &[&[u8]]) -> Vec<u8> {
     base.to_vec()
 }
 
+fn fold_typed(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
+    fold_cells(&TYPED_LAYOUT, base, patches)
+}
+
+fn fold_grown(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
+    fold_cells(grown_layout(), base, patches)
+}
+
 /// Overwrites cells in order, oldest patch first.
 ///
 /// # Panics
-/// On values that are no packed rows of [`TYPED_SCHEMA`].
-fn fold_cells(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
-    let columns = TYPED_LAYOUT.schema().columns().len();
-    let mut cells = vec![ColumnState::Absent; columns];
-    for value in std::iter::once(&base).chain(patches) {
-        let row = match TYPED_LAYOUT.row(value) {
-            Ok(row) => row,
-            Err(error) => panic!("not a packed row: {error}"),
-        };
-        for (column, cell) in cells.iter_mut().enumerate().skip(1) {
-            match row.get(column) {
-                Ok(ColumnState::Absent) => {}
-                Ok(state) => *cell = state,
-                Err(error) => panic!("not a packed row: {error}"),
+/// On values that are not packed so.
+fn fold_cells(layout: &PackedLayout, base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
+    let mut cells = unpack(layout, base);
+    for patch in patches {
+        for (cell, state) in cells.iter_mut().zip(unpack(layout, patch)) {
+            if !matches!(state, ColumnState::Absent) {
+                *cell = state;
             }
         }
     }
-    pack(&TYPED_LAYOUT, &cells)
+    pack(layout, &cells)
 }
 
 /// A merge operator that appends operands to the row, so that order and multiplicity show.
@@ -381,7 +501,7 @@ mod tests {
                 (0..1 + seed % 4).map(|_| TableKind::Typed.random_increment(&mut rng, 300)).collect();
             let patches: Vec<&[u8]> = patches.iter().map(Vec::as_slice).collect();
             let folded = combiner.apply(b"", Some(&base), &patches).unwrap().unwrap();
-            assert_eq!(folded, fold_cells(&base, &patches), "seed {seed}");
+            assert_eq!(folded, fold_typed(&base, &patches), "seed {seed}");
         }
     }
 
@@ -400,6 +520,29 @@ mod tests {
             }
         }
         assert!(changed > 50, "{changed}");
+    }
+
+    #[test]
+    fn what_there_is_no_column_for_yet_is_left_out_and_null_once_there_is() {
+        let growth = TableKind::Growing.rules().growth.unwrap();
+        let mut rng = SmallRng::seed_from_u64(1);
+        for _ in 0..100 {
+            let row = TableKind::Growing.random_row(&mut rng, 20);
+            let cells = unpack(grown_layout(), &row);
+            for written in 0..=growth.columns {
+                let kept = (growth.write)(&row, written);
+                assert_eq!((growth.read)(&kept, written), TableKind::Growing.fitted(&row, columns_with(written)));
+                for now in written..=growth.columns {
+                    let read = (growth.read)(&kept, now);
+                    let found = unpack(&GROWING_LAYOUTS[now], &read);
+                    assert_eq!(found[..columns_with(written)], cells[..columns_with(written)]);
+                    assert!(found[columns_with(written)..].iter().all(|cell| *cell == ColumnState::Null));
+                }
+            }
+        }
+        let next = |columns: usize| TableKind::Growing.next_column(columns).map(|column| column.name);
+        assert_eq!((next(7).as_deref(), next(9).as_deref(), next(10)), (Some("score"), Some("seen"), None));
+        assert_eq!(TableKind::Typed.next_column(7), None);
     }
 
     /// However operands are grouped, and also where they are fused, they come to what the model says, one by one.

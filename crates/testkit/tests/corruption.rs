@@ -3,7 +3,8 @@
 //!
 //! A database with data in its log, in level 0 and below, in files of rows and of columns, is damaged in one place and opened. The damage must be reported
 //! as corruption that names a damaged file and an offset in it, or do no harm: every row read is right, or its read fails.
-//! In an SST it is then found by verification.
+//! In an SST it is then found by verification. What is salvaged of it is what it had, and the rest is told as lost; a
+//! backup that is damaged is found to be so, or restored as it was.
 //! The one place where it may be neither is behind the last sync of the log, where a damaged record cannot be told from a
 //! torn one: there the default mode may drop records from the end, but only from the end, and `Strict` must report it.
 //!
@@ -21,13 +22,17 @@ use mycelium_base::ColumnSet;
 use mycelium_base::FileKind;
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Database, Durability, Error, ErrorKind, Layout, Options, ReadOptions, RecoveryMode, ScanOptions, Table,
-    TableOptions, verify_directory,
+    Backups, Database, Durability, Error, ErrorKind, Layout, OlderVersions, Options, ReadOptions, RecoveryMode,
+    SalvageOptions, SalvageReport, ScanOptions, Table, TableOptions, salvage, verify_directory,
 };
 use mycelium_vfs::MemoryDisk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reliability::{DIRECTORY, Journal, TABLES, scaled, seed, small_options};
+use reliability::{DIRECTORY, Ever, Journal, Rows, TABLES, scaled, seed, small_options};
+
+/// What is salvaged goes here.
+const SAVED: &str = "/saved";
+const BACKUPS: &str = "/backups";
 
 /// A database closed with data in every kind of file.
 struct Image {
@@ -94,6 +99,34 @@ fn extend(database: &Database, tables: &[Table; 2], journal: &mut Journal, colum
     for _ in 0..9 {
         journal.write(database, tables, Durability::Sync).unwrap();
     }
+}
+
+/// Every row of the columnar table, by point reads; a scan must have as many. What is wrong, if something is.
+fn read_columns(table: &Table) -> Result<Result<Columns, String>, Error> {
+    let mut found = Columns::new();
+    for id in 0..400 {
+        match table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default())?.as_deref() {
+            None => {}
+            Some([_, Datum::Utf8(text), Datum::Int32(number)]) => {
+                found.insert(id, (text.clone(), *number));
+            }
+            Some(other) => return Ok(Err(format!("a row of {other:?}"))),
+        }
+    }
+    let mut scanned = 0;
+    for batch in table.scan_batches(ScanOptions::default())? {
+        scanned += batch?.num_rows();
+    }
+    if scanned != found.len() {
+        return Ok(Err("gets and scans of columns differ".into()));
+    }
+    Ok(Ok(found))
+}
+
+/// Opens what was made of a damaged directory, which is damaged no more.
+fn open_copy(disk: &MemoryDisk, directory: &str, context: &str) -> Database {
+    let options = Options { create_if_missing: false, ..small_options(Arc::new(disk.clone())) };
+    Database::open(directory, options).unwrap_or_else(|error| panic!("{context}: {directory}: {error}"))
 }
 
 /// What came of a damage.
@@ -178,26 +211,8 @@ impl Damage<'_> {
         outcome
     }
 
-    /// Every row of the columnar table, by point reads; a scan must have as many.
     fn columns(&self, table: &Table) -> Result<Columns, Error> {
-        let mut found = Columns::new();
-        for id in 0..400 {
-            match table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default())?.as_deref() {
-                None => {}
-                Some([_, Datum::Utf8(text), Datum::Int32(number)]) => {
-                    found.insert(id, (text.clone(), *number));
-                }
-                Some(other) => self.fail(&format!("a row of {other:?}")),
-            }
-        }
-        let mut scanned = 0;
-        for batch in table.scan_batches(ScanOptions::default())? {
-            scanned += batch?.num_rows();
-        }
-        if scanned != found.len() {
-            self.fail("gets and scans of columns differ");
-        }
-        Ok(found)
+        read_columns(table).map(|found| found.unwrap_or_else(|what| self.fail(&what)))
     }
 
     fn check_rows(&self, tables: &[Table; 2]) -> Outcome {
@@ -292,6 +307,21 @@ fn part(disk: &MemoryDisk, path: &Path, byte: u64) -> String {
     format!("SST {hit}")
 }
 
+/// A byte of each kind of file as often as of the others, of SSTs three times.
+fn any_byte(disk: &MemoryDisk, rng: &mut SmallRng) -> (PathBuf, u64) {
+    let paths = disk.paths();
+    let kinds = [FileKind::Wal, FileKind::Manifest, FileKind::Current, FileKind::Sst, FileKind::Sst, FileKind::Sst];
+    let wanted = kinds[rng.random_range(0..kinds.len())];
+    let candidates: Vec<&PathBuf> =
+        paths.iter().filter(|path| FileKind::parse(name(path)).is_some_and(|(kind, _)| kind == wanted)).collect();
+    let path = candidates[rng.random_range(0..candidates.len())].clone();
+    let len = disk.read_bytes(&path).unwrap().len() as u64;
+    // A third near the end, where footers, indexes and the log's last records are.
+    let byte =
+        if rng.random_ratio(1, 3) { len - 1 - rng.random_range(0..len.min(300)) } else { rng.random_range(0..len) };
+    (path, byte)
+}
+
 #[test]
 fn a_flipped_bit_is_detected_or_harmless() {
     let seed = seed("flipped bits");
@@ -304,17 +334,7 @@ fn a_flipped_bit_is_detected_or_harmless() {
             image = build(seed + flip, 90);
         }
         let disk = image.disk.kill_image();
-        // Each kind of file as often as the others, SSTs four times.
-        let paths = disk.paths();
-        let kinds = [FileKind::Wal, FileKind::Manifest, FileKind::Current, FileKind::Sst, FileKind::Sst, FileKind::Sst];
-        let wanted = kinds[rng.random_range(0..kinds.len())];
-        let candidates: Vec<&PathBuf> =
-            paths.iter().filter(|path| FileKind::parse(name(path)).is_some_and(|(kind, _)| kind == wanted)).collect();
-        let path = candidates[rng.random_range(0..candidates.len())].clone();
-        let len = disk.read_bytes(&path).unwrap().len() as u64;
-        // A third near the end, where footers, indexes and the log's last records are.
-        let byte =
-            if rng.random_ratio(1, 3) { len - 1 - rng.random_range(0..len.min(300)) } else { rng.random_range(0..len) };
+        let (path, byte) = any_byte(&disk, &mut rng);
         let hit = part(&disk, &path, byte);
         disk.flip_bit(&path, 8 * byte + rng.random_range(0..8)).unwrap();
         let damage = Damage {
@@ -333,6 +353,150 @@ fn a_flipped_bit_is_detected_or_harmless() {
         *outcomes.entry((hit, outcome)).or_default() += 1;
     }
     println!("{flips} flips: {outcomes:#?}");
+}
+
+/// A damaged database, and what was salvaged of it.
+struct Salvaged<'a> {
+    context: String,
+    older: OlderVersions,
+    report: SalvageReport,
+    image: &'a Image,
+}
+
+impl Salvaged<'_> {
+    /// Whether manifest and log were read to their ends.
+    fn is_newest(&self) -> bool {
+        !self.report.lost_edits && !self.report.lost_log && self.report.torn_tail.is_none()
+    }
+
+    fn is_told(&self, table: &str, key: &[u8]) -> bool {
+        self.report.lost.iter().any(|lost| lost.table == table && lost.range.contains(key))
+    }
+
+    /// Every row is the newest of its key, or not there and told as lost. Where older ones are kept, or something of manifest
+    /// or log is lost, it is one that there was.
+    fn check(&self, disk: &MemoryDisk, ever: &Ever) {
+        let Self { context, older, report, image } = self;
+        let database = open_copy(disk, SAVED, context);
+        for (at, name) in TABLES.into_iter().enumerate() {
+            let Ok(table) = database.table(name) else {
+                assert!(report.lost_edits, "{context}: table {name} is gone");
+                continue;
+            };
+            let rows = reliability::scan(&table, &ReadOptions::default()).unwrap_or_else(|e| panic!("{context}: {e}"));
+            let newest = &image.journal.rows[at];
+            for (key, value) in &rows {
+                let may_be_old = !self.is_newest() || *older == OlderVersions::Keep && self.is_told(name, key);
+                let is_right =
+                    newest.get(key) == Some(value) || may_be_old && ever[at].contains(&(key.clone(), value.clone()));
+                assert!(is_right, "{context}: table {name} has a wrong row of {}", key.escape_ascii());
+            }
+            for key in newest.keys().filter(|key| self.is_newest() && !rows.contains_key(*key)) {
+                assert!(self.is_told(name, key), "{context}: {} of table {name} is gone", key.escape_ascii());
+            }
+        }
+        if !report.lost_edits {
+            self.check_columns(&database.table(COLUMNS).unwrap_or_else(|e| panic!("{context}: {e}")));
+        }
+    }
+
+    /// The same of the columnar table, of which nothing is in the log. Older versions may be put together of several.
+    fn check_columns(&self, table: &Table) {
+        let context = &self.context;
+        let found = read_columns(table).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let found = found.unwrap_or_else(|what| panic!("{context}: {what}"));
+        for id in 0..400 {
+            let is_told = self.is_told(COLUMNS, &table.row_key(&[DatumRef::Int64(id)]).unwrap());
+            let is_right = match (found.get(&id), self.image.columns.get(&id)) {
+                (None, newest) => newest.is_none() || is_told,
+                (row, newest) => row == newest || self.older == OlderVersions::Keep && is_told,
+            };
+            assert!(is_right, "{context}: row {id} of columns: {:?}", found.get(&id));
+        }
+    }
+}
+
+#[test]
+fn what_is_salvaged_after_a_flipped_bit_is_what_there_was() {
+    let seed = seed("salvage");
+    let flips = scaled(300, 20_000);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let image = build(seed, 90);
+    let ever = image.journal.ever();
+    let mut outcomes: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for flip in 0..flips {
+        let disk = image.disk.kill_image();
+        let (path, byte) = any_byte(&disk, &mut rng);
+        let hit = part(&disk, &path, byte);
+        disk.flip_bit(&path, 8 * byte + rng.random_range(0..8)).unwrap();
+        let older = if rng.random_ratio(1, 4) { OlderVersions::Keep } else { OlderVersions::LeaveOut };
+        let context = format!("seed {seed}, flip {flip}: byte {byte} of {} ({hit}), {older:?}", path.display());
+        let options = SalvageOptions { disk: Arc::new(disk.clone()), older };
+        let outcome = match salvage(DIRECTORY, SAVED, &options, |_, _| ()) {
+            Ok(report) => {
+                let outcome = if report.is_complete() { "whole" } else { "in part" };
+                Salvaged { context, older, report, image: &image }.check(&disk, &ever);
+                outcome
+            }
+            // Without a manifest nothing is known.
+            Err(error) => {
+                let is_refused = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
+                assert!(is_refused && kind(&path) == "Manifest", "{context}: {error:?}");
+                "refused"
+            }
+        };
+        *outcomes.entry((hit, outcome)).or_default() += 1;
+    }
+    println!("{flips} flips: {outcomes:#?}");
+    let count = |wanted: &str| outcomes.iter().filter(|((_, outcome), _)| *outcome == wanted).count();
+    assert!(count("whole") > 0 && count("in part") > 0);
+}
+
+#[test]
+fn a_flipped_bit_of_a_backup_is_found_or_harmless() {
+    let seed = seed("backups");
+    let flips = scaled(150, 20_000);
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut image = build(seed, 40);
+    let (database, tables) = reliability::open(small_options(Arc::new(image.disk.clone()))).unwrap();
+    let mut backed_up: Vec<(Rows, Columns)> = Vec::new();
+    for _ in 0..2 {
+        extend(&database, &tables, &mut image.journal, &mut image.columns, 20);
+        database.backup(BACKUPS).unwrap();
+        backed_up.push((image.journal.rows.clone(), image.columns.clone()));
+    }
+    drop(tables);
+    database.close().unwrap();
+    let (mut found, mut restored) = (0, 0);
+    for flip in 0..flips {
+        let disk = image.disk.kill_image();
+        let mut paths = disk.paths();
+        paths.retain(|path| path.starts_with(BACKUPS) && !disk.read_bytes(path).unwrap().is_empty());
+        let path = &paths[rng.random_range(0..paths.len())];
+        let bit = rng.random_range(0..8 * disk.read_bytes(path).unwrap().len() as u64);
+        disk.flip_bit(path, bit).unwrap();
+        let context = format!("seed {seed}, flip {flip}: bit {bit} of {}", path.display());
+        let is_blamed = |error: &Error| error.file() == Some(path.as_path());
+        let backups = Backups::open(Arc::new(disk.clone()), BACKUPS).unwrap();
+        let report = backups.verify(None, |_, _| ()).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let is_found = report.problems.iter().any(|problem| is_blamed(&problem.error));
+        found += u64::from(is_found);
+        for (number, (rows, columns)) in (1..).zip(&backed_up) {
+            let directory = format!("/restored-{number}");
+            if let Err(error) = backups.restore(number, &directory, |_, _| ()) {
+                assert!(is_found && is_blamed(&error), "{context}: {error:?}");
+                continue;
+            }
+            let database = open_copy(&disk, &directory, &context);
+            let tables = TABLES.map(|name| database.table(name).unwrap());
+            assert!(reliability::read_all(&tables).unwrap() == *rows, "{context}: backup {number} has other rows");
+            let read = read_columns(&database.table(COLUMNS).unwrap()).unwrap();
+            assert!(read.as_ref() == Ok(columns), "{context}: backup {number} has other rows in columns");
+            restored += 1;
+        }
+    }
+    println!("{flips} flips, {found} found, {restored} backups restored");
+    assert!(found > 0 && restored > 0);
 }
 
 #[test]

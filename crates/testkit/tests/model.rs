@@ -27,6 +27,17 @@ fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) 
     if seed / 3 % 2 == 1 {
         options.weights.compact_part = 6;
     }
+    with_changing_columns(options, configurations)
+}
+
+/// Columns of typed tables change where all of the configurations say so; other histories are what they were before that.
+fn with_changing_columns(mut options: HistoryOptions, configurations: &[Configuration]) -> HistoryOptions {
+    if configurations.iter().all(|configuration| configuration.changing_columns) {
+        options.weights.change_columns = 3;
+        for kind in options.tables.iter_mut().filter(|kind| **kind == TableKind::Typed) {
+            *kind = TableKind::Growing;
+        }
+    }
     options
 }
 
@@ -45,7 +56,7 @@ fn held_options(seed: u64, actions: usize, configurations: &[Configuration]) -> 
     if !configurations.iter().all(Configuration::takes_transactions) {
         options.weights = Weights { begin: 0, within: 0, end: 0, ..options.weights };
     }
-    options
+    with_changing_columns(options, configurations)
 }
 
 /// Runs a history; what ran of the configuration's mechanisms.

@@ -6,7 +6,7 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mycelium_engine::{
@@ -34,6 +34,8 @@ pub const DIRECTORY: &str = "/db";
 pub const TABLES: [&str; 2] = ["a", "b"];
 const COUNTER: &[u8] = b"~last batch";
 pub type Rows = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
+/// Keys with what they had at some moment.
+pub type Ever = [BTreeSet<(Vec<u8>, Vec<u8>)>; 2];
 
 /// Options under which a few hundred writes pass through every kind of file.
 pub fn small_options(disk: Arc<dyn Disk>) -> Options {
@@ -177,6 +179,17 @@ impl Journal {
                 Err(error)
             }
         }
+    }
+
+    /// Every row that there was of any key, also where it was written over in its own batch.
+    pub fn ever(&self) -> Ever {
+        let mut ever = Ever::default();
+        for (table, change) in self.committed.iter().flat_map(|&number| changes(self.seed, number)) {
+            if let Change::Put(key, value) = change {
+                ever[table].insert((key, value));
+            }
+        }
+        ever
     }
 
     /// Everything written so far was made durable.

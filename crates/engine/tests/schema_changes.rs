@@ -457,10 +457,42 @@ fn what_was_taken_before_is_refused_and_what_was_open_goes_on() {
     drop((rows, before, old_index, snapshot));
     database.wait_idle().unwrap();
     assert_verified(&database);
+    assert_nothing_is_kept(&disk, &database);
+}
+
+/// Files that nobody reads any more are removed.
+fn assert_nothing_is_kept(disk: &MemoryDisk, database: &Database) {
     let files: u64 =
         database.metrics().tables.iter().flat_map(|table| &table.levels).map(|level| level.files as u64).sum();
     let on_disk = disk.paths().iter().filter(|path| path.extension().is_some_and(|end| end == "sst")).count();
-    assert_eq!(on_disk as u64, files, "files that nobody reads any more are removed");
+    assert_eq!(on_disk as u64, files);
+}
+
+/// They kept every file that the table had when its columns changed, for as long as somebody held them.
+#[test]
+fn handles_of_before_keep_no_files() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let before = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * columnar");
+    let index = IndexOptions { name: "by_b".into(), on: vec!["b".into()], ..IndexOptions::default() };
+    let old_index = database.create_index(&before, &index).unwrap();
+    database.wait_idle().unwrap();
+    database.compact(&before).unwrap();
+    let table = database.rename_column(&before, "a", "x").unwrap();
+    let between = table.clone();
+    let table = database.add_column(&table, Column::new("c", ColumnType::Int32)).unwrap();
+    table.delete_row(&[DatumRef::Int64(3)], Durability::Os).unwrap();
+    database.compact(&table).unwrap();
+    database.wait_idle().unwrap();
+    assert_nothing_is_kept(&disk, &database);
+    database.drop_table("t").unwrap();
+    database.wait_idle().unwrap();
+    assert_nothing_is_kept(&disk, &database);
+    for handle in [&before, &between, &table] {
+        let key = handle.row_key(&[DatumRef::Int64(4)]).unwrap();
+        assert_eq!(kind_of(handle.get(&key)), ErrorKind::NotFound);
+    }
+    assert_eq!(kind_of(old_index.get(&[DatumRef::Utf8("4")], None, None)), ErrorKind::NotFound);
 }
 
 #[test]

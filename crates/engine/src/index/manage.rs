@@ -330,6 +330,8 @@ impl Table {
     /// The index with this name; [`ErrorKind::NotFound`] if there is none.
     pub fn index(&self, name: &str) -> Result<Index> {
         let found = self.indexes().into_iter().find(|index| index.name() == name);
+        // A table that is gone has none, and more to say.
+        self.shared.check_alive()?;
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("table {} has no index {name}", self.name())))
     }
 }

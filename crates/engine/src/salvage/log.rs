@@ -18,7 +18,7 @@ use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentWriter, replay};
 
 use super::{LeftOut, Salvage};
 use crate::batch::{HEAD_LEN, Operations, encode_head, encode_operation};
-use crate::recover::{missing_segment, numbered};
+use crate::recover::{check_tables_of, missing_segment, numbered};
 use crate::verify::verify_record;
 
 /// The log of the new database.
@@ -95,20 +95,14 @@ impl Salvage<'_> {
 /// Fails if a record was written when the manifest had more edits than `state` has; `before` is the sequence number that
 /// it follows, if some of them cannot be read. Of all that has such a number bulk loads alone are not in the log.
 fn check_follows(payload: &[u8], state: &ManifestState, before: Option<SequenceNumber>) -> Result<()> {
-    let (first, _, mut operations) = Operations::of_record(payload)?;
+    let (first, _, _) = Operations::of_record(payload)?;
     if let Some(before) = before
         && first > before.saturating_add(1)
     {
         let error = Error::corruption("the log follows a bulk load that the manifest does not have any more");
         return Err(error.expected(format_args!("sequence number {}", before.saturating_add(1)), first));
     }
-    while let Some((table, _)) = operations.next()? {
-        if table.0 >= state.next_table_id {
-            let error = Error::corruption("the log is of a table that the manifest does not have any more");
-            return Err(error.expected(format_args!("tables before {}", state.next_table_id), table));
-        }
-    }
-    Ok(())
+    check_tables_of(payload, state.next_table_id)
 }
 
 /// The segment of the new database, which is begun with its first record.

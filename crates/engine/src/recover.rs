@@ -3,8 +3,8 @@
 //! 1. Lock the directory. Read CURRENT and the manifest: tables, files, and the oldest log segment still needed, which
 //!    must be there. Start a fresh manifest.
 //! 2. Open every file that the manifest names.
-//! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says. If they hold anything of
-//!    a table that the manifest never had, this has lost its last edits.
+//! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says. If they hold anything
+//!    of a table that the manifest never had, this has lost its last edits.
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is needed
 //!    any more; a crash before it replays the same segments again, a crash after it does not need them.
 //! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had not been

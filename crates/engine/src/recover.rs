@@ -3,7 +3,8 @@
 //! 1. Lock the directory. Read CURRENT and the manifest: tables, files, and the oldest log segment still needed, which
 //!    must be there. Start a fresh manifest.
 //! 2. Open every file that the manifest names.
-//! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says.
+//! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says. If they hold anything
+//!    of a table that the manifest never had, this has lost its last edits.
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is needed
 //!    any more; a crash before it replays the same segments again, a crash after it does not need them.
 //! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had not been
@@ -203,6 +204,23 @@ pub(crate) fn missing_segment(directory: &Path, oldest: FileNumber, found: Optio
         .expected(name(oldest), found.map_or_else(|| "no log".to_owned(), name))
 }
 
+/// Fails if a log record is of a table that was never made, where `next_table_id` is the next id for one: the edit that
+/// makes a table is durable before anybody can write to it.
+pub(crate) fn check_tables_of(payload: &[u8], next_table_id: u32) -> Result<()> {
+    let (_, _, mut operations) = Operations::of_record(payload)?;
+    while let Some((table, _)) = operations.next()? {
+        if table.0 >= next_table_id {
+            return Err(unknown_table(table, next_table_id));
+        }
+    }
+    Ok(())
+}
+
+fn unknown_table(table: TableId, next_table_id: u32) -> Error {
+    Error::corruption("the log is of a table that the manifest does not have: it has lost edits")
+        .expected(format_args!("tables before {next_table_id}"), table)
+}
+
 struct Parts<'a> {
     disk: &'a dyn Disk,
     directory: &'a Path,
@@ -248,7 +266,7 @@ impl Parts<'_> {
         core.publish_indexes();
         let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
         // Of all that has a sequence number only bulk loads are not in the log, and only tables made since are unknown.
-        let mut is_ahead = false;
+        let (mut is_ahead, mut unknown, next_table_id) = (false, None, self.state.next_table_id);
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
@@ -260,7 +278,10 @@ impl Parts<'_> {
                 }
             };
             while let Some((table, entry)) = operations.next().map_err(locate)? {
-                is_ahead |= table.0 >= self.state.next_table_id;
+                if table.0 >= next_table_id {
+                    is_ahead = true;
+                    unknown.get_or_insert_with(|| locate(unknown_table(table, next_table_id)));
+                }
                 insert(table, entry);
                 derivers.derive_again(table, entry, &mut insert).map_err(locate)?;
             }
@@ -270,6 +291,9 @@ impl Parts<'_> {
         let report = replay(self.disk, self.directory, segments, self.options.recovery, &mut apply)?;
         if self.options.read_only && is_ahead {
             self.check_unchanged()?;
+        }
+        if let Some(error) = unknown.filter(|_| self.options.recovery != RecoveryMode::PointInTime) {
+            return Err(error);
         }
         let log = if self.options.read_only { None } else { Some(self.begin_log(core, &report)?) };
         let mut writer = Writer::new(log, last_sequence);

@@ -7,7 +7,7 @@ use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_encoding::Schema;
 use mycelium_manifest::{Layout, TableRecord};
-use mycelium_memtable::Memtable;
+use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_transform::TransformerSet;
 
 use crate::batch::WriteBatch;
@@ -282,6 +282,15 @@ impl TableShared {
     /// belongs below all that it holds.
     pub(crate) fn may_be_compacted(&self) -> bool {
         self.index.as_ref().is_none_or(|index| index.status().is_built)
+    }
+
+    /// Leaves a table that is gone with a state that holds nothing: its handles keep neither files nor memtables. Who
+    /// takes that state finds the table gone. The state as it was.
+    pub(crate) fn empty_state(&self) -> Arc<TableState> {
+        debug_assert!(self.check_alive().is_err());
+        let (_, active) = Memtable::new(MemtableOptions::default());
+        let tree = Arc::new(Tree::empty(self.formats.as_deref()));
+        self.state.swap(Arc::new(TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() }))
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {

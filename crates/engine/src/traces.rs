@@ -11,6 +11,8 @@
 //! 4. The trace of a table is a text file `TRACE-` and the table's id, written when the database is closed and when a
 //!    redesign was decided on (redesign.rs), to a temporary name and renamed into place. It is advice and no data: it is
 //!    not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
+//! 5. A table that takes the place of another, with another column or name of one (schema_change.rs), goes on with the
+//!    trace of that. What asked for all columns is taken to ask for the new one.
 //!
 //! Key-value tables have nothing to count, and pay one branch for it.
 
@@ -427,6 +429,18 @@ impl Inner {
                 self.save_trace(table.id, &traces.trace());
             }
         }
+    }
+
+    /// Gives the trace of a table to the one that takes its place, which has further columns at most, and writes it.
+    pub(crate) fn hand_trace_on(&self, before: &TableShared, after: &TableShared) {
+        if let (Some(from), Some(to)) = (&before.traces, &after.traces) {
+            let columns = to.recorder.numbering().columns().len();
+            match from.trace().with_columns(columns).and_then(|trace| to.restore(trace)) {
+                Ok(()) => self.save_trace(after.id, &to.trace()),
+                Err(error) => tracing::warn!(%error, table = after.name, "a trace is not carried on"),
+            }
+        }
+        self.remove_trace(before);
     }
 
     /// Removes the trace of a table that was dropped, if one was written. What stays goes at the next open.

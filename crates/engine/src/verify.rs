@@ -31,7 +31,7 @@ use mycelium_wal::{RecoveryMode, SegmentReader, replay};
 
 use crate::batch::Operations;
 use crate::database::{Database, Inner, open_sst};
-use crate::recover::{again_while_it_changes, needed_segments};
+use crate::recover::{again_while_it_changes, check_tables_of, needed_segments};
 use crate::table::TableDefinition;
 use crate::tree::Tree;
 
@@ -181,9 +181,15 @@ pub fn verify_directory(disk: &dyn Disk, directory: &Path, progress: impl FnMut(
     };
     verify_state(&mut report, disk, directory, &state, None, progress);
     // That took a while: a writer elsewhere may have flushed what the log had then.
-    let segments = || needed_segments(disk, directory, &mut read()?, RecoveryMode::default());
+    let segments = || {
+        let mut state = read()?;
+        let segments = needed_segments(disk, directory, &mut state, RecoveryMode::default())?;
+        Ok::<_, Error>((segments, state.next_table_id))
+    };
     match again_while_it_changes(disk, directory, segments) {
-        Ok(segments) => verify_closed_log(&mut report, disk, directory, &segments),
+        Ok((segments, next_table_id)) => {
+            verify_closed_log(&mut report, disk, directory, (segments.as_slice(), next_table_id));
+        }
         Err(error) => report.add(None, error),
     }
     Ok(report)
@@ -484,11 +490,28 @@ fn verify_open_log(report: &mut VerifyReport, readers: Vec<(PathBuf, SegmentRead
 }
 
 /// Step 4 for a database that is closed: what recovery would do, without keeping anything.
-fn verify_closed_log(report: &mut VerifyReport, disk: &dyn Disk, directory: &Path, segments: &[FileNumber]) {
-    let mut last = 0;
+fn verify_closed_log(
+    report: &mut VerifyReport,
+    disk: &dyn Disk,
+    directory: &Path,
+    (segments, next_table_id): (&[FileNumber], u32),
+) {
+    let (mut last, mut is_of_known_tables) = (0, true);
     let mut problems = Vec::new();
+    let check_tables = |payload: &[u8]| {
+        check_tables_of(payload, next_table_id).or_else(|error| match Manifest::read(disk, directory) {
+            // A writer elsewhere may have made the table since.
+            Ok(now) => check_tables_of(payload, now.next_table_id),
+            Err(_) => Err(error),
+        })
+    };
     let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
-        if let Err(error) = verify_record(payload, &mut last) {
+        let mut verified = verify_record(payload, &mut last);
+        if verified.is_ok() && is_of_known_tables {
+            verified = check_tables(payload);
+            is_of_known_tables = verified.is_ok();
+        }
+        if let Err(error) = verified {
             problems.push(error.in_file(directory.join(FileKind::Wal.name(segment))).at(offset));
         }
         Ok(())

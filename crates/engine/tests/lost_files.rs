@@ -135,6 +135,33 @@ fn the_only_log_segment_is_missed_when_the_manifest_has_just_been_replaced() {
     assert_missed(&disk, &log);
 }
 
+/// The table was not there, nor anything that had been written to it, and nothing was said.
+#[test]
+fn the_edit_that_made_a_table_is_missed_if_the_log_is_of_it() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    table.put(&key(0), b"", Durability::Sync).unwrap();
+    let manifest = Manifest::live_path(&disk, Path::new(DIRECTORY)).unwrap();
+    let len = disk.file_len(&manifest).unwrap();
+    let other = database.create_table("other", small_table()).unwrap();
+    other.put(&key(1), b"", Durability::Sync).unwrap();
+    drop((table, other));
+    database.close().unwrap();
+    disk.set_len(&manifest, len as usize).unwrap();
+
+    let log = logs(&disk).remove(0);
+    for read_only in [true, false] {
+        let error = rows(DIRECTORY, Options { read_only, ..small_options(&disk) }).unwrap_err();
+        assert!(error.is_corruption() && error.offset().is_some(), "{error}");
+        assert_eq!(error.file(), Some(log.as_path()), "{error}");
+    }
+    let report = verify_directory(&disk, Path::new(DIRECTORY), |_, _| ()).unwrap();
+    assert_eq!(report.problem_count, 1, "{:?}", report.problems);
+    assert_eq!(report.problems[0].error.file(), Some(log.as_path()));
+    let salvage = Options { recovery: RecoveryMode::PointInTime, ..small_options(&disk) };
+    assert_eq!(rows(DIRECTORY, salvage).unwrap().into_keys().collect::<Vec<_>>(), [key(0)]);
+}
+
 #[test]
 fn a_checkpoint_needs_no_log() {
     let disk = with_a_row_in_the_log();

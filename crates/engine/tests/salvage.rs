@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{Rows, assert_verified, key, scan, small_options, small_table};
-use mycelium_base::{ColumnSet, FileKind};
-use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_base::{ColumnSet, FileKind, FileNumber};
+use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Combiner, Database, Durability, Error, ErrorKind, IndexOptions, Layout, OlderVersions, Options, ReadOptions,
-    Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
+    Combiner, Database, Durability, Error, ErrorKind, IndexOptions, Layout, LeveledOptions, OlderVersions, Options,
+    Policy, ReadOptions, Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
 };
-use mycelium_manifest::Manifest;
+use mycelium_manifest::{FileMeta, Manifest, Version, read_edits};
 use mycelium_vfs::{Disk, MemoryDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -421,6 +421,197 @@ fn rows_in_column_groups_are_whole_or_left_out_and_indexes_are_built_again() {
             emptied += report.emptied_indexes.len();
         }
         assert!(lost_rows > 0 && emptied > 0, "{lost_rows} {emptied}");
+    }
+}
+
+/// Files from before a column are written anew as they were, without it.
+#[test]
+fn rows_from_before_a_column_are_right_or_told_as_lost() {
+    for layout in [
+        "L0 tiered: * packed\nL1 leveled: * packed",
+        "L0 tiered: * columnar\nL1 leveled: * columnar",
+        "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar",
+    ] {
+        let disk = MemoryDisk::new();
+        let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+        let schema =
+            Schema::parse("id int64 not null, name utf8 not null, number int32 not null, primary key (id)").unwrap();
+        let levels = Some(Layout::parse(layout, &ColumnSet::from_iter([1, 2])).unwrap());
+        let options = TableOptions { layout: levels, ..small_table() };
+        let table = database.create_typed_table("t", schema, options).unwrap();
+        let name = |id: i64| format!("name {id} {}", "-".repeat(20));
+        for id in 0..600 {
+            let text = name(id);
+            let row = [DatumRef::Int64(id), DatumRef::Utf8(&text), DatumRef::Int32(id as i32)];
+            table.insert_row(&row, Durability::Os).unwrap();
+        }
+        database.compact(&table).unwrap();
+        let table = database.add_column(&table, Column::new("later", ColumnType::Int32)).unwrap();
+        for id in (0..600).step_by(3) {
+            let later = [("later", DatumRef::Int32(id as i32))];
+            table.patch_row(&[DatumRef::Int64(id)], &later, Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+        drop(table);
+        database.close().unwrap();
+        let mut rewritten = 0;
+        for path in ssts(&disk) {
+            let len = disk.file_len(&path).unwrap();
+            for at in [30, len / 3, len / 2, len - 100] {
+                let image = disk.kill_image();
+                image.flip_bit(&path, at * 8).unwrap();
+                let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+                rewritten += report.rewritten_files;
+                let table = open_saved(small_options(&image)).table("t").unwrap();
+                for id in 0..600 {
+                    let later = if id % 3 == 0 { Datum::Int32(id as i32) } else { Datum::Null };
+                    let written = [Datum::Int64(id), Datum::Utf8(name(id)), Datum::Int32(id as i32), later];
+                    let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+                    let key = table.row_key(&[DatumRef::Int64(id)]).unwrap();
+                    let is_told = found.is_none() && is_lost(&report, &key);
+                    assert!(
+                        found.as_deref() == Some(&written[..]) || is_told,
+                        "{layout}, byte {at}: row {id}: {found:?}"
+                    );
+                }
+            }
+        }
+        assert!(rewritten > 0, "{layout}");
+    }
+}
+
+/// The version of table `t`.
+fn version(disk: &MemoryDisk) -> Arc<Version> {
+    let state = Manifest::read(disk, Path::new(DIRECTORY)).unwrap();
+    state.table_named("t").unwrap().version.clone()
+}
+
+fn is_of_one_column(file: &FileMeta) -> bool {
+    file.group.as_ref().is_some_and(|group| group.columns.len() == 1)
+}
+
+/// Whole rows at two levels, and above them, under another layout, column groups in which every row was patched or
+/// deleted since.
+fn build_two_layouts(disk: &MemoryDisk) -> People {
+    let database = Database::open(DIRECTORY, small_options(disk)).unwrap();
+    let policy = Policy::Leveled(LeveledOptions {
+        level0_trigger: 2,
+        level_count: 4,
+        base_level_bytes: 4 << 10,
+        target_file_size: 2 << 10,
+        fanout: 3.0,
+        ..LeveledOptions::default()
+    });
+    let layout = |text: &str| Layout::parse(text, &ColumnSet::from_iter([1, 2])).unwrap();
+    let whole = Some(layout("L0 tiered: * packed\nL1 leveled: * columnar"));
+    let schema =
+        Schema::parse("id int64 not null, name utf8 not null, number int32 not null, primary key (id)").unwrap();
+    let options = TableOptions { policy, layout: whole, ..small_table() };
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    let mut rng = SmallRng::seed_from_u64(11);
+    let mut people = People::new();
+    for _ in 0..6 {
+        for _ in 0..400 {
+            let (id, number) = (rng.random_range(0..800), rng.random_range(0..50));
+            let name = format!("{:016x}{:016x}", rng.random::<u64>(), rng.random::<u64>());
+            let row = [DatumRef::Int64(id), DatumRef::Utf8(&name), DatumRef::Int32(number)];
+            table.insert_row(&row, Durability::Os).unwrap();
+            people.insert(id, (name, number));
+        }
+        database.flush().unwrap();
+        database.wait_idle().unwrap();
+    }
+    database.set_layout(&table, layout("L0 tiered: * packed\nL1 leveled: 1 columnar | 2 columnar")).unwrap();
+    for half in 0..2 {
+        for id in (half..800).step_by(2) {
+            let of_id = [DatumRef::Int64(id)];
+            if id % 5 == 0 {
+                table.delete_row(&of_id, Durability::Os).unwrap();
+                people.remove(&id);
+            } else {
+                table.patch_row(&of_id, &[("number", DatumRef::Int32(99))], Durability::Os).unwrap();
+                people.get_mut(&id).into_iter().for_each(|person| person.1 = 99);
+            }
+        }
+        database.flush().unwrap();
+    }
+    while !version(disk).files().any(|(_, _, file)| is_of_one_column(file)) {
+        assert!(database.step().unwrap());
+    }
+    drop(table);
+    database.close().unwrap();
+    people
+}
+
+/// The column groups are left out where something is lost, with the patches and deletes in them. The whole rows that lay
+/// below them, and above what is lost, were there again.
+#[test]
+fn whole_rows_below_column_groups_that_are_left_out_do_not_come_back() {
+    let disk = MemoryDisk::new();
+    let people = build_two_layouts(&disk);
+    let version = version(&disk);
+    let whole: Vec<(usize, FileNumber)> = version
+        .files()
+        .filter(|(_, _, file)| !is_of_one_column(file))
+        .map(|(level, _, file)| (level, file.number))
+        .collect();
+    let deepest = whole.iter().map(|(level, _)| *level).max().unwrap();
+    assert!(whole.iter().any(|(level, _)| (1..deepest).contains(level)), "whole rows above the deepest: {whole:?}");
+    let mut left_out = 0;
+    for (_, number) in whole.iter().filter(|(level, _)| *level == deepest).step_by(6) {
+        let image = disk.kill_image();
+        image.remove(&Path::new(DIRECTORY).join(FileKind::Sst.name(*number))).unwrap();
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+        left_out += report.left_out;
+        let database = open_saved(small_options(&image));
+        let table = database.table("t").unwrap();
+        for id in 0..800 {
+            let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+            let written = people
+                .get(&id)
+                .map(|(name, number)| vec![Datum::Int64(id), Datum::Utf8(name.clone()), Datum::Int32(*number)]);
+            let key = table.row_key(&[DatumRef::Int64(id)]).unwrap();
+            let is_told = found.is_none() && is_lost(&report, &key);
+            assert!(found == written || is_told, "without file {number}: row {id}: {found:?}");
+        }
+    }
+    assert!(left_out > 0);
+}
+
+/// Half of a batch was salvaged: that over tables which are older than the edit that cannot be read.
+#[test]
+fn the_log_ends_where_it_is_of_a_table_that_the_manifest_lost() {
+    for is_replaced in [false, true] {
+        let disk = MemoryDisk::new();
+        let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+        let other = database.create_table("other", small_table()).unwrap();
+        other.put(b"key", b"before", Durability::Os).unwrap();
+        let schema = Schema::parse("id int64 not null, name utf8, primary key (id)").unwrap();
+        let mut table = database.create_typed_table("t", schema, small_table()).unwrap();
+        if is_replaced {
+            table = database.add_column(&table, Column::new("c", ColumnType::Int32)).unwrap();
+        }
+        let mut batch = WriteBatch::new();
+        batch.put(&other, b"key", b"after");
+        batch.delete_row(&table, &[DatumRef::Int64(1)]).unwrap();
+        database.write(&batch, Durability::Sync).unwrap();
+        drop((table, other));
+        database.close().unwrap();
+
+        let (path, mut damaged) = (manifest(&disk), 0);
+        read_edits(&disk, &path, &mut |offset, edit| {
+            if !edit.created_tables.is_empty() || !edit.replaced_tables.is_empty() {
+                damaged = offset;
+            }
+            Ok(())
+        })
+        .unwrap();
+        disk.flip_bit(&path, (damaged + 40) * 8).unwrap();
+        let report = try_salvage(&disk, OlderVersions::LeaveOut).unwrap();
+        assert!(report.lost_edits && report.lost_log, "{report:?}");
+        let saved = open_saved(small_options(&disk));
+        assert_eq!(saved.table("other").unwrap().get(b"key").unwrap().as_deref(), Some(&b"before"[..]));
+        assert_eq!(saved.table("t").is_ok(), is_replaced);
     }
 }
 

@@ -6,6 +6,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -14,12 +15,12 @@ use mycelium_base::{ColumnSet, Group, GroupFormat, RowFormatKind};
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Background, Database, Durability, ErrorKind, IndexOptions, Layout, LevelLayout, LeveledOptions, Merge, Options,
-    Policy, ReadOptions, RowFormatDefinition, ScanOptions, Snapshot, Table, TableOptions, TransactionOptions,
-    ViewOptions, WriteBatch,
+    Background, Backups, Buffering, Database, Durability, ErrorKind, IndexOptions, Layout, LevelLayout, LeveledOptions,
+    Merge, Options, Policy, ReadOptions, RowFormatDefinition, SalvageOptions, ScanOptions, Snapshot, Table,
+    TableOptions, TieredOptions, TransactionOptions, ViewOptions, WriteBatch, salvage,
 };
 use mycelium_transform::TransformerSet;
-use mycelium_vfs::{CrashDraw, CrashMode, MemoryDisk};
+use mycelium_vfs::{CrashDraw, CrashMode, Disk, MemoryDisk};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -32,15 +33,19 @@ fn open(disk: &MemoryDisk) -> Database {
 }
 
 /// Levels that a few hundred rows fill.
-fn tiny_table(layout: Option<&str>) -> TableOptions {
-    let policy = Policy::Leveled(LeveledOptions {
+fn tiny_levels() -> LeveledOptions {
+    LeveledOptions {
         level0_trigger: 2,
         level_count: 4,
         base_level_bytes: 4 << 10,
         target_file_size: 2 << 10,
         fanout: 3.0,
         ..LeveledOptions::default()
-    });
+    }
+}
+
+fn tiny_table(layout: Option<&str>) -> TableOptions {
+    let policy = Policy::Leveled(tiny_levels());
     let layout = layout.map(|text| Layout::parse(text, &"1-2".parse().unwrap()).unwrap());
     TableOptions { policy, layout, ..small_table() }
 }
@@ -335,6 +340,46 @@ fn column_groups_are_those_of_a_model_whatever_columns_come() {
     walk(23..26, || tiny_table(Some("L0 tiered: * packed\nL1-2 two-phase: 1 packed | 2 columnar")));
 }
 
+#[test]
+fn tiered_runs_and_the_compaction_buffer_are_those_of_a_model_whatever_columns_come() {
+    let rows = |policy: Policy, buffer: Buffering| {
+        let layout = "L0 tiered: * packed\nL1 leveled: * packed";
+        TableOptions { policy, buffer, ..tiny_table(Some(layout)) }
+    };
+    let tiered =
+        TieredOptions { runs_per_level: 2, level_count: 4, target_file_size: 2 << 10, ..TieredOptions::default() };
+    walk(40..42, || rows(Policy::Tiered(tiered), Buffering::Off));
+    walk(42..44, || rows(Policy::TwoPhase(tiny_levels()), Buffering::Full));
+}
+
+/// What copies a database takes its files as they are, those from before a column too.
+#[test]
+fn restored_and_salvaged_databases_have_the_columns() {
+    let layouts = [None, Some("L0 tiered: * packed\nL1-2 two-phase: 1 packed | 2 columnar")];
+    for (seed, layout) in (50..).zip(layouts) {
+        let mut walk = Walk::new(seed, tiny_table(layout));
+        for number in 1..=5 {
+            (0..10).for_each(|_| walk.step());
+            walk.snapshot = None;
+            let disk: Arc<dyn Disk> = Arc::new(walk.disk.clone());
+            let (restored, saved) = (format!("restored{number}"), format!("saved{number}"));
+            walk.database.backup("backups").unwrap();
+            Backups::open(disk.clone(), "backups").unwrap().restore(number, &restored, |_, _| {}).unwrap();
+            walk.database.clone().close().unwrap();
+            let options = SalvageOptions { disk, ..SalvageOptions::default() };
+            let report = salvage("db", &saved, &options, |_, _| {}).unwrap();
+            assert!(report.is_complete(), "{report:?}");
+            for directory in [restored.as_str(), saved.as_str(), "db"] {
+                println!("seed {seed}, {directory}");
+                walk.database = Database::open(directory, small_options(&walk.disk)).unwrap();
+                walk.table = walk.database.table("t").unwrap();
+                walk.check();
+                assert_verified(&walk.database);
+            }
+        }
+    }
+}
+
 /// A file knows nothing of the column: its rows have null in it, unless something newer says otherwise.
 #[test]
 fn a_column_is_null_where_rows_were_written_before_it() {
@@ -457,10 +502,42 @@ fn what_was_taken_before_is_refused_and_what_was_open_goes_on() {
     drop((rows, before, old_index, snapshot));
     database.wait_idle().unwrap();
     assert_verified(&database);
+    assert_nothing_is_kept(&disk, &database);
+}
+
+/// Files that nobody reads any more are removed.
+fn assert_nothing_is_kept(disk: &MemoryDisk, database: &Database) {
     let files: u64 =
         database.metrics().tables.iter().flat_map(|table| &table.levels).map(|level| level.files as u64).sum();
     let on_disk = disk.paths().iter().filter(|path| path.extension().is_some_and(|end| end == "sst")).count();
-    assert_eq!(on_disk as u64, files, "files that nobody reads any more are removed");
+    assert_eq!(on_disk as u64, files);
+}
+
+/// They kept every file that the table had when its columns changed, for as long as somebody held them.
+#[test]
+fn handles_of_before_keep_no_files() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let before = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * columnar");
+    let index = IndexOptions { name: "by_b".into(), on: vec!["b".into()], ..IndexOptions::default() };
+    let old_index = database.create_index(&before, &index).unwrap();
+    database.wait_idle().unwrap();
+    database.compact(&before).unwrap();
+    let table = database.rename_column(&before, "a", "x").unwrap();
+    let between = table.clone();
+    let table = database.add_column(&table, Column::new("c", ColumnType::Int32)).unwrap();
+    table.delete_row(&[DatumRef::Int64(3)], Durability::Os).unwrap();
+    database.compact(&table).unwrap();
+    database.wait_idle().unwrap();
+    assert_nothing_is_kept(&disk, &database);
+    database.drop_table("t").unwrap();
+    database.wait_idle().unwrap();
+    assert_nothing_is_kept(&disk, &database);
+    for handle in [&before, &between, &table] {
+        let key = handle.row_key(&[DatumRef::Int64(4)]).unwrap();
+        assert_eq!(kind_of(handle.get(&key)), ErrorKind::NotFound);
+    }
+    assert_eq!(kind_of(old_index.get(&[DatumRef::Utf8("4")], None, None)), ErrorKind::NotFound);
 }
 
 #[test]

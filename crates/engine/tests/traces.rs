@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use common::{assert_verified, rows_at_every_level, small_options, small_table};
-use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::events::{Event, EventListener};
 use mycelium_engine::{
     Background, Database, Durability, ErrorKind, IndexOptions, LeveledOptions, Options, Policy, ReadOptions,
@@ -74,6 +74,36 @@ fn counted(trace: &Trace, level: usize, columns: &str) -> (u64, u64, u64, u64) {
 /// Nothing is flushed before it is asked for.
 fn roomy_options(disk: &MemoryDisk) -> Options {
     Options { memory_budget: 4 << 20, ..small_options(disk) }
+}
+
+/// The table began with nothing, and what was written of its trace was never read again.
+#[test]
+fn a_table_keeps_its_trace_when_its_columns_change() {
+    let disk = MemoryDisk::new();
+    let database = Database::open("/db", roomy_options(&disk)).unwrap();
+    let table = database.create_typed_table("t", schema(), options(false)).unwrap();
+    insert(&table, 0..200);
+    database.flush().unwrap();
+    for id in 0..30 {
+        read(&table, id, Some(&[3]));
+        read(&table, id, None);
+    }
+    let points = |trace: &Trace, columns: &str| (0..LEVELS).map(|level| counted(trace, level, columns).0).sum::<u64>();
+    let before = table.trace().unwrap();
+    assert_eq!((points(&before, &number(3)), points(&before, "0-7"), before.inserts()), (30, 30, 200));
+
+    let table = database.rename_column(&table, "c3", "other").unwrap();
+    assert_eq!(table.trace().unwrap(), before);
+    let table = database.add_column(&table, Column::new("c8", ColumnType::Int64)).unwrap();
+    let after = table.trace().unwrap();
+    assert_eq!((points(&after, &number(3)), points(&after, "0-8"), after.inserts()), (30, 30, 200));
+    assert_eq!(after.operations(), before.operations());
+
+    let image = disk.kill_image();
+    let reopened = Database::open("/db", roomy_options(&image)).unwrap();
+    assert_eq!(reopened.table("t").unwrap().trace().unwrap(), after);
+    let traces = disk.paths().iter().filter(|path| path.to_string_lossy().contains("TRACE")).count();
+    assert_eq!(traces, 1, "that of a table that is gone is removed");
 }
 
 #[test]

@@ -303,6 +303,36 @@ impl Trace {
         Ok(trace)
     }
 
+    /// The trace of the same table once it has `columns` columns, further ones behind those that it had: what was of all
+    /// columns is of these, too. Fails if they are fewer than before, or beyond the bounds of the module.
+    ///
+    /// ```
+    /// use mycelium_advisor::Trace;
+    ///
+    /// let mut trace = Trace::new(3, 2)?;
+    /// trace.add_points(1, &"0-2".parse()?, 5)?;
+    /// trace.add_points(1, &"1-2".parse()?, 7)?;
+    /// let wider = trace.with_columns(4)?;
+    /// let of_all = wider.accesses(1).into_iter().find(|access| access.points == 5);
+    /// assert_eq!(of_all.map(|access| access.columns.to_string()).as_deref(), Some("0-3"));
+    /// assert_eq!(wider.operations(), 12);
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
+    pub fn with_columns(&self, columns: usize) -> Result<Self> {
+        if columns < self.columns {
+            let message = format!("a trace of {} columns does not become one of {columns}", self.columns);
+            return Err(Error::invalid(message));
+        }
+        let mut trace = Self::new(columns, self.level_count)?;
+        (trace.inserts, trace.range_deletes, trace.overflowed) = (self.inserts, self.range_deletes, self.overflowed);
+        let all = self.all_columns();
+        for (known, levels) in &self.projections {
+            let wide = if *known == all { trace.all_columns() } else { known.clone() };
+            trace.projections.insert(wide, levels.clone());
+        }
+        Ok(trace)
+    }
+
     fn add(&mut self, level: usize, columns: &ColumnSet, counts: &Counts) -> Result<()> {
         self.check(level, columns)?;
         if columns.is_empty() || *counts == Counts::default() {

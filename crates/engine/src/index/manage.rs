@@ -7,7 +7,6 @@ use mycelium_base::{ColumnSet, Error, ErrorKind, Result, RowFormatKind, Sequence
 use mycelium_compaction::Buffering;
 use mycelium_encoding::{Datum, DatumRef, Schema, key};
 use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
-use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_transform::{Augment, Deriver, TransformerDefinition};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
@@ -18,7 +17,7 @@ use crate::options::{Policy, RowFormatDefinition, TableOptions};
 use crate::snapshot::Snapshot;
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
-use crate::table::{Table, TableDefinition, TableShared, TableState};
+use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::refuse_with_maps;
 use crate::tree::Tree;
 use crate::view::ViewSet;
@@ -331,6 +330,8 @@ impl Table {
     /// The index with this name; [`ErrorKind::NotFound`] if there is none.
     pub fn index(&self, name: &str) -> Result<Index> {
         let found = self.indexes().into_iter().find(|index| index.name() == name);
+        // A table that is gone has none, and more to say.
+        self.shared.check_alive()?;
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("table {} has no index {name}", self.name())))
     }
 }
@@ -507,11 +508,7 @@ impl Inner {
         writer.memtables.retain(|writer| writer.table != table.id);
         writer.has_dropped = true;
         table.dropped.store(true, Ordering::Release);
-        let (_, active) = Memtable::new(MemtableOptions::default());
-        let tree = Arc::new(Tree::empty(table.formats.as_deref()));
-        let empty = TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() };
-        let last = table.state.swap(Arc::new(empty));
-        for file in last.tree.all_files() {
+        for file in table.empty_state().tree.all_files() {
             file.mark_obsolete();
         }
     }

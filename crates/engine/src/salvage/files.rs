@@ -17,6 +17,8 @@
 //! - Of a column group, in all runs: everything. A row lacks what is lost of it whatever lies above, and sequence
 //!   numbers do not tell which entries are of that row: a patch that is folded into one group makes it look newer than
 //!   the others.
+//! - Of whole rows below column groups, as a change of the layout leaves them: everything. What was above them, parts
+//!   of newer rows, patches and deletes, is left out.
 //! - Of a table with a merge operator, in all runs and in the log: everything. Newer operands may lack what they are
 //!   applied to.
 //!
@@ -86,12 +88,19 @@ pub(super) struct Examined {
     damaged: BTreeSet<FileNumber>,
     /// Files of which there is no copy that anything can be read of.
     gone: BTreeSet<FileNumber>,
+    /// Files of column groups, and where they are.
+    parts: Vec<(Place, Arc<FileMeta>)>,
 }
 
 impl Examined {
     /// Whether all files are what they should be.
     pub(super) fn is_sound(&self) -> bool {
         self.damaged.is_empty() && self.gone.is_empty()
+    }
+
+    /// Whether files of column groups above this place hold some of these keys.
+    fn has_parts_above(&self, place: Place, range: &KeyRange) -> bool {
+        self.parts.iter().any(|(above, part)| *above < place && part.overlaps_range(range))
     }
 }
 
@@ -120,6 +129,9 @@ impl Salvage<'_> {
         for (level, run, meta) in version.files() {
             let place = Place { level, run };
             let part = meta.group.clone().filter(|group| !is_whole(definition, group));
+            if part.is_some() {
+                examined.parts.push((place, meta.clone()));
+            }
             let found = examined.losses.len();
             if let Some(fault) = self.fetch(meta)? {
                 self.find_losses(meta, fault.duplicate(), &mut examined, |range, up_to, entries, error| Loss {
@@ -297,7 +309,9 @@ impl Salvage<'_> {
         let hidden = overlapping.filter_map(|loss| {
             let up_to = match self.older {
                 OlderVersions::Keep => (is_part && loss.part.is_some()).then_some(MAX_SEQUENCE_NUMBER),
-                OlderVersions::LeaveOut if is_part || needs_bases => Some(MAX_SEQUENCE_NUMBER),
+                OlderVersions::LeaveOut if is_part || needs_bases || examined.has_parts_above(place, &loss.range) => {
+                    Some(MAX_SEQUENCE_NUMBER)
+                }
                 OlderVersions::LeaveOut => (place >= loss.place).then_some(loss.up_to),
             };
             up_to.map(|up_to| (loss.range.clone(), up_to))

@@ -6,7 +6,8 @@
 //! 3. Of tables with a merge operator leave out operations on lost keys (`files`): the record becomes one for each
 //!    stretch of what is left, so that operations keep their sequence numbers.
 //!
-//! What follows a gap is part of no state that the database was in, and is not copied.
+//! What follows a gap is part of no state that the database was in, and is not copied. Nor is what follows a change that
+//! only a lost edit of the manifest had: a table that was made or put in another's place, or a bulk load.
 
 use std::path::Path;
 
@@ -17,7 +18,7 @@ use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentWriter, replay};
 
 use super::{LeftOut, Salvage};
 use crate::batch::{HEAD_LEN, Operations, encode_head, encode_operation};
-use crate::recover::{missing_segment, numbered};
+use crate::recover::{check_tables_of, missing_segment, numbered};
 use crate::verify::verify_record;
 
 /// The log of the new database.
@@ -42,10 +43,12 @@ impl Salvage<'_> {
         }
         let mut copy = LogCopy::new(self.disk, self.to, &self.numbers, left_out);
         let (mut last_sequence, mut failed) = (0, None);
-        let from = self.from;
+        let (from, lost_edits) = (self.from, self.report.lost_edits);
         let replayed =
             replay(self.disk, from, &segments, RecoveryMode::PointInTime, &mut |segment, offset, payload| {
                 let locate = |error: Error| error.in_file(from.join(FileKind::Wal.name(segment))).at(offset);
+                let before = state.last_sequence.max(last_sequence);
+                check_follows(payload, state, lost_edits.then_some(before)).map_err(locate)?;
                 verify_record(payload, &mut last_sequence).map_err(locate)?;
                 copy.append(payload).inspect_err(|error| failed = Some(error.duplicate()))
             });
@@ -87,6 +90,19 @@ impl Salvage<'_> {
             self.report.note(None, error);
         }
     }
+}
+
+/// Fails if a record was written when the manifest had more edits than `state` has; `before` is the sequence number that
+/// it follows, if some of them cannot be read. Of all that has such a number bulk loads alone are not in the log.
+fn check_follows(payload: &[u8], state: &ManifestState, before: Option<SequenceNumber>) -> Result<()> {
+    let (first, _, _) = Operations::of_record(payload)?;
+    if let Some(before) = before
+        && first > before.saturating_add(1)
+    {
+        let error = Error::corruption("the log follows a bulk load that the manifest does not have any more");
+        return Err(error.expected(format_args!("sequence number {}", before.saturating_add(1)), first));
+    }
+    check_tables_of(payload, state.next_table_id)
 }
 
 /// The segment of the new database, which is begun with its first record.

@@ -1,7 +1,7 @@
 //! Runs the fuzz targets of every decoder for a while each.
 //!
-//! Needs a nightly toolchain and cargo-fuzz (`cargo install cargo-fuzz`). What a target finds is kept by cargo-fuzz under
-//! `fuzz/artifacts`, what it learnt under `fuzz/corpus`; git ignores both.
+//! Needs a nightly toolchain and cargo-fuzz (`cargo install cargo-fuzz`). What a target finds is kept by cargo-fuzz
+//! under `fuzz/artifacts`, what it learnt under `fuzz/corpus`; git ignores both.
 //!
 //! 1. Builds all targets, with the address sanitizer.
 //! 2. Runs each for `seconds` within 512 MiB of memory, leaks checked at its end.

@@ -1,7 +1,7 @@
 //! Runs the tests of `unsafe` code under Miri, which finds undefined behaviour that a processor forgives.
 //!
-//! Needs a nightly toolchain with `miri` and `rust-src` (`rustup component add --toolchain nightly miri rust-src`). Tests take
-//! smaller sizes there (`cfg!(miri)`).
+//! Needs a nightly toolchain with `miri` and `rust-src` (`rustup component add --toolchain nightly miri rust-src`).
+//! Tests take smaller sizes there (`cfg!(miri)`).
 //!
 //! | run | what it covers |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | `kernels` | pages with the AVX2 kernels, which Miri carries out intrinsic by intrinsic |
 //! | `kernels-portable` | the same on a processor without AVX2 |
 //!
-//! What calls the system (`vfs::local`, and in `memtable::arena` the mapping of its largest chunks, for which there Miri gets the
-//! general allocator's) or is a hint to the processor (`base::prefetch`) is nothing that Miri can run.
+//! What calls the system (`vfs::local`, and in `memtable::arena` the mapping of its largest chunks, for which there
+//! Miri gets the general allocator's) or is a hint to the processor (`base::prefetch`) is nothing that Miri can run.
 
 use std::path::Path;
 use std::process::Command;

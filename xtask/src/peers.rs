@@ -1,11 +1,11 @@
 //! Builds and runs bench-peers.
 //!
-//! RocksDB's build gives its C++ compiler `-mavx2 -mpclmul -msse4.2` only if Rust's target features have them, and runs with a
-//! software CRC otherwise: hence `target-cpu=native`. The flags would rebuild everything else too, hence a target directory
-//! of its own. DuckDB is the Python package, in a virtual environment there.
+//! RocksDB's build gives its C++ compiler `-mavx2 -mpclmul -msse4.2` only if Rust's target features have them, and runs
+//! with a software CRC otherwise: hence `target-cpu=native`. The flags would rebuild everything else too, hence a
+//! target directory of its own. DuckDB is the Python package, in a virtual environment there.
 //!
-//! Cargo learns that RocksDB's bindings lack libclang after minutes of compiling other things, and says so in a backtrace: it is
-//! looked for before.
+//! Cargo learns that RocksDB's bindings lack libclang after minutes of compiling other things, and says so in a
+//! backtrace: it is looked for before.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -3,7 +3,8 @@
 //! 1. no Rust file is longer than 1,000 lines;
 //! 2. every Rust file of a `src` directory opens with a module header (`//!`), `build.rs` and tests excepted;
 //! 3. no `todo!`, `unimplemented!`, `dbg!`, nor a comment that starts with TODO, FIXME or XXX;
-//! 4. decisions that code or documents name are there, and in their index (decisions.rs).
+//! 4. prose in comments is no wider than code, 120 columns; tables and what stands between fences may be;
+//! 5. decisions that code or documents name are there, and in their index (decisions.rs).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,9 @@ use crate::Result;
 use crate::decisions::{self, Records};
 
 const LONGEST: usize = 1000;
+
+/// Columns of code, and of prose in comments.
+const WIDEST: usize = 120;
 
 /// Directories that hold nothing of ours.
 const SKIPPED: [&str; 3] = ["target", "target-peers", ".git"];
@@ -79,9 +83,29 @@ fn complaints(path: &Path, text: &str) -> Vec<(usize, String)> {
     let macros = ["todo", "unimplemented", "dbg"].map(|name| format!("{name}!("));
     let marks = ["TO", "FIX", "XX"].into_iter().zip(["DO", "ME", "X"]).map(|(a, b)| format!("// {a}{b}"));
     let leftovers: Vec<String> = macros.into_iter().chain(marks).collect();
+    complaints.extend(too_wide(text));
     for (number, line) in text.lines().enumerate() {
         if let Some(leftover) = leftovers.iter().find(|leftover| line.contains(leftover.as_str())) {
             complaints.push((number + 1, format!("{leftover:?} left in the code")));
+        }
+    }
+    complaints
+}
+
+/// Rule 4.
+fn too_wide(text: &str) -> Vec<(usize, String)> {
+    let mut complaints = Vec::new();
+    let mut is_fenced = false;
+    for (number, line) in text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_fenced = false;
+            continue;
+        };
+        let prose = comment.trim_start_matches(['/', '!']).trim_start();
+        is_fenced ^= prose.starts_with("```");
+        let columns = line.chars().count();
+        if columns > WIDEST && !is_fenced && !prose.starts_with('|') {
+            complaints.push((number + 1, format!("a comment of {columns} columns; at most {WIDEST}")));
         }
     }
     complaints
@@ -101,5 +125,8 @@ mod tests {
         assert_eq!(complaints(source, &leftover).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 3]);
         let long = "//! Header.\n".repeat(LONGEST + 1);
         assert_eq!(complaints(source, &long).len(), 1);
+        let wide = "w".repeat(WIDEST);
+        let comments = format!("//! Header.\n/// | {wide}\n/// ```\n/// {wide}\n/// ```\n/// {wide}\n// {wide}\n");
+        assert_eq!(complaints(source, &comments).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [6, 7]);
     }
 }

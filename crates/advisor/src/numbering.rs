@@ -1,7 +1,8 @@
 //! The numbers that traces and designs give to columns.
 //!
-//! The models of the papers number the columns besides the key from 0, without gaps; a schema has its key columns anywhere
-//! among them. A [`Numbering`] translates: column `n` of a trace is the `n`-th of the columns that are not in the key.
+//! The models of the papers number the columns besides the key from 0, without gaps; a schema has its key columns
+//! anywhere among them. A [`Numbering`] translates: column `n` of a trace is the `n`-th of the columns that are not in
+//! the key.
 
 use mycelium_base::ColumnSet;
 

@@ -1,20 +1,21 @@
 //! The layout that a table should have: from its trace and its files to a layout that can be set (LASER §6).
 //!
-//! 1. The tree of the model is read off the files: level 0 and those that hold any (at least 2), the size ratio that the table's
-//!    policy aims at, and `B` from the width of its entries ([`entries_per_block`]). Where the targets of levels follow from the
-//!    last one, those between level 0 and the base level are empty: nothing is written to them on the way down.
+//! 1. The tree of the model is read off the files: level 0 and those that hold any (at least 2), the size ratio that
+//!    the table's policy aims at, and `B` from the width of its entries ([`entries_per_block`]). Where the targets of
+//!    levels follow from the last one, those between level 0 and the base level are empty: nothing is written to them
+//!    on the way down.
 //! 2. The trace is folded to these levels; [`advise_formats`] finds a design, groups of rows and columnar groups, and
 //!    compares it with the usual ones. What encoding saves is read off the files where they are of both formats. Groups
 //!    that part columns which are to stay together are joined then, in whichever format costs less; what follows is
 //!    about the design as it is after that.
-//! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting. What
-//!    is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are replaced
-//!    within one turn of the tree. As long as no files tell what encoding saves, a design must not cost more than the
-//!    present one if it saves nothing: else a table whose values do not shrink would become columns, be measured, become
-//!    rows, and as soon as the last columns are gone become columns again.
-//! 4. The design becomes a layout: a group of rows has the row format that the present layout gives its first column at that
-//!    level, or where that is columnar the one of level 0; level 0 stays as it is, every level merges as it did, levels that are
-//!    empty are like the next that is not, and deeper ones like the last.
+//! 3. The present layout is priced by the same trace. [`decide`] says whether the difference is worth the rewriting.
+//!    What is rewritten beyond what compactions rewrite anyway is taken to be the last level: those above it are
+//!    replaced within one turn of the tree. As long as no files tell what encoding saves, a design must not cost more
+//!    than the present one if it saves nothing: else a table whose values do not shrink would become columns, be
+//!    measured, become rows, and as soon as the last columns are gone become columns again.
+//! 4. The design becomes a layout: a group of rows has the row format that the present layout gives its first column at
+//!    that level, or where that is columnar the one of level 0; level 0 stays as it is, every level merges as it did,
+//!    levels that are empty are like the next that is not, and deeper ones like the last.
 
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{ColumnSet, Group, GroupFormat, Result};
@@ -84,8 +85,8 @@ impl LayoutAdvice {
     }
 }
 
-/// The layout that a table should have. See the module for the algorithm. `widths` are those of the fixed designs to compare
-/// with ([`usual_widths`] where there are none to ask for).
+/// The layout that a table should have. See the module for the algorithm. `widths` are those of the fixed designs to
+/// compare with ([`usual_widths`] where there are none to ask for).
 ///
 /// Fails if the trace is of other columns than the layout, or the facts are outside the model.
 ///
@@ -180,8 +181,8 @@ fn keep_together(
     Ok(())
 }
 
-/// How much a trace says: its operations, and the blocks that its scans went through. One long scan says as much as many
-/// point reads that fetch as many blocks.
+/// How much a trace says: its operations, and the blocks that its scans went through. One long scan says as much as
+/// many point reads that fetch as many blocks.
 pub fn evidence(operations: u64, scanned_entries: u64, entries_per_block: f64) -> u64 {
     operations.saturating_add((scanned_entries as f64 / entries_per_block.max(1.0)) as u64)
 }
@@ -195,8 +196,8 @@ pub fn usual_widths(columns: usize) -> Vec<usize> {
 }
 
 /// `B`: entries of a whole row in a block, from the bytes and entries of the largest level. Where it has column groups,
-/// their entries are widened by equation 3, and encoded bytes count as those of rows; compressed blocks count as they are
-/// stored.
+/// their entries are widened by equation 3, and encoded bytes count as those of rows; compressed blocks count as they
+/// are stored.
 pub fn entries_per_block(version: &Version, columns: usize, block_bytes: u64) -> f64 {
     let encoded = formats_of(version, columns).encoded;
     let largest = version.levels.iter().max_by_key(|level| level.bytes());
@@ -219,8 +220,8 @@ fn formats_with(measured: Option<f64>) -> Formats {
     Formats { encoded: measured.unwrap_or(usual.encoded), ..usual }
 }
 
-/// `e`, from the bytes of a value, or key, in files of both formats, where both hold the same columns: values of others say
-/// nothing of it.
+/// `e`, from the bytes of a value, or key, in files of both formats, where both hold the same columns: values of others
+/// say nothing of it.
 fn measured_encoding(version: &Version, columns: usize) -> Option<f64> {
     let [mut rows, mut columnar] = [Sizes::default(), Sizes::default()];
     let [mut of_rows, mut of_columnar] = [ColumnSet::new(), ColumnSet::new()];
@@ -238,8 +239,8 @@ fn measured_encoding(version: &Version, columns: usize) -> Option<f64> {
         true => of_columnar.len() == columns,
         false => of_rows == of_columnar,
     });
-    // Patches and deletes have fewer values than they are counted with, and files of a few rows are mostly footers. Encoding
-    // never makes values longer than rows have them, and hardly ever to a twentieth.
+    // Patches and deletes have fewer values than they are counted with, and files of a few rows are mostly footers.
+    // Encoding never makes values longer than rows have them, and hardly ever to a twentieth.
     encoded.map(|(columnar, rows)| (columnar / rows).clamp(0.05, 1.0))
 }
 
@@ -361,8 +362,8 @@ mod tests {
         assert_eq!(entries_per_block(&Version::new(), 4, 4_000), 100.0);
     }
 
-    /// Rows of 50 bytes above, the same columnar in 20 below: encoded values take 0.4 of their bytes, and a block is as many
-    /// rows as before.
+    /// Rows of 50 bytes above, the same columnar in 20 below: encoded values take 0.4 of their bytes, and a block is as
+    /// many rows as before.
     #[test]
     fn encoding_is_read_off_the_files() {
         let group = Group::new("1-4".parse().unwrap(), GroupFormat::Columnar);
@@ -373,8 +374,8 @@ mod tests {
         assert_eq!(formats_of(&Version::new(), 4), Formats::default());
     }
 
-    /// Level 0 has patches of one column in 30 alone: they made columns seem to take five times the bytes of rows, and a table that
-    /// is scanned was to become rows, until the next patches.
+    /// Level 0 has patches of one column in 30 alone: they made columns seem to take five times the bytes of rows, and
+    /// a table that is scanned was to become rows, until the next patches.
     #[test]
     fn patches_do_not_make_encoding_seem_to_lengthen_values() {
         let group = Group::new("1-30".parse().unwrap(), GroupFormat::Columnar);
@@ -393,12 +394,14 @@ mod tests {
         assert_eq!(formats_of(&version(apart), 4), Formats::default());
     }
 
-    /// Values that do not shrink: written a lot, and read by key. Columns were advised by what encoding saves of others; once
-    /// they were there and told that it saves nothing, rows were; and when the last columns were gone it began anew.
+    /// Values that do not shrink: written a lot, and read by key. Columns were advised by what encoding saves of
+    /// others; once they were there and told that it saves nothing, rows were; and when the last columns were gone it
+    /// began anew.
     #[test]
     fn a_table_that_encoding_does_not_shorten_does_not_swing() {
         let mut trace = Trace::new(4, 6).unwrap();
-        // By the model a level costs 15,625 blocks for the inserts, as rows or unencoded, and 1 or 2.2 for each point read.
+        // By the model a level costs 15,625 blocks for the inserts, as rows or unencoded, and 1 or 2.2 for each point
+        // read.
         trace.add_inserts(100_000);
         (1..6).for_each(|level| trace.add_points(level, &ColumnSet::first(4), 2_000).unwrap());
         let group = Group::new("1-4".parse().unwrap(), GroupFormat::Columnar);
@@ -495,8 +498,8 @@ mod tests {
         assert!(advise_layout(&facts, &other, &[], &Hysteresis::default()).is_err());
     }
 
-    /// Between level 0 and the base level, where targets follow from the last level. Inserts and updates were charged for each of
-    /// them, so that what scans and reads cost seemed a third of what it is.
+    /// Between level 0 and the base level, where targets follow from the last level. Inserts and updates were charged
+    /// for each of them, so that what scans and reads cost seemed a third of what it is.
     #[test]
     fn levels_without_files_cost_nothing() {
         let layout = layout("L0 tiered: * packed\nL1 leveled: * packed");

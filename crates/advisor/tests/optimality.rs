@@ -198,8 +198,8 @@ fn wide_and_deep_tables_take_bounded_work() {
     }
 }
 
-/// The same with a format for each group: at every level no partition of all columns that respects containment, whatever the
-/// formats of its groups, costs less.
+/// The same with a format for each group: at every level no partition of all columns that respects containment,
+/// whatever the formats of its groups, costs less.
 #[test]
 fn formats_level_by_level_equal_brute_force() {
     let mut partitions: Vec<Vec<Vec<ColumnSet>>> = Vec::new();

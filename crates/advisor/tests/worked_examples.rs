@@ -1,8 +1,8 @@
 //! Every figure that the papers print of their cost models, beside what our functions give.
 //!
-//! A figure is reproduced if ours, rounded to as many decimals as are printed, is the same text. Where a paper rounds on the
-//! way or uses other units, the functions do so too and their modules say it. What is printed and cannot be had from the
-//! paper's own equations is listed in [`EXPLAINED`] with the reason; nothing else may differ.
+//! A figure is reproduced if ours, rounded to as many decimals as are printed, is the same text. Where a paper rounds
+//! on the way or uses other units, the functions do so too and their modules say it. What is printed and cannot be had
+//! from the paper's own equations is listed in [`EXPLAINED`] with the reason; nothing else may differ.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

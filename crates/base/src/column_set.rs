@@ -75,8 +75,8 @@ impl ColumnSet {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
-    /// Whether entries of column groups with these columns may be versions of each other: some column is in both, or one of
-    /// the groups has none, as those of a table of keys alone.
+    /// Whether entries of column groups with these columns may be versions of each other: some column is in both, or
+    /// one of the groups has none, as those of a table of keys alone.
     ///
     /// ```
     /// use mycelium_base::ColumnSet;

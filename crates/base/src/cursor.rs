@@ -5,7 +5,8 @@ use crate::{ReadCounters, Result, Trailer};
 /// A position in a sorted sequence of entries (key ascending, newest first; see [`crate::compare_entries`]).
 ///
 /// A cursor starts invalid; `seek*` positions it. After an error it is invalid. `key`, `trailer` and `value` may be
-/// called only while `valid()`, and their slices live until the next move. Memtables, SSTs, levels and merges implement it.
+/// called only while `valid()`, and their slices live until the next move. Memtables, SSTs, levels and merges implement
+/// it.
 pub trait Cursor {
     /// Whether the cursor stands on an entry.
     fn valid(&self) -> bool;
@@ -30,8 +31,8 @@ pub trait Cursor {
     /// After a `next()`: whether this entry has the same key as the one the cursor stood on before. Exact; `false`
     /// after any other move.
     fn same_key_as_previous(&self) -> bool;
-    /// A hint that about so many entries, from the current one on, are about to be read: what lies scattered in memory is fetched into
-    /// the processor's caches, many cache misses at a time. Does not move the cursor.
+    /// A hint that about so many entries, from the current one on, are about to be read: what lies scattered in memory
+    /// is fetched into the processor's caches, many cache misses at a time. Does not move the cursor.
     fn fetch_ahead(&self, _entries: usize) {}
     /// Adds what this cursor read and skipped so far to `counters`.
     fn add_counters(&self, counters: &mut ReadCounters);

@@ -51,8 +51,8 @@ impl FileKind {
         }
     }
 
-    /// The kind and number of a name, or `None` if it is none of ours: a name that [`FileKind::name`] does not give, such
-    /// as `0000005.sst`, is somebody else's.
+    /// The kind and number of a name, or `None` if it is none of ours: a name that [`FileKind::name`] does not give,
+    /// such as `0000005.sst`, is somebody else's.
     pub fn parse(name: &str) -> Option<(Self, FileNumber)> {
         match name {
             "CURRENT" => return Some((Self::Current, 0)),

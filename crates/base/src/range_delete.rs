@@ -1,13 +1,14 @@
 //! Range deletes, fragmented for lookup.
 //!
 //! Algorithm of [`RangeDeleteSet::new`]:
-//! 1. Collect the distinct start and end keys; between two neighbours the set of covering range deletes is constant. Such
-//!    an interval, if anything covers it, is a fragment.
-//! 2. A range delete covers fragments that lie side by side. Over the fragments stands a segment tree, in which each range
-//!    delete is put into the O(log n) nodes that make up its interval. A list for each fragment would have n entries in
-//!    each of n fragments where range deletes lie within each other, as those of "everything before" do.
+//! 1. Collect the distinct start and end keys; between two neighbours the set of covering range deletes is constant.
+//!    Such an interval, if anything covers it, is a fragment.
+//! 2. A range delete covers fragments that lie side by side. Over the fragments stands a segment tree, in which each
+//!    range delete is put into the O(log n) nodes that make up its interval. A list for each fragment would have n
+//!    entries in each of n fragments where range deletes lie within each other, as those of "everything before" do.
 //! 3. Each node has its sequence numbers newest first.
-//! 4. A lookup is one binary search over fragment starts, then one in each node from the fragment's leaf up to the root.
+//! 4. A lookup is one binary search over fragment starts, then one in each node from the fragment's leaf up to the
+//!    root.
 
 use crate::SequenceNumber;
 
@@ -27,8 +28,8 @@ pub struct RangeDelete {
 pub struct RangeDeleteSet {
     /// Start and end, in key order.
     fragments: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where the sequence numbers of each node of the segment tree begin, and where those of the last end. The children of
-    /// node i are 2i and 2i + 1, the root is 1, the leaf of fragment i is i + the number of fragments.
+    /// Where the sequence numbers of each node of the segment tree begin, and where those of the last end. The children
+    /// of node i are 2i and 2i + 1, the root is 1, the leaf of fragment i is i + the number of fragments.
     node_starts: Vec<usize>,
     /// By node, newest first.
     sequences: Vec<SequenceNumber>,

@@ -1,8 +1,8 @@
 //! RocksDB's write amplification in the experiment on aligned compaction.
 //!
-//! RocksDB has since 7.8 a rule like the paper's: files are cut at borders of the level below once they have half to nine
-//! tenths of the target size, and may grow to twice of it. The option that turned it off is ignored by 11.8. Its line
-//! therefore stands beside ours *with* aligned compaction; a line without it would need RocksDB 6.17, the paper's.
+//! RocksDB has since 7.8 a rule like the paper's: files are cut at borders of the level below once they have half to
+//! nine tenths of the target size, and may grow to twice of it. The option that turned it off is ignored by 11.8. Its
+//! line therefore stands beside ours *with* aligned compaction; a line without it would need RocksDB 6.17, the paper's.
 //!
 //! After every write buffer's worth of puts the run waits until no compaction is due, as ours does. Its files live in
 //! memory: syncs of thousands of small files would be most of the time.

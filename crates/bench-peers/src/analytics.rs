@@ -1,7 +1,7 @@
 //! DuckDB under analytical queries in SQL (`tpch`): the process of `duckdb.rs`.
 //!
-//! 1. It loads the table from the Parquet file in the order of its rows, that of their key, into a file of its own, and makes a
-//!    checkpoint: its best case. It has as many threads as there are cores.
+//! 1. It loads the table from the Parquet file in the order of its rows, that of their key, into a file of its own, and
+//!    makes a checkpoint: its best case. It has as many threads as there are cores.
 //! 2. A query's seconds are measured in its process, until all rows are Python's; the pipe is not in them.
 
 use std::path::Path;

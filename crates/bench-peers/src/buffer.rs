@@ -1,10 +1,10 @@
 //! RocksDB beside the compaction buffer (dLSM §VII), on the disk as it is.
 //!
-//! It gets the tree of the experiment: the same write buffer, base level, fan-out and size of files, no dynamic level sizes, as many bits of
-//! Bloom filter, indexes and filters outside of the block cache, reads and writes past the page cache. Its cache is the HyperClock
-//! cache of the size that ours has; once as it comes, and once with flushes putting their blocks into it
-//! (`prepopulate_block_cache`), which is its remedy for what we keep a buffer for. What a read needed is counted by its
-//! performance context.
+//! It gets the tree of the experiment: the same write buffer, base level, fan-out and size of files, no dynamic level
+//! sizes, as many bits of Bloom filter, indexes and filters outside of the block cache, reads and writes past the page
+//! cache. Its cache is the HyperClock cache of the size that ours has; once as it comes, and once with flushes putting
+//! their blocks into it (`prepopulate_block_cache`), which is its remedy for what we keep a buffer for. What a read
+//! needed is counted by its performance context.
 
 use std::cell::RefCell;
 use std::path::Path;

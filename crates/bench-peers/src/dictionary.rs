@@ -1,9 +1,10 @@
-//! RocksDB in the experiments on dictionaries (LSM-OPD §5.1): plain, with compressed blocks, with values in blob files, and
-//! with compressed blob files.
+//! RocksDB in the experiments on dictionaries (LSM-OPD §5.1): plain, with compressed blocks, with values in blob files,
+//! and with compressed blob files.
 //!
-//! Options are the paper's where it names them: 64 MB files, scaled down as ours are, no dynamic level sizes, the same limits
-//! of level 0 for all. Its log is on and not synced, as ours is; the paper turns it off. The paper compresses blocks with
-//! Snappy, and blob files with Zstd and a dictionary: here every value of a blob file is compressed by itself.
+//! Options are the paper's where it names them: 64 MB files, scaled down as ours are, no dynamic level sizes, the same
+//! limits of level 0 for all. Its log is on and not synced, as ours is; the paper turns it off. The paper compresses
+//! blocks with Snappy, and blob files with Zstd and a dictionary: here every value of a blob file is compressed by
+//! itself.
 //!
 //! What compactions did is counted by RocksDB's statistics, which all of them keep.
 

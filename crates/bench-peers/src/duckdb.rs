@@ -1,9 +1,10 @@
-//! DuckDB under LASER's workload HW, and in both halves of the workload of `htap`: the Python package, in a process that reads a line of JSON and answers with one
-//! (`duckdb.py`): its C++ sources would take longer to compile than everything else here.
+//! DuckDB under LASER's workload HW, and in both halves of the workload of `htap`: the Python package, in a process
+//! that reads a line of JSON and answers with one (`duckdb.py`): its C++ sources would take longer to compile than
+//! everything else here.
 //!
 //! 1. The rows are loaded in the order of their keys, which is its best case: what bounds a key then bounds a place.
-//! 2. Writes are gathered in transactions that end before the next scan, since each commit costs it several writes; or each statement commits
-//!    itself, in one way there and back.
+//! 2. Writes are gathered in transactions that end before the next scan, since each commit costs it several writes; or
+//!    each statement commits itself, in one way there and back.
 //! 3. It has one thread, as ours has, or as many as are asked for, and reads from files that the page cache holds.
 //!
 //! The way there and back is in its latencies: some tens of microseconds, of a point read's thousand.

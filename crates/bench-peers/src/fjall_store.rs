@@ -1,4 +1,5 @@
-//! fjall: an LSM-tree in Rust. Its journal is written to the operating system at every write and not synced, its default.
+//! fjall: an LSM-tree in Rust. Its journal is written to the operating system at every write and not synced, its
+//! default.
 
 use std::path::Path;
 use std::time::Duration;

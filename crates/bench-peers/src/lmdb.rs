@@ -1,6 +1,6 @@
-//! LMDB (through heed): a copy-on-write B-tree in a memory map, without log, cache of its own, filters or compression. Puts
-//! are gathered 1,000 to a commit without a sync (`NO_SYNC`), so up to 999 of them are not yet visible: more than the LSM
-//! engines are allowed. The page cache is its cache: it holds all of the data whatever the cache setting says.
+//! LMDB (through heed): a copy-on-write B-tree in a memory map, without log, cache of its own, filters or compression.
+//! Puts are gathered 1,000 to a commit without a sync (`NO_SYNC`), so up to 999 of them are not yet visible: more than
+//! the LSM engines are allowed. The page cache is its cache: it holds all of the data whatever the cache setting says.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -32,7 +32,8 @@ impl StoreFactory for LmdbFactory {
         std::fs::create_dir_all(directory)?;
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
-        // SAFETY: nothing else touches the files, and losing them in a crash of the machine is what NO_SYNC is asked for.
+        // SAFETY: nothing else touches the files, and losing them in a crash of the machine is what NO_SYNC is asked
+        // for.
         let env = unsafe { options.flags(EnvFlags::NO_SYNC).open(directory)? };
         let transaction = env.write_txn()?;
         let created = env.create_databases_and_commit(transaction, |opener, transaction| {

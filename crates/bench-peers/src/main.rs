@@ -48,8 +48,8 @@ struct Line {
     /// commas; a name must contain all of the parts joined by `+`.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the experiments
-    /// `transformations`, `buffer`, `htap`, `tpch`, `flights`, `laser-hw` and `dictionary-…`.
+    /// Fraction of the entries of the comparison (1 is 5 million x 100 B and 1 million x 1,024 B), or of the
+    /// experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `laser-hw` and `dictionary-…`.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Times that everything is run.
@@ -73,12 +73,12 @@ struct Line {
     /// Where the experiment `laser-hw` writes its plots; nowhere if not given.
     #[arg(long, value_name = "DIRECTORY")]
     svg_dir: Option<PathBuf>,
-    /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...; of `buffer`: buffer,
-    /// leveled, rocksdb, ...
+    /// Of the experiments `dictionary-…` only these contenders: columnar, rows, rocksdb, blobdb, ...; of `buffer`:
+    /// buffer, leveled, rocksdb, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     contenders: Vec<String>,
-    /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...; of
-    /// `buffer` only the cells: disk/range-hot, zipfian, ...
+    /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5,
+    /// ...; of `buffer` only the cells: disk/range-hot, zipfian, ...
     #[arg(long, value_delimiter = ',', value_name = "TABLE")]
     cells: Vec<String>,
     /// Run an experiment of the papers with rivals beside it, instead of the comparison.
@@ -102,12 +102,13 @@ enum Experiment {
     /// Three million flights in SQL, likewise.
     #[cfg(feature = "sql")]
     Flights,
-    /// Point reads, single writes and scans in one table, and RocksDB, DuckDB and PostgreSQL, which are needed as for `laser-hw`.
+    /// Point reads, single writes and scans in one table, and RocksDB, DuckDB and PostgreSQL, which are needed as for
+    /// `laser-hw`.
     Htap,
     /// Split and convert inside compaction, and rows in RocksDB.
     Transformations,
-    /// LASER's workload HW, and PostgreSQL, DuckDB and the ideal pair of them. Needs Debian's package `postgresql` and a Python
-    /// with the package `duckdb`, which `cargo xtask peers` installs.
+    /// LASER's workload HW, and PostgreSQL, DuckDB and the ideal pair of them. Needs Debian's package `postgresql` and
+    /// a Python with the package `duckdb`, which `cargo xtask peers` installs.
     LaserHw,
     /// LSM-OPD's figures 6, 7 and 9 by the size of values, and RocksDB in six ways.
     DictionarySizes,

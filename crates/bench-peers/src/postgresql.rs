@@ -1,10 +1,10 @@
 //! PostgreSQL under LASER's workload HW: a server of its own, reached through a Unix socket by one client.
 //!
-//! 1. `initdb` and `pg_ctl` of the newest installed version make and start it. They refuse to run as root, and are then run as
-//!    the user `postgres`, whom Debian's package makes.
+//! 1. `initdb` and `pg_ctl` of the newest installed version make and start it. They refuse to run as root, and are then
+//!    run as the user `postgres`, whom Debian's package makes.
 //! 2. The rows are loaded by `COPY`, then get their primary key, `VACUUM` and `ANALYZE`.
-//! 3. Statements are prepared. Commits wait for no disk (`synchronous_commit = off`), as our writes do not, and a query has one
-//!    process, as ours has one thread, or workers beside it.
+//! 3. Statements are prepared. Commits wait for no disk (`synchronous_commit = off`), as our writes do not, and a query
+//!    has one process, as ours has one thread, or workers beside it.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,6 +1,6 @@
-//! redb: a copy-on-write B-tree in Rust. It has no log and no compression; a commit rewrites the path to the root. Puts are
-//! gathered 1,000 to a commit without a sync, so up to 999 of them are not yet visible: more than the LSM engines are
-//! allowed. Reads share one read transaction that every commit renews.
+//! redb: a copy-on-write B-tree in Rust. It has no log and no compression; a commit rewrites the path to the root. Puts
+//! are gathered 1,000 to a commit without a sync, so up to 999 of them are not yet visible: more than the LSM engines
+//! are allowed. Reads share one read transaction that every commit renews.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

@@ -1,7 +1,8 @@
 //! RocksDB.
 //!
-//! Left at RocksDB's defaults: leveled compaction with dynamic level sizes, fanout 10, 64 MiB files, 256 MiB base level,
-//! index and filter blocks outside the block cache (its faster way: ours accounts for them inside), XXH3 block checksums.
+//! Left at RocksDB's defaults: leveled compaction with dynamic level sizes, fanout 10, 64 MiB files, 256 MiB base
+//! level, index and filter blocks outside the block cache (its faster way: ours accounts for them inside), XXH3 block
+//! checksums.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The scenarios of the comparison: (5 M x 100 B, 1 M x 1,024 B) x (cache a tenth of the data, all of it) x (none, lz4).
+//! The scenarios of the comparison: (5 M x 100 B, 1 M x 1,024 B) x (cache a tenth of the data, all of it) x (none,
+//! lz4).
 
 use mycelium_bench::keys::ValueKind;
 use mycelium_bench::workloads::{Dataset, Pace, Phase, Workload};

@@ -1,5 +1,5 @@
-//! `mycelium bench` without the rest of the command line, and without SQL unless that feature is asked for: what to build while
-//! the engine's speed is worked on.
+//! `mycelium bench` without the rest of the command line, and without SQL unless that feature is asked for: what to
+//! build while the engine's speed is worked on.
 //!
 //! ```text
 //! cargo run --release --package mycelium-bench --example bench -- transformations --scale 0.1

@@ -17,9 +17,10 @@ use crate::workloads::{Dataset, Pace, Phase};
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
-    /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an experiment: aligned-compaction,
-    /// snapshot-filters, transformations, buffer, htap, tpch, flights, kernels, laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness,
-    /// dictionary-sizes, dictionary-values, dictionary-timeline, dictionary-stages.
+    /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an
+    /// experiment: aligned-compaction, snapshot-filters, transformations, buffer, htap, tpch, flights, kernels,
+    /// laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness, dictionary-sizes, dictionary-values,
+    /// dictionary-timeline, dictionary-stages.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Entries that a fill stores.
@@ -64,14 +65,17 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`, `laser-…` and `dictionary-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`, `laser-…` and
+    /// `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
-    /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform, protobuf/split, ...
+    /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform,
+    /// protobuf/split, ...
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub writers: Vec<String>,
-    /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only, read-only-beside, leveled, two-phase,
-    /// buffer, buffer-successors, stepped-merge, admit-inputs, successors, warm-everything.
+    /// Of the experiments `dictionary-…` only these contenders: rows, columnar; of `buffer`: read-only,
+    /// read-only-beside, leveled, two-phase, buffer, buffer-successors, stepped-merge, admit-inputs, successors,
+    /// warm-everything.
     #[arg(long, value_delimiter = ',', value_name = "CONTENDER")]
     pub contenders: Vec<String>,
     /// Of the experiments `dictionary-…` only the tables whose names contain one of these: size-128, ndv, zipf-1.5, ...
@@ -331,8 +335,8 @@ impl BenchArgs {
 
 /// Runs what `args` say against one engine, and writes the JSON file if one is asked for.
 ///
-/// Unless `no_isolation` is set this starts the current executable again with the same arguments, which must lead to this
-/// function again: that call does one group of phases and ends the process.
+/// Unless `no_isolation` is set this starts the current executable again with the same arguments, which must lead to
+/// this function again: that call does one group of phases and ends the process.
 pub fn run_with(args: &BenchArgs, factory: &dyn StoreFactory) -> Result<Report> {
     isolation::serve_if_child(&[factory]);
     args.check_times()?;

@@ -16,8 +16,8 @@ pub struct BenchDisk {
     /// Open every file for reads that bypass the page cache.
     pub direct_reads: bool,
     /// For experiments that count bytes over thousands of small files a minute: answer every sync without doing it, and
-    /// use the inodes of removed files again (ext4 without a journal shuns them for seconds, and searching for others was
-    /// 60 % of the time). Only for one thread: a removed file must not be read any more.
+    /// use the inodes of removed files again (ext4 without a journal shuns them for seconds, and searching for others
+    /// was 60 % of the time). Only for one thread: a removed file must not be read any more.
     pub for_small_files: bool,
     /// Nanoseconds that reads took are added to this, if there is one.
     pub read_nanos: Option<Arc<AtomicU64>>,

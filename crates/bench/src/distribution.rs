@@ -1,7 +1,7 @@
 //! Which key an operation touches: the request distributions of YCSB.
 //!
-//! The Zipfian draw is the one of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (SIGMOD 1994), as
-//! YCSB uses it:
+//! The Zipfian draw is the one of Gray et al., "Quickly Generating Billion-Record Synthetic Databases" (SIGMOD 1994),
+//! as YCSB uses it:
 //!
 //! 1. zeta(n, theta) = sum of 1 / i^theta for i in 1..=n, computed once;
 //! 2. a uniform u in [0, 1) becomes rank 0 if u * zeta < 1, rank 1 if u * zeta < 1 + 0.5^theta, else

@@ -1,9 +1,9 @@
 //! One process for each piece of work.
 //!
-//! 1. The parent writes the job as JSON to a file and starts its own executable with its own arguments, the file's path in
-//!    an environment variable.
-//! 2. The child reaches [`serve_if_child`] (every entry point of this crate calls it first), finds the variable, does the
-//!    job, writes the answer beside it, and exits.
+//! 1. The parent writes the job as JSON to a file and starts its own executable with its own arguments, the file's path
+//!    in an environment variable.
+//! 2. The child reaches [`serve_if_child`] (every entry point of this crate calls it first), finds the variable, does
+//!    the job, writes the answer beside it, and exits.
 //! 3. The parent reads the answer.
 
 use std::path::{Path, PathBuf};

@@ -2,9 +2,9 @@
 //!
 //! A key is 16 bytes: 8 bytes big-endian of a permutation of the index, then 8 bytes derived from those.
 //!
-//! 1. `Hashed`: the permutation is the finalizer of SplitMix64, a bijection of 64-bit integers. Loading indexes 0, 1, 2, …
-//!    therefore inserts every key once, in random key order. Index `n` and above give keys that were never stored and lie
-//!    *between* stored ones, so that no fence (key range) rules them out.
+//! 1. `Hashed`: the permutation is the finalizer of SplitMix64, a bijection of 64-bit integers. Loading indexes 0, 1,
+//!    2, … therefore inserts every key once, in random key order. Index `n` and above give keys that were never stored
+//!    and lie *between* stored ones, so that no fence (key range) rules them out.
 //! 2. `Ordered`: the permutation is the identity; index order is key order.
 //!
 //! Where keys are text, they are the first 8 of these bytes in hexadecimal.

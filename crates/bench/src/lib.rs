@@ -1,8 +1,8 @@
 //! Workloads: db_bench-like, YCSB, and the papers' experiments; for our engine and, through [`StoreFactory`], for any.
 //!
 //! 1. [`BenchArgs`] (a set of command-line options) says what to run; [`run`] runs it and gives a [`Report`].
-//! 2. A [`Scenario`] is a data set, settings, and groups of phases ([`workloads`]). Every group of every engine runs in a
-//!    process of its own ([`isolation`]), so that memory and caches do not mix; engines alternate group by group
+//! 2. A [`Scenario`] is a data set, settings, and groups of phases ([`workloads`]). Every group of every engine runs in
+//!    a process of its own ([`isolation`]), so that memory and caches do not mix; engines alternate group by group
 //!    ([`schedule`]).
 //! 3. Every phase is measured alike ([`measure`]); repetitions give medians and the spread of ratios ([`report`]).
 

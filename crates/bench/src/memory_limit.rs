@@ -1,7 +1,7 @@
 //! The memory-limited mode: the data is many times what may be cached, page cache included.
 //!
-//! 1. Where cgroup v2 has the memory controller and we may write to it, each child joins a cgroup with `memory.max`: its
-//!    page cache counts against the limit, so buffered reads go to the disk. The same for every engine.
+//! 1. Where cgroup v2 has the memory controller and we may write to it, each child joins a cgroup with `memory.max`:
+//!    its page cache counts against the limit, so buffered reads go to the disk. The same for every engine.
 //! 2. Elsewhere stores are opened with direct I/O ([`crate::StoreOptions::direct_io`]): nothing is cached but what the
 //!    store's own cache holds. Engines that cannot do that are left out of the run, which says so.
 

@@ -1,9 +1,9 @@
 //! Our own engine as a [`KeyValueStore`]: one key-value table in one database.
 //!
-//! The engine's memory budget is 21/16 of a write buffer, so that a generation of memtables, which takes four fifths of it,
-//! has as many rows of 100 B as RocksDB's write buffer (463,000) and both flush files of one size; RocksDB, with its
-//! `max_write_buffer_number` of 2, may take two. Level sizes, file sizes and triggers are the engine's defaults, which are
-//! RocksDB's. Index and filter blocks count against the cache.
+//! The engine's memory budget is 21/16 of a write buffer, so that a generation of memtables, which takes four fifths of
+//! it, has as many rows of 100 B as RocksDB's write buffer (463,000) and both flush files of one size; RocksDB, with
+//! its `max_write_buffer_number` of 2, may take two. Level sizes, file sizes and triggers are the engine's defaults,
+//! which are RocksDB's. Index and filter blocks count against the cache.
 
 use std::path::Path;
 use std::sync::Arc;

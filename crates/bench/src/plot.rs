@@ -1,9 +1,11 @@
 //! Plots as SVG, for the documents: lines or points over two axes, and bars.
 //!
-//! 1. A plot is a title, a line of small print that says how it was measured, named axes with their units, and named series.
-//! 2. A linear axis begins at 0 and has ticks at 1, 2 or 5 times a power of ten; a logarithmic one spans whole powers of ten.
-//! 3. Series differ in colour and, where they are lines, in their markers. The colours are Okabe and Ito's, which people who
-//!    see fewer colours tell apart too.
+//! 1. A plot is a title, a line of small print that says how it was measured, named axes with their units, and named
+//!    series.
+//! 2. A linear axis begins at 0 and has ticks at 1, 2 or 5 times a power of ten; a logarithmic one spans whole powers
+//!    of ten.
+//! 3. Series differ in colour and, where they are lines, in their markers. The colours are Okabe and Ito's, which
+//!    people who see fewer colours tell apart too.
 //!
 //! The text is plain SVG 1.1 without scripts or styles, the same bytes for the same plot.
 

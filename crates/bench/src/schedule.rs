@@ -5,8 +5,8 @@
 //!     one process: open, phases, close
 //! ```
 //!
-//! Engines alternate at every group, so that a slow minute of the machine hits all of them; a ratio compares figures of the
-//! same repetition.
+//! Engines alternate at every group, so that a slow minute of the machine hits all of them; a ratio compares figures of
+//! the same repetition.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! A disk on which random reads are as rare as on the hard disks of the papers.
 //!
-//! Each read of at most [`RANDOM_READ_BYTES`] takes the disk's arm for its share of a second, one after the other, in the order in which
-//! they come; a larger one, which compactions and scans make ahead of themselves, passes. So what is measured is how often
-//! a point read needs the disk, and not the disk's bandwidth.
+//! Each read of at most [`RANDOM_READ_BYTES`] takes the disk's arm for its share of a second, one after the other, in
+//! the order in which they come; a larger one, which compactions and scans make ahead of themselves, passes. So what is
+//! measured is how often a point read needs the disk, and not the disk's bandwidth.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -31,10 +31,10 @@ impl Spread {
 /// How far two values may be apart and still count as equal: a tenth of the smaller.
 pub const TOLERANCE: f64 = 0.1;
 
-/// Of the pairs of things whose `first` values are more than [`TOLERANCE`] apart: those that `second` puts in the same order
-/// less those that it puts in the other, over all of them (Kendall's correlation, with pairs that the first measure does not
-/// tell apart ignored; a pair that only the second does not tell apart counts as neither, and so against it). 1 is the same
-/// order throughout, -1 the opposite. `None` if no pair is left. O(n²).
+/// Of the pairs of things whose `first` values are more than [`TOLERANCE`] apart: those that `second` puts in the same
+/// order less those that it puts in the other, over all of them (Kendall's correlation, with pairs that the first
+/// measure does not tell apart ignored; a pair that only the second does not tell apart counts as neither, and so
+/// against it). 1 is the same order throughout, -1 the opposite. `None` if no pair is left. O(n²).
 ///
 /// ```
 /// use mycelium_bench::statistics::pair_correlation;

@@ -1,5 +1,5 @@
-//! The whole machinery against an ordered map: every workload runs and checks its answers, and a store that answers wrongly
-//! is found out.
+//! The whole machinery against an ordered map: every workload runs and checks its answers, and a store that answers
+//! wrongly is found out.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

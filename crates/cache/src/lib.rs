@@ -1,17 +1,18 @@
 //! The block cache: one byte budget for data, index and filter blocks.
 //!
 //! A cache belongs to one database, so that a file number and an offset name a block. Blocks are immutable, hence a
-//! cached block never has to be invalidated. When its file is gone nobody asks for it any more, and it would be evicted by and by;
-//! until then it would take the place of another, so it is removed with the file.
+//! cached block never has to be invalidated. When its file is gone nobody asks for it any more, and it would be evicted
+//! by and by; until then it would take the place of another, so it is removed with the file.
 //!
 //! 1. [`BlockCache::get`] looks a block up; a hit is a shared lock on one of up to 64 shards and a reference count.
-//!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead; those that look several blocks up at once
-//!    find them in their files' [`BlockSlots`] ([`BlockCache::get_by_slot`]).
-//! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are the
-//!    first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
+//!    Readers that go on to the next block follow the [`ChainedBlock`]'s link instead; those that look several blocks
+//!    up at once find them in their files' [`BlockSlots`] ([`BlockCache::get_by_slot`]).
+//! 2. [`BlockCache::insert`] adds a block that was read and verified. Blocks that were not touched a second time are
+//!    the first to go (quick_cache's S3-FIFO-like policy), so a scan does not wash out the hot set.
 //! 3. Blocks evicted become [`SpareBlocks`], memory for the blocks that are read next.
 //! 4. [`BlockCache::reserve`] takes memory that lives *outside* the cache (the resident index and filter of an open
-//!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it; or off a budget of its own.
+//!    file) off the same budget, for as long as the [`Reservation`] lives, up to seven eighths of it; or off a budget
+//!    of its own.
 //!
 //! Guarantee: cached bytes plus reserved bytes stay within the capacity, apart from a block's bookkeeping, blocks that
 //! readers still hold after their eviction, and at most 4 MiB of spares.
@@ -137,7 +138,8 @@ impl BlockCache {
         Self::with_budgets(capacity_bytes, None)
     }
 
-    /// A cache whose reservations take nothing off the blocks' budget, but come out of one of their own, if there is one.
+    /// A cache whose reservations take nothing off the blocks' budget, but come out of one of their own, if there is
+    /// one.
     pub fn with_budgets(capacity_bytes: u64, reserved_bytes: Option<u64>) -> Self {
         let shards = (capacity_bytes / MIN_SHARD_BYTES).clamp(1, MAX_SHARDS);
         let shards = if shards.is_power_of_two() { shards } else { shards.next_power_of_two() / 2 };
@@ -191,9 +193,9 @@ impl BlockCache {
         }
     }
 
-    /// As [`BlockCache::get`], of block `number` of the file with these slots, which it is put in once it was `open`ed: whoever asked
-    /// the processor for the slot and the block before ([`BlockSlots::prefetch`], [`BlockSlots::prefetch_block`]) does not wait for
-    /// them. Errors are those of `open`.
+    /// As [`BlockCache::get`], of block `number` of the file with these slots, which it is put in once it was `open`ed:
+    /// whoever asked the processor for the slot and the block before ([`BlockSlots::prefetch`],
+    /// [`BlockSlots::prefetch_block`]) does not wait for them. Errors are those of `open`.
     #[inline]
     pub fn get_by_slot<T: OpenedBlock>(
         &self,

@@ -66,8 +66,8 @@ pub struct Reservation {
     bytes: u64,
 }
 
-/// The share of the capacity that reservations leave to blocks: an eighth. A file whose index and filter are not resident
-/// costs a read of all of them where they do not stay in the cache either, and a data block after that.
+/// The share of the capacity that reservations leave to blocks: an eighth. A file whose index and filter are not
+/// resident costs a read of all of them where they do not stay in the cache either, and a data block after that.
 const LEFT_TO_BLOCKS: u64 = 8;
 
 impl Reservation {

@@ -1,15 +1,16 @@
 //! Slots: the cached blocks of a file by number, beside the map.
 //!
-//! The map finds a block by a bucket, an entry and the block's reference count, each a cache miss that waits for the one before,
-//! and under a lock, so that the misses of several lookups do not overlap. A file's slots are an array: who looks several
-//! blocks up asks for all their slots first, then for all the blocks.
+//! The map finds a block by a bucket, an entry and the block's reference count, each a cache miss that waits for the
+//! one before, and under a lock, so that the misses of several lookups do not overlap. A file's slots are an array: who
+//! looks several blocks up asks for all their slots first, then for all the blocks.
 //!
-//! 1. A block found in the map is put in its slot, and the map's entry gets a [`Place`]: what leaves the map leaves its slot.
-//! 2. Uses of a block by its slot are unknown to the map, which evicts by use. So each *generation*, a number of evictions, its
-//!    first use goes by the map.
+//! 1. A block found in the map is put in its slot, and the map's entry gets a [`Place`]: what leaves the map leaves its
+//!    slot.
+//! 2. Uses of a block by its slot are unknown to the map, which evicts by use. So each *generation*, a number of
+//!    evictions, its first use goes by the map.
 //!
-//! A slot holds a block as its reader *opens* it: with what every lookup would find out anew. That is made once a block is put in
-//! its slot, and weighs in the map with the block.
+//! A slot holds a block as its reader *opens* it: with what every lookup would find out anew. That is made once a block
+//! is put in its slot, and weighs in the map with the block.
 //!
 //! Guarantee: a slot holds nothing but the block of its number, and holds it no longer than the map, but for a moment.
 

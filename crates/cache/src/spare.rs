@@ -1,4 +1,5 @@
-//! Spare blocks: the memory of evicted blocks for the blocks that are read next; and that of read-ahead windows likewise.
+//! Spare blocks: the memory of evicted blocks for the blocks that are read next; and that of read-ahead windows
+//! likewise.
 //!
 //! General allocators keep heaps by thread. What one thread read others evict; their own blocks lie in their own heaps
 //! while the memory freed stays with the first, so that a process may grow by a whole cache for every few threads that
@@ -8,7 +9,8 @@
 //! 2. [`SpareBlocks::give_back`] keeps a buffer that nobody shares; beyond the limits it frees the oldest first.
 //! 3. Threads are spread over stripes. Whoever finds its stripe locked allocates, or frees.
 //!
-//! Guarantee: a stripe holds at most 16 buffers and 128 KiB, all of them at most 2 MiB. A buffer given is shared by nobody.
+//! Guarantee: a stripe holds at most 16 buffers and 128 KiB, all of them at most 2 MiB. A buffer given is shared by
+//! nobody.
 
 use std::cell::Cell;
 use std::sync::Arc;

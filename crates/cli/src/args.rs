@@ -227,7 +227,8 @@ pub(crate) struct TableOptionArgs {
     /// How sorted runs are merged.
     #[arg(long, value_enum, default_value_t = PolicyArg::Leveled)]
     pub(crate) policy: PolicyArg,
-    /// Where levels are two-phase: what stays readable for point reads when it leaves them, so that cached blocks stay of use.
+    /// Where levels are two-phase: what stays readable for point reads when it leaves them, so that cached blocks stay
+    /// of use.
     #[arg(long, value_enum, default_value_t = BufferArg::Off)]
     pub(crate) buffer: BufferArg,
     /// How blocks are compressed.
@@ -245,8 +246,8 @@ pub(crate) struct TableOptionArgs {
     /// Protobuf and FlatBuffers: the full name of the message or table.
     #[arg(long, value_name = "NAME", requires = "definition")]
     pub(crate) message: Option<String>,
-    /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position. Default: rows at
-    /// level 0 and one columnar group below, where rows are packed.
+    /// Typed tables: column groups, formats and merging by level, as text or as @FILE; columns by position. Default:
+    /// rows at level 0 and one columnar group below, where rows are packed.
     #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "transform")]
     pub(crate) layout: Option<String>,
     /// Typed tables: the layout follows what the table is asked for, from the one given on.

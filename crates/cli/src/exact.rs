@@ -1,9 +1,9 @@
 //! Casts that lose nothing unseen: what a column cannot hold as it is is refused, and the value named.
 //!
-//! 1. *Text* of a number has no more digits than the column keeps, however it is spelled (`2.50` and `25e-1` fit one place); that of
-//!    a date no time of day; that of an instant no finer fraction than the column's unit.
-//! 2. *Numbers and instants* come back the same when they are cast back. Of floats the nearest is taken, as every reader does, but
-//!    no number becomes infinite, or 0 if it is not.
+//! 1. *Text* of a number has no more digits than the column keeps, however it is spelled (`2.50` and `25e-1` fit one
+//!    place); that of a date no time of day; that of an instant no finer fraction than the column's unit.
+//! 2. *Numbers and instants* come back the same when they are cast back. Of floats the nearest is taken, as every
+//!    reader does, but no number becomes infinite, or 0 if it is not.
 
 use std::borrow::Cow;
 

@@ -1,11 +1,12 @@
 //! Rows from outside: CSV, JSON lines and Arrow IPC, from a file or stdin, as record batches of one schema.
 //!
 //! 1. Unpack zstd, told by its magic number.
-//! 2. Tell the form: as given, else from the first bytes (`ARROW1` or a stream's continuation mark: Arrow; `{`: JSON), else
-//!    from the name, else CSV.
+//! 2. Tell the form: as given, else from the first bytes (`ARROW1` or a stream's continuation mark: Arrow; `{`: JSON),
+//!    else from the name, else CSV.
 //! 3. Take the schema given, or infer one from the first rows; what inference read is read again.
-//! 4. Read batch by batch, and bring each to the schema: columns by name, types by casts that lose nothing ([`exact`]); where
-//!    a reader of text would lose digits, it reads the text. An Arrow file is read as the stream it holds, so that pipes work.
+//! 4. Read batch by batch, and bring each to the schema: columns by name, types by casts that lose nothing ([`exact`]);
+//!    where a reader of text would lose digits, it reads the text. An Arrow file is read as the stream it holds, so
+//!    that pipes work.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -307,8 +308,8 @@ fn csv_rows(reader: Box<dyn Read>, args: &InputArgs, target: &Target<'_>) -> Res
     })
 }
 
-/// Collects the names of members of the outermost JSON objects that a schema lacks, and fails where an object has one of the
-/// schema twice: readers take the last.
+/// Collects the names of members of the outermost JSON objects that a schema lacks, and fails where an object has one
+/// of the schema twice: readers take the last.
 struct MemberNames {
     inner: Box<dyn Read>,
     schema: SchemaRef,
@@ -573,8 +574,8 @@ fn stored_type(ty: &DataType) -> Option<DataType> {
     })
 }
 
-/// The schema as a reader of text is to read it: with every column nullable, so that a null in a key column is found here and
-/// named.
+/// The schema as a reader of text is to read it: with every column nullable, so that a null in a key column is found
+/// here and named.
 fn in_text(schema: &SchemaRef, as_text: impl Fn(&DataType) -> bool) -> SchemaRef {
     let field = |field: &Field| field.clone().with_nullable(true).with_data_type(read_as(field.data_type(), &as_text));
     let fields: Vec<_> = schema.fields().iter().map(|found| field(found)).collect();
@@ -625,8 +626,8 @@ fn tell_passed_over(names: &str) {
     }
 }
 
-/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants without a
-/// zone are in UTC.
+/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants
+/// without a zone are in UTC.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
     let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {

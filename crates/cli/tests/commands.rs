@@ -760,7 +760,8 @@ fn ctrl_c_ends_a_join() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// A statement that began with a comment was taken for an unknown argument; and there was no other way to give long ones.
+/// A statement that began with a comment was taken for an unknown argument; and there was no other way to give long
+/// ones.
 #[test]
 fn sql_is_read_from_arguments_that_begin_with_a_comment_and_from_files() {
     let shell = Shell::new();

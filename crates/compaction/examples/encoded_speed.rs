@@ -1,12 +1,12 @@
-//! Times the job in the encoded domain beside the job of rows, on the same columnar files in memory, one after the other in
-//! turn: `cargo run --release -p mycelium-compaction --example encoded_speed -- [rows [case [rounds [rows|encoded]]]]`, the last to
-//! look at one of them with a profiler.
+//! Times the job in the encoded domain beside the job of rows, on the same columnar files in memory, one after the
+//! other in turn: `cargo run --release -p mycelium-compaction --example encoded_speed -- [rows [case [rounds
+//! [rows|encoded]]]]`, the last to look at one of them with a profiler.
 //!
 //! A case is `COLUMNS-RUNS`. Columns: `dictionary` (the paper's, LSM-OPD §5.1: one text of 64 bytes, of 1 % of the rows
-//! distinct), `texts` (the same, all distinct), `integers` (eight), `mixed` (as lineitem of TPC-H: integers, decimals, dates, short texts, a comment).
-//! Runs: `levels` (a run of a tenth of the rows, each newer than one below, over a run of all) and `tiers` (four runs of
-//! scattered rows). CPU time of the best round is printed, which stands on a busy machine, and whether both jobs gave the same bytes,
-//! which they do where the files are cut at the same keys.
+//! distinct), `texts` (the same, all distinct), `integers` (eight), `mixed` (as lineitem of TPC-H: integers, decimals,
+//! dates, short texts, a comment). Runs: `levels` (a run of a tenth of the rows, each newer than one below, over a run
+//! of all) and `tiers` (four runs of scattered rows). CPU time of the best round is printed, which stands on a busy
+//! machine, and whether both jobs gave the same bytes, which they do where the files are cut at the same keys.
 
 #![allow(clippy::unwrap_used)]
 

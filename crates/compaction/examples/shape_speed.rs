@@ -2,8 +2,8 @@
 //! `cargo run --release -p mycelium-compaction --example shape_speed -- [rows [case [rounds]]]`.
 //!
 //! The rows are the paper's (Mycelium §5.3.2): 32 columns, strings of 24 bytes and 64-bit integers in turn, keys of 16
-//! bytes, every key once, in four runs. A case is `FORMAT-N-WHAT`: inputs that hold an Nth of the columns, and what is done
-//! to them (`keep`, `split` in two, `convert` to packed). CPU time is printed, which stands on a busy machine; for
+//! bytes, every key once, in four runs. A case is `FORMAT-N-WHAT`: inputs that hold an Nth of the columns, and what is
+//! done to them (`keep`, `split` in two, `convert` to packed). CPU time is printed, which stands on a busy machine; for
 //! instructions run one case for 1 and for 3 rounds under `valgrind --tool=callgrind`, and take the difference.
 
 #![allow(clippy::unwrap_used)]

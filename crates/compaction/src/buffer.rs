@@ -1,29 +1,31 @@
-//! The compaction buffer by multi-segment cascading (dLSM §IV-B): which files stay as segments when a compaction is installed.
+//! The compaction buffer by multi-segment cascading (dLSM §IV-B): which files stay as segments when a compaction is
+//! installed.
 //!
 //! What a part of a two-phase level holds of a key, its segments hold uncompacted, except where they are *uncovered*
 //! ([`Segments`]). The edit of a compaction keeps that so, for every column group of every two-phase level:
 //!
-//! 1. The files that leave the levels above for the insertion part become its newest segments, as they are; of a layout's
-//!    wider groups the same file is a segment of every group that it feeds. An insertion part that begins is covered
-//!    wholly; one that has begun without segments stays without. Instead of a file of the deletion part above, the
-//!    segments that stand for it there may enter, within its range. That is so where the plan says that reads use them
-//!    ([`CompactionPlan::used_segments`]). So blocks whose rows are read stay where they are for one level more, and
-//!    these rows are not put beside the others of the file. Ranges reach up to the next file, and so meet. Where all
-//!    segments of one meet those of the one before, they are joined. So this makes as many tables as the level above
-//!    has; it is done while a part has no more than half of what it may. Where the insertion part is uncovered there,
-//!    as by segments that nobody read, its own inputs, as they were, stand below them, and cover the range again.
+//! 1. The files that leave the levels above for the insertion part become its newest segments, as they are; of a
+//!    layout's wider groups the same file is a segment of every group that it feeds. An insertion part that begins is
+//!    covered wholly; one that has begun without segments stays without. Instead of a file of the deletion part above,
+//!    the segments that stand for it there may enter, within its range. That is so where the plan says that reads use
+//!    them ([`CompactionPlan::used_segments`]). So blocks whose rows are read stay where they are for one level more,
+//!    and these rows are not put beside the others of the file. Ranges reach up to the next file, and so meet. Where
+//!    all segments of one meet those of the one before, they are joined. So this makes as many tables as the level
+//!    above has; it is done while a part has no more than half of what it may. Where the insertion part is uncovered
+//!    there, as by segments that nobody read, its own inputs, as they were, stand below them, and cover the range
+//!    again.
 //! 2. The inputs of the insertion part itself are rewritten in it: its segments hold what they held, and they go.
 //! 3. What leaves a part any other way is uncovered in it. From the deletion part files leave in key order, so that
 //!    this is all before the marker; segments that lie there wholly are shed.
-//! 4. A compaction planned before the parts changed roles takes files of the deletion part into the insertion part: their
-//!    ranges are uncovered in both.
+//! 4. A compaction planned before the parts changed roles takes files of the deletion part into the insertion part:
+//!    their ranges are uncovered in both.
 //! 5. With the deletion part its segments end; the insertion part takes its own along when it becomes the deletion part
 //!    (two_phase.rs).
 //! 6. Whatever else is written into a level leaves both its parts without segments.
 //!
-//! 7. A round may last long where the same keys are written again and again: they fill no level. Where the segments of the insertion
-//!    part form too many tables, its own files take their place: they stand for themselves, and those to come stand on
-//!    them. A part without files has no segments.
+//! 7. A round may last long where the same keys are written again and again: they fill no level. Where the segments of
+//!    the insertion part form too many tables, its own files take their place: they stand for themselves, and those to
+//!    come stand on them. A part without files has no segments.
 //!
 //! No byte is written for any of it. [`trim`] takes segments out, which changes no answer.
 
@@ -137,7 +139,8 @@ impl Above<'_> {
         self.insertion.is_some_and(|run| run.files.iter().any(|own| own.number == file.number))
     }
 
-    /// Puts the segments that stand for a file in the level above into `appending`, if they are to and can; whether they were.
+    /// Puts the segments that stand for a file in the level above into `appending`, if they are to and can; whether
+    /// they were.
     fn inherits(
         &self,
         input: &PlanInput,
@@ -166,7 +169,8 @@ impl Above<'_> {
         true
     }
 
-    /// Has `appending` say within the range of a file from above what the insertion part has there before the edit, if it can.
+    /// Has `appending` say within the range of a file from above what the insertion part has there before the edit, if
+    /// it can.
     fn is_covered_again(&self, appending: &mut Segments, file: &FileMeta) -> bool {
         let range = file.range();
         if !appending.uncovered.iter().any(|uncovered| uncovered.overlaps(&range)) {
@@ -186,7 +190,8 @@ impl Above<'_> {
         true
     }
 
-    /// The segments that say all that the deletion part has in a range which holds the keys of one of its files and of no other.
+    /// The segments that say all that the deletion part has in a range which holds the keys of one of its files and of
+    /// no other.
     fn segments_of(&self, level: usize, file: &FileMeta) -> Option<(&Segments, KeyRange)> {
         let group = file.group.as_ref();
         let part = self.version.deletion_part(level, group)?;
@@ -207,7 +212,8 @@ impl Above<'_> {
     }
 }
 
-/// `segments` with each of `entering` joined to what there is of its file, if all can be: they stand behind none that is newer.
+/// `segments` with each of `entering` joined to what there is of its file, if all can be: they stand behind none that
+/// is newer.
 fn joined(segments: &[Segment], entering: &[Segment]) -> Option<Vec<Segment>> {
     let mut after = segments.to_vec();
     let mut from = 0;
@@ -249,11 +255,12 @@ fn move_marker(segments: &mut Segments, part: Option<&Arc<Run>>, gone: &HashSet<
     }
 }
 
-/// The rounds of a version without the segments that nobody needs, and then without as many of those that are in the buffer alone
-/// as exceed `budget` bytes; only the rounds that change.
+/// The rounds of a version without the segments that nobody needs, and then without as many of those that are in the
+/// buffer alone as exceed `budget` bytes; only the rounds that change.
 ///
-/// Where a segment goes, those that overlap it in its part stand for less, or for nothing. So an idle one goes only where all of
-/// these are idle, and for the budget the ones first whose `worth`, the highest among these, is the lowest, of these the oldest.
+/// Where a segment goes, those that overlap it in its part stand for less, or for nothing. So an idle one goes only
+/// where all of these are idle, and for the budget the ones first whose `worth`, the highest among these, is the
+/// lowest, of these the oldest.
 pub fn trim(
     version: &Version,
     budget: u64,
@@ -274,8 +281,8 @@ pub fn trim(
     changed.map(|(round, _)| round).collect()
 }
 
-/// The files that are in the buffer alone, each with the highest worth of all segments that overlap it in a part. Parts from the
-/// youngest on. O(segments² of a part).
+/// The files that are in the buffer alone, each with the highest worth of all segments that overlap it in a part. Parts
+/// from the youngest on. O(segments² of a part).
 fn shared_worth(version: &Version, worth: impl Fn(FileNumber) -> u64) -> Vec<(FileNumber, u64)> {
     let parts: Vec<Vec<(&Segment, u64)>> = version
         .rounds

@@ -1,5 +1,5 @@
-//! What running compactions hold, so that no two touch the same file or write overlapping ranges of one level, unless they
-//! write sibling column groups: entries of groups that share no column are never versions of each other.
+//! What running compactions hold, so that no two touch the same file or write overlapping ranges of one level, unless
+//! they write sibling column groups: entries of groups that share no column are never versions of each other.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

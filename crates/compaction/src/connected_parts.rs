@@ -1,7 +1,8 @@
 //! Runs of level 0 that lie beside each other, as those of a bulk load do, go down part by part.
 //!
 //! 1. Runs that overlap in keys, directly or by way of others, are one part.
-//! 2. The part with the oldest run goes, and of its neighbours in key order as many as stay within the bytes of one job.
+//! 2. The part with the oldest run goes, and of its neighbours in key order as many as stay within the bytes of one
+//!    job.
 
 use std::collections::HashSet;
 

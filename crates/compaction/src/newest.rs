@@ -2,8 +2,8 @@
 //!
 //! The functions take the runs' bytes, newest first, and return how many of them to merge; less than 2 is none.
 
-/// As many as lower the bytes written per run saved: for who wants fewer runs at the least cost. They have at most `limit`
-/// bytes together. O(runs).
+/// As many as lower the bytes written per run saved: for who wants fewer runs at the least cost. They have at most
+/// `limit` bytes together. O(runs).
 pub(crate) fn cheapest(sizes: &[u64], limit: u64) -> usize {
     let (mut bytes, mut best_per_run, mut count) = (0u64, u64::MAX, 0);
     for (saved, &size) in sizes.iter().enumerate() {
@@ -18,8 +18,8 @@ pub(crate) fn cheapest(sizes: &[u64], limit: u64) -> usize {
     count
 }
 
-/// The most whose oldest is at most a quarter larger than the others together, which have at most `limit` bytes: what is
-/// merged again has nearly doubled in between, so that an entry is merged as often as its level doubles. O(runs).
+/// The most whose oldest is at most a quarter larger than the others together, which have at most `limit` bytes: what
+/// is merged again has nearly doubled in between, so that an entry is merged as often as its level doubles. O(runs).
 pub(crate) fn nearly_doubling(sizes: &[u64], limit: u64) -> usize {
     let (mut newer, mut count) = (0u64, 0);
     for (at, &size) in sizes.iter().enumerate() {
@@ -34,9 +34,10 @@ pub(crate) fn nearly_doubling(sizes: &[u64], limit: u64) -> usize {
     count
 }
 
-/// As many as both say, whichever are more: for who must have fewer runs now, and again and again. The cheapest alone are soon two
-/// new ones before larger ones, and each pair a merge of its own. Of 300 small files that wait in level 0, eight at most, until
-/// they pay below, the cheapest take 0.36 merges a file and write each byte 4.0 times, these 0.15 and 3.8. O(runs).
+/// As many as both say, whichever are more: for who must have fewer runs now, and again and again. The cheapest alone
+/// are soon two new ones before larger ones, and each pair a merge of its own. Of 300 small files that wait in level 0,
+/// eight at most, until they pay below, the cheapest take 0.36 merges a file and write each byte 4.0 times, these 0.15
+/// and 3.8. O(runs).
 pub(crate) fn most_worth(sizes: &[u64], limit: u64) -> usize {
     cheapest(sizes, limit).max(nearly_doubling(sizes, limit))
 }

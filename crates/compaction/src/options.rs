@@ -78,8 +78,8 @@ pub enum Buffering {
     /// Nothing.
     #[default]
     Off,
-    /// Files of rows: flushed ones, and those of deeper levels as far as these are kept in rows. What lies in columns is read
-    /// from the tree, where a point read finds it no less together.
+    /// Files of rows: flushed ones, and those of deeper levels as far as these are kept in rows. What lies in columns
+    /// is read from the tree, where a point read finds it no less together.
     Rows,
     /// All files that leave a level for a two-phase one, as in the paper.
     Full,
@@ -99,7 +99,8 @@ impl Buffering {
     }
 }
 
-/// How far the transformations of a layout may lag behind where compaction does: see [`crate::ShapedPolicy::deferring`].
+/// How far the transformations of a layout may lag behind where compaction does: see
+/// [`crate::ShapedPolicy::deferring`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Deferral {
     /// Level-0 files from which on compaction counts as behind.

@@ -11,12 +11,12 @@
 //! 3. Between two grandparents, and after the last, the file is closed at the target size.
 //! 4. Within a grandparent it goes on.
 //!
-//! Where the output level has several column groups, its *cut keys* ([`mycelium_manifest::Version::cut_keys`]) are the borders
-//! of the files of all of them, and come before those of the grandparents (decision 0039):
+//! Where the output level has several column groups, its *cut keys* ([`mycelium_manifest::Version::cut_keys`]) are the
+//! borders of the files of all of them, and come before those of the grandparents (decision 0039):
 //!
 //! 5. Where the key has passed a cut key, the file is closed if it has the target size divided by `variance`.
-//! 6. While cut keys lie ahead, another key would be a new one: a file is closed at the end of a grandparent only if it has
-//!    the target size, and between grandparents only by rule 1.
+//! 6. While cut keys lie ahead, another key would be a new one: a file is closed at the end of a grandparent only if it
+//!    has the target size, and between grandparents only by rule 1.
 //!
 //! Both keep every file but the last within `[target / 2, 2 target]` (give or take one entry at the upper end where an
 //! entry is larger than all before it in its job).

@@ -16,7 +16,8 @@ pub enum Reason {
     Level0Files,
     /// Level 0 has too many files and the way into the base level is busy: merge some within level 0.
     Level0Pileup,
-    /// Level 0 has too many files, but they are small for what they would rewrite in the base level: merge some within level 0.
+    /// Level 0 has too many files, but they are small for what they would rewrite in the base level: merge some within
+    /// level 0.
     Level0Small,
     /// Nobody writes: runs are merged for readers.
     AtRest,
@@ -74,25 +75,27 @@ pub struct CompactionPlan {
     pub output_level: usize,
     /// Where in that level.
     pub output_place: RunPlace,
-    /// The column groups to be written; `None` is whole rows. They share no column, and together have all of the inputs'.
+    /// The column groups to be written; `None` is whole rows. They share no column, and together have all of the
+    /// inputs'.
     pub outputs: Vec<Option<Arc<Group>>>,
     /// The smallest range that holds all inputs; the outputs lie within it.
     pub range: KeyRange,
     /// The files of one run of the level below the output level that overlap `range`, in key order: what the outputs
     /// will be merged with next, and so where they are best cut.
     pub grandparents: Vec<Arc<FileMeta>>,
-    /// The keys at which the files of the output level's column groups are cut, within `range` and ascending, where it has
-    /// several groups there and is not tiered: the outputs are cut at them too.
+    /// The keys at which the files of the output level's column groups are cut, within `range` and ascending, where it
+    /// has several groups there and is not tiered: the outputs are cut at them too.
     pub cut_keys: Vec<Vec<u8>>,
     /// Files outside the inputs that overlap an input of a younger run, and so may hold older entries, run by run, each
     /// in key order. While one of them may hold a key, its delete must be kept; see [`OlderFiles`].
     pub older: Vec<Vec<Arc<FileMeta>>>,
-    /// Whether the inputs keep their column groups, against the layout of the output level, because compaction is behind.
+    /// Whether the inputs keep their column groups, against the layout of the output level, because compaction is
+    /// behind.
     pub is_deferring: bool,
     /// Whether the inputs can go to the output level as they are, without being read ([`CompactionPlan::move_edit`]).
     pub is_trivial_move: bool,
-    /// Inputs whose segments in the compaction buffer reads use, so that these take their place in the buffer of the output level
-    /// (buffer.rs). Who runs the plan knows; none in a new plan.
+    /// Inputs whose segments in the compaction buffer reads use, so that these take their place in the buffer of the
+    /// output level (buffer.rs). Who runs the plan knows; none in a new plan.
     pub used_segments: Vec<FileNumber>,
     /// Why.
     pub reason: Reason,
@@ -169,8 +172,8 @@ impl CompactionPlan {
         self.inputs.first().map_or(self.output_level, |input| input.level)
     }
 
-    /// Whether no older data lie below any key of the plan, so that every delete that no snapshot needs can go, and rows
-    /// need no sequence numbers any more.
+    /// Whether no older data lie below any key of the plan, so that every delete that no snapshot needs can go, and
+    /// rows need no sequence numbers any more.
     pub fn are_oldest(&self) -> bool {
         self.older.is_empty()
     }
@@ -180,7 +183,8 @@ impl CompactionPlan {
         OlderFiles::new(&self.older)
     }
 
-    /// The cutter of the outputs: at the level's cut keys and the borders of the grandparents if `aligned`, else by size.
+    /// The cutter of the outputs: at the level's cut keys and the borders of the grandparents if `aligned`, else by
+    /// size.
     pub fn partitioner(&self, aligned: bool) -> Box<dyn Partitioner + Send> {
         if aligned {
             let partitioner = AlignedPartitioner::new(self.target_file_size, self.grandparents.clone());

@@ -13,14 +13,14 @@ pub trait CompactionPolicy: Send + Sync + std::fmt::Debug {
     /// The most urgent compaction that can start now, or `None`. O(files log files).
     fn pick(&self, table: TableId, version: &Version, busy: &BusyFiles) -> Option<CompactionPlan>;
 
-    /// A compaction that is not due, but that readers gain by, for when nothing is due and nobody writes; each entry takes
-    /// part in as many as the logarithm of what is written meanwhile. `None` where the policy has none.
+    /// A compaction that is not due, but that readers gain by, for when nothing is due and nobody writes; each entry
+    /// takes part in as many as the logarithm of what is written meanwhile. `None` where the policy has none.
     fn pick_at_rest(&self, _table: TableId, _version: &Version, _busy: &BusyFiles) -> Option<CompactionPlan> {
         None
     }
 
-    /// Completes the edit that installs a plan's outputs in `version`, which may be a later one than the plan was made for: what
-    /// the policy keeps of the levels besides their files. Call it for every plan, with the manifest locked.
+    /// Completes the edit that installs a plan's outputs in `version`, which may be a later one than the plan was made
+    /// for: what the policy keeps of the levels besides their files. Call it for every plan, with the manifest locked.
     ///
     /// # Errors
     /// `ErrorKind::InvalidArgument` if the edit does not fit the version.

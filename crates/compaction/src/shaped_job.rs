@@ -3,14 +3,14 @@
 //!
 //! 1. The inputs' entries are merged. Each goes, reshaped, into the history of its key in every output group that its
 //!    source feeds; a patch only into those that it touches.
-//! 2. When the key changes, each output group decides over its own history with the rules of [`CompactionStream`]; of most
-//!    keys it is one `Put`, which survives. A source feeds a group only if it holds all of its columns, so that every
-//!    history is one of whole fragments.
-//! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies outside
-//!    the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for each state
-//!    that the present or a live snapshot sees.
-//! 4. Where the largest of the groups' files is to end, all end that have the least size; those of narrow groups go on to a
-//!    later one of these keys. So siblings stay aligned, and each group has files of its own target size.
+//! 2. When the key changes, each output group decides over its own history with the rules of [`CompactionStream`]; of
+//!    most keys it is one `Put`, which survives. A source feeds a group only if it holds all of its columns, so that
+//!    every history is one of whole fragments.
+//! 3. A *joined* output group is wider than some of its sources. It is made only where no older fragment of it lies
+//!    outside the inputs and no fragment beside them, so that its rows can be put together ([`ColumnMerge`]): one for
+//!    each state that the present or a live snapshot sees.
+//! 4. Where the largest of the groups' files is to end, all end that have the least size; those of narrow groups go on
+//!    to a later one of these keys. So siblings stay aligned, and each group has files of its own target size.
 //!
 //! The entries of one key in one group are held in memory, nothing else.
 
@@ -72,7 +72,8 @@ pub enum Making {
         /// How the group folds patches.
         combiner: Arc<dyn Combiner>,
     },
-    /// By putting fragments together; the group must be packed or the table's own format, and the inputs its oldest data.
+    /// By putting fragments together; the group must be packed or the table's own format, and the inputs its oldest
+    /// data.
     Joined {
         /// By source: its kind as `merge` counts them; `None` if it does not feed the group.
         kinds: Vec<Option<usize>>,
@@ -85,8 +86,8 @@ pub enum Making {
     },
 }
 
-/// Runs a job to its end. On an error the outputs made so far are the caller's to remove. The files of all groups are in
-/// [`JobOutput::files`], each naming its group.
+/// Runs a job to its end. On an error the outputs made so far are the caller's to remove. The files of all groups are
+/// in [`JobOutput::files`], each naming its group.
 pub fn run<C: Cursor>(
     input: ShapedInput<'_, C>,
     partitioner: &mut dyn Partitioner,
@@ -327,8 +328,9 @@ impl Joiner<'_> {
     /// Writes the key's row for every state that differs from the one before: from the newest stripe to the oldest.
     ///
     /// 1. A stripe without entries of its own ends as the one below it.
-    /// 2. A row carries the newest sequence number of its stripe; in the oldest stripe of the table's oldest data, where no
-    ///    range delete is kept over the key, it needs none, unless derived tables name it by its own: then they are told.
+    /// 2. A row carries the newest sequence number of its stripe; in the oldest stripe of the table's oldest data,
+    ///    where no range delete is kept over the key, it needs none, unless derived tables name it by its own: then
+    ///    they are told.
     /// 3. Where a stripe ends without a row a `Delete` says so, but for the oldest stripe, below which nothing lies.
     fn settle(&mut self, outputs: &mut Outputs, context: &RefCell<&mut dyn JobContext>) -> Result<()> {
         let mut decided = None;

@@ -1,7 +1,8 @@
 //! How a compaction is cut into parts that run side by side.
 //!
 //! 1. Merge the key samples of all inputs in key order: an approximate distribution of the bytes over the keys.
-//! 2. As many parts as wanted, but none smaller than a minimum, so that parts do not litter the output with small files.
+//! 2. As many parts as wanted, but none smaller than a minimum, so that parts do not litter the output with small
+//!    files.
 //! 3. The i-th cut is the sample at which i/n of the bytes are reached, moved to the nearest border of a grandparent if
 //!    that shifts it by less than a quarter of a part: there the outputs end anyway.
 
@@ -15,8 +16,8 @@ pub struct KeySample {
 }
 
 /// At most `max_parts - 1` ascending keys that cut the inputs into parts of about equal bytes, none below
-/// `min_part_bytes` on average. Part i holds the keys from cut i-1 (included) to cut i (excluded). `borders` are keys at
-/// which cuts cost nothing, ascending. O(samples log samples).
+/// `min_part_bytes` on average. Part i holds the keys from cut i-1 (included) to cut i (excluded). `borders` are keys
+/// at which cuts cost nothing, ascending. O(samples log samples).
 pub fn subcompaction_cuts(
     mut samples: Vec<KeySample>,
     max_parts: usize,

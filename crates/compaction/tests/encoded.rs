@@ -1,6 +1,6 @@
-//! The job in the encoded domain against the job of rows: the same inputs, cut at the same keys, must give the same files,
-//! byte for byte, and the same figures. Inputs are made from a seed, which a failure prints, of columns that are made to
-//! break an encoding or a dictionary.
+//! The job in the encoded domain against the job of rows: the same inputs, cut at the same keys, must give the same
+//! files, byte for byte, and the same figures. Inputs are made from a seed, which a failure prints, of columns that are
+//! made to break an encoding or a dictionary.
 
 #![allow(clippy::unwrap_used)]
 

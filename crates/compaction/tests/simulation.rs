@@ -1,5 +1,6 @@
-//! Runs the policies on a simulated tree whose files hold real entries: whatever is flushed, however compactions overlap
-//! in time, every read must agree with a map, every version must keep its invariants, and the tree must calm down.
+//! Runs the policies on a simulated tree whose files hold real entries: whatever is flushed, however compactions
+//! overlap in time, every read must agree with a map, every version must keep its invariants, and the tree must calm
+//! down.
 
 #![allow(clippy::unwrap_used)]
 
@@ -354,8 +355,8 @@ fn reads_agree_with_a_map_whatever_is_compacted_when() {
     assert!(covered > 10_000 && narrowed > 1_000, "{covered}, {narrowed}");
 }
 
-/// dLSM §IV-C: what comes into a two-phase level is merged with half of it on average. (All levels together do not write less: a
-/// leveled level gives away what is densest, a deletion part what has become sparse.)
+/// dLSM §IV-C: what comes into a two-phase level is merged with half of it on average. (All levels together do not
+/// write less: a leveled level gives away what is densest, a deletion part what has become sparse.)
 #[test]
 fn two_phase_levels_are_written_less() {
     let options = LeveledOptions {
@@ -465,8 +466,8 @@ fn ascending_keys_are_written_once() {
     assert!(sim.moves >= 490);
 }
 
-/// The deletion part is emptied by the very edit whose many files are too many tables: what the segments then stand for is the new
-/// insertion part.
+/// The deletion part is emptied by the very edit whose many files are too many tables: what the segments then stand for
+/// is the new insertion part.
 #[test]
 fn segments_that_begin_again_as_a_round_ends_hold_what_they_cover() {
     let options = LeveledOptions { level0_trigger: 2, fanout: 2.0, level_count: 4, ..LeveledOptions::default() };

@@ -1,10 +1,10 @@
 //! Rows to Arrow record batches. (Back: [`crate::BatchRows`].)
 //!
 //! [`RecordBatchBuilder`] takes (key, packed value) pairs in scan order and appends the projected columns straight from
-//! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch. Texts are plain arrays or
-//! views ([`TextArrays`]).
-//! Rows in other formats are read column by column ([`RecordBatchBuilder::append_stored`]).
-//! Where rows lie in columnar files it takes whole pages of columns instead ([`RecordBatchBuilder::append_cells`]).
+//! their bytes to Arrow buffers: no allocation per row or cell, text checked to be UTF-8 once per batch. Texts are
+//! plain arrays or views ([`TextArrays`]). Rows in other formats are read column by column
+//! ([`RecordBatchBuilder::append_stored`]). Where rows lie in columnar files it takes whole pages of columns instead
+//! ([`RecordBatchBuilder::append_cells`]).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ pub enum TextArrays {
     /// `Utf8`: the bytes of all rows, one after the other.
     #[default]
     Plain,
-    /// `Utf8View`: a text that is there once for many rows, as one of a dictionary's, is not copied for each, and short ones are
-    /// compared as integers.
+    /// `Utf8View`: a text that is there once for many rows, as one of a dictionary's, is not copied for each, and short
+    /// ones are compared as integers.
     Views,
 }
 
@@ -90,7 +90,8 @@ impl KeyStep {
 }
 
 impl RecordBatchBuilder {
-    /// A builder of batches of `rows_per_batch` rows with the columns of `projection`, given by schema index in any order.
+    /// A builder of batches of `rows_per_batch` rows with the columns of `projection`, given by schema index in any
+    /// order.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if there is no such column or `rows_per_batch` is 0.
@@ -257,8 +258,8 @@ impl RecordBatchBuilder {
         Ok(())
     }
 
-    /// Appends the cells that packed rows have of the column at this place of the projection, which is outside the primary key; see
-    /// [`RecordBatchBuilder::end_rows`]. The rows are of the builder's layout.
+    /// Appends the cells that packed rows have of the column at this place of the projection, which is outside the
+    /// primary key; see [`RecordBatchBuilder::end_rows`]. The rows are of the builder's layout.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`] if a row is malformed or lacks the column; the builder must then be dropped.
@@ -279,7 +280,8 @@ impl RecordBatchBuilder {
         !matches!(self.columns[target].values, Values::Bits(_) | Values::Variable { .. } | Values::Views(_))
     }
 
-    /// Puts another value, as its bytes, in the place of a value that was appended to such a column, of row `row` of the batch.
+    /// Puts another value, as its bytes, in the place of a value that was appended to such a column, of row `row` of
+    /// the batch.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a row that is not there.
@@ -296,7 +298,8 @@ impl RecordBatchBuilder {
     }
 
     /// Of the cells that were appended to the column at this place of the projection since the last
-    /// [`RecordBatchBuilder::end_rows`], keeps those at these places, counted from the first of them, in this order. O(cells).
+    /// [`RecordBatchBuilder::end_rows`], keeps those at these places, counted from the first of them, in this order.
+    /// O(cells).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if there is no such place; the builder must then be dropped.
@@ -531,8 +534,8 @@ impl ColumnBuilder {
         }
     }
 
-    /// Appends cells of a page, all of them at once but for those of a page with absent ones, where they fail; returns the bytes
-    /// of text or binary collected.
+    /// Appends cells of a page, all of them at once but for those of a page with absent ones, where they fail; returns
+    /// the bytes of text or binary collected.
     fn push_cells(&mut self, page: &Page<'_>, rows: &PageRows<'_>, scratch: &mut Vec<u32>) -> Result<usize> {
         let may_be_null = self.nullable || !page.has_nulls();
         if page.has_absent() || !may_be_null || rows.end() > page.rows() || !self.push_values(page, rows, scratch)? {

@@ -24,8 +24,8 @@ impl<'a> BatchRows<'a> {
     /// Finds the columns of the table in `batch`, by name; the batch's types must be those of [`Schema::to_arrow`].
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: a column of another type, one that the table does not have, or no column for one of the
-    /// primary key.
+    /// [`ErrorKind::InvalidArgument`]: a column of another type, one that the table does not have, or no column for one
+    /// of the primary key.
     pub fn new(layout: &'a PackedLayout, batch: &'a RecordBatch) -> Result<Self> {
         let schema: &Schema = layout.schema();
         let mut columns: Vec<Option<ColumnReader<'a>>> = (0..schema.columns().len()).map(|_| None).collect();

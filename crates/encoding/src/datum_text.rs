@@ -4,8 +4,8 @@
 //! `Z` where the column has a time zone (values are UTC); decimals with the column's scale. Null prints as `null` but
 //! is never read: the caller decides what stands for it.
 //!
-//! Floats are read as the nearest one. A number that overflows to infinity is refused, so is one that is not zero and would
-//! become zero.
+//! Floats are read as the nearest one. A number that overflows to infinity is refused, so is one that is not zero and
+//! would become zero.
 
 use std::fmt;
 

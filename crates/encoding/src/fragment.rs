@@ -1,23 +1,25 @@
 //! The values of column groups: how a group's values are written, and how values of one group become those of another.
 //!
-//! A *fragment* is what one entry says of one column group. [`Reshape`] is what a compaction does to every fragment that
-//! moves to a level of another layout: the map functions of Mycelium's split and convert (§4.2.2, §4.2.3) in one step.
+//! A *fragment* is what one entry says of one column group. [`Reshape`] is what a compaction does to every fragment
+//! that moves to a level of another layout: the map functions of Mycelium's split and convert (§4.2.2, §4.2.3) in one
+//! step.
 //!
 //! 1. Of the same columns in the same format it is copied.
 //! 2. From packed to packed, the wanted slots and bytes are copied ([`Projection`]).
 //! 3. Otherwise the wanted columns are located, and their pieces copied or converted ([`RowFormat::convert`]).
 //!
 //! Where a user's transformer maps values on their way down, fragments of data that it has not seen yet are *unmapped*
-//! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had passed it.
+//! ([`FragmentFormat::unmapped`]): whoever takes them elsewhere maps them first, so that they read as if they had
+//! passed it.
 //!
 //! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they
 //! say of such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
 //!
-//! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets fragments of
-//! just the columns that it wants.
+//! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets
+//! fragments of just the columns that it wants.
 //!
-//! Packed fragments hold the group's columns as if the table had no others; the other formats write a value of the whole
-//! schema in which all other columns are absent.
+//! Packed fragments hold the group's columns as if the table had no others; the other formats write a value of the
+//! whole schema in which all other columns are absent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +30,8 @@ use crate::projection::Widening;
 use crate::row_format::{RowFormat, RowFormatKind, RowScratch};
 use crate::{PackedLayout, PatchCombiner, Projection, Schema};
 
-/// Makes a value of some columns and format into another of the same: what is left of a user's transformer for one value.
-/// Equal values give equal values. Thread-safe.
+/// Makes a value of some columns and format into another of the same: what is left of a user's transformer for one
+/// value. Equal values give equal values. Thread-safe.
 pub trait ValueMap: Send + Sync + fmt::Debug {
     /// Appends what becomes of `value`, a whole row or a patch.
     ///
@@ -132,8 +134,8 @@ impl FragmentFormat {
         self.packed_layout().filter(|_| self.map.is_none())
     }
 
-    /// Whether both write the same columns in the same way into files of the same kind, and nothing must be done to one that
-    /// was done to the other.
+    /// Whether both write the same columns in the same way into files of the same kind, and nothing must be done to one
+    /// that was done to the other.
     pub fn is_same(&self, other: &Self) -> bool {
         self.is_columnar == other.is_columnar && self.has_same_values(other)
     }

@@ -62,8 +62,8 @@ pub fn encode_key(schema: &Schema, values: &[DatumRef<'_>], out: &mut Vec<u8>) -
     check_len(out.len() - start)
 }
 
-/// Appends the prefix that the keys with these values in the first `values.len()` primary key columns share. It may be longer
-/// than a key can be: it is a bound all the same, and no key begins with it.
+/// Appends the prefix that the keys with these values in the first `values.len()` primary key columns share. It may be
+/// longer than a key can be: it is a bound all the same, and no key begins with it.
 ///
 /// # Errors
 /// [`mycelium_base::ErrorKind::InvalidArgument`]: too many values, wrong type or null. `out` may then hold a part.
@@ -97,7 +97,8 @@ pub fn key_successor(key: &[u8]) -> Vec<u8> {
     successor
 }
 
-/// The smallest key after every key that starts with `prefix`, or `None` if there is none (`prefix` is empty or all `FF`).
+/// The smallest key after every key that starts with `prefix`, or `None` if there is none (`prefix` is empty or all
+/// `FF`).
 pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|&byte| byte != 0xff)?;
     let mut successor = prefix[..=last].to_vec();
@@ -105,8 +106,9 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(successor)
 }
 
-/// Appends the code of a column of an index. If the column may be null, one byte stands before the value's code: 0 for null,
-/// which has no code, and 1 otherwise, so that nulls come first. No code is a prefix of another of the same column.
+/// Appends the code of a column of an index. If the column may be null, one byte stands before the value's code: 0 for
+/// null, which has no code, and 1 otherwise, so that nulls come first. No code is a prefix of another of the same
+/// column.
 ///
 /// # Errors
 /// [`mycelium_base::ErrorKind::InvalidArgument`] if the column cannot hold the value.

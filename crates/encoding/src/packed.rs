@@ -90,8 +90,8 @@ struct Place {
     slot: u32,
 }
 
-/// A set of columns in one word: a bit for each, of which those that are 64 apart share one. Sets without a bit in common have no
-/// column in common.
+/// A set of columns in one word: a bit for each, of which those that are 64 apart share one. Sets without a bit in
+/// common have no column in common.
 pub fn marks_of(columns: impl IntoIterator<Item = usize>) -> u64 {
     columns.into_iter().fold(0, |marks, column| marks | 1 << (column % 64))
 }
@@ -149,8 +149,8 @@ impl PackedLayout {
         self.columns.iter().map(|place| place.column as usize)
     }
 
-    /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key are ignored.
-    /// Allocates nothing if `out` has room.
+    /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key are
+    /// ignored. Allocates nothing if `out` has room.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: wrong number of values, a value its column cannot hold, or a row over
@@ -169,7 +169,8 @@ impl PackedLayout {
         self.encode_with(|column| patch[column], out)
     }
 
-    /// As [`PackedLayout::encode_patch`], where `state` is asked, more than once, for each column outside the primary key.
+    /// As [`PackedLayout::encode_patch`], where `state` is asked, more than once, for each column outside the primary
+    /// key.
     ///
     /// # Errors
     /// As [`PackedLayout::encode_row`].
@@ -249,8 +250,9 @@ impl PackedLayout {
         Ok(())
     }
 
-    /// As [`PackedLayout::encode_source`], of columns that are dear to ask for: `put` is asked for each once, in physical
-    /// order, and appends its slot or its bytes unless it is absent or null. Returns whether there is a column in the value.
+    /// As [`PackedLayout::encode_source`], of columns that are dear to ask for: `put` is asked for each once, in
+    /// physical order, and appends its slot or its bytes unless it is absent or null. Returns whether there is a column
+    /// in the value.
     pub(crate) fn encode_once(
         &self,
         mut put: impl FnMut(usize, &mut Vec<u8>) -> Result<Appended>,
@@ -300,8 +302,9 @@ impl PackedLayout {
         Ok(absent < self.columns.len())
     }
 
-    /// As [`PackedLayout::encode_patch`], of columns that are dear to ask for: `cell` is asked for each once, in physical
-    /// order, and shows what it is; one that it does not show is absent. Their values must be of the columns' types.
+    /// As [`PackedLayout::encode_patch`], of columns that are dear to ask for: `cell` is asked for each once, in
+    /// physical order, and shows what it is; one that it does not show is absent. Their values must be of the columns'
+    /// types.
     ///
     /// # Errors
     /// Those of `cell`; [`ErrorKind::InvalidArgument`] for a row over [`MAX_VALUE_LEN`].
@@ -326,9 +329,9 @@ impl PackedLayout {
         self.encode_once(put, scratch, out).map(drop)
     }
 
-    /// Appends a whole row of which no column is null, where all are of fixed width up to eight bytes: `slot` is asked for each,
-    /// in physical order, and gives its bytes, little-endian, and anything behind them. `None`, and nothing appended, where there
-    /// are other columns or it gives none.
+    /// Appends a whole row of which no column is null, where all are of fixed width up to eight bytes: `slot` is asked
+    /// for each, in physical order, and gives its bytes, little-endian, and anything behind them. `None`, and nothing
+    /// appended, where there are other columns or it gives none.
     #[inline]
     pub fn encode_slots(&self, mut slot: impl FnMut(usize) -> Option<u64>, out: &mut Vec<u8>) -> Option<()> {
         if self.class_ends[0] > 0 || self.class_ends[4] < self.columns.len() {
@@ -444,8 +447,8 @@ impl PackedLayout {
         Ok(marks_of(self.row(bytes)?.columns()))
     }
 
-    /// Whether a value of this layout, which may be a patch, has some column of a bitmap. Looks at no more than its head, so that
-    /// it costs less than [`PackedLayout::row`].
+    /// Whether a value of this layout, which may be a patch, has some column of a bitmap. Looks at no more than its
+    /// head, so that it costs less than [`PackedLayout::row`].
     ///
     /// # Errors
     /// As that, as far as it looks.
@@ -719,13 +722,14 @@ impl<'a> PackedRow<'a> {
         })
     }
 
-    /// What comes before the columns. Values of one layout that begin with the same bytes have the slots of the same columns, at
-    /// the same places.
+    /// What comes before the columns. Values of one layout that begin with the same bytes have the slots of the same
+    /// columns, at the same places.
     pub fn head(&self) -> &'a [u8] {
         &self.bytes[..self.slots as usize]
     }
 
-    /// Where the value of a column of fixed width lies, little-endian; `None` for other columns, null, and what is absent.
+    /// Where the value of a column of fixed width lies, little-endian; `None` for other columns, null, and what is
+    /// absent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if the column is in the primary key or does not exist.
@@ -878,7 +882,8 @@ impl PackedLayout {
     /// The value of a column of fixed width, from the bytes that [`PackedRow::slot`] is the place of.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the column does not exist, [`ErrorKind::Corruption`] if the bytes are not such a value.
+    /// [`ErrorKind::InvalidArgument`] if the column does not exist, [`ErrorKind::Corruption`] if the bytes are not such
+    /// a value.
     #[inline]
     pub fn slot_value<'a>(&self, column: usize, slot: &'a [u8]) -> Result<DatumRef<'a>> {
         let known = self.schema.columns().get(column);

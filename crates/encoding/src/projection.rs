@@ -4,8 +4,8 @@
 //! 1. Every column of the narrow layout is found in the wide one.
 //! 2. Slots that lie side by side in both become one copy, and so do bytes of variable columns.
 //!
-//! A whole row is then projected by copying: null bits, slots in a few pieces, ends, bytes. A patch is projected column by
-//! column. The result is what encoding the projected columns would give.
+//! A whole row is then projected by copying: null bits, slots in a few pieces, ends, bytes. A patch is projected column
+//! by column. The result is what encoding the projected columns would give.
 //!
 //! [`join`] is the way back (LASER's ColumnMergingIterator): each column comes from the newest fragment that has it.
 //!
@@ -161,8 +161,8 @@ impl Widening {
     }
 }
 
-/// Appends to `out` a value of `layout` whose columns come from the newest of `fragments` (newest first) that has them; a
-/// column that none has is absent. O(columns x fragments).
+/// Appends to `out` a value of `layout` whose columns come from the newest of `fragments` (newest first) that has them;
+/// a column that none has is absent. O(columns x fragments).
 ///
 /// # Errors
 /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed fragments.

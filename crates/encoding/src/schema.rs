@@ -84,7 +84,8 @@ pub enum ColumnType {
     Binary,
     /// `date32`, tag 14: days since 1970-01-01
     Date32,
-    /// `timestamp(us)` or `timestamp(us, "UTC")`, tag 15: ticks since 1970-01-01T00:00:00 (UTC where a time zone is given)
+    /// `timestamp(us)` or `timestamp(us, "UTC")`, tag 15: ticks since 1970-01-01T00:00:00 (UTC where a time zone is
+    /// given)
     Timestamp(TimeUnit, Option<Arc<str>>),
     /// `decimal(precision, scale)`, tag 16: an integer of at most `precision` digits, times 10^-scale
     Decimal128(u8, i8),
@@ -316,7 +317,8 @@ impl Schema {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] says which column is wrong and why: too many columns, an empty, long or repeated
-    /// name, a bad decimal; an empty primary key, one naming an unknown column, the same column twice, or a column that may be null.
+    /// name, a bad decimal; an empty primary key, one naming an unknown column, the same column twice, or a column that
+    /// may be null.
     pub fn new(columns: Vec<Column>, primary_key: Vec<usize>) -> Result<Self> {
         if columns.len() > MAX_COLUMNS {
             return Err(Error::invalid(format!("{} columns; at most {MAX_COLUMNS} are possible", columns.len())));

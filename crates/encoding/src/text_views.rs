@@ -1,10 +1,10 @@
 //! The texts of one column of a record batch as views, which are gathered as codes.
 //!
 //! 1. A text that comes by itself is kept, and its row has its place among those kept: its *code*.
-//! 2. A dictionary that has no more texts than rows want is kept whole, once a batch. The codes of its rows are those of their
-//!    page, moved by where it begins: no text is looked at (LSM-OPD §4.2).
-//! 3. In the end each text that was kept becomes a view, checked to be UTF-8 once however many rows have it, and every row takes
-//!    the view of its code.
+//! 2. A dictionary that has no more texts than rows want is kept whole, once a batch. The codes of its rows are those
+//!    of their page, moved by where it begins: no text is looked at (LSM-OPD §4.2).
+//! 3. In the end each text that was kept becomes a view, checked to be UTF-8 once however many rows have it, and every
+//!    row takes the view of its code.
 
 use arrow_array::{ArrayRef, StringArray, StringViewArray, UInt32Array};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};

@@ -1,4 +1,5 @@
-//! Prints the engine's own speed on this machine: `cargo run --release -p mycelium-engine --example engine_speed -- [entries] [value bytes] [cache MiB] [directory]`.
+//! Prints the engine's own speed on this machine: `cargo run --release -p mycelium-engine --example engine_speed --
+//! [entries] [value bytes] [cache MiB] [directory]`.
 
 use std::time::Instant;
 

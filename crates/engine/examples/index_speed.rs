@@ -1,10 +1,10 @@
-//! Prints what point lookups through an index cost, as its levels fill: `cargo run --release -p mycelium-engine --example
-//! index_speed -- [rows] [directory]`.
+//! Prints what point lookups through an index cost, as its levels fill: `cargo run --release -p mycelium-engine
+//! --example index_speed -- [rows] [directory]`.
 //!
-//! Rows of about 100 bytes, written in random order; an index on a number that about one row has. Looked up are numbers that a
-//! row has and numbers that none has, with levels as writing leaves them and with one run in the table and in the index, all
-//! blocks cached and nearly none; no background work meanwhile. What no filter could save is the difference: a filter on the indexed values would let a
-//! lookup pass by all runs but the one with the entry.
+//! Rows of about 100 bytes, written in random order; an index on a number that about one row has. Looked up are numbers
+//! that a row has and numbers that none has, with levels as writing leaves them and with one run in the table and in
+//! the index, all blocks cached and nearly none; no background work meanwhile. What no filter could save is the
+//! difference: a filter on the indexed values would let a lookup pass by all runs but the one with the entry.
 
 use std::time::Instant;
 

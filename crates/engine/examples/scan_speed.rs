@@ -1,19 +1,20 @@
-//! Prints what patches cost a scan of columns on this machine, what runs that interleave cost it, which plan of a filtered scan is the
-//! cheaper one, and what columns below rows cost and gain:
-//! `cargo run --release -p mycelium-engine --example scan_speed -- patches|runs|plans|layouts|points [rows] [directory]`.
+//! Prints what patches cost a scan of columns on this machine, what runs that interleave cost it, which plan of a
+//! filtered scan is the cheaper one, and what columns below rows cost and gain: `cargo run --release -p mycelium-engine
+//! --example scan_speed -- patches|runs|plans|layouts|points [rows] [directory]`.
 //!
-//! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a column over the
-//!   seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, and after a tenth of the rows had one of these
-//!   columns changed.
-//! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a tenth of the keys of
-//!   the younger runs replacing one of an older run, and of the same rows compacted (decision 0055).
-//! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each row in a tenth
-//!   of the keys of the younger runs replaces one of an older run (decision 0036).
-//! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no compaction is
-//!   due, of reads of whole rows and of scans, and what is written and stored (decision 0041). Medians of the ratios of
-//!   five turns at the end.
-//! - `points`: CPU time of reads of whole rows by key, from levels of three columnar groups and from levels of rows, both
-//!   compacted and cached: turns, and the median of their ratios. A directory that is there is read as it is.
+//! - `patches`: the sums of ten columns over a twentieth of the keys (LASER's Q4), in one thread, and the sum of a
+//!   column over the seventh of the rows that pass tests of four others (as TPC-H's Q6): compacted, and after a tenth
+//!   of the rows had one of these columns changed.
+//! - `runs`: the sum of a column of all rows, in one thread, of runs of random keys that interleave, each row in a
+//!   tenth of the keys of the younger runs replacing one of an older run, and of the same rows compacted (decision
+//!   0055).
+//! - `plans`: the sum of a column over rows that pass a test of another, of runs of random keys that interleave; each
+//!   row in a tenth of the keys of the younger runs replaces one of an older run (decision 0036).
+//! - `layouts`: rows at every level beside the default, columns below rows: CPU time of loads in random order until no
+//!   compaction is due, of reads of whole rows and of scans, and what is written and stored (decision 0041). Medians of
+//!   the ratios of five turns at the end.
+//! - `points`: CPU time of reads of whole rows by key, from levels of three columnar groups and from levels of rows,
+//!   both compacted and cached: turns, and the median of their ratios. A directory that is there is read as it is.
 
 use std::ops::{Bound, Range};
 use std::path::PathBuf;
@@ -241,8 +242,8 @@ fn plans(database: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
-/// What a layout costs: microseconds of CPU a row loaded and a row read, milliseconds of CPU of a scan of one column and of all,
-/// bytes written by flushes and compactions and stored, of a row.
+/// What a layout costs: microseconds of CPU a row loaded and a row read, milliseconds of CPU of a scan of one column
+/// and of all, bytes written by flushes and compactions and stored, of a row.
 type Costs = [f64; 6];
 
 /// Columns as those of a table of events: a random key, integers, a double and two texts of few values.

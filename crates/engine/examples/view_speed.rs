@@ -1,8 +1,8 @@
 //! Prints how long a materialised view takes to read beside a scan that computes the same: `cargo run --release -p
 //! mycelium-engine --example view_speed -- [rows] [directory]`.
 //!
-//! Rows of about 100 bytes, a view by one of 100 cities with a count, a sum, a minimum and a maximum; first with everything in
-//! one run, then with one row in a thousand and one in a hundred written again, at random places.
+//! Rows of about 100 bytes, a view by one of 100 cities with a count, a sum, a minimum and a maximum; first with
+//! everything in one run, then with one row in a thousand and one in a hundred written again, at random places.
 
 use std::time::Instant;
 

@@ -3,8 +3,8 @@
 //! 1. A job is one flush, one removal of obsolete files, one decision on a redesign, one compaction, or the building of
 //!    one index; [`Inner::step`] runs the most urgent of them in the calling thread. In `Background::Manual` that is
 //!    the only way they run.
-//! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush (with
-//!    a single thread it does everything); the others compact.
+//! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush
+//!    (with a single thread it does everything); the others compact.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
 //! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a
 //!    flush at once, if files that nobody needs could be removed. Meanwhile writers that need it get the error. Any
@@ -58,11 +58,12 @@ enum Role {
 /// How long a thread waits before it tries a job again that found the disk full.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a thread waits while readers hold files that are to be removed, or writers the lock that the dropping of a failed
-/// index needs: they wake nobody when they let go.
+/// How long a thread waits while readers hold files that are to be removed, or writers the lock that the dropping of a
+/// failed index needs: they wake nobody when they let go.
 const HELD_PAUSE: Duration = Duration::from_secs(1);
 
-/// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none of them.
+/// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none
+/// of them.
 #[derive(Default)]
 pub(crate) struct FullDisk {
     of_flushes: FullDiskError,
@@ -103,8 +104,8 @@ impl Inner {
         self.signals.changed.notify_all();
     }
 
-    /// Lets go of what a job held. That is a change, and one step: whoever finds nobody at work, and no change since before
-    /// it looked for work itself, has missed none that another thread hid or left.
+    /// Lets go of what a job held. That is a change, and one step: whoever finds nobody at work, and no change since
+    /// before it looked for work itself, has missed none that another thread hid or left.
     pub(crate) fn end_job(&self, end: impl FnOnce(&mut Core)) {
         let mut core = self.core.lock();
         end(&mut core);
@@ -264,7 +265,8 @@ impl Inner {
         let is_at_rest = self.graveyard.is_empty() && !self.is_removing() && !self.has_redesign_work();
         let is_nothing_due =
             is_at_rest && !self.has_compaction_work() && !self.has_building_work() && !self.has_failed_index();
-        // A job that began after the first look hides what it is at from the others; one that has ended again changed something.
+        // A job that began after the first look hides what it is at from the others; one that has ended again changed
+        // something.
         is_nothing_due && !self.is_at_work() && *self.signals.changes.lock() == seen
     }
 
@@ -388,7 +390,8 @@ mod schedules {
         println!("schedules: {SCHEDULES}, failures: 0");
     }
 
-    /// A thread flushes a generation, and compacts what comes of it, while `comes_to_rest` tells when all is done, if it can.
+    /// A thread flushes a generation, and compacts what comes of it, while `comes_to_rest` tells when all is done, if
+    /// it can.
     fn beside_a_worker(comes_to_rest: fn(&Database) -> bool) {
         let options =
             Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };

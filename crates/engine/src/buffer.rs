@@ -1,12 +1,14 @@
 //! Point reads from the compaction buffer (dLSM §V-A), and what stays in it.
 //!
-//! A part of a two-phase level may be read from the tree or, for the keys that they cover, from its segments: files that have
-//! not been rewritten since their blocks were cached. For each part, in the place where it lies among the runs:
+//! A part of a two-phase level may be read from the tree or, for the keys that they cover, from its segments: files
+//! that have not been rewritten since their blocks were cached. For each part, in the place where it lies among the
+//! runs:
 //!
-//! 1. The part's own fence, snapshot filter and Bloom filter come first. They are in memory, and where they exclude the key no
-//!    segment is asked: so a lookup goes to segments of the parts that hold the key, and by false positives of one filter per part,
-//!    however many segments there are.
-//! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice (§V-B).
+//! 1. The part's own fence, snapshot filter and Bloom filter come first. They are in memory, and where they exclude the
+//!    key no segment is asked: so a lookup goes to segments of the parts that hold the key, and by false positives of
+//!    one filter per part, however many segments there are.
+//! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice
+//!    (§V-B).
 //! 3. Else the segments are asked, newest first, the lines of their filters all at once as those of files are
 //!    (read.rs). They form *tables*, of files that do not overlap: at most one file per table is asked, and the tables
 //!    are as few as the order of the segments allows (§IV-B: up to r).
@@ -21,8 +23,8 @@
 //! them all for as many flushes. If the rest is still more than the budget, what was asked least lately leaves first.
 //! No segment's leaving changes an answer: its interval is read from the tree from then on.
 //!
-//! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups, each of
-//! which drains by itself.
+//! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups,
+//! each of which drains by itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -79,9 +81,9 @@ impl SegmentUse {
     }
 }
 
-/// Bits by which a Bloom filter of this level is larger so that the r tables of a level of the buffer together are wrong as rarely as
-/// one file: log2(r / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A). The files of a level that feeds the buffer have
-/// them from the beginning, as they enter it unrewritten.
+/// Bits by which a Bloom filter of this level is larger so that the r tables of a level of the buffer together are
+/// wrong as rarely as one file: log2(r / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A). The files of a level
+/// that feeds the buffer have them from the beginning, as they enter it unrewritten.
 pub(crate) fn buffer_filter_bits(options: &TableOptions, level: usize) -> u32 {
     let sizes = sizes(options);
     let has_filters = options.filter_bits.iter().any(|&bits| bits > 0);
@@ -92,8 +94,9 @@ pub(crate) fn buffer_filter_bits(options: &TableOptions, level: usize) -> u32 {
 }
 
 impl Database {
-    /// Takes segments out of the compaction buffers until they take at most `bytes` on the disk; those that were read least go
-    /// first. Changes no answer: what they held is read from the tree. Readers that use them now keep them until they end.
+    /// Takes segments out of the compaction buffers until they take at most `bytes` on the disk; those that were read
+    /// least go first. Changes no answer: what they held is read from the tree. Readers that use them now keep them
+    /// until they end.
     ///
     /// # Errors
     /// Those of a write of the manifest; [`mycelium_base::ErrorKind::ReadOnly`] if the database is.
@@ -166,7 +169,8 @@ fn buffered_bytes(version: &Version) -> u64 {
     version.buffered_files().map(|file| file.size).sum()
 }
 
-/// The rounds without the segments that leave: after so many flushes those that nobody reads, and what is beyond the budget.
+/// The rounds without the segments that leave: after so many flushes those that nobody reads, and what is beyond the
+/// budget.
 fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>) -> Vec<Round> {
     let opened: HashMap<FileNumber, &SegmentUse> =
         tree.all_files().map(|file| (file.meta.number, &file.segment_use)).collect();

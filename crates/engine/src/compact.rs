@@ -2,10 +2,10 @@
 //!
 //! 1. Ask every table's policy for its most urgent plan; take the one with the highest score.
 //! 2. A trivial move is an edit and nothing else.
-//! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say so)
-//!    over cursors that bypass the block cache ([`CompactionCaching`](crate::CompactionCaching) may say otherwise) and
-//!    read ahead, and sync the directory. What leaves the table leaves its indexes: the job's watch writes the files
-//!    for them (index/watch.rs).
+//! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say
+//!    so) over cursors that bypass the block cache ([`CompactionCaching`](crate::CompactionCaching) may say otherwise)
+//!    and read ahead, and sync the directory. What leaves the table leaves its indexes: the job's watch writes the
+//!    files for them (index/watch.rs).
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
 use std::any::Any;
@@ -151,8 +151,8 @@ impl Inner {
         self.run_taken(taken).map(|()| true)
     }
 
-    /// A compaction that only readers gain by, where no generation waits for its flush. None in manual mode, where nobody
-    /// can tell rest from work.
+    /// A compaction that only readers gain by, where no generation waits for its flush. None in manual mode, where
+    /// nobody can tell rest from work.
     fn pick_at_rest(&self, core: &Core) -> Option<(CompactionPlan, Arc<TableShared>)> {
         if self.options.background == Background::Manual || !core.generations.is_empty() {
             return None;
@@ -165,8 +165,8 @@ impl Inner {
         })
     }
 
-    /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks partial
-    /// aggregates of a view, or may hold stale entries of an index. Waits for running compactions.
+    /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks
+    /// partial aggregates of a view, or may hold stale entries of an index. Waits for running compactions.
     pub(crate) fn compact_range(&self, table: &Arc<TableShared>, range: Option<&KeyRange>) -> Result<()> {
         loop {
             table.check_alive()?;
@@ -277,9 +277,9 @@ impl Inner {
         Ok(metas)
     }
 
-    /// Installs an edit, with the files for derived tables that are still there. Of the `unseen` indexes entries up to now
-    /// say nothing without their rows any more. `keep` is called if the files that it adds must stay, which is also so
-    /// where its sync failed and it may yet survive.
+    /// Installs an edit, with the files for derived tables that are still there. Of the `unseen` indexes entries up to
+    /// now say nothing without their rows any more. `keep` is called if the files that it adds must stay, which is also
+    /// so where its sync failed and it may yet survive.
     fn install_compaction(
         &self,
         Taken { plan, table, .. }: &Taken,
@@ -423,7 +423,8 @@ impl Inner {
         Ok(MadePart { output, derived, guessed })
     }
 
-    /// What finds stale entries of a derived table on their way into its last level, or by hand into whichever is the oldest.
+    /// What finds stale entries of a derived table on their way into its last level, or by hand into whichever is the
+    /// oldest.
     fn stale_entries(&self, taken: &Taken) -> Result<Option<StaleEntries>> {
         let Taken { plan, table, job, .. } = taken;
         let is_by_hand = plan.reason == Reason::Manual;
@@ -472,8 +473,8 @@ fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
 }
 
 /// The next compaction of a range, and whether it is the last: of everything at once, but while some of it lies above a
-/// map, of the highest level that does, so that nothing is merged with what was mapped already. `rewrites`: also of what is
-/// one run already.
+/// map, of the highest level that does, so that nothing is merged with what was mapped already. `rewrites`: also of
+/// what is one run already.
 fn pick_range(
     core: &Core,
     table: &TableShared,
@@ -568,9 +569,9 @@ fn asked<'w>(watch: &'w mut IndexWatch<'_, '_>) -> Option<&'w mut dyn Watch> {
     (!watch.is_empty()).then_some(watch as &mut dyn Watch)
 }
 
-/// The layout of the columns that pass through a job as they are encoded; `None` if it is one of rows, which is every job but
-/// the plain one: inputs and output are columnar with the same columns, nothing maps values or makes summaries of them, and
-/// the rules are those of rows.
+/// The layout of the columns that pass through a job as they are encoded; `None` if it is one of rows, which is every
+/// job but the plain one: inputs and output are columnar with the same columns, nothing maps values or makes summaries
+/// of them, and the rules are those of rows.
 fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
     let (plan, table) = (&taken.plan, &taken.table);
     let (Some(group), Some(formats)) = (plan.outputs.first().and_then(Option::as_ref), &table.formats) else {
@@ -670,7 +671,8 @@ fn shaped_input<'w>(
     Ok(ShapedInput { sources: input_cursors(taken), outputs, snapshots: snapshots.to_vec(), lower, upper })
 }
 
-/// How the rows of an output group come from the inputs: reshaped where each holds all of its columns or none, else joined.
+/// How the rows of an output group come from the inputs: reshaped where each holds all of its columns or none, else
+/// joined.
 fn making(taken: &Taken, output: &FragmentFormat, sources: &[FragmentFormat]) -> Result<Making> {
     let columns = output.columns();
     let feeds = |source: &FragmentFormat| columns.is_empty() || source.columns().overlaps(columns);
@@ -681,7 +683,8 @@ fn making(taken: &Taken, output: &FragmentFormat, sources: &[FragmentFormat]) ->
     }
     let packed = FragmentFormat::packed(output.rows().schema().clone(), columns.clone());
     let kinds: Vec<_> = sources.iter().enumerate().map(|(kind, source)| feeds(source).then_some(kind)).collect();
-    // Of an input that feeds other groups alone, none: the copies for this group's columns may not be among the inputs yet.
+    // Of an input that feeds other groups alone, none: the copies for this group's columns may not be among the inputs
+    // yet.
     let feeding = taken.plan.inputs.iter().zip(&kinds).filter_map(|(input, kind)| Some((input, (*kind)?)));
     let range_deletes =
         feeding.map(|(input, kind)| (Arc::new(range_deletes_of(taken, input.files.iter())), kind)).collect();

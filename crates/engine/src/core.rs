@@ -1,7 +1,7 @@
 //! The engine's shared state under one short lock: tables, generations waiting for their flush, running jobs.
 //!
-//! Lock order: commit lock, then the manifest, then this; the counter of changes (background.rs) may be locked under it. No I/O
-//! happens under it.
+//! Lock order: commit lock, then the manifest, then this; the counter of changes (background.rs) may be locked under
+//! it. No I/O happens under it.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -146,8 +146,8 @@ impl Core {
         self.generations.push_back(Arc::new(Generation { log, next_log, last_sequence, memtables }));
     }
 
-    /// Puts a new tree into a table's state; `flushed` are memtables that it now contains. Derived tables come before the
-    /// table of their indexes, whose state takes theirs along.
+    /// Puts a new tree into a table's state; `flushed` are memtables that it now contains. Derived tables come before
+    /// the table of their indexes, whose state takes theirs along.
     pub(crate) fn install(&mut self, id: TableId, tree: Arc<Tree>, flushed: &[Arc<Memtable>]) {
         let Some(table) = self.tables.get(&id) else { return };
         let state = table.state.load_full();

@@ -498,10 +498,10 @@ impl Database {
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says, and for the
-    /// files of a database whose `CURRENT` is gone; [`ErrorKind::Unsupported`] for a newer format, or a merge operator or
-    /// transformer that is not registered; [`ErrorKind::NotFound`] if there is no database and none is to be created;
-    /// [`ErrorKind::InvalidArgument`] for options that cannot be. Opened read-only, [`ErrorKind::Conflict`] if another
-    /// process changes the database whenever it is read: try again.
+    /// files of a database whose `CURRENT` is gone; [`ErrorKind::Unsupported`] for a newer format, or a merge operator
+    /// or transformer that is not registered; [`ErrorKind::NotFound`] if there is no database and none is to be
+    /// created; [`ErrorKind::InvalidArgument`] for options that cannot be. Opened read-only, [`ErrorKind::Conflict`] if
+    /// another process changes the database whenever it is read: try again.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);

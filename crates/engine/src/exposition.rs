@@ -8,8 +8,8 @@
 //! mycelium_level_bytes{table="kv",level="0"} 8192
 //! ```
 //!
-//! What ends in `_total` only grows while the database is open; anything else may fall. Samples are 64-bit floats, as that
-//! format has them.
+//! What ends in `_total` only grows while the database is open; anything else may fall. Samples are 64-bit floats, as
+//! that format has them.
 
 use crate::metrics::{LevelMetrics, Metrics, TableMetrics};
 

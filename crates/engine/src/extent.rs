@@ -1,13 +1,14 @@
 //! What a scan has before it: how much, and where to cut it for several threads.
 //!
-//! Both come from the fences of files, which are in memory, and the second from those of their blocks; no block is read.
+//! Both come from the fences of files, which are in memory, and the second from those of their blocks; no block is
+//! read.
 //!
-//! 1. [`Table::extent`] adds up the files that overlap the interval. Where a level has column groups, each row has an entry
-//!    in one group that holds a column, whichever the column is: those of a column that has most speak for the level. While
-//!    rows wait to be reshaped, these are files of several groups, or of groups and whole rows.
-//! 2. [`Table::split_points`] takes the files within the interval in pieces that are small beside a part, from block to block,
-//!    weighs the first key of each with its bytes, and cuts where equal shares of the weight end. What lies between two blocks
-//!    need not be a key: the key is taken whose columns begin with what is there.
+//! 1. [`Table::extent`] adds up the files that overlap the interval. Where a level has column groups, each row has an
+//!    entry in one group that holds a column, whichever the column is: those of a column that has most speak for the
+//!    level. While rows wait to be reshaped, these are files of several groups, or of groups and whole rows.
+//! 2. [`Table::split_points`] takes the files within the interval in pieces that are small beside a part, from block to
+//!    block, weighs the first key of each with its bytes, and cuts where equal shares of the weight end. What lies
+//!    between two blocks need not be a key: the key is taken whose columns begin with what is there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ const PIECES_PER_PART: u64 = 32;
 /// What the files and memtables of a table hold within a key interval, counted by whole files.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Extent {
-    /// Entries: at least as many as there are rows, at any snapshot whose versions the table still holds. None means no rows.
+    /// Entries: at least as many as there are rows, at any snapshot whose versions the table still holds. None means no
+    /// rows.
     pub entries: u64,
     /// Bytes of the files.
     pub bytes: u64,
@@ -58,9 +60,9 @@ impl Table {
         extent
     }
 
-    /// At most `parts - 1` primary keys, or first columns of such, ascending, that cut the rows of `[lower, upper)` into parts of
-    /// about as many bytes. Fewer, or none, where files do not say where to cut: rows in memtables or in one block are one part.
-    /// O((files + parts) * log).
+    /// At most `parts - 1` primary keys, or first columns of such, ascending, that cut the rows of `[lower, upper)`
+    /// into parts of about as many bytes. Fewer, or none, where files do not say where to cut: rows in memtables or in
+    /// one block are one part. O((files + parts) * log).
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table.
@@ -142,7 +144,8 @@ fn first_columns(schema: &Schema, bytes: &[u8]) -> Vec<Datum> {
 mod tests {
     use super::*;
 
-    /// The larger of the two was all that counted, while some rows of a level waited to be reshaped: 100 rows were told of 180.
+    /// The larger of the two was all that counted, while some rows of a level waited to be reshaped: 100 rows were told
+    /// of 180.
     #[test]
     fn rows_that_wait_for_their_groups_count_beside_those_in_groups() {
         let [ab, cd, abc, d] = ["1-2", "3-4", "1-3", "4"].map(|columns| columns.parse::<ColumnSet>().unwrap());

@@ -1,8 +1,8 @@
 //! Flush: a generation of memtables becomes level-0 files.
 //!
 //! 1. Take the oldest sealed generation. Generations are flushed in order, one at a time.
-//! 2. Write one SST per memtable (the compaction job with one input), synced, then sync the directory. What the flush of a
-//!    table drops leaves the table's indexes in theirs (index/watch.rs).
+//! 2. Write one SST per memtable (the compaction job with one input), synced, then sync the directory. What the flush
+//!    of a table drops leaves the table's indexes in theirs (index/watch.rs).
 //! 3. One manifest edit adds all of them and moves the oldest needed log segment past the generation's, whose last
 //!    sequence number it keeps: a batch across tables is in the files of all its tables or in none.
 //! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
@@ -57,8 +57,8 @@ pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
     }
 }
 
-/// Blocks of columns are so many times as large as those of rows: their cells are found without searching, and a mini-page
-/// of few cells would be all header.
+/// Blocks of columns are so many times as large as those of rows: their cells are found without searching, and a
+/// mini-page of few cells would be all header.
 const COLUMNAR_BLOCKS: usize = 8;
 const MAX_BLOCK_SIZE: usize = 64 << 20;
 
@@ -210,8 +210,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes memtables of one generation, ascending by table, as level-0 files. What leaves a table leaves its indexes:
-    /// their memtables come later, as their ids are higher.
+    /// Writes memtables of one generation, ascending by table, as level-0 files. What leaves a table leaves its
+    /// indexes: their memtables come later, as their ids are higher.
     pub(crate) fn write_generation<'a>(
         &'a self,
         memtables: &[(TableId, Arc<Memtable>)],

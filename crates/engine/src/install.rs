@@ -4,8 +4,8 @@
 //!    read-only after an error none is installed: the error may have taken names of its files with it.
 //! 2. Append the edit to the manifest and sync it. The manifest's lock is held from here to the end, so that versions
 //!    change one after the other.
-//! 3. Under the core's lock build the new tree of every table that the edit touches, from files that are open, and put it
-//!    into the table's state: inputs leave and outputs come in the same step (invariant "one install").
+//! 3. Under the core's lock build the new tree of every table that the edit touches, from files that are open, and put
+//!    it into the table's state: inputs leave and outputs come in the same step (invariant "one install").
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::tree::{OpenFile, Tree};
 type OpenFiles = HashMap<FileNumber, Arc<OpenFile>>;
 
 impl Inner {
-    /// Installs an edit. `opened` are the files that it adds and that no table holds yet; `flushed` are memtables that the
-    /// new trees contain; `change` adjusts the core in the same critical section.
+    /// Installs an edit. `opened` are the files that it adds and that no table holds yet; `flushed` are memtables that
+    /// the new trees contain; `change` adjusts the core in the same critical section.
     pub(crate) fn apply_edit(
         &self,
         manifest: &mut Manifest,

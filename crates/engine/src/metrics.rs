@@ -144,11 +144,11 @@ pub struct TableMetrics {
     pub space_amplification: f64,
     /// Bytes that compaction has yet to rewrite.
     pub debt_bytes: u64,
-    /// Bytes that are not in the column groups of their level: transformations that were deferred, or that a change of the
-    /// layout asks for.
+    /// Bytes that are not in the column groups of their level: transformations that were deferred, or that a change of
+    /// the layout asks for.
     pub deferred_bytes: u64,
-    /// Bytes of the dictionaries and symbol tables of its columnar files. They are kept in memory while the cache has room for
-    /// them, and cached like blocks otherwise.
+    /// Bytes of the dictionaries and symbol tables of its columnar files. They are kept in memory while the cache has
+    /// room for them, and cached like blocks otherwise.
     pub dictionary_bytes: u64,
     /// Of the derived table of an index: how much of what was in the table when the index was created has been read for
     /// it, 0 to 1; 1 if it is built. `None` of other tables.
@@ -197,8 +197,8 @@ pub struct Metrics {
     pub compaction_read_by_level: Vec<u64>,
     /// Bytes that compactions wrote, by output level.
     pub compaction_written_by_level: Vec<u64>,
-    /// Data blocks that were cached when a compaction took their files out of each level, or out of the compaction buffer beside
-    /// it: what was cached for nothing since.
+    /// Data blocks that were cached when a compaction took their files out of each level, or out of the compaction
+    /// buffer beside it: what was cached for nothing since.
     pub invalidated_blocks_by_level: Vec<u64>,
     /// (log + flush + compaction bytes) / log bytes.
     pub write_amplification: f64,

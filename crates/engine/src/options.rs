@@ -546,8 +546,8 @@ fn unknown(what: &str, code: u8) -> Error {
 /// Options of a read.
 ///
 /// Point reads ([`crate::Table::get_with`], [`crate::Table::multi_get`], [`crate::Table::get_row`],
-/// [`crate::Table::get_rows`], [`crate::Table::get_packed`], [`crate::Table::get_payload`]) look at `snapshot` alone. Iterators look at all of
-/// them. [`crate::Table::scan_batches`] has options of its own.
+/// [`crate::Table::get_rows`], [`crate::Table::get_packed`], [`crate::Table::get_payload`]) look at `snapshot` alone.
+/// Iterators look at all of them. [`crate::Table::scan_batches`] has options of its own.
 ///
 /// ```
 /// # use mycelium_engine::{Database, Durability, Options, ReadOptions, TableOptions};

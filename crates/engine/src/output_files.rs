@@ -1,14 +1,14 @@
 //! The files that a job makes: created, made durable, and removed again if the job fails.
 //!
-//! 1. A file that is complete is being written back already ([`mycelium_sst::SstWriter::finish_unsynced`]). Its sync waits
-//!    for the disk and, in the file system, for a commit of the journal. The job goes on meanwhile: only when more than
-//!    [`MAX_UNSYNCED`] files wait, the one that has waited longest is synced.
-//! 2. [`OutputFiles::sync`] syncs those left, and then their directory. Files whose journal entries one commit has taken
-//!    do not wait for another.
+//! 1. A file that is complete is being written back already ([`mycelium_sst::SstWriter::finish_unsynced`]). Its sync
+//!    waits for the disk and, in the file system, for a commit of the journal. The job goes on meanwhile: only when
+//!    more than [`MAX_UNSYNCED`] files wait, the one that has waited longest is synced.
+//! 2. [`OutputFiles::sync`] syncs those left, and then their directory. Files whose journal entries one commit has
+//!    taken do not wait for another.
 //! 3. Only then a manifest edit may name them; once it does, they are kept. Else they are removed when the job ends.
 //!
-//! As long as there may be such files the directory stays locked, even if the database is closed meanwhile: whoever opens it next
-//! gives its own files these numbers.
+//! As long as there may be such files the directory stays locked, even if the database is closed meanwhile: whoever
+//! opens it next gives its own files these numbers.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -84,8 +84,8 @@ impl<'a> OutputFiles<'a> {
         self.unsynced.drain(..).try_for_each(|mut file| file.sync())
     }
 
-    /// Makes all files of the database's directory durable, and their names; nothing if there are none. Returns what that
-    /// took.
+    /// Makes all files of the database's directory durable, and their names; nothing if there are none. Returns what
+    /// that took.
     pub(crate) fn sync(&mut self) -> Result<StageTimes> {
         let started = Instant::now();
         self.sync_files()?;

@@ -1,14 +1,16 @@
 //! Patience: level 0 waits for more files while writers are busy.
 //!
-//! A merge of level 0 rewrites what it overlaps in the base level, so what it costs per byte is halved where twice as many
-//! files are merged at once. Readers pay: each file of level 0 is one more place to look in. So:
+//! A merge of level 0 rewrites what it overlaps in the base level, so what it costs per byte is halved where twice as
+//! many files are merged at once. Readers pay: each file of level 0 is one more place to look in. So:
 //!
-//! 1. Writers are *busy* while the next generation of memtables may be expected soon: until twice the time between the last
-//!    two seals has passed since the last one. A database whose generations take longer than [`SOON`] is never busy.
-//! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is being
-//!    written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are slowed.
-//! 3. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is left in
-//!    level 0 is made one file for readers ([`mycelium_compaction::CompactionPolicy::pick_at_rest`]).
+//! 1. Writers are *busy* while the next generation of memtables may be expected soon: until twice the time between the
+//!    last two seals has passed since the last one. A database whose generations take longer than [`SOON`] is never
+//!    busy.
+//! 2. While they are, a merge of level 0 that is due waits until it is due twice over ([`SCORE`]), if its table is
+//!    being written to (a table that is not would wait for nothing) and level 0 is not halfway to where writers are
+//!    slowed.
+//! 3. When they pause, or somebody waits for the background to come to rest, it is done at once. Then, too, what is
+//!    left in level 0 is made one file for readers ([`mycelium_compaction::CompactionPolicy::pick_at_rest`]).
 //!
 //! In manual mode, which knows no time, nothing waits.
 

@@ -56,8 +56,8 @@ impl WriteBatch {
         Ok(self.put_encoded(table, &key, &value))
     }
 
-    /// Adds a change of the columns that the payload has. Protobuf without presence, and FlatBuffers, leave out a field that is
-    /// set to its default: such a column is not changed. [`WriteBatch::patch_payload_columns`] changes it.
+    /// Adds a change of the columns that the payload has. Protobuf without presence, and FlatBuffers, leave out a field
+    /// that is set to its default: such a column is not changed. [`WriteBatch::patch_payload_columns`] changes it.
     ///
     /// # Errors
     /// As [`WriteBatch::put_payload`]; also for a table of raw rows, of which no part can be changed.
@@ -67,12 +67,12 @@ impl WriteBatch {
         Ok(self.patch_encoded(table, &key, &value))
     }
 
-    /// Adds a change of exactly these columns, by name. One that the payload leaves out gets what that means in a whole row: its
-    /// field's default, or null.
+    /// Adds a change of exactly these columns, by name. One that the payload leaves out gets what that means in a whole
+    /// row: its field's default, or null.
     ///
     /// # Errors
-    /// As [`WriteBatch::patch_payload`]; also for a column that is not there or in the key, and for a payload that has a value of
-    /// another column.
+    /// As [`WriteBatch::patch_payload`]; also for a column that is not there or in the key, and for a payload that has
+    /// a value of another column.
     pub fn patch_payload_columns(
         &mut self,
         table: &Table,

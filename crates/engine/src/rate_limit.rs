@@ -3,12 +3,12 @@
 //!
 //! A token bucket without a store of tokens, kept as two points in time:
 //!
-//! 1. Bytes written cost their number over the rate, in seconds. Who wrote them goes on at once if all that it has to wait
-//!    for is paid, and owes its own bytes to those who come after it.
-//! 2. A flush waits until the flushes before it are paid, and for nothing else: writers wait for flushes, so a flush must
-//!    not stand behind what compactions owe.
-//! 3. A compaction, or a bulk load, waits until everything before it is paid, flushes included. What a flush took ahead of
-//!    its turn is thereby taken from them, and over any longer time the limit holds for all together.
+//! 1. Bytes written cost their number over the rate, in seconds. Who wrote them goes on at once if all that it has to
+//!    wait for is paid, and owes its own bytes to those who come after it.
+//! 2. A flush waits until the flushes before it are paid, and for nothing else: writers wait for flushes, so a flush
+//!    must not stand behind what compactions owe.
+//! 3. A compaction, or a bulk load, waits until everything before it is paid, flushes included. What a flush took ahead
+//!    of its turn is thereby taken from them, and over any longer time the limit holds for all together.
 //!
 //! A flush therefore exceeds the limit only by what the jobs of the other priority were admitted to at that moment: one
 //! report (some 256 KiB) each. Should flushes alone use up the rate, compactions stand still until level 0 stops the

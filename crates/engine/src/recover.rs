@@ -5,16 +5,16 @@
 //! 2. Open every file that the manifest names.
 //! 3. Replay the needed log segments, in order, into fresh memtables, as the recovery mode says. If they hold anything
 //!    of a table that the manifest never had, this has lost its last edits.
-//! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is needed
-//!    any more; a crash before it replays the same segments again, a crash after it does not need them.
-//! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had not been
-//!    checked yet.
+//! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is
+//!    needed any more; a crash before it replays the same segments again, a crash after it does not need them.
+//! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had
+//!    not been checked yet.
 //!
-//! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing that
-//! a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables; it
-//! writes no manifest either. Another process may be writing meanwhile, so that what the manifest named is gone by the
-//! time that it is opened, or the log has what follows a bulk load, or is of a table, that the manifest did not have
-//! yet: then all of this begins anew.
+//! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing
+//! that a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables;
+//! it writes no manifest either. Another process may be writing meanwhile, so that what the manifest named is gone by
+//! the time that it is opened, or the log has what follows a bulk load, or is of a table, that the manifest did not
+//! have yet: then all of this begins anew.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};

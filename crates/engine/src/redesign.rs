@@ -111,7 +111,8 @@ impl Inner {
                         predicted_saving: advice.verdict.gain,
                     }),
                     Ok(false) => {}
-                    // It is decided on again when the next window is full. Advice that cannot be followed is no fault of the data.
+                    // It is decided on again when the next window is full. Advice that cannot be followed is no fault
+                    // of the data.
                     Err(error)
                         if is_gone
                             || matches!(
@@ -133,8 +134,9 @@ impl Inner {
 
 impl Table {
     /// The layout that the table's [trace](Table::trace) calls for, what it would cost by the model of LASER beside the
-    /// present layout and others (groups of `widths` columns among them; of an eighth, a quarter and a half of the columns
-    /// if `None`), and whether it is worth the rewriting. Nothing is changed: [`crate::Database::set_layout`] does.
+    /// present layout and others (groups of `widths` columns among them; of an eighth, a quarter and a half of the
+    /// columns if `None`), and whether it is worth the rewriting. Nothing is changed: [`crate::Database::set_layout`]
+    /// does.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a key-value table or a width of 0.

@@ -4,8 +4,9 @@
 //!    the change. What was is in files.
 //! 2. One edit puts another table in the place of this one, with its name and its files, and others in the places of
 //!    its indexes' derived tables. Whoever holds the former, a handle, a batch, a transaction or a running compaction,
-//!    finds a table that is gone, as if it had been dropped; iterators and scans go on with the state that they hold. As
-//!    of a dropped table handles are left with a state that holds nothing. What the table was asked for is carried on.
+//!    finds a table that is gone, as if it had been dropped; iterators and scans go on with the state that they hold.
+//!    As of a dropped table handles are left with a state that holds nothing. What the table was asked for is carried
+//!    on.
 //! 3. In the same edit the new column joins a group on every level of the layout, that of the last column outside the
 //!    key, and a group of every file, by the same rule: so groups share no column, and lie within each other, as
 //!    before. A file *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range

@@ -1,7 +1,7 @@
 //! A table's shape: its layout, the policy that follows from it, and the formats of its column groups.
 //!
-//! The layout may change while the database runs ([`crate::Database::set_layout`]). Files say themselves which column group
-//! they hold and how, so that reads never ask the layout; compactions write what it says at the time.
+//! The layout may change while the database runs ([`crate::Database::set_layout`]). Files say themselves which column
+//! group they hold and how, so that reads never ask the layout; compactions write what it says at the time.
 
 use std::sync::Arc;
 
@@ -257,9 +257,9 @@ impl TableFormats {
         Ok(())
     }
 
-    /// The layout that a table begins with that was given none (decision 0041): that of its transformers; columns below rows where
-    /// rows are packed and levels leveled; else whole rows at every level. It is recorded, so that another default one day leaves
-    /// the table as it is.
+    /// The layout that a table begins with that was given none (decision 0041): that of its transformers; columns below
+    /// rows where rows are packed and levels leveled; else whole rows at every level. It is recorded, so that another
+    /// default one day leaves the table as it is.
     pub(crate) fn first_layout(&self, policy: &Policy) -> Layout {
         let takes_columns = self.transformers.is_none() && self.is_packed() && !self.whole.columns().is_empty();
         match policy {

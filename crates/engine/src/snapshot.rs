@@ -26,8 +26,8 @@ struct Held {
 }
 
 impl SnapshotRegistry {
-    /// Registers the newest visible sequence number. The number is read under the registry's lock, so that no compaction
-    /// can read the live numbers between the reading and the registering.
+    /// Registers the newest visible sequence number. The number is read under the registry's lock, so that no
+    /// compaction can read the live numbers between the reading and the registering.
     pub(crate) fn take(self: &Arc<Self>, newest_visible: impl FnOnce() -> SequenceNumber) -> Snapshot {
         let mut live = self.live.lock();
         let sequence = newest_visible();
@@ -117,8 +117,9 @@ mod schedules {
     const SCHEDULES: usize = 10_000;
     const COMMITS: u64 = 6;
 
-    /// The versions of one key, each commit writing one. As in the engine, a compaction takes its inputs first and reads
-    /// the live snapshots then; a reader takes a snapshot and must find the version it saw for as long as it holds it.
+    /// The versions of one key, each commit writing one. As in the engine, a compaction takes its inputs first and
+    /// reads the live snapshots then; a reader takes a snapshot and must find the version it saw for as long as it
+    /// holds it.
     fn scenario() {
         let registry = Arc::new(SnapshotRegistry::default());
         let visible = SharedArc::new(AtomicU64::new(0));

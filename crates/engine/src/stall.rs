@@ -1,20 +1,22 @@
 //! How writers are held back: not at all, slowed to a rate, or stopped.
 //!
-//! 1. Whenever versions change, the load of every table is looked at: how many runs of level 0 lie over each other, and its
-//!    compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table decides.
-//!    *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is compacted only
-//!    when level 0 has many runs may have twice as many as that before its writers are slowed: they would wait for nothing.
-//! 2. Slowed writers together may write so many bytes a second. The rate begins at [`crate::Options::slowed_bytes_per_second`],
-//!    its upper bound. With every change of versions it falls by a fifth if the pressure has grown since the last change,
-//!    and rises by a quarter if the pressure has fallen: so it finds what compaction sustains. In the last quarter before
-//!    the stop it falls by two fifths, and does not rise.
-//! 3. A group of batches costs its bytes over the rate, and waits until the groups before it are paid for. A pause of less
-//!    than 1 ms is not made but owed; one lasts at most 1 s, after which the rate of that time counts. It ends early when no
-//!    table is over its limit any more; the next slowdown then begins at 1.4 times the rate at which this one ended.
+//! 1. Whenever versions change, the load of every table is looked at: how many runs of level 0 lie over each other, and
+//!    its compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table
+//!    decides. *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is
+//!    compacted only when level 0 has many runs may have twice as many as that before its writers are slowed: they
+//!    would wait for nothing.
+//! 2. Slowed writers together may write so many bytes a second. The rate begins at
+//!    [`crate::Options::slowed_bytes_per_second`], its upper bound. With every change of versions it falls by a fifth
+//!    if the pressure has grown since the last change, and rises by a quarter if the pressure has fallen: so it finds
+//!    what compaction sustains. In the last quarter before the stop it falls by two fifths, and does not rise.
+//! 3. A group of batches costs its bytes over the rate, and waits until the groups before it are paid for. A pause of
+//!    less than 1 ms is not made but owed; one lasts at most 1 s, after which the rate of that time counts. It ends
+//!    early when no table is over its limit any more; the next slowdown then begins at 1.4 times the rate at which this
+//!    one ended.
 //! 4. A stopped writer waits until the load is below the limit again.
 //!
-//! Steps 2 and 3 are RocksDB's delayed write rate. In [`Background::Manual`] nothing waits: a slowed writer runs one job,
-//! a stopped one as many as it takes.
+//! Steps 2 and 3 are RocksDB's delayed write rate. In [`Background::Manual`] nothing waits: a slowed writer runs one
+//! job, a stopped one as many as it takes.
 
 use std::time::{Duration, Instant};
 

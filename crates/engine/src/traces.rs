@@ -6,11 +6,11 @@
 //!    column add up, for they hold it of other keys, also where they are of several layouts; of the columns, that of
 //!    which most was read counts. So the column groups of a level, which hold the same keys, count once.
 //! 3. *Writes* are counted at the flush, off the path of writers: a `Put` or `Delete` is what the model calls an insert
-//!    (an entry in every column group), and so is a range delete, which is counted apart; a patch is an update of its columns
-//!    at every level that it has to pass.
+//!    (an entry in every column group), and so is a range delete, which is counted apart; a patch is an update of its
+//!    columns at every level that it has to pass.
 //! 4. The trace of a table is a text file `TRACE-` and the table's id, written when the database is closed and when a
-//!    redesign was decided on (redesign.rs), to a temporary name and renamed into place. It is advice and no data: it is
-//!    not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
+//!    redesign was decided on (redesign.rs), to a temporary name and renamed into place. It is advice and no data: it
+//!    is not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
 //! 5. A table that takes the place of another, with another column or name of one (schema_change.rs), goes on with the
 //!    trace of that. What asked for all columns is taken to ask for the new one.
 //!
@@ -82,8 +82,8 @@ impl TableTraces {
         self.deciding.load(Ordering::Acquire)
     }
 
-    /// Counts a point read of `columns` (all if `None`) that was served by the levels whose bits are set. Whether it is time
-    /// to look at what was counted.
+    /// Counts a point read of `columns` (all if `None`) that was served by the levels whose bits are set. Whether it is
+    /// time to look at what was counted.
     #[inline]
     fn add_point(&self, columns: Option<&ColumnSet>, mut served: u32) -> bool {
         let columns = columns.unwrap_or_else(|| self.recorder.numbering().columns());
@@ -412,8 +412,8 @@ impl Inner {
         }
     }
 
-    /// Asks the background to decide on a redesign, if what was counted so far calls for it: scans are few, and each may
-    /// read much.
+    /// Asks the background to decide on a redesign, if what was counted so far calls for it: scans are few, and each
+    /// may read much.
     #[inline]
     pub(crate) fn look_before_scan(&self, table: &TableShared) {
         if table.definition.options.layout_auto && table.is_redesign_due() {
@@ -473,8 +473,8 @@ impl Inner {
 
 impl Table {
     /// What the table was asked for, by level and projection, since it was created; in a table of
-    /// [`crate::TableOptions::layout_auto`] what is older weighs less. Writes are counted when they are flushed. Columns are
-    /// numbered from 0 without those of the key.
+    /// [`crate::TableOptions::layout_auto`] what is older weighs less. Writes are counted when they are flushed.
+    /// Columns are numbered from 0 without those of the key.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] for a key-value table.

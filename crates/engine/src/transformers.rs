@@ -1,7 +1,7 @@
 //! A table's transformers: linked to a layout when the table is made and when it is opened, and users' own maps called.
 //!
-//! Splits and converts are said by the layout, and done by whoever writes its levels. A user's map changes values; the rule
-//! is that *rows read as if they had been mapped when they were written*, wherever their entries lie:
+//! Splits and converts are said by the layout, and done by whoever writes its levels. A user's map changes values; the
+//! rule is that *rows read as if they had been mapped when they were written*, wherever their entries lie:
 //!
 //! 1. The map stands at a level. A compaction that takes entries past it maps every one that survives, once: the level
 //!    below is tiered, so nothing there is mapped again, and outputs come and inputs go in one edit.
@@ -9,9 +9,9 @@
 //!    ([`FragmentFormat::unmapped`]), from which every reader and every merge plan goes through the map.
 //! 3. Both give a map the value alone, so both get the same from it.
 //!
-//! Versions keep their sequence numbers, and snapshots see what they saw. What would not come out exact is refused: maps
-//! that promise nothing ([`Transformer::maps_values`]), maps below a split, patches where a map does not take them apart
-//! from their row, and whatever looks at values as they were written (indexes, transactions' own writes).
+//! Versions keep their sequence numbers, and snapshots see what they saw. What would not come out exact is refused:
+//! maps that promise nothing ([`Transformer::maps_values`]), maps below a split, patches where a map does not take them
+//! apart from their row, and whatever looks at values as they were written (indexes, transactions' own writes).
 
 use std::fmt;
 use std::ops::Range;
@@ -96,8 +96,8 @@ impl TableTransformers {
         }
     }
 
-    /// What a job, or one part of it, does to values that leave these levels; its own, shared with no other job. `None` if
-    /// it does nothing.
+    /// What a job, or one part of it, does to values that leave these levels; its own, shared with no other job. `None`
+    /// if it does nothing.
     pub(crate) fn map(&self, crossing: Range<usize>) -> Option<Arc<dyn ValueMap>> {
         let crossing = crossing.start..crossing.end.min(self.mapped_from);
         (!crossing.is_empty())

@@ -1,20 +1,20 @@
 //! Verification: everything on disk against everything that is known of it.
 //!
 //! 1. The manifest's state must hold its invariants ([`mycelium_manifest::Version::check`]).
-//! 2. Every SST is opened anew from its name and read whole: checksums of all blocks and of the file, order, counts, fences,
-//!    filter ([`mycelium_sst::SstFile::verify`]); what the file says of itself must be what the manifest says.
-//! 3. Age: of two versions of one key the newer must lie in the younger run, for otherwise reads would stop at the older.
-//!    The runs of a table are walked side by side; for every key the oldest version or covering range delete of a run must
-//!    be newer than everything that older runs which hold a column of it have for it. Derived tables are another matter:
-//!    their entries may overtake each other.
+//! 2. Every SST is opened anew from its name and read whole: checksums of all blocks and of the file, order, counts,
+//!    fences, filter ([`mycelium_sst::SstFile::verify`]); what the file says of itself must be what the manifest says.
+//! 3. Age: of two versions of one key the newer must lie in the younger run, for otherwise reads would stop at the
+//!    older. The runs of a table are walked side by side; for every key the oldest version or covering range delete of
+//!    a run must be newer than everything that older runs which hold a column of it have for it. Derived tables are
+//!    another matter: their entries may overtake each other.
 //! 4. The log: every segment still needed is there, every record of it verifies and decodes, segments continue each
 //!    other, and sequence numbers ascend.
 //!
 //! 5. Indexes: as many entries hold as there are rows, and none that may be trusted is untrue (`index::check`).
 //! 6. Views: partial aggregates add up to what rows do (`view::check`).
 //!
-//! A fault does not end the verification: it is noted, and the rest is checked. [`verify_directory`] does steps 1 to 4 without
-//! opening the database.
+//! A fault does not end the verification: it is noted, and the rest is checked. [`verify_directory`] does steps 1 to 4
+//! without opening the database.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -119,9 +119,9 @@ impl Database {
         self.inner.verify(progress)
     }
 
-    /// Compares indexes and views with the rows of their tables and adds that to `report`, as [`Self::verify`] does after
-    /// everything else. With [`verify_directory`], which cannot do it, and a database opened to read only, it makes a whole
-    /// verification that takes no lock. Reads each table that has any twice.
+    /// Compares indexes and views with the rows of their tables and adds that to `report`, as [`Self::verify`] does
+    /// after everything else. With [`verify_directory`], which cannot do it, and a database opened to read only, it
+    /// makes a whole verification that takes no lock. Reads each table that has any twice.
     ///
     /// ```
     /// # use mycelium_encoding::Schema;
@@ -147,9 +147,9 @@ impl Database {
     }
 }
 
-/// Verifies the database in `directory` without opening it: nothing is written, and no lock is taken. A log that ends in
-/// a torn record, as after a crash, is no fault. If the database is open elsewhere and being written to, files may come
-/// and go meanwhile; use [`Database::verify`] there.
+/// Verifies the database in `directory` without opening it: nothing is written, and no lock is taken. A log that ends
+/// in a torn record, as after a crash, is no fault. If the database is open elsewhere and being written to, files may
+/// come and go meanwhile; use [`Database::verify`] there.
 ///
 /// # Errors
 /// [`mycelium_base::ErrorKind::NotFound`] if there is no database. A damaged manifest is a fault in the report.
@@ -440,7 +440,8 @@ fn compare_runs(runs: &mut [AgedRun], mut fault: impl FnMut(&Path, &[u8])) -> Re
         };
         key.clear();
         key.extend_from_slice(least);
-        // The oldest version of the runs passed so far that hold the key: those that follow must be older in every column.
+        // The oldest version of the runs passed so far that hold the key: those that follow must be older in every
+        // column.
         let mut passed: Vec<(Arc<Run>, SequenceNumber)> = Vec::new();
         for run in &mut *runs {
             let Some((oldest, newest)) = run.take(&key)? else { continue };

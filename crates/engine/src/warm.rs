@@ -7,10 +7,10 @@
 //!    blocks are hot, but no more is known.
 //! 2. In the version as it will be: where an output part is read from segments, the inputs that enter it as such take
 //!    the place of the segments that are left. The paper, which moves every row once per level (dLSM §IV-B), reads it
-//!    again from the disk. Segments that go down with their rows (buffer.rs) are not left. Where it is read from the tree,
-//!    the outputs take the place of all that is left.
-//! 3. When the edit is installed, the blocks that reads have left go from the cache, or the new ones, which nobody has asked for yet,
-//!    would be the first to be evicted. Then the blocks with wanted keys are read, many at once.
+//!    again from the disk. Segments that go down with their rows (buffer.rs) are not left. Where it is read from the
+//!    tree, the outputs take the place of all that is left.
+//! 3. When the edit is installed, the blocks that reads have left go from the cache, or the new ones, which nobody has
+//!    asked for yet, would be the first to be evicted. Then the blocks with wanted keys are read, many at once.
 //!
 //! Guarantees nothing but what is cached: the version is the plan's, and others may have changed it since.
 

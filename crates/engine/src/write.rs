@@ -1,24 +1,24 @@
 //! The write path: group commit into one log, then the memtables.
 //!
 //! 1. A writer that finds the commit lock free commits its own batch.
-//! 2. One that does not leaves a copy of its batch in the queue and waits for the lock. Whoever gets it next, the leader,
-//!    commits all batches queued by then as one group; the others find theirs done. A transaction's batch brings its
-//!    [`Precondition`]: the leader checks it against everything committed and against the batches before it in the group.
-//!    A batch whose precondition does not hold is left out, and its writer told.
+//! 2. One that does not leaves a copy of its batch in the queue and waits for the lock. Whoever gets it next, the
+//!    leader, commits all batches queued by then as one group; the others find theirs done. A transaction's batch
+//!    brings its [`Precondition`]: the leader checks it against everything committed and against the batches before it
+//!    in the group. A batch whose precondition does not hold is left out, and its writer told.
 //! 3. A commit makes room (below), appends one log record per batch, flushes or syncs the log once as the strongest
-//!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers see
-//!    all of a batch or nothing.
-//!    What the batch derives for indexes (index/derive.rs) is found out before it is logged, and inserted with it. One that
-//!    was prepared for other indexes than there are now is left out, and prepared again by its writer (index/indexed.rs).
-//! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new log
-//!    segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed or
-//!    stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
+//!    durability of the group asks, inserts into the memtables, and then publishes the last sequence number: readers
+//!    see all of a batch or nothing. What the batch derives for indexes (index/derive.rs) is found out before it is
+//!    logged, and inserted with it. One that was prepared for other indexes than there are now is left out, and
+//!    prepared again by its writer (index/indexed.rs).
+//! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new
+//!    log segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed
+//!    or stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
 //!
 //! Failures: a panic of a user's transformer or merge operator latches, and is the error of all whose batch was not
-//! committed. A record that cannot be handed over is taken back and its writers get the error; nothing of it is seen.
-//! A failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
-//! failure also took back records of earlier `Buffered` writes, these are only in memory; the next write first has their
-//! generation flushed, so that no later write can survive a crash that they do not.
+//! committed. A record that cannot be handed over is taken back and its writers get the error; nothing of it is seen. A
+//! failed sync, or a log that cannot be cut back, latches the database read-only: an fsync is never tried again. If a
+//! failure also took back records of earlier `Buffered` writes, these are only in memory; the next write first has
+//! their generation flushed, so that no later write can survive a crash that they do not.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -197,17 +197,17 @@ impl ReadyBatch<'_> {
 pub(crate) trait Precondition: Send + Sync {
     /// Whether all that was committed, up to this sequence number, leaves it standing.
     fn check(&self, last: SequenceNumber) -> Result<()>;
-    /// Whether an operation that is about to be committed, before the batch and together with it, does, or an entry of a
-    /// derived table that comes of one.
+    /// Whether an operation that is about to be committed, before the batch and together with it, does, or an entry of
+    /// a derived table that comes of one.
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()>;
 }
 
-/// A precondition is compared with at most about so many operations of its own group, one by one. Where more stand before
-/// it, they are committed as a group of their own, and looked up in the memtables then.
+/// A precondition is compared with at most about so many operations of its own group, one by one. Where more stand
+/// before it, they are committed as a group of their own, and looked up in the memtables then.
 const MOST_COMPARED: u32 = 4096;
 
-/// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with what
-/// they derive; the others are told. A group has `most_bytes`, or one batch: room is made once for all of it.
+/// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with
+/// what they derive; the others are told. A group has `most_bytes`, or one batch: room is made once for all of it.
 fn form_group<'w>(
     writer: &mut Writer,
     waiting: &'w [Arc<Waiting>],
@@ -232,7 +232,8 @@ fn form_group<'w>(
 }
 
 impl Waiting {
-    /// What the batch derives, if its precondition holds after everything committed and the batches of its group before it.
+    /// What the batch derives, if its precondition holds after everything committed and the batches of its group before
+    /// it.
     fn admit(&self, writer: &mut Writer, before: &[(&Self, DerivedBatch)]) -> Result<DerivedBatch> {
         // First: it says whether the indexes are still those that the precondition is about.
         let derived = self.batch.derive(writer)?;
@@ -283,8 +284,8 @@ impl Inner {
         self.commit_checked(batch.body(), batch.len() as u32, durability)
     }
 
-    /// Commits a batch that was checked. It is prepared for the indexes until it meets those that it was prepared for, and
-    /// until nothing comes between; one of those who meet always gets through.
+    /// Commits a batch that was checked. It is prepared for the indexes until it meets those that it was prepared for,
+    /// and until nothing comes between; one of those who meet always gets through.
     #[inline]
     fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
         loop {
@@ -298,7 +299,8 @@ impl Inner {
     /// Commits a batch, if the precondition holds when its turn comes.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if there are other indexes by then than it was prepared for, beside those of the precondition.
+    /// [`ErrorKind::Conflict`] if there are other indexes by then than it was prepared for, beside those of the
+    /// precondition.
     pub(crate) fn commit(
         &self,
         batch: ReadyBatch<'_>,
@@ -564,8 +566,8 @@ impl Inner {
         })
     }
 
-    /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment begins.
-    /// The commit lock is held.
+    /// Seals the active generation: its memtables become read-only and wait for their flush, and a new log segment
+    /// begins. The commit lock is held.
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
         self.check_held()?;
         self.check_unlatched()?;

@@ -1,4 +1,5 @@
-//! The compaction buffer: what point reads find there is what the tree says, at every snapshot, and any of it may go at any time.
+//! The compaction buffer: what point reads find there is what the tree says, at every snapshot, and any of it may go at
+//! any time.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -144,7 +145,8 @@ fn lookups_ask_few_tables() {
     }
     println!("{deepest} tables at most, {counters:?} in {reads} reads");
     assert!(counters.parts_read_from_buffer > reads / 10, "{counters:?}");
-    // Two parts a level, in each up to 4 r tables that went down with their rows and what entered by itself, of which a lookup stops at the newest that holds the key.
+    // Two parts a level, in each up to 4 r tables that went down with their rows and what entered by itself, of which a
+    // lookup stops at the newest that holds the key.
     assert!(deepest <= 2 * 2 * 16, "{deepest}");
     assert!(counters.segments_considered < 6 * counters.parts_read_from_buffer, "{counters:?}");
 }
@@ -243,9 +245,10 @@ fn rows_are_read_from_the_buffer_while_the_tree_is_columnar() {
     }
 }
 
-/// Rows that were written together, and are read, keep their blocks: when they go from level 1 to level 2 the segments that hold them go
-/// down with them, and are not put beside what else there is of their level. So no block is read anew, though the cache holds little more than
-/// these blocks. (It was a third of the reads where level 1's files took the segments' place.)
+/// Rows that were written together, and are read, keep their blocks: when they go from level 1 to level 2 the segments
+/// that hold them go down with them, and are not put beside what else there is of their level. So no block is read
+/// anew, though the cache holds little more than these blocks. (It was a third of the reads where level 1's files took
+/// the segments' place.)
 #[test]
 fn segments_in_use_go_down_with_their_rows() {
     let disk = MemoryDisk::new();

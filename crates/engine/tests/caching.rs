@@ -37,7 +37,8 @@ fn misses(table: &Table, rows: std::ops::Range<u32>) -> u64 {
     counters.blocks_read
 }
 
-/// Reads a range, so that it is cached, rewrites everything, and counts what the range and the rest need from the disk then.
+/// Reads a range, so that it is cached, rewrites everything, and counts what the range and the rest need from the disk
+/// then.
 fn misses_after_compaction(caching: CompactionCaching) -> (u64, u64) {
     let (database, table) = open(caching);
     database.compact(&table).unwrap();
@@ -87,7 +88,8 @@ fn blocks_of_removed_files_leave_the_cache() {
     assert_eq!(database.metrics().cache.data_bytes, 0);
 }
 
-/// Blocks that a few rows take from the disk while updates of others push them down through all levels, with the buffer.
+/// Blocks that a few rows take from the disk while updates of others push them down through all levels, with the
+/// buffer.
 fn misses_on_the_way_down(warm: Warm) -> u64 {
     let compaction_caching = CompactionCaching { warm, ..CompactionCaching::default() };
     let options = Options {

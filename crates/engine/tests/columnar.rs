@@ -104,7 +104,8 @@ fn runs_of_neighbouring_keys_pass_one_after_the_other() {
         let check = |sum: i64, merged: u64, passed: i64| {
             let (rows, found, counters) = scan(&table, vec![], None);
             assert_eq!((rows as i64, found), (3 * ROWS, sum), "{layout}");
-            // Where runs interleave, some of those that would be put together one by one are merged by their keys instead.
+            // Where runs interleave, some of those that would be put together one by one are merged by their keys
+            // instead.
             let many = (counters.rows_passed_through + counters.rows_interleaved) as i64;
             assert!(counters.rows_merged <= merged, "{layout}: {counters:?}");
             assert_eq!(counters.rows_merged as i64 + many, merged as i64 + passed, "{layout}: {counters:?}");
@@ -367,7 +368,8 @@ fn what_lies_between_blocks_need_not_be_a_key_to_cut_there() {
     assert!(rows.iter().all(|&rows| rows > 2000), "{rows:?} between {cuts:?}");
 }
 
-/// Patches of columns that are tested, read, both or neither, beside values that are null and texts, which are not overwritten.
+/// Patches of columns that are tested, read, both or neither, beside values that are null and texts, which are not
+/// overwritten.
 #[test]
 fn patched_rows_of_filtered_blocks_are_decided_by_themselves() {
     let below = |amount| {
@@ -460,8 +462,8 @@ fn memtables_and_files_of_patches_of_other_columns_take_no_part() {
     }
 }
 
-/// A key between two of the block, patches of one key in several places, and patches that a run and the memtables have side by
-/// side end stretches or not; what is read is the same.
+/// A key between two of the block, patches of one key in several places, and patches that a run and the memtables have
+/// side by side end stretches or not; what is read is the same.
 #[test]
 fn patches_of_several_ages_are_written_over_one_another() {
     for (seed, layout) in [COLUMNAR, ENCODED, GROUPS].into_iter().cycle().take(9).enumerate() {
@@ -507,7 +509,8 @@ fn patches_of_several_ages_are_written_over_one_another() {
     }
 }
 
-/// That all rows, and those with an amount below a bound, are what the model has; in batches of any size, and up to a limit.
+/// That all rows, and those with an amount below a bound, are what the model has; in batches of any size, and up to a
+/// limit.
 fn check_amounts(table: &Table, model: &BTreeMap<i64, Option<i64>>, context: &str) {
     let upper = Bound::Excluded(Datum::Int64(20_000));
     let below = ColumnTest { column: 2, test: Test::Range { lower: Bound::Unbounded, upper } };
@@ -530,8 +533,8 @@ fn check_amounts(table: &Table, model: &BTreeMap<i64, Option<i64>>, context: &st
     }
 }
 
-/// Lookups in several groups go on together; the search ended at the range delete of a group's file, before that file's own row, which is
-/// newer, was seen: the row then lacked its other groups.
+/// Lookups in several groups go on together; the search ended at the range delete of a group's file, before that file's
+/// own row, which is newer, was seen: the row then lacked its other groups.
 #[test]
 fn a_row_newer_than_the_range_delete_beside_it_lacked_its_other_groups() {
     let (database, table) = table(GROUPS);

@@ -1,5 +1,5 @@
-//! Transformations that wait while compaction is behind (docs/decisions/0026): bounded, shown, made up for, and never seen in
-//! an answer.
+//! Transformations that wait while compaction is behind (docs/decisions/0026): bounded, shown, made up for, and never
+//! seen in an answer.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

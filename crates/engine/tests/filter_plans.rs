@@ -1,4 +1,5 @@
-//! Filtered scans over runs that interleave: both plans, and changes between them, give what the model has (LSM-OPD §4.2.2).
+//! Filtered scans over runs that interleave: both plans, and changes between them, give what the model has (LSM-OPD
+//! §4.2.2).
 
 #![allow(clippy::unwrap_used)]
 
@@ -108,7 +109,8 @@ impl Twin {
         }
     }
 
-    /// That scans with several filters, bounds and batches give what the model has, now and at all snapshots. What was read.
+    /// That scans with several filters, bounds and batches give what the model has, now and at all snapshots. What was
+    /// read.
     fn check(&mut self, context: &str) -> ReadCounters {
         let mut counters = ReadCounters::default();
         let current = (None, self.rows.clone());

@@ -71,7 +71,8 @@ fn fill_a_segment(disk: &MemoryDisk, table: &Table) {
     }
 }
 
-/// A thread was at the flush of an older generation: closing took that for nothing to flush, and said that all was durable.
+/// A thread was at the flush of an older generation: closing took that for nothing to flush, and said that all was
+/// durable.
 #[test]
 fn closing_beside_a_flush_after_a_full_disk_lost_rows_that_the_log_lost() {
     let memory = MemoryDisk::new();
@@ -207,7 +208,8 @@ fn a_log_that_fails_while_it_is_switched_latches() {
     assert_eq!(table.get(b"a").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// A database of two level-0 files that were compacted, whose inputs are still there, and rows in memory, on a disk with no room for them.
+/// A database of two level-0 files that were compacted, whose inputs are still there, and rows in memory, on a disk
+/// with no room for them.
 fn full_but_for_obsolete_files() -> (MemoryDisk, FaultDisk, Database) {
     let memory = MemoryDisk::new();
     let disk = FaultDisk::over_memory(memory.clone());

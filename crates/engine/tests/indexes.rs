@@ -391,8 +391,8 @@ fn column_groups_that_part_the_columns_of_an_index_do_not_make_it_lie() {
     assert!(ids(&apart, "Graz").is_empty() && ids(&apart, "Linz").is_empty());
 }
 
-/// Nothing names the entries of versions that went where the columns of an index lie apart: they leave when the derived table
-/// is compacted, but for those that a snapshot needs.
+/// Nothing names the entries of versions that went where the columns of an index lie apart: they leave when the derived
+/// table is compacted, but for those that a snapshot needs.
 #[test]
 fn stale_entries_of_columns_that_lie_apart_leave_later() {
     let database = open(&MemoryDisk::new());
@@ -428,8 +428,9 @@ fn stale_entries_of_columns_that_lie_apart_leave_later() {
     assert_verified(&database);
 }
 
-/// Two patches are fused before the index is built: one older than it that changes an indexed column, and a newer one that
-/// changes none. What comes of them is newer than the index, and was derived neither when it was written nor when it was made.
+/// Two patches are fused before the index is built: one older than it that changes an indexed column, and a newer one
+/// that changes none. What comes of them is newer than the index, and was derived neither when it was written nor when
+/// it was made.
 #[test]
 fn an_index_is_built_of_old_patches_that_were_fused_with_newer_ones() {
     let database = open(&MemoryDisk::new());
@@ -495,8 +496,8 @@ fn a_row_joined_from_groups_does_not_lose_its_entry_with_an_older_version() {
     assert_verified(&database);
 }
 
-/// An index of key columns alone was fed from whichever group a layout named first: rows that another group had folded left
-/// their entries behind.
+/// An index of key columns alone was fed from whichever group a layout named first: rows that another group had folded
+/// left their entries behind.
 #[test]
 fn an_index_of_the_key_does_not_keep_deleted_rows_when_groups_change_places() {
     let database = open(&MemoryDisk::new());
@@ -518,8 +519,8 @@ fn an_index_of_the_key_does_not_keep_deleted_rows_when_groups_change_places() {
     assert_verified(&database);
 }
 
-/// One part of a row has the number of its patch, the other that of the row: an index of the key, built then, had an entry for the one and was
-/// told that the other left.
+/// One part of a row has the number of its patch, the other that of the row: an index of the key, built then, had an
+/// entry for the one and was told that the other left.
 #[test]
 fn an_index_of_the_key_that_is_built_over_groups_does_not_keep_deleted_rows() {
     let database = open(&MemoryDisk::new());
@@ -572,8 +573,9 @@ fn what_leaves_an_index_in_pieces_holds_nobody_back() {
     assert_eq!(entries(&database, "by_city"), 60);
 }
 
-/// While an index waited to be built, a compaction folded one part of a row with a patch that the index does not read: no entry
-/// was ever made for the number that this part has now, and the row could not be put together for the number of the other.
+/// While an index waited to be built, a compaction folded one part of a row with a patch that the index does not read:
+/// no entry was ever made for the number that this part has now, and the row could not be put together for the number
+/// of the other.
 #[test]
 fn an_index_is_built_of_rows_of_which_one_part_is_newer_than_the_index() {
     let database = open(&MemoryDisk::new());

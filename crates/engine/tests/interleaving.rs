@@ -1,5 +1,5 @@
-//! Scans of columnar runs whose rows interleave: merged by their keys alone, they give what the model has, whatever is projected,
-//! tested, bounded or changed meanwhile, and wherever the groups of a row are.
+//! Scans of columnar runs whose rows interleave: merged by their keys alone, they give what the model has, whatever is
+//! projected, tested, bounded or changed meanwhile, and wherever the groups of a row are.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,8 @@ use rand::{Rng, SeedableRng};
 const KEYS: i64 = 6_000;
 const PARTS: i32 = 3;
 const COLUMNS: usize = 7;
-/// Of the levels, what differs: one group; groups that are the same at all levels; groups that are split on the way down.
+/// Of the levels, what differs: one group; groups that are the same at all levels; groups that are split on the way
+/// down.
 const LAYOUTS: [&str; 4] = [
     "L0 tiered: * columnar\nL1 leveled: * columnar",
     "L0 tiered: * columnar\nL1 leveled: 2-3 columnar | 4-6 columnar",
@@ -59,7 +60,8 @@ struct Twin {
     texts: bool,
 }
 
-/// Texts in the order of the integers, of which sixteen at a time differ only behind many bytes, and that end in zeros or not.
+/// Texts in the order of the integers, of which sixteen at a time differ only behind many bytes, and that end in zeros
+/// or not.
 fn text_of(id: i64) -> String {
     let n = id + KEYS;
     format!("{:05}/{}/{:02}{}", n / 16, "-".repeat(14), n % 16, ["", "\0", "\0\0 and more"][n as usize % 3])
@@ -323,7 +325,8 @@ fn rows_of_memtables_do_not_end_an_interval() {
             }
         }
         let (rows, counters) = twin.scan_all();
-        // The memtable has about 3,600 keys. Of 4,000 changes 200 or so are no rows; half of those are patches, which end an interval.
+        // The memtable has about 3,600 keys. Of 4,000 changes 200 or so are no rows; half of those are patches, which
+        // end an interval.
         assert!(counters.rows_interleaved as usize > (rows - 3_600) * 9 / 10, "{counters:?} of {rows} rows");
         for scan in 0..50 {
             twin.check(&format!("texts {texts}, scan {scan}"));

@@ -83,8 +83,8 @@ fn check(table: &Table, ids: &BTreeSet<i64>, options: &ReadOptions) {
     }
 }
 
-/// Deletes were dropped above the rows that they delete, and levels were given files over those that they had: their files seemed
-/// to have nothing in common.
+/// Deletes were dropped above the rows that they delete, and levels were given files over those that they had: their
+/// files seemed to have nothing in common.
 #[test]
 fn keys_alone_are_a_set_under_every_layout() {
     let layouts = [

@@ -15,8 +15,8 @@ fn read_only(disk: &MemoryDisk) -> Options {
     Options { read_only: true, ..small_options(disk) }
 }
 
-/// A database `/db` that was closed, whose rows are some in files and some only in the log; a second table is empty. Its
-/// rows and its last sequence number.
+/// A database `/db` that was closed, whose rows are some in files and some only in the log; a second table is empty.
+/// Its rows and its last sequence number.
 fn in_files_and_in_the_log(disk: &MemoryDisk) -> (Rows, u64) {
     let database = Database::open("/db", small_options(disk)).unwrap();
     let table = database.create_table("t", small_table()).unwrap();

@@ -543,8 +543,8 @@ fn build_two_layouts(disk: &MemoryDisk) -> People {
     people
 }
 
-/// The column groups are left out where something is lost, with the patches and deletes in them. The whole rows that lay
-/// below them, and above what is lost, were there again.
+/// The column groups are left out where something is lost, with the patches and deletes in them. The whole rows that
+/// lay below them, and above what is lost, were there again.
 #[test]
 fn whole_rows_below_column_groups_that_are_left_out_do_not_come_back() {
     let disk = MemoryDisk::new();

@@ -59,8 +59,9 @@ fn lies_at_end(border: (&FileMeta, &FileMeta), file: &FileMeta) -> bool {
     border.0.largest <= file.largest && file.is_before(border.1)
 }
 
-/// Borders between new files lie where files of the level or of the one below do, or follow a file of the target size, in their
-/// own group or in one that was written with it. Returns whether one group alone was written where others lie beside it.
+/// Borders between new files lie where files of the level or of the one below do, or follow a file of the target size,
+/// in their own group or in one that was written with it. Returns whether one group alone was written where others lie
+/// beside it.
 fn check_new_borders(before: &Version, after: &Version) -> bool {
     let is_new = |file: &FileMeta| before.find(file.number).is_none();
     let mut is_local = false;
@@ -96,8 +97,8 @@ fn cut_keys(version: &Version) -> (usize, usize) {
     (finest, version.cut_keys(level, &range).len())
 }
 
-/// Inserts, and patches of one column each, so that most compactions are of one group. Returns what [`cut_keys`] says in the
-/// end, and how many compactions were of one group.
+/// Inserts, and patches of one column each, so that most compactions are of one group. Returns what [`cut_keys`] says
+/// in the end, and how many compactions were of one group.
 fn run(seed: u64, aligned: bool) -> ((usize, usize), usize) {
     let disk = MemoryDisk::new();
     let (database, table) = open(&disk, aligned);

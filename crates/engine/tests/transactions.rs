@@ -397,7 +397,8 @@ fn misuse_is_refused_and_leaves_the_transaction_as_it_was() {
     assert_eq!(closed.commit(Durability::Os).unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// Dropping a table takes no sequence number, and what was read of it was looked at only where something newer was committed.
+/// Dropping a table takes no sequence number, and what was read of it was looked at only where something newer was
+/// committed.
 #[test]
 fn a_transaction_that_read_a_dropped_table_committed_if_nothing_else_did() {
     let (database, table) = open(&MemoryDisk::new());
@@ -751,8 +752,8 @@ struct Record {
     appends: Vec<(u32, u8)>,
 }
 
-/// Serializable transactions of several threads, replayed one after the other in the order of their commits, must see the
-/// same again.
+/// Serializable transactions of several threads, replayed one after the other in the order of their commits, must see
+/// the same again.
 #[test]
 fn histories_of_threads_are_serializable() {
     for seed in 0..6_u64 {

@@ -1,5 +1,5 @@
-//! Traps that the prototypes of the papers fell into, those of tables and layouts: one test each, named for the trap. Those
-//! of indexes are in `indexes.rs`; docs/invariants.md lists all.
+//! Traps that the prototypes of the papers fell into, those of tables and layouts: one test each, named for the trap.
+//! Those of indexes are in `indexes.rs`; docs/invariants.md lists all.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Rows that an index cannot hold, because their key in it would be too long: refused when they are written, and the end of
-//! an index that meets them when it is made.
+//! Rows that an index cannot hold, because their key in it would be too long: refused when they are written, and the
+//! end of an index that meets them when it is made.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

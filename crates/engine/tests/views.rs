@@ -260,8 +260,8 @@ fn a_view_of_a_full_table_is_exact_at_once_and_quick_once_files_are_rewritten() 
     assert_eq!(assert_answers(&view, &by_city(), &rows).rows, 0);
 }
 
-/// A run of which some files are older than the view: the rows of those before a file with partial aggregates were passed
-/// over.
+/// A run of which some files are older than the view: the rows of those before a file with partial aggregates were
+/// passed over.
 #[test]
 fn rows_of_files_without_partial_aggregates_are_not_lost_before_files_that_have_them() {
     let database = open(&MemoryDisk::new());

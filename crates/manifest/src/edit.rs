@@ -35,8 +35,8 @@
 //! interval = smallest bytes | largest bytes | 1 if the largest is exclusive, else 0, u8
 //! ```
 //!
-//! The segments of a round are files of the table before the edit, in its levels or in the compaction buffer, or come with
-//! the same edit. A file leaves the buffer when no round names it.
+//! The segments of a round are files of the table before the edit, in its levels or in the compaction buffer, or come
+//! with the same edit. A file leaves the buffer when no round names it.
 //!
 //! Integers are varints unless said otherwise, bytes and text are length-prefixed. A reader that does not know a tag
 //! skips it if the tag is odd and refuses the file (`ErrorKind::Unsupported`) if it is even.
@@ -123,8 +123,8 @@ pub enum RunPlace {
     /// A new run where the run holding this file was (which the edit usually removes). The files of one column group
     /// that one edit adds at one place form one run; at level 0 each is a run of its own, later ones newer.
     InPlaceOf(FileNumber),
-    /// The insertion part of the file's column group in a two-phase level, between its neighbours in key order: a new run, newer
-    /// than all others of the level, where there is none.
+    /// The insertion part of the file's column group in a two-phase level, between its neighbours in key order: a new
+    /// run, newer than all others of the level, where there is none.
     Inserted,
 }
 
@@ -177,8 +177,8 @@ pub struct VersionEdit {
     pub removed_files: Vec<RemovedFile>,
     /// Files that come.
     pub added_files: Vec<AddedFile>,
-    /// Rounds of two-phase levels as they are after the edit. Where the edit adds or removes files of a column group of a
-    /// level and says nothing of its round, the compaction buffer stands for none of it any more.
+    /// Rounds of two-phase levels as they are after the edit. Where the edit adds or removes files of a column group of
+    /// a level and says nothing of its round, the compaction buffer stands for none of it any more.
     pub rounds: Vec<ChangedRound>,
     /// Files of the compaction buffer alone. Leave it empty: the manifest names them in the records that open a file.
     pub buffered_files: Vec<(TableId, Arc<FileMeta>)>,

@@ -1,4 +1,5 @@
-//! A table's layout: for each level its column groups, their formats and how runs merge (DESIGN §3; LASER §3.2, Mycelium §3.3).
+//! A table's layout: for each level its column groups, their formats and how runs merge (DESIGN §3; LASER §3.2,
+//! Mycelium §3.3).
 //!
 //! Every design of the papers is a value of this one type: plain RocksDB has one row group at every level, LASER finer
 //! groups level by level, Mycelium's linked transformers produce one (its "internal column families" are our groups of
@@ -7,8 +8,8 @@
 //! What [`Layout::check`] guarantees of a layout over a set of columns:
 //! 1. Level 0 is one group of all columns, tiered.
 //! 2. The groups of a level share no column, and together have all.
-//! 3. Containment: every group of level i + 1 lies within one group of level i (LASER §3.2), so that what a compaction of
-//!    one group reads is whole.
+//! 3. Containment: every group of level i + 1 lies within one group of level i (LASER §3.2), so that what a compaction
+//!    of one group reads is whole.
 //!
 //! Text form, one line per level or range of levels with the same layout, downwards from level 0; levels below the last
 //! line are like it:
@@ -19,8 +20,8 @@
 //! L3 leveled: 0,2 columnar | 1,3 columnar | 4-9 columnar
 //! ```
 //!
-//! A group is a set of columns, by position in the schema ([`ColumnSet`]; `*` is all of them), and a format: a row format
-//! or `columnar`. Empty lines and lines that start with `//` are skipped.
+//! A group is a set of columns, by position in the schema ([`ColumnSet`]; `*` is all of them), and a format: a row
+//! format or `columnar`. Empty lines and lines that start with `//` are skipped.
 
 use std::fmt;
 
@@ -81,7 +82,8 @@ impl Layout {
         Self { levels: vec![level(Merge::Tiered), level(Merge::Leveled)] }
     }
 
-    /// Whole rows of this format at level 0, where they are written, and one columnar group below; merged as [`Layout::rows`].
+    /// Whole rows of this format at level 0, where they are written, and one columnar group below; merged as
+    /// [`Layout::rows`].
     pub fn rows_above_columns(columns: &ColumnSet, format: GroupFormat) -> Self {
         let mut layout = Self::rows(columns, format);
         let below = layout.levels.iter_mut().skip(1).flat_map(|level| &mut level.groups);
@@ -137,8 +139,8 @@ impl Layout {
         self.levels.iter().all(|level| level.groups.len() == 1)
     }
 
-    /// The same layout but for groups that part the columns of one of `sets`: on every level they are one group, in the format
-    /// of the first. What lies within one group above still does.
+    /// The same layout but for groups that part the columns of one of `sets`: on every level they are one group, in the
+    /// format of the first. What lies within one group above still does.
     ///
     /// ```
     /// use mycelium_base::ColumnSet;

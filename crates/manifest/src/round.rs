@@ -1,16 +1,16 @@
 //! Merge rounds of two-phase levels, and the compaction buffer beside them (dLSM §IV).
 //!
 //! A column group of a two-phase level has up to two runs: the *insertion part*, into which compactions from above are
-//! merged, and the *deletion part*, whose files leave for the next level in key order. A round lasts until the deletion part is empty
-//! and the level full; then the insertion part becomes the deletion part (§IV-A). The deletion part is the older run,
-//! and the marker of a round is where it begins: what lies before it has left.
+//! merged, and the *deletion part*, whose files leave for the next level in key order. A round lasts until the deletion
+//! part is empty and the level full; then the insertion part becomes the deletion part (§IV-A). The deletion part is
+//! the older run, and the marker of a round is where it begins: what lies before it has left.
 //!
-//! Beside each part lie its *segments* (§IV-B): the files that compactions merged into the part, as they were, newest first. What
-//! they hold of a key is what the part holds of it, uncompacted, except within the intervals that are *uncovered*. So a point
-//! read may take a part or its segments, part by part and key by key, and any segment may be dropped if
-//! its interval is uncovered in the same edit. A segment may be in the tree as well: one that moved without being rewritten. And it
-//! may be a file within a range: a file whose rows leave a level range by range is a segment of both levels meanwhile, of each within
-//! what the level has of it.
+//! Beside each part lie its *segments* (§IV-B): the files that compactions merged into the part, as they were, newest
+//! first. What they hold of a key is what the part holds of it, uncompacted, except within the intervals that are
+//! *uncovered*. So a point read may take a part or its segments, part by part and key by key, and any segment may be
+//! dropped if its interval is uncovered in the same edit. A segment may be in the tree as well: one that moved without
+//! being rewritten. And it may be a file within a range: a file whose rows leave a level range by range is a segment of
+//! both levels meanwhile, of each within what the level has of it.
 
 use std::sync::Arc;
 
@@ -129,8 +129,8 @@ impl<F> Segments<F> {
 }
 
 impl Segments {
-    /// Takes a file out and uncovers where it stood for the part; whether it was there. Sheds what stands for nothing then.
-    /// O(files log intervals).
+    /// Takes a file out and uncovers where it stood for the part; whether it was there. Sheds what stands for nothing
+    /// then. O(files log intervals).
     pub fn drop_file(&mut self, number: FileNumber) -> bool {
         let (gone, left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.files).into_iter().partition(|segment| segment.file.number == number);
@@ -213,7 +213,8 @@ impl<F> Round<F> {
 }
 
 impl Round {
-    /// The files of the compaction buffer, those in the tree too, newer parts first; one comes as often as it is a segment.
+    /// The files of the compaction buffer, those in the tree too, newer parts first; one comes as often as it is a
+    /// segment.
     pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
         self.parts().flat_map(|segments| &segments.files).map(|segment| &segment.file)
     }

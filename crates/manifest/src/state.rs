@@ -191,8 +191,8 @@ impl ManifestState {
     }
 
     /// Edits that lead from the empty state to this one, the first carrying the format version: what a fresh manifest
-    /// starts with. One edit for the counters and tables, then one per run, oldest runs first, and one for a table's rounds
-    /// and the files of its compaction buffer.
+    /// starts with. One edit for the counters and tables, then one per run, oldest runs first, and one for a table's
+    /// rounds and the files of its compaction buffer.
     pub fn to_edits(&self) -> Vec<VersionEdit> {
         let mut edits = vec![VersionEdit {
             format_version: Some(FORMAT_VERSION),
@@ -250,8 +250,8 @@ impl ManifestState {
     /// Reads back what [`ManifestState::encode`] wrote, and checks it.
     ///
     /// # Errors
-    /// `ErrorKind::Unsupported` for a newer format; `ErrorKind::Corruption`, with the offset of the edit concerned, if edits
-    /// are malformed, do not fit each other, or break an invariant.
+    /// `ErrorKind::Unsupported` for a newer format; `ErrorKind::Corruption`, with the offset of the edit concerned, if
+    /// edits are malformed, do not fit each other, or break an invariant.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
         let mut state = Self::default();
         for number in 0..reader.varint()? {

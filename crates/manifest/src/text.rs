@@ -8,7 +8,8 @@
 //! L1: 4:[a-c]#1-20 8MB 5:[d-p]#2-40 9MB
 //! ```
 //!
-//! Rounds of two-phase levels stand behind the runs, with the segments of their parts (`draining` and the group may lack):
+//! Rounds of two-phase levels stand behind the runs, with the segments of their parts (`draining` and the group may
+//! lack):
 //!
 //! ```text
 //! round L1: 3 draining group=0-3/packed
@@ -21,10 +22,9 @@
 //!
 //! A file is `number:[smallest-largest]#min-max size`; `)` in place of `]` says that the largest key is exclusive, `#7`
 //! is short for `#7-7`. Sizes are decimal (kB, MB, GB, TB) or plain bytes (`512B`). After the size may come `entries=`,
-//! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0. A file of one
-//! column group says which: `group=0-3/packed`.
-//! Bytes of keys other than printable ASCII, and the characters `-[]()\`, space and `#`, are written `\xNN`.
-//! Empty lines and lines that start with `//` are skipped.
+//! `deletes=`, `range_deletes=`, `created=`, `override=` and `checksum=` (hexadecimal); those left out are 0. A file of
+//! one column group says which: `group=0-3/packed`. Bytes of keys other than printable ASCII, and the characters
+//! `-[]()\`, space and `#`, are written `\xNN`. Empty lines and lines that start with `//` are skipped.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;

@@ -2,8 +2,8 @@
 //!
 //! Levels go from 0 (youngest) down. A level holds runs, newest first; a run is a list of files of one column group in
 //! key order that do not overlap. Level 0 has one file per run; a leveled level has at most one run per group; a tiered
-//! level several, a two-phase level up to two per group, whose [`Round`] says what they are. Runs of groups that share no
-//! column have no order among them. Beside the levels lie the files of the compaction buffer, in the rounds.
+//! level several, a two-phase level up to two per group, whose [`Round`] says what they are. Runs of groups that share
+//! no column have no order among them. Beside the levels lie the files of the compaction buffer, in the rounds.
 //!
 //! Invariants, checked by [`Version::check`]:
 //! 1. A file's smallest key is not above its largest, and it holds some key; its sequence range is not inverted.
@@ -121,7 +121,8 @@ impl Level {
 pub struct Version {
     /// Level 0 first; at most [`MAX_LEVELS`]; levels past the end are empty.
     pub levels: Vec<Level>,
-    /// The rounds of two-phase levels, one for each column group that has files there and of which there is something to say.
+    /// The rounds of two-phase levels, one for each column group that has files there and of which there is something
+    /// to say.
     pub rounds: Vec<Round>,
 }
 
@@ -154,8 +155,8 @@ impl Version {
             || self.rounds.iter().flat_map(Round::files).any(|file| file.group.is_some())
     }
 
-    /// The cut keys of a level within `range`, ascending: the fewest keys such that of any two files of a run that follow each
-    /// other one ends before such a key and the next begins at it or after it. O(files log files).
+    /// The cut keys of a level within `range`, ascending: the fewest keys such that of any two files of a run that
+    /// follow each other one ends before such a key and the next begins at it or after it. O(files log files).
     pub fn cut_keys(&self, level: usize, range: &KeyRange) -> Vec<Vec<u8>> {
         let runs = self.level(level).runs.iter().map(|run| run.overlapping(range));
         let mut borders: Vec<(&FileMeta, &[u8])> =
@@ -176,8 +177,8 @@ impl Version {
         self.rounds.iter().find(|round| round.is_of(level, group))
     }
 
-    /// The insertion part of a column group of a two-phase level: its newest run that is no deletion part. Of another level its
-    /// newest run.
+    /// The insertion part of a column group of a two-phase level: its newest run that is no deletion part. Of another
+    /// level its newest run.
     pub fn insertion_part(&self, level: usize, group: Option<&Arc<Group>>) -> Option<&Arc<Run>> {
         let mut runs = self.level(level).runs.iter().filter(|run| run.group() == group);
         let newest = runs.next()?;
@@ -487,7 +488,8 @@ fn new_runs(
         let runs = match a.place {
             RunPlace::Sorted if level == 0 => return Err(VersionError::SortedPlace { level, runs: old.runs.len() }),
             RunPlace::Sorted if runs_of(old, a.file.group.as_ref()) > 1 => {
-                // The level became tiered after the edit was planned. Its files can lie above all that they do not overlap.
+                // The level became tiered after the edit was planned. Its files can lie above all that they do not
+                // overlap.
                 let range = a.file.range();
                 let mut left = old.overlapping(&range).filter(|file| !gone.contains(&file.number));
                 if left.any(|file| file.shares_columns(&a.file)) {

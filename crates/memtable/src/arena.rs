@@ -1,9 +1,9 @@
 //! Memory for nodes: chunks that never move, from which a single writer cuts pieces front to back.
 //!
-//! 1. Chunks start at 4 KiB; each is a quarter of those before it, up to 2 MiB. So an empty table costs a page, and what is
-//!    taken but not used yet is at most a fifth of the whole (a write buffer of few MiB would else be sealed half empty). The
-//!    largest are aligned to their size and marked for huge pages: a search in many nodes misses the TLB as often as the
-//!    cache.
+//! 1. Chunks start at 4 KiB; each is a quarter of those before it, up to 2 MiB. So an empty table costs a page, and
+//!    what is taken but not used yet is at most a fifth of the whole (a write buffer of few MiB would else be sealed
+//!    half empty). The largest are aligned to their size and marked for huge pages: a search in many nodes misses the
+//!    TLB as often as the cache.
 //! 2. A piece that would waste much of a chunk gets a chunk of its own and leaves the current one in use.
 //! 3. All chunks are freed at once, by [`Chunks`], which the readers share; the position of the next cut ([`Bump`])
 //!    belongs to the writer alone.

@@ -1,10 +1,9 @@
 //! A cursor over a memtable ([`Memtable::cursor`]).
 //!
-//! Forwards it follows the lowest level and fetches the node after the next one ahead; who is going to read many may have them
-//! fetched together before ([`Cursor::fetch_ahead`]). Backwards there are no links:
-//! one search finds a node a little way before, and the walk from there remembers the nodes passed, which serve the
-//! following steps back. (Entries inserted in between are missed by those: they are newer than any snapshot taken
-//! before the cursor moved.)
+//! Forwards it follows the lowest level and fetches the node after the next one ahead; who is going to read many may
+//! have them fetched together before ([`Cursor::fetch_ahead`]). Backwards there are no links: one search finds a node a
+//! little way before, and the walk from there remembers the nodes passed, which serve the following steps back.
+//! (Entries inserted in between are missed by those: they are newer than any snapshot taken before the cursor moved.)
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;

@@ -165,7 +165,8 @@ impl<'a> NodeRef<'a> {
         unsafe { &*self.0.as_ptr().cast::<Link>().sub(level + 1) }
     }
 
-    /// Asks the processor for the lowest link, the fixed part, and as much behind it as a short key and the head of its value take.
+    /// Asks the processor for the lowest link, the fixed part, and as much behind it as a short key and the head of its
+    /// value take.
     #[inline(always)]
     pub(crate) fn fetch(self, level: usize) {
         let link = self.0.as_ptr().wrapping_byte_sub((level + 1) * LINK);

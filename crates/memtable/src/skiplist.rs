@@ -88,9 +88,9 @@ impl Skiplist {
         self.descend(key, trailer, level).0
     }
 
-    /// Fetches `count` nodes or so, from (`key`, `trailer`) on, into the processor's caches. A walk waits for memory at every node,
-    /// for it learns from each where the next one is; this walks in [`LANES`] places at once, each up to the next node of
-    /// [`LANE_LEVEL`], where another walk began. O(log n + count).
+    /// Fetches `count` nodes or so, from (`key`, `trailer`) on, into the processor's caches. A walk waits for memory at
+    /// every node, for it learns from each where the next one is; this walks in [`LANES`] places at once, each up to
+    /// the next node of [`LANE_LEVEL`], where another walk began. O(log n + count).
     pub(crate) fn fetch(&self, key: &[u8], trailer: Trailer, count: usize) {
         let mut left = count >> (2 * LANE_LEVEL);
         let mut border = Some(self.descend(key, trailer, LANE_LEVEL).0);

@@ -1,14 +1,14 @@
 //! Column merging: one row from the fragments of its column groups (LASER §4.2, the ColumnMergingIterator).
 //!
-//! Every group's runs are a complete history of the group's columns: a `Put`, `Delete` or range delete is in every group, a
-//! patch in those that it touches. With group-local compaction the fragments of one row lie at different depths, and their
-//! sequence numbers may differ where patches were folded. So:
+//! Every group's runs are a complete history of the group's columns: a `Put`, `Delete` or range delete is in every
+//! group, a patch in those that it touches. With group-local compaction the fragments of one row lie at different
+//! depths, and their sequence numbers may differ where patches were folded. So:
 //!
 //! 1. Entries are visited newest first for every column, which is what visiting places youngest first does, and what
 //!    walking merged sources does.
 //! 2. A wanted column comes from the first fragment that has it: a `Put` has all columns of its group, a patch some.
-//! 3. Whether there is a row is what the first entry that is no patch says, in whichever group it lies: so no place need be
-//!    visited for that which has none of the wanted columns, unless none are wanted.
+//! 3. Whether there is a row is what the first entry that is no patch says, in whichever group it lies: so no place
+//!    need be visited for that which has none of the wanted columns, unless none are wanted.
 //! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
 //!    numbers any more, and its own copy of the range delete is gone.
 //! 5. Where a table got a column after a source was written, the source *lacks* it: a `Put` there says that the column
@@ -55,8 +55,8 @@ pub struct MergePlan {
 }
 
 impl MergePlan {
-    /// For rows of the columns of `wanted`, a packed format, from sources of these formats. A source's *kind* is its format's
-    /// index here.
+    /// For rows of the columns of `wanted`, a packed format, from sources of these formats. A source's *kind* is its
+    /// format's index here.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if `wanted` is not packed.
@@ -133,7 +133,8 @@ impl MergePlan {
         &self.readings[kind].layout
     }
 
-    /// How the fragments that this kind of source gives are packed; `None` if they are not, or something is to be done to them.
+    /// How the fragments that this kind of source gives are packed; `None` if they are not, or something is to be done
+    /// to them.
     #[inline]
     pub fn given_layout(&self, kind: usize) -> Option<&Arc<PackedLayout>> {
         self.readings[kind].given.as_ref()
@@ -279,7 +280,8 @@ impl ColumnMerge {
         }
     }
 
-    /// Appends the row that a `Put` from a kind of source that [has all](MergePlan::has_all) columns is, packed, to `out`.
+    /// Appends the row that a `Put` from a kind of source that [has all](MergePlan::has_all) columns is, packed, to
+    /// `out`.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value.
@@ -458,8 +460,8 @@ mod tests {
         assert!(!merge.finish(&mut Vec::new()).unwrap(), "nothing was found");
     }
 
-    /// The groups of a table of keys alone have no column in common, as they have none: range deletes in rows covered nothing in
-    /// columnar files.
+    /// The groups of a table of keys alone have no column in common, as they have none: range deletes in rows covered
+    /// nothing in columnar files.
     #[test]
     fn range_deletes_passed_over_keys_alone_in_files_of_another_format() {
         let schema = Arc::new(Schema::parse("id int64 not null, primary key (id)").unwrap());

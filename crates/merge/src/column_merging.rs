@@ -2,15 +2,16 @@
 //!
 //! Forwards, key by key:
 //! 1. Entries newer than the snapshot are passed over.
-//! 2. If the first visible entry is a `Put` of exactly the wanted columns, it is the row, and is handed out where it stands.
+//! 2. If the first visible entry is a `Put` of exactly the wanted columns, it is the row, and is handed out where it
+//!    stands.
 //! 3. If it is a `Put` that has all wanted columns, these are taken out of it.
 //! 4. Otherwise the key's visible entries go to a [`ColumnMerge`], newest first, until the row is settled.
 //! 5. The key's other entries are passed over.
 //!
 //! Backwards the key is found first, and its entries then walked forwards: a seek or two per row.
 //!
-//! The merged sources must hold, of some column, the complete history: those of all column groups that overlap the wanted
-//! columns, or of the groups that hold any one column where no column is wanted.
+//! The merged sources must hold, of some column, the complete history: those of all column groups that overlap the
+//! wanted columns, or of the groups that hold any one column where no column is wanted.
 
 use std::sync::Arc;
 
@@ -50,8 +51,8 @@ enum Standing {
 }
 
 impl<C: Cursor> ColumnMergingCursor<C> {
-    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; beside them, the kind of each. `range_deletes` are those
-    /// of all sources, each with the kind of its source.
+    /// Rows of `sources` at `snapshot` with `lower <= key < upper`; beside them, the kind of each. `range_deletes` are
+    /// those of all sources, each with the kind of its source.
     pub fn new(
         (sources, kinds): (Vec<C>, Vec<usize>),
         merge: ColumnMerge,
@@ -92,7 +93,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         matches!(self.standing, Standing::OnInput | Standing::OnPart)
     }
 
-    /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted of a table that has some.
+    /// The row's wanted columns, packed; the cursor must be valid. Says nothing if no column is wanted of a table that
+    /// has some.
     #[inline]
     pub fn value(&self) -> &[u8] {
         if self.standing == Standing::OnInput { self.input.value() } else { &self.value }
@@ -203,8 +205,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         Ok(())
     }
 
-    /// The input stands on the newest visible entry of a key, a `Put` that no range delete covers: whether it alone is the
-    /// row.
+    /// The input stands on the newest visible entry of a key, a `Put` that no range delete covers: whether it alone is
+    /// the row.
     #[inline]
     fn stand_on_put(&mut self) -> Result<bool> {
         let kind = self.kinds[self.input.source()];
@@ -220,8 +222,8 @@ impl<C: Cursor> ColumnMergingCursor<C> {
         Ok(true)
     }
 
-    /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together and leaves
-    /// the input on the next key.
+    /// The input stands on an entry of a key none of whose visible entries were passed: puts the row together and
+    /// leaves the input on the next key.
     fn build(&mut self) -> Result<bool> {
         self.key.clear();
         self.key.extend_from_slice(self.input.key());

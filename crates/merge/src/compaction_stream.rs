@@ -1,12 +1,14 @@
 //! What survives a compaction.
 //!
 //! Live snapshots cut a key's history into *stripes*: two entries lie in one stripe if every live snapshot (and the
-//! present) sees both or neither. Within a stripe only the row that the stripe ends with matters. Per key, newest first:
+//! present) sees both or neither. Within a stripe only the row that the stripe ends with matters. Per key, newest
+//! first:
 //!
 //! 1. An entry of a stripe that is already decided is dropped.
 //! 2. An entry below a range delete of the same stripe is dropped and decides its stripe.
 //! 3. A `Put` is kept and decides its stripe.
-//! 4. A `Delete` is kept and decides its stripe; in the oldest stripe it is dropped where no older place can hold the key.
+//! 4. A `Delete` is kept and decides its stripe; in the oldest stripe it is dropped where no older place can hold the
+//!    key.
 //! 5. `Patch` and `Merge` entries are folded: with their base in the same stripe into a `Put`; at the end of the key's
 //!    history, where no older place can hold it, over nothing; otherwise with each other. The result carries the
 //!    sequence number of the newest.
@@ -76,7 +78,8 @@ pub struct CompactionStream<'w, C, B> {
     /// Whether the entry handed out last is the one that the input stands on; it has `trailer`.
     on_input: bool,
     trailer: Trailer,
-    /// Folded entries of `key` waiting to be handed out, oldest first; the last is the current one while not `on_input`.
+    /// Folded entries of `key` waiting to be handed out, oldest first; the last is the current one while not
+    /// `on_input`.
     queue: Vec<(Trailer, Vec<u8>)>,
     key: Vec<u8>,
     counters: StreamCounters,
@@ -89,8 +92,8 @@ enum End {
 }
 
 impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
-    /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending; `range_deletes` are those
-    /// of all inputs; `are_oldest`: `is_base` would hold for every key between the inputs' first and last.
+    /// Streams `input`, which stands on its first entry (or is invalid). `snapshots` ascending; `range_deletes` are
+    /// those of all inputs; `are_oldest`: `is_base` would hold for every key between the inputs' first and last.
     pub fn new(
         input: C,
         snapshots: Vec<SequenceNumber>,
@@ -117,8 +120,8 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
         }
     }
 
-    /// Tells `watch` of everything that is dropped or made. Rows then keep their sequence numbers (step 6 of the module),
-    /// by which derived tables name them.
+    /// Tells `watch` of everything that is dropped or made. Rows then keep their sequence numbers (step 6 of the
+    /// module), by which derived tables name them.
     pub fn watched_by(mut self, watch: Option<&'w mut dyn Watch>) -> Self {
         self.are_oldest &= watch.is_none();
         self.watch = watch;
@@ -325,8 +328,8 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
         Ok(())
     }
 
-    /// The operands stay as they are: their combiner does not fuse them, or what they come to would be longer than a value can be. A
-    /// compaction that failed for that would fail for ever; reads of the row do.
+    /// The operands stay as they are: their combiner does not fuse them, or what they come to would be longer than a
+    /// value can be. A compaction that failed for that would fail for ever; reads of the row do.
     fn leave_unfolded(&mut self, mut operands: Vec<(Trailer, Vec<u8>)>) -> Result<()> {
         self.counters.folded -= operands.len() as u64 - 1;
         operands.reverse();
@@ -362,8 +365,8 @@ impl<'w, C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<'w, C, B> {
 }
 
 impl<B: FnMut(&[u8]) -> bool> CompactionStream<'_, KeyHistory, B> {
-    /// What survives of the input's key where that needs no look at it: a single `Put` where nothing is deleted in ranges.
-    /// `None` for all others, which go through [`CompactionStream::restart`] and [`CompactionStream::advance`].
+    /// What survives of the input's key where that needs no look at it: a single `Put` where nothing is deleted in
+    /// ranges. `None` for all others, which go through [`CompactionStream::restart`] and [`CompactionStream::advance`].
     #[inline]
     pub fn only_row(&mut self) -> Option<(&[u8], Trailer, &[u8])> {
         let (trailer, value) = self.input.only()?;

@@ -1,8 +1,9 @@
 //! Derived tables: entries that are removed one by one.
 //!
-//! A derived table holds `Put`s whose key is made of a row, and *exact removals*: a `Delete` with the sequence number of the
-//! `Put` that it names. A removal hides that one version of its key and no other, wherever the two stand: entries of a
-//! derived table may come late and overtake each other, so that places say nothing of their age. Sequence numbers do.
+//! A derived table holds `Put`s whose key is made of a row, and *exact removals*: a `Delete` with the sequence number
+//! of the `Put` that it names. A removal hides that one version of its key and no other, wherever the two stand:
+//! entries of a derived table may come late and overtake each other, so that places say nothing of their age. Sequence
+//! numbers do.
 //!
 //! [`ExactCursor`], what a snapshot sees, key by key:
 //! 1. Entries come newest first; of one sequence number the `Put`s (equal copies of one version) before the removals.
@@ -11,7 +12,8 @@
 //! [`ExactStream`], what survives a compaction, key by key:
 //! 1. A `Put` is dropped where its removal is met, and where it is a copy of the one before it.
 //! 2. Of the `Put`s left, the newest of each stripe (see [`crate::CompactionStream`]) survives.
-//! 3. A removal survives, once, until no older place can hold its key: an older place may hold another copy of its `Put`.
+//! 3. A removal survives, once, until no older place can hold its key: an older place may hold another copy of its
+//!    `Put`.
 //! 4. A `Put` that would survive is dropped if nobody needs it, as far as somebody can tell ([`Purge`]).
 //!
 //! Neither gives anything the sequence number 0. What one key has is held in memory, nothing else.

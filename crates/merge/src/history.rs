@@ -154,8 +154,8 @@ impl FragmentHistory {
         self.kinds.iter().zip(self.history.entries()).map(|(&kind, (trailer, value))| (kind, trailer, value))
     }
 
-    /// Appends the row as a snapshot at `end` sees it; whether there is one. `range_deletes` are those of the sources, by
-    /// their kind. Visits every fragment at most once.
+    /// Appends the row as a snapshot at `end` sees it; whether there is one. `range_deletes` are those of the sources,
+    /// by their kind. Visits every fragment at most once.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed fragment.
@@ -170,8 +170,8 @@ impl FragmentHistory {
         merge.finish(row)
     }
 
-    /// As [`FragmentHistory::join`], at a moment that no snapshot sees: column groups are compacted at different times, so that
-    /// one may have dropped its part of that row already and another not. Then there is none.
+    /// As [`FragmentHistory::join`], at a moment that no snapshot sees: column groups are compacted at different times,
+    /// so that one may have dropped its part of that row already and another not. Then there is none.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed fragment.

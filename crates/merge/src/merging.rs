@@ -2,17 +2,17 @@
 //!
 //! Algorithm (forwards; backwards is its mirror image):
 //! 1. One source, the *top*, stands on the smallest entry; the others wait in a binary heap of their current entries.
-//! 2. `next` moves the top alone and compares it with the root of the heap, the *runner-up*: as long as it is smaller it
-//!    stays the top. A long run of one source (the last level, mostly) thus costs one comparison an entry.
-//! 3. Comparisons are first made on eight-byte key prefixes. Those of waiting sources lie in the heap, so that most of them
-//!    touch no source.
+//! 2. `next` moves the top alone and compares it with the root of the heap, the *runner-up*: as long as it is smaller
+//!    it stays the top. A long run of one source (the last level, mostly) thus costs one comparison an entry.
+//! 3. Comparisons are first made on eight-byte key prefixes. Those of waiting sources lie in the heap, so that most of
+//!    them touch no source.
 //! 4. When the runner-up is smaller the two change places and the heap is sifted once.
 //! 5. Whether an entry has the key of the one before it falls out of the same comparisons: within a source the source
 //!    knows; across sources it is whether the former entry's key equalled the runner-up's.
 //!
-//! Entries are unique by (key, trailer) across sources that share a column. Fragments of one row in sources of different
-//! column groups may be equal in both, and then come in any order; turning round in the middle of such a row is not for
-//! their readers. O(log sources) per change of top, O(1) otherwise.
+//! Entries are unique by (key, trailer) across sources that share a column. Fragments of one row in sources of
+//! different column groups may be equal in both, and then come in any order; turning round in the middle of such a row
+//! is not for their readers. O(log sources) per change of top, O(1) otherwise.
 
 use std::cmp::Ordering;
 

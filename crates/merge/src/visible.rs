@@ -3,8 +3,8 @@
 //! Forwards:
 //! 1. Entries newer than the snapshot are passed over.
 //! 2. The first visible entry of a key decides: a `Put` is the row and is handed out where it stands, without a copy; a
-//!    `Delete`, or an entry below a covering range delete, means there is none; `Patch` and `Merge` entries are collected
-//!    down to their base and folded.
+//!    `Delete`, or an entry below a covering range delete, means there is none; `Patch` and `Merge` entries are
+//!    collected down to their base and folded.
 //! 3. The key's older entries are passed over; that they have the same key is known from decoding, not by comparing.
 //!
 //! Backwards the versions of a key come oldest first, so the row is built up entry by entry and copied.

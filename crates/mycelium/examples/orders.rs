@@ -1,5 +1,5 @@
-//! Orders in one process: bookings that do not lose each other's numbers, a lookup by customer, sums over all rows as of this
-//! moment, and a backup.
+//! Orders in one process: bookings that do not lose each other's numbers, a lookup by customer, sums over all rows as
+//! of this moment, and a backup.
 //!
 //! ```sh
 //! cargo run --example orders -- /tmp/orders                    # as often as you like: it goes on where it was

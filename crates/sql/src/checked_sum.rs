@@ -3,12 +3,12 @@
 //! DataFusion's wraps around: a sum of large numbers is some other number, and not what a materialised view says of the
 //! same rows.
 //!
-//! 1. Integers are added up as decimals of 38 digits, which no number of rows fills; the end is brought to the argument's
-//!    type, or fails.
-//! 2. Decimals are added up in their 128 bits, and fail where a sum leaves them on the way, or ends with more digits than
-//!    its type has. That is one test a row of what the addition tells anyway ([`DecimalGroups`], [`DecimalSum`]).
-//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals go the way of the integers, as ones of 76
-//!    digits.
+//! 1. Integers are added up as decimals of 38 digits, which no number of rows fills; the end is brought to the
+//!    argument's type, or fails.
+//! 2. Decimals are added up in their 128 bits, and fail where a sum leaves them on the way, or ends with more digits
+//!    than its type has. That is one test a row of what the addition tells anyway ([`DecimalGroups`], [`DecimalSum`]).
+//! 3. Where values are kept, for `DISTINCT` and in a frame that moves, decimals go the way of the integers, as ones of
+//!    76 digits.
 //! 4. Floats in a frame that moves are added up without taking any away again ([`crate::moving_frame`]).
 //!
 //! Sums of other types are DataFusion's.

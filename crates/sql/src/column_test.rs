@@ -1,12 +1,13 @@
-//! Predicates of DataFusion as tests of single columns, which is what the engine can decide ([`mycelium_encoding::page::Test`]).
+//! Predicates of DataFusion as tests of single columns, which is what the engine can decide
+//! ([`mycelium_encoding::page::Test`]).
 //!
-//! A predicate is translated if it compares one column with literals: `=`, `<>`, `<`, `<=`, `>`, `>=` with the literal on
-//! either side, `BETWEEN`, `IN`, a chain of `OR` over equalities of one column (a short `IN` comes as one), `LIKE 'x%'`, `IS
-//! [NOT] NULL`, and a column of booleans by itself. A test holds for exactly the rows for which the predicate is true; a null
-//! passes none but `IsNull`. What is not translated is DataFusion's to filter.
+//! A predicate is translated if it compares one column with literals: `=`, `<>`, `<`, `<=`, `>`, `>=` with the literal
+//! on either side, `BETWEEN`, `IN`, a chain of `OR` over equalities of one column (a short `IN` comes as one), `LIKE
+//! 'x%'`, `IS [NOT] NULL`, and a column of booleans by itself. A test holds for exactly the rows for which the
+//! predicate is true; a null passes none but `IsNull`. What is not translated is DataFusion's to filter.
 //!
-//! Floats: the engine's tests compare by IEEE 754's total order, in which -0.0 lies below 0.0 and NaNs differ by their bits;
-//! DataFusion does, too, but takes both zeros for one. So tests against a zero are widened to both, or left.
+//! Floats: the engine's tests compare by IEEE 754's total order, in which -0.0 lies below 0.0 and NaNs differ by their
+//! bits; DataFusion does, too, but takes both zeros for one. So tests against a zero are widened to both, or left.
 
 use std::ops::Bound;
 

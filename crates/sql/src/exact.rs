@@ -3,29 +3,29 @@
 //! DataFusion brings both sides of a comparison to one type, which changes the value of some literals, and answers some
 //! predicates over nulls wrongly. The rule rewrites, wherever they stand in a plan:
 //!
-//! 1. A number with a point or a text beside a decimal (`price = 4.48`): the number was a double, whose nearest decimal of
-//!    fifteen places is not 4.48, and the text was rounded to the column's places. It becomes the decimal that was written.
-//!    Beside a 64-bit integer, which was made a double, likewise.
+//! 1. A number with a point or a text beside a decimal (`price = 4.48`): the number was a double, whose nearest decimal
+//!    of fifteen places is not 4.48, and the text was rounded to the column's places. It becomes the decimal that was
+//!    written. Beside a 64-bit integer, which was made a double, likewise.
 //! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text, or
 //!    beside a date): it was cut off to the tick before. It becomes that tick, with the operator that says the same of
 //!    ticks. So it does after 2262, where nanoseconds end.
-//! 3. `x NOT IN (2, NULL)`: becomes `x NOT IN (2) AND NULL`. Beside `x IN (1, 2)` the null was forgotten. More of lists is in
-//!    [`crate::null_lists`].
+//! 3. `x NOT IN (2, NULL)`: becomes `x NOT IN (2) AND NULL`. Beside `x IN (1, 2)` the null was forgotten. More of lists
+//!    is in [`crate::null_lists`].
 //! 4. A literal on the left goes to the right (`'a' = x`): beside another bound of `x` the sides were mixed up.
-//! 5. What compares without saying so says so, where a literal needs it: `CASE price WHEN 4.48` becomes `CASE WHEN price =
-//!    4.48`, and `nullif(price, 4.48)` becomes `CASE WHEN price = 4.48 THEN NULL ELSE price END`. A subquery of nothing but
-//!    literals becomes those (`= (SELECT 4.48)`, `IN (VALUES (4.48))`).
+//! 5. What compares without saying so says so, where a literal needs it: `CASE price WHEN 4.48` becomes `CASE WHEN
+//!    price = 4.48`, and `nullif(price, 4.48)` becomes `CASE WHEN price = 4.48 THEN NULL ELSE price END`. A subquery of
+//!    nothing but literals becomes those (`= (SELECT 4.48)`, `IN (VALUES (4.48))`).
 //! 6. Two sides, neither of them a literal, whose common type would lose something are brought to another
-//!    ([`crate::alike`]): in comparisons, of joins too, and, of decimals beside floats, where a `CASE`, `coalesce`, `greatest`,
-//!    `least` or `UNION` gives one of several values.
+//!    ([`crate::alike`]): in comparisons, of joins too, and, of decimals beside floats, where a `CASE`, `coalesce`,
+//!    `greatest`, `least` or `UNION` gives one of several values.
 //! 7. A zero in a list of floats has both signs, as it has beside `=`.
 //!
-//! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they are
-//! divided (`1.0 / 3` would be 0.33333).
+//! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they
+//! are divided (`1.0 / 3` would be 0.33333).
 //!
-//! And it refuses an `IN` of a subquery that may hold nulls where their sense is asked for and DataFusion forgets it: negated
-//! below an `OR`, and below anything but `AND` and `OR`. As a conjunct by itself it is right, negated or not. It refuses casts
-//! to decimals of negative scale, on which DataFusion panics.
+//! And it refuses an `IN` of a subquery that may hold nulls where their sense is asked for and DataFusion forgets it:
+//! negated below an `OR`, and below anything but `AND` and `OR`. As a conjunct by itself it is right, negated or not.
+//! It refuses casts to decimals of negative scale, on which DataFusion panics.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -233,7 +233,8 @@ fn rewrite_nullif(function: ScalarFunction, schema: &DFSchema) -> Transformed<Ex
     }
 }
 
-/// The rows of a subquery that has one column and says all its values: `SELECT 4.48`, `VALUES (1), (2)`, unions of them.
+/// The rows of a subquery that has one column and says all its values: `SELECT 4.48`, `VALUES (1), (2)`, unions of
+/// them.
 fn constants_of(plan: &LogicalPlan) -> Option<Vec<Expr>> {
     let constant_of = |row: &[Expr]| match row {
         [Expr::Alias(alias)] => constant(&alias.expr).map(|_| (*alias.expr).clone()),
@@ -421,8 +422,8 @@ fn constant(expr: &Expr) -> Option<ScalarValue> {
     }
 }
 
-/// The decimal that a text of digits writes, if it has a place in 38 of them. The shortest text of a double is what was written, if
-/// that had at most fifteen digits.
+/// The decimal that a text of digits writes, if it has a place in 38 of them. The shortest text of a double is what was
+/// written, if that had at most fifteen digits.
 fn as_decimal(text: &str) -> Option<ScalarValue> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());

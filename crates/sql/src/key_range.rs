@@ -5,12 +5,12 @@
 //! 1. The tests of a column add up to a sorted set of values, or to an interval ([`Constraint`]).
 //! 2. As long as columns have sets, every combination of their values is a prefix of keys; combinations are made in key
 //!    order.
-//! 3. The first column with an interval ends that: every prefix gets its bounds. So does a set that would make more than
-//!    [`MOST_RANGES`] combinations: its smallest and largest value are bounds.
+//! 3. The first column with an interval ends that: every prefix gets its bounds. So does a set that would make more
+//!    than [`MOST_RANGES`] combinations: its smallest and largest value are bounds.
 //!
 //! The ranges are disjoint and ascending. They hold every key that passes the tests; which tests they decide alone says
-//! [`KeyRanges::decided`]. More tests never make one undecided that was decided without them, which DataFusion relies on: it
-//! asks about predicates one set after the other and then drops those that it was told are decided.
+//! [`KeyRanges::decided`]. More tests never make one undecided that was decided without them, which DataFusion relies
+//! on: it asks about predicates one set after the other and then drops those that it was told are decided.
 
 use std::fmt;
 use std::ops::Bound;
@@ -22,7 +22,8 @@ use mycelium_encoding::{Column, Datum, DatumRef, Schema, key};
 /// Ranges that a set of tests makes at most.
 pub(crate) const MOST_RANGES: usize = 4096;
 
-/// An interval of keys between values of their first columns; a bound takes in, or leaves out, all keys that begin with it.
+/// An interval of keys between values of their first columns; a bound takes in, or leaves out, all keys that begin with
+/// it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KeyRange {
     /// From here.
@@ -248,8 +249,8 @@ impl Constraint {
         }
     }
 
-    /// Text is ordered by its bytes, which is the order of code points: after all texts that begin with the prefix comes
-    /// the prefix with its last code point raised, where it can be.
+    /// Text is ordered by its bytes, which is the order of code points: after all texts that begin with the prefix
+    /// comes the prefix with its last code point raised, where it can be.
     fn tighten_to_prefix(&mut self, prefix: &[u8]) {
         let Ok(prefix) = std::str::from_utf8(prefix) else { return };
         let mut end: Vec<char> = prefix.chars().collect();

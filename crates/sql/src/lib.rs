@@ -1,7 +1,7 @@
 //! Read-only SQL over typed tables: Apache DataFusion parses, plans and executes, the engine finds the rows.
 //!
-//! [`Session`] takes statements and gives record batches; [`Catalog`] puts the tables into a DataFusion session of one's own.
-//! Every statement reads one snapshot of all its tables.
+//! [`Session`] takes statements and gives record batches; [`Catalog`] puts the tables into a DataFusion session of
+//! one's own. Every statement reads one snapshot of all its tables.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Values of DataFusion as values of columns: without loss, or not at all.
 //!
-//! A predicate on a column is pushed down only if its literal is a value that the column could hold, so that comparing it
-//! with stored values says the same as DataFusion comparing both after its casts:
+//! A predicate on a column is pushed down only if its literal is a value that the column could hold, so that comparing
+//! it with stored values says the same as DataFusion comparing both after its casts:
 //!
 //! 1. Casts around the column are looked through where they keep values and their order apart ([`keeps_order`]).
 //! 2. The literal is brought to the column's type, or refused if that would change its value ([`to_datum`]).

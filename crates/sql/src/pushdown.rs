@@ -3,16 +3,16 @@
 //! [`plan_filters`] splits the conjuncts of a `WHERE` clause:
 //!
 //! 1. Each is translated to a test of one column, or left ([`crate::column_test`]): `Unsupported`, DataFusion filters.
-//! 2. Tests of the leading primary key columns become key ranges ([`crate::key_range`]). Where the key says nothing, the index
-//!    whose leading columns have most tests gives ranges of its own.
-//! 3. Tests that the key ranges decide are done with. Every other goes along as a filter, which is decided on each row, or,
-//!    in columnar blocks, on codes and zones. All these are `Exact`: DataFusion drops them.
-//! 4. A list of more than [`LONGEST_LIST`] values is not: a filter compares with them one by one, and DataFusion has a hash
-//!    table. It is only `Inexact`, for the sake of bounds; DataFusion tests the rows again.
+//! 2. Tests of the leading primary key columns become key ranges ([`crate::key_range`]). Where the key says nothing,
+//!    the index whose leading columns have most tests gives ranges of its own.
+//! 3. Tests that the key ranges decide are done with. Every other goes along as a filter, which is decided on each row,
+//!    or, in columnar blocks, on codes and zones. All these are `Exact`: DataFusion drops them.
+//! 4. A list of more than [`LONGEST_LIST`] values is not: a filter compares with them one by one, and DataFusion has a
+//!    hash table. It is only `Inexact`, for the sake of bounds; DataFusion tests the rows again.
 //!
-//! Floats: filters compare them by IEEE 754's total order ([`crate::column_test`]). Codes of keys and indexes know one zero and
-//! one NaN. So ranges of keys, which hold 0.0 and one NaN only, are made from floats that are no NaN, and ranges of indexes,
-//! which stand for other values, from none.
+//! Floats: filters compare them by IEEE 754's total order ([`crate::column_test`]). Codes of keys and indexes know one
+//! zero and one NaN. So ranges of keys, which hold 0.0 and one NaN only, are made from floats that are no NaN, and
+//! ranges of indexes, which stand for other values, from none.
 
 use std::ops::Bound;
 

@@ -111,7 +111,8 @@ impl Work {
             && self.ranges.iter().all(|range| range.point(columns).is_some())
     }
 
-    /// Hands every batch to `send`, until that says that nobody wants more; now and then `None`, to ask for nothing else.
+    /// Hands every batch to `send`, until that says that nobody wants more; now and then `None`, to ask for nothing
+    /// else.
     pub(crate) fn run(&self, counts: &ScanCounts, send: &mut dyn FnMut(Option<RecordBatch>) -> bool) -> Result<()> {
         let mut reader = Reader { work: self, counts, send, left: self.limit.unwrap_or(usize::MAX), lookups: None };
         for range in &self.ranges {

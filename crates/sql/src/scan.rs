@@ -1,13 +1,14 @@
 //! [`MyceliumScan`], the leaf of a physical plan.
 //!
-//! 1. A scan has ranges: of keys, or of an index. They are dealt to partitions in ascending order; one long range is cut
-//!    into about equal parts where the fences of files and blocks say ([`mycelium_engine::Table::split_points`]).
-//! 2. Rows of a partition come in key order, unless an index gives them. The order is declared as far as the key's columns are
-//!    projected, and key columns that have one value are declared constant, so that `WHERE a = 1 ORDER BY b` sorts nothing.
-//! 3. A partition is read in a thread of the runtime's for blocking work ([`crate::read`]), which hands batches over through
-//!    a channel that holds two: it is at most so far ahead. When the stream is dropped, the channel is closed, and the
-//!    reader stops at its next batch. A few look-ups of whole keys are done on the spot: they take less time than to wake a
-//!    thread.
+//! 1. A scan has ranges: of keys, or of an index. They are dealt to partitions in ascending order; one long range is
+//!    cut into about equal parts where the fences of files and blocks say ([`mycelium_engine::Table::split_points`]).
+//! 2. Rows of a partition come in key order, unless an index gives them. The order is declared as far as the key's
+//!    columns are projected, and key columns that have one value are declared constant, so that `WHERE a = 1 ORDER BY
+//!    b` sorts nothing.
+//! 3. A partition is read in a thread of the runtime's for blocking work ([`crate::read`]), which hands batches over
+//!    through a channel that holds two: it is at most so far ahead. When the stream is dropped, the channel is closed,
+//!    and the reader stops at its next batch. A few look-ups of whole keys are done on the spot: they take less time
+//!    than to wake a thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ const AHEAD: usize = 2;
 const SHORT: usize = 1024;
 /// Look-ups of whole keys up to which they are one partition.
 const FEW_POINTS: usize = 64;
-/// Partitions of a scan at most: each has a thread for as long as it is read, and a merge by key reads all of them at once.
+/// Partitions of a scan at most: each has a thread for as long as it is read, and a merge by key reads all of them at
+/// once.
 const MOST_PARTITIONS: usize = 64;
 /// Bytes of files below which a partition is not worth its thread.
 const LEAST_BYTES: u64 = 1 << 20;
@@ -325,8 +327,8 @@ impl ExecutionPlan for MyceliumScan {
     }
 }
 
-/// What is known of so many rows of an extent. Entries count superseded versions and deletes, so that they are an estimate;
-/// that there are none is exact.
+/// What is known of so many rows of an extent. Entries count superseded versions and deletes, so that they are an
+/// estimate; that there are none is exact.
 pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
     let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
     let arrow: Vec<_> = columns.clone().map(sql_field).collect();

@@ -44,8 +44,8 @@ use crate::statement::Statement;
 
 /// A session over a database: settings, snapshots under names, and statements one after the other or at the same time.
 ///
-/// Sorts, groups and joins that together would take more than half of the machine's memory go to temporary files, or fail where they
-/// cannot; `SET datafusion.runtime.memory_limit = '4G'` says otherwise.
+/// Sorts, groups and joins that together would take more than half of the machine's memory go to temporary files, or
+/// fail where they cannot; `SET datafusion.runtime.memory_limit = '4G'` says otherwise.
 ///
 /// It runs within a Tokio runtime, and reads in that runtime's threads for blocking work. Names that are not quoted are
 /// folded to lower case, as in PostgreSQL; a column `"Id"` needs its quotes.
@@ -120,8 +120,8 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`] for a statement that would write; [`ErrorKind::InvalidArgument`] for one that is wrong;
-    /// [`ErrorKind::Unsupported`] for what there is not; [`ErrorKind::NotFound`] for a snapshot that there is not. Errors of
-    /// reading come with the rows.
+    /// [`ErrorKind::Unsupported`] for what there is not; [`ErrorKind::NotFound`] for a snapshot that there is not.
+    /// Errors of reading come with the rows.
     pub async fn query(&self, text: &str) -> Result<Answer> {
         self.query_at(text, &self.snapshot()).await
     }
@@ -230,7 +230,8 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     rules
 }
 
-/// Refuses decimals with more digits than their type: DataFusion's products do not look, and a text of them would lack digits.
+/// Refuses decimals with more digits than their type: DataFusion's products do not look, and a text of them would lack
+/// digits.
 fn check_decimals(batch: &RecordBatch) -> Result<()> {
     for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
         if let Some(decimals) = column.as_primitive_opt::<Decimal128Type>() {
@@ -312,8 +313,8 @@ impl Answer {
     /// The next rows; `None` after the last.
     ///
     /// # Errors
-    /// Those of reading, as [`mycelium_engine::Table::scan_batches`] has them; [`ErrorKind::InvalidArgument`] for a value that an
-    /// expression cannot take, as in a division by zero.
+    /// Those of reading, as [`mycelium_engine::Table::scan_batches`] has them; [`ErrorKind::InvalidArgument`] for a
+    /// value that an expression cannot take, as in a division by zero.
     pub async fn next(&mut self) -> Option<Result<RecordBatch>> {
         let batch = self.rows.next().await?.map_err(inward);
         Some(batch.and_then(|batch| check_decimals(&batch).map(|()| batch)))

@@ -1,8 +1,8 @@
 //! Columns as SQL has them: as Arrow has them, but for decimals of negative scale.
 //!
-//! Those count hundreds, say. DataFusion takes a scale for a number without a sign, and panics or compares with other numbers. So
-//! they are whole numbers in SQL, with their zeros written out, and a value that has more than 38 digits then is refused when it
-//! is read. The engine goes on comparing what is stored.
+//! Those count hundreds, say. DataFusion takes a scale for a number without a sign, and panics or compares with other
+//! numbers. So they are whole numbers in SQL, with their zeros written out, and a value that has more than 38 digits
+//! then is refused when it is read. The engine goes on comparing what is stored.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use mycelium_base::{Error, Result};
 use mycelium_encoding::{Column, TextArrays};
 
-/// Texts are views: those of one dictionary are not copied for each row, and DataFusion groups and joins by short ones as by
-/// integers.
+/// Texts are views: those of one dictionary are not copied for each row, and DataFusion groups and joins by short ones
+/// as by integers.
 pub(crate) const TEXTS: TextArrays = TextArrays::Views;
 
 /// The most digits of a `Decimal128`.

@@ -1,8 +1,8 @@
 //! What may be said: statements that read, and statements about the session.
 //!
 //! A text is one statement. It is parsed before DataFusion plans it, and refused if anything in it, however deep, would
-//! write, lock or read files: DataFusion would run some of that (`EXPLAIN DELETE` deletes while it plans), and pass over
-//! some in silence (`FOR UPDATE`).
+//! write, lock or read files: DataFusion would run some of that (`EXPLAIN DELETE` deletes while it plans), and pass
+//! over some in silence (`FOR UPDATE`).
 //!
 //! | statement | |
 //! |---|---|
@@ -44,8 +44,8 @@ pub(crate) enum Statement {
 
 impl Statement {
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: no statement, several, or one that does not parse. [`ErrorKind::ReadOnly`]: one that
-    /// would write. [`ErrorKind::Unsupported`]: any other.
+    /// [`ErrorKind::InvalidArgument`]: no statement, several, or one that does not parse. [`ErrorKind::ReadOnly`]: one
+    /// that would write. [`ErrorKind::Unsupported`]: any other.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         // What has no tokens is no SQL, and for the parser to refuse.
         if let Ok(tokens) = Tokenizer::new(&GenericDialect {}, text).tokenize() {

@@ -1,8 +1,8 @@
 //! A typed table as DataFusion sees it: [`MyceliumTable`].
 //!
-//! An index is looked into only if that is worth it: a look-up costs far more than a row of a scan. Before a scan is planned,
-//! the index is asked how many rows its ranges have, up to a sixteenth of the table's entries ([`most_lookups`]); a unique index
-//! with all its columns given is not asked. What it read for that is not counted.
+//! An index is looked into only if that is worth it: a look-up costs far more than a row of a scan. Before a scan is
+//! planned, the index is asked how many rows its ranges have, up to a sixteenth of the table's entries
+//! ([`most_lookups`]); a unique index with all its columns given is not asked. What it read for that is not counted.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Answers over a table that is written, patched and deleted from, in memory and in files, against DataFusion over the rows
-//! of a model; and what plans make of keys, indexes, order and limits.
+//! Answers over a table that is written, patched and deleted from, in memory and in files, against DataFusion over the
+//! rows of a model; and what plans make of keys, indexes, order and limits.
 
 mod twin;
 
@@ -603,7 +603,8 @@ fn a_sum_that_is_no_64_bit_integer_fails() {
     assert_eq!(windowed.len(), 3);
 }
 
-/// The literal of a `CASE`, of `nullif` and of a subquery stayed a double, whose decimal of fifteen places is another number.
+/// The literal of a `CASE`, of `nullif` and of a subquery stayed a double, whose decimal of fifteen places is another
+/// number.
 #[test]
 fn decimals_are_compared_with_the_numbers_that_were_written_where_no_comparison_is() {
     let twin = Twin::new();

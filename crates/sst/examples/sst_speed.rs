@@ -1,7 +1,8 @@
 //! Times the hot paths on a file in memory: `cargo run --release -p mycelium-sst --example sst_speed [entries]`.
 //!
 //! Keys of 16 bytes, values of 100 bytes, the defaults of the writer. Each line is the best of many rounds: on a busy
-//! machine take few entries (20,000), so that some round is not interrupted; many entries (5,000,000) show cache misses.
+//! machine take few entries (20,000), so that some round is not interrupted; many entries (5,000,000) show cache
+//! misses.
 
 #![allow(clippy::unwrap_used)]
 

@@ -120,7 +120,8 @@ impl std::fmt::Debug for Decompressor {
 }
 
 impl Decompressor {
-    /// The block behind a compressed payload, in memory from `spares`. Its last byte counts those after the block itself.
+    /// The block behind a compressed payload, in memory from `spares`. Its last byte counts those after the block
+    /// itself.
     pub fn decompress(&mut self, kind: u8, payload: &[u8], spares: &SpareBlocks) -> Result<Arc<[u8]>> {
         let Some((len, compressed)) = payload.split_first_chunk::<4>() else {
             return Err(Error::corruption("compressed block cut short").expected("at least 4 bytes", payload.len()));

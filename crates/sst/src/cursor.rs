@@ -2,15 +2,15 @@
 //!
 //! 1. A seek searches the index for the block, loads it, and searches in it.
 //! 2. `next` stays within the block, which is the fast path; at its end the next visible block is loaded.
-//! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or with
-//!    read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when it is
-//!    entered. Where nobody asked for read-ahead the window is what the caller expects to read, or small, after a seek
-//!    and grows by half each time only after a while, so that short scans read little; what comes next is announced to
-//!    the disk farther ahead. From one cached block to the next there may be a link, which saves looking it up
-//!    ([`mycelium_cache::ChainedBlock`]).
+//! 3. A block comes from the read-ahead window if it lies there, else from the cache, else from the file: alone, or
+//!    with read-ahead as one read of up to `read_ahead` bytes of blocks in the direction of travel, each verified when
+//!    it is entered. Where nobody asked for read-ahead the window is what the caller expects to read, or small, after a
+//!    seek and grows by half each time only after a while, so that short scans read little; what comes next is
+//!    announced to the disk farther ahead. From one cached block to the next there may be a link, which saves looking
+//!    it up ([`mycelium_cache::ChainedBlock`]).
 //!
-//! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both directions
-//! without being read (Kim, "snapshot filters", section V).
+//! The snapshot filter: blocks whose entries are all newer than the cursor's snapshot are passed over in both
+//! directions without being read (Kim, "snapshot filters", section V).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,8 +33,8 @@ pub struct CursorOptions {
     pub snapshot: SequenceNumber,
     /// Whether blocks read are put into the cache.
     pub fill_cache: bool,
-    /// The bytes read at once, at most 64 MiB; 0 reads single blocks until the cursor has gone from one to the next, and
-    /// then grows by itself up to 256 KiB.
+    /// The bytes read at once, at most 64 MiB; 0 reads single blocks until the cursor has gone from one to the next,
+    /// and then grows by itself up to 256 KiB.
     pub read_ahead: usize,
     /// Where `read_ahead` is 0: the bytes that are likely to be read from where a seek leads to, at most 256 KiB. If
     /// that block is not cached, so many are read at once with it. 0 if it is not known.
@@ -47,8 +47,8 @@ impl Default for CursorOptions {
     }
 }
 
-/// The reads from one block to the next after a seek, in bytes, until [`STEADY`] bytes are read: what is read beyond the
-/// end of a range costs as much as what is read within it.
+/// The reads from one block to the next after a seek, in bytes, until [`STEADY`] bytes are read: what is read beyond
+/// the end of a range costs as much as what is read within it.
 const FIRST_WINDOW: usize = 16 << 10;
 /// The bytes read since a seek from which on windows grow.
 const STEADY: usize = 128 << 10;
@@ -106,8 +106,8 @@ impl Chain {
         (!self.followed.is_multiple_of(LOOKUP_SAMPLE)).then_some(upcoming)
     }
 
-    /// The cursor stands on `block`, and came from the one before it if `went_on`. Gives the next one, if its start should be in the
-    /// processor's caches by now.
+    /// The cursor stands on `block`, and came from the one before it if `went_on`. Gives the next one, if its start
+    /// should be in the processor's caches by now.
     #[inline]
     fn enter(&mut self, block: ChainedBlock, went_on: bool) -> Option<&Arc<[u8]>> {
         if let Some(before) = self.current.take_if(|_| went_on) {
@@ -195,8 +195,8 @@ impl<B: BlockPosition> Drop for SstCursor<B> {
 }
 
 impl SstFile {
-    /// A cursor over a file of rows; it reads nothing before its first seek. See [`RunCursor`](crate::RunCursor) for files of
-    /// any kind.
+    /// A cursor over a file of rows; it reads nothing before its first seek. See [`RunCursor`](crate::RunCursor) for
+    /// files of any kind.
     pub fn cursor(self: &Arc<Self>, options: CursorOptions) -> SstCursor {
         SstCursor::over(self, options, &())
     }
@@ -345,8 +345,8 @@ impl<B: BlockPosition> SstCursor<B> {
         self.load_from_window(entry)
     }
 
-    /// Takes up block `i`, which a seek led to, and reads as many behind it as are likely to be asked for. Where in it the seek led
-    /// is not known before it is read: half of it is added.
+    /// Takes up block `i`, which a seek led to, and reads as many behind it as are likely to be asked for. Where in it
+    /// the seek led is not known before it is read: half of it is added.
     fn read_expected(&mut self, i: usize, entry: IndexEntry) -> Result<()> {
         let wanted = self.options.expected.min(AUTOMATIC_WINDOW) + entry.len as usize / 2;
         self.read_window(i, Direction::Forward, wanted)?;
@@ -429,7 +429,8 @@ impl<B: BlockPosition> SstCursor<B> {
         Ok(last + 1)
     }
 
-    /// The window was read because the cursor went on: it grows, and the disk is told what comes behind it, from block `end` on.
+    /// The window was read because the cursor went on: it grows, and the disk is told what comes behind it, from block
+    /// `end` on.
     fn travel(&mut self, end: usize, direction: Direction, most: usize) {
         let window = &mut self.window;
         window.travel(window.len, most);

@@ -4,14 +4,15 @@
 //! are, each step of a binary search would wait for memory three times: the file, what is known of it, the key. Here
 //! they lie side by side as numbers, like the separators of an [index](crate::Index):
 //!
-//! 1. All fences begin with the same bytes, which the first and the last of them tell. A key that does not lies before all or
-//!    behind all. The first eight of these bytes are compared as a number.
-//! 2. A *head* is the eight bytes after these, as a big-endian number, zero-padded. Heads order as fences do, but may be equal.
-//! 3. The heads of upper fences are searched. Only of files whose upper fence has the key's head the caller is asked, who compares
-//!    whole keys; the same goes for the lower fence of the file found.
+//! 1. All fences begin with the same bytes, which the first and the last of them tell. A key that does not lies before
+//!    all or behind all. The first eight of these bytes are compared as a number.
+//! 2. A *head* is the eight bytes after these, as a big-endian number, zero-padded. Heads order as fences do, but may
+//!    be equal.
+//! 3. The heads of upper fences are searched. Only of files whose upper fence has the key's head the caller is asked,
+//!    who compares whole keys; the same goes for the lower fence of the file found.
 //!
-//! Beside a file's heads lies what is looked at next of the file found: for lookups its [filters](crate::FileFilters), so that
-//! one which these end touches nothing else of the file. A search touches as many lines as it takes steps.
+//! Beside a file's heads lies what is looked at next of the file found: for lookups its [filters](crate::FileFilters),
+//! so that one which these end touches nothing else of the file. A search touches as many lines as it takes steps.
 //!
 //! A lookup asks many lists of files, most of which are short: the files of level 0 are one each. The fences of all of
 //! them lie one behind the other ([`FenceLists`]), so that the processor fetches the next while it looks at one.
@@ -172,7 +173,8 @@ impl<'f, T> Fences<'f, T> {
         }
     }
 
-    /// The first file from `at` on that does not lie before a key with this head. Heads of upper fences are equal from `at` on.
+    /// The first file from `at` on that does not lie before a key with this head. Heads of upper fences are equal from
+    /// `at` on.
     #[cold]
     fn among_equals(&self, at: usize, head: u64, ends_before: impl Fn(usize) -> bool) -> usize {
         let equal = self.gates[at..].partition_point(|gate| gate.largest == head);

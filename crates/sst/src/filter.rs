@@ -188,7 +188,8 @@ pub struct FileFilters {
 }
 
 impl FileFilters {
-    /// `bloom`: the file's Bloom filter, if it is resident. `oldest`: the smallest sequence number of its entries and range deletes.
+    /// `bloom`: the file's Bloom filter, if it is resident. `oldest`: the smallest sequence number of its entries and
+    /// range deletes.
     pub(crate) fn new(
         bloom: Option<(AlignedBlock, FilterShape)>,
         oldest: SequenceNumber,
@@ -228,8 +229,8 @@ impl FileFilters {
     }
 }
 
-/// A key as filters ask for it: its bits in a line are the same in every filter of as many probes per key, and are worked out once
-/// for all that follow each other.
+/// A key as filters ask for it: its bits in a line are the same in every filter of as many probes per key, and are
+/// worked out once for all that follow each other.
 #[derive(Clone, Debug)]
 pub struct KeyBits {
     hash: u64,

@@ -13,9 +13,9 @@
 //! 88  8 bytes    "MYCLSST1"
 //! ```
 //!
-//! Data blocks fill the file from 0 to the first of these parts, and the parts follow each other without gaps; what lies
-//! between range deletes and the directory are, of a columnar file, the parts of its columns, whose directory the properties
-//! name, and the pages of the summaries.
+//! Data blocks fill the file from 0 to the first of these parts, and the parts follow each other without gaps; what
+//! lies between range deletes and the directory are, of a columnar file, the parts of its columns, whose directory the
+//! properties name, and the pages of the summaries.
 
 use mycelium_base::coding::Reader;
 use mycelium_base::{Error, ErrorKind, Result};
@@ -86,8 +86,8 @@ impl Footer {
         if self.filter.len > 0 { self.filter.offset } else { self.index.offset }
     }
 
-    /// Where the range deletes end, or the index: there the pages of the summaries begin, if there are summaries, or the
-    /// parts of the columns.
+    /// Where the range deletes end, or the index: there the pages of the summaries begin, if there are summaries, or
+    /// the parts of the columns.
     pub fn pages_start(&self) -> u64 {
         let last = if self.range_deletes.len > 0 { self.range_deletes } else { self.index };
         last.offset.saturating_add(last.len)

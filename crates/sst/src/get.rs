@@ -41,12 +41,12 @@ pub(crate) struct FoundBlock {
 }
 
 impl SstFile {
-    /// Calls `visit` with the versions of exactly `key` whose sequence number is at most `snapshot`, newest first, until
-    /// it breaks or there are no more.
+    /// Calls `visit` with the versions of exactly `key` whose sequence number is at most `snapshot`, newest first,
+    /// until it breaks or there are no more.
     ///
     /// Consults neither the file's filter nor its fences, which the caller does first; skips blocks whose entries are
-    /// all newer than `snapshot` if `scratch` says so. O(log blocks + log entries), one
-    /// block read unless versions straddle blocks. Of a columnar file the values are packed fragments of all its columns.
+    /// all newer than `snapshot` if `scratch` says so. O(log blocks + log entries), one block read unless versions
+    /// straddle blocks. Of a columnar file the values are packed fragments of all its columns.
     pub fn get<F>(
         &self,
         key: &[u8],
@@ -74,8 +74,8 @@ impl SstFile {
         Ok(())
     }
 
-    /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values are
-    /// packed fragments of them, and no other cells are read.
+    /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values
+    /// are packed fragments of them, and no other cells are read.
     #[inline(never)]
     pub fn get_cells<F>(
         &self,
@@ -91,7 +91,8 @@ impl SstFile {
         self.start_cells((key, snapshot), wanted)?.visit(scratch, counters, visit)
     }
 
-    /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may be visible.
+    /// The first block at or after block `from` (`None`: the first that may hold `key`) with versions of `key` that may
+    /// be visible.
     #[inline]
     pub(crate) fn block_of(
         &self,

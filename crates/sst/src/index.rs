@@ -232,8 +232,8 @@ pub struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// Checks a payload as a whole: arrays in bounds, separators ascending and agreeing with the heads, blocks one after
-    /// the other from 0 to `data_end`. O(blocks).
+    /// Checks a payload as a whole: arrays in bounds, separators ascending and agreeing with the heads, blocks one
+    /// after the other from 0 to `data_end`. O(blocks).
     pub fn parse(payload: &'a [u8], data_end: u64) -> Result<Self> {
         let index = Self { payload, shape: IndexShape::new(payload)? };
         let n = index.shape.blocks;

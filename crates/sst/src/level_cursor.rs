@@ -77,8 +77,8 @@ impl LevelCursor<ColumnPosition> {
 }
 
 impl<B: BlockPosition> LevelCursor<B> {
-    /// Whether a file that the snapshot sees something of may hold entries of `key`, by its fence and its Bloom filter. `hash` is
-    /// [`mycelium_base::hash::hash_key`]'s. O(log files).
+    /// Whether a file that the snapshot sees something of may hold entries of `key`, by its fence and its Bloom filter.
+    /// `hash` is [`mycelium_base::hash::hash_key`]'s. O(log files).
     pub fn may_contain(&self, key: &[u8], hash: u64) -> bool {
         let first = self.files.first_not_before(key, &self.part);
         // Versions of a key may go on in the next file.

@@ -15,8 +15,8 @@
 //!
 //! Every block is framed with its compression kind and a checksum that is seeded with the file's number and the block's
 //! offset (see `checksum`). [`SstWriter`] writes a file, [`SstFile`] reads it: points with [`SstFile::get`], ranges
-//! with [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it, and [`Remains`] reads what is
-//! left of a damaged one.
+//! with [`SstFile::cursor`], a whole level with [`LevelCursor`]; [`SstFile::verify`] checks it, and [`Remains`] reads
+//! what is left of a damaged one.
 //!
 //! Guarantees: what was added is what is read; a bit that flipped, a block or file that took another's place, or a file
 //! cut short is reported as corruption with file and offset before any wrong answer, and never panics.

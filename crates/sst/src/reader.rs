@@ -4,8 +4,8 @@
 //! 1. Read the last 32 KiB: the footer, and mostly the properties and range deletes with it.
 //! 2. Parse footer, properties, range deletes; read, check and parse index and filter.
 //! 3. Of a columnar file, the directory of its columns and the codings of their texts, too.
-//! 4. If the cache grants a reservation for index, filter and codings they stay resident, and a columnar file has slots for
-//!    its blocks; else they are cached like any block and read again when they were evicted.
+//! 4. If the cache grants a reservation for index, filter and codings they stay resident, and a columnar file has slots
+//!    for its blocks; else they are cached like any block and read again when they were evicted.
 //!
 //! Nothing read is used before its checksum matched, and no position taken from it is used without a bounds check.
 
@@ -64,7 +64,8 @@ pub struct SstFile {
     pub(crate) columns: Option<Box<FileColumns>>,
     /// Whether a data block was ever cached.
     was_cached: AtomicBool,
-    /// Of a columnar file whose index is resident: a row lies in several such files, whose blocks are looked up at once.
+    /// Of a columnar file whose index is resident: a row lies in several such files, whose blocks are looked up at
+    /// once.
     pub(crate) slots: Option<Arc<BlockSlots<HeadedBlock>>>,
 }
 
@@ -305,7 +306,8 @@ impl SstFile {
         &self.properties
     }
 
-    /// The smallest sequence number of the file's entries and range deletes: a read at a snapshot below it sees nothing.
+    /// The smallest sequence number of the file's entries and range deletes: a read at a snapshot below it sees
+    /// nothing.
     pub fn min_sequence(&self) -> SequenceNumber {
         self.options.sequence_override.unwrap_or(self.properties.min_sequence)
     }
@@ -415,8 +417,8 @@ impl SstFile {
         self.cached_part(self.footer.index, BlockKind::Index)
     }
 
-    /// Keys between blocks that cut the file into so many pieces of about as many blocks, ascending; into fewer where it has fewer
-    /// blocks. They need not be keys of entries.
+    /// Keys between blocks that cut the file into so many pieces of about as many blocks, ascending; into fewer where
+    /// it has fewer blocks. They need not be keys of entries.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` if its index is read again and is damaged; failures to read.
@@ -506,8 +508,8 @@ impl SstFile {
         self.cache.insert(self.cache_key(offset), Arc::clone(bytes), BlockKind::Data);
     }
 
-    /// Whether the index is in memory and the block cached that holds the first versions of `key`, if the file holds some.
-    /// Counts as no use of the block. O(log blocks), O(1) if no data block was cached since the file was opened.
+    /// Whether the index is in memory and the block cached that holds the first versions of `key`, if the file holds
+    /// some. Counts as no use of the block. O(log blocks), O(1) if no data block was cached since the file was opened.
     #[inline]
     pub fn has_cached(&self, key: &[u8]) -> bool {
         self.was_cached.load(Ordering::Relaxed) && self.has_cached_now(key)
@@ -601,8 +603,8 @@ impl SstFile {
         CacheKey { file: self.number, offset }
     }
 
-    /// At most `count` keys that cut the data blocks into pieces of about equal length, ascending: separators of blocks,
-    /// for dividing a compaction. Reads the index only.
+    /// At most `count` keys that cut the data blocks into pieces of about equal length, ascending: separators of
+    /// blocks, for dividing a compaction. Reads the index only.
     pub fn key_samples(&self, count: usize) -> Result<Vec<Vec<u8>>> {
         let mut held = None;
         let index = self.index(&mut held)?;

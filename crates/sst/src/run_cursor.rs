@@ -20,8 +20,8 @@ pub enum RunCursor {
 }
 
 impl RunCursor {
-    /// A cursor over `files[part]`, which must be sorted, must not overlap and be of one group. `wanted` is asked of columnar
-    /// files only. Reads nothing before its first seek.
+    /// A cursor over `files[part]`, which must be sorted, must not overlap and be of one group. `wanted` is asked of
+    /// columnar files only. Reads nothing before its first seek.
     ///
     /// # Panics
     /// If `part` is not within `files`.

@@ -3,8 +3,9 @@
 //! 1. [`SstFile::cached_keys`] says which keys lie in cached blocks: of a file that reads are about to leave.
 //!    [`SstFile::cached_bytes_within`] says how much that is.
 //! 2. [`SstFile::forget`] lets go of those that reads have left, where the file itself stays.
-//! 3. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as fit a window,
-//!    and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that holds nearly everything.
+//! 3. [`SstFile::warm`] reads the wanted blocks that are not cached in file order, as many near each other at once as
+//!    fit a window, and caches each. It takes the place of as many others, so it is for few blocks, or for a cache that
+//!    holds nearly everything.
 
 use mycelium_base::{Error, Result};
 
@@ -38,8 +39,8 @@ impl KeyInterval {
 }
 
 impl SstFile {
-    /// The keys in the data blocks that are cached now, ascending; none if the index is not in memory. Counts as no use of the
-    /// blocks. O(blocks + keys).
+    /// The keys in the data blocks that are cached now, ascending; none if the index is not in memory. Counts as no use
+    /// of the blocks. O(blocks + keys).
     pub fn cached_keys(&self) -> Result<Vec<Vec<u8>>> {
         match self.is_columnar() {
             true => self.keys_of_cached(ColumnPosition::over(self, &WantedColumns::All)),
@@ -89,8 +90,8 @@ impl SstFile {
         Ok(keys)
     }
 
-    /// Lets go of the cached data blocks whose intervals nobody asks this file for any more; none if the index is not in memory.
-    /// O(blocks).
+    /// Lets go of the cached data blocks whose intervals nobody asks this file for any more; none if the index is not
+    /// in memory. O(blocks).
     pub fn forget(&self, mut is_left: impl FnMut(&KeyInterval) -> bool) {
         let Some(framed) = &self.index else { return };
         let index = self.index_of(framed);

@@ -280,8 +280,8 @@ const GOLDEN: &str = "tests/golden/format-5-gaps-in-keys.sst";
 /// As version 3 wrote it.
 const GOLDEN_WITHOUT_GAPS: &str = "tests/golden/format-3-columnar.sst";
 
-/// A small file with every encoding: constant, packed, linear and run-length integers, decimals, wide ones, dictionary and plain
-/// texts, nulls, absent cells; keys with a gap and keys of many lengths.
+/// A small file with every encoding: constant, packed, linear and run-length integers, decimals, wide ones, dictionary
+/// and plain texts, nulls, absent cells; keys with a gap and keys of many lengths.
 fn golden_file() -> Vec<u8> {
     let schema = schema();
     let columns: ColumnSet = (2..10).collect();
@@ -364,7 +364,8 @@ fn file_of_remarks() -> (Vec<u8>, Vec<Vec<u8>>) {
     (disk.read_bytes(path).unwrap(), values)
 }
 
-/// What a crate makes of texts may change with its version without harm, so that the file is read and not compared bytewise.
+/// What a crate makes of texts may change with its version without harm, so that the file is read and not compared
+/// bytewise.
 #[test]
 fn the_golden_file_with_a_symbol_table_is_read() {
     let (bytes, values) = file_of_remarks();

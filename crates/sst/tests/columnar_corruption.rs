@@ -1,5 +1,5 @@
-//! Damage of columnar files, read by every way: it is reported, or the answer is the right one; and nothing panics, not even
-//! where the checksum fits wrong bytes.
+//! Damage of columnar files, read by every way: it is reported, or the answer is the right one; and nothing panics, not
+//! even where the checksum fits wrong bytes.
 
 #![allow(clippy::unwrap_used, clippy::let_underscore_must_use)]
 
@@ -228,7 +228,8 @@ fn is_in(byte: usize, part: BlockHandle) -> bool {
     (part.offset..part.offset + part.len).contains(&(byte as u64))
 }
 
-/// As the same of files of rows in `corruption.rs`: a right checksum over wrong bytes, which no disk makes but a bug might.
+/// As the same of files of rows in `corruption.rs`: a right checksum over wrong bytes, which no disk makes but a bug
+/// might.
 #[test]
 fn resealed_garbage_of_columns_never_panics() {
     let (parts, seed) = (Parts::of_golden(), seed());

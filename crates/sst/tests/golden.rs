@@ -1,8 +1,8 @@
 //! The format does not drift: a committed file reads back, and the writer writes it again byte for byte.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p mycelium-sst --test golden` writes the file if it is not there. A change of the format
-//! needs a new format version and a file beside this one; another choice within the format (where blocks end, say) only a
-//! new file.
+//! `UPDATE_GOLDEN=1 cargo test -p mycelium-sst --test golden` writes the file if it is not there. A change of the
+//! format needs a new format version and a file beside this one; another choice within the format (where blocks end,
+//! say) only a new file.
 
 #![allow(clippy::unwrap_used)]
 

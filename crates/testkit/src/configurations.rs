@@ -100,19 +100,21 @@ pub struct Configuration {
     pub fill_cache: bool,
     /// The row format of typed tables.
     pub row_format: RowFormatKind,
-    /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is asked
-    /// for, round and round. Empty: rows as they come at every level.
+    /// The layouts of typed tables, in text form: the first from the beginning, the next after every flush that is
+    /// asked for, round and round. Empty: rows as they come at every level.
     pub layouts: Vec<String>,
-    /// The transformers of typed tables, in text form; those of [`crate::transformers()`] may be among them. A table whose
-    /// rows are mapped takes no writes in transactions.
+    /// The transformers of typed tables, in text form; those of [`crate::transformers()`] may be among them. A table
+    /// whose rows are mapped takes no writes in transactions.
     pub transformers: Option<String>,
-    /// Indexes of typed tables, as augments in text form, or as flat-maps (`letters by test.letters`): all from the beginning. With `changing_indexes` every flush that
-    /// is asked for drops one of them or creates it again, turn by turn.
+    /// Indexes of typed tables, as augments in text form, or as flat-maps (`letters by test.letters`): all from the
+    /// beginning. With `changing_indexes` every flush that is asked for drops one of them or creates it again, turn by
+    /// turn.
     pub indexes: Vec<String>,
     /// Whether indexes come and go.
     pub changing_indexes: bool,
-    /// Materialised views of typed tables: name, grouping columns and aggregates, between colons. All from the beginning.
-    /// With `changing_views` every flush that is asked for drops one of them or creates it again, turn by turn.
+    /// Materialised views of typed tables: name, grouping columns and aggregates, between colons. All from the
+    /// beginning. With `changing_views` every flush that is asked for drops one of them or creates it again, turn by
+    /// turn.
     pub views: Vec<String>,
     /// Whether views come and go.
     pub changing_views: bool,

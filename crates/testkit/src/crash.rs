@@ -6,8 +6,8 @@
 //!    the commits that holds every commit acknowledged as durable enough, as [`Model::check_prefix_rule`] says.
 //! 3. After that one opening the directory holds exactly what the database needs: the files that its levels name, one
 //!    log segment, one manifest.
-//! 4. Backups that are there verify and are restored: each to the rows that there were when one was begun, and as many as
-//!    were acknowledged.
+//! 4. Backups that are there verify and are restored: each to the rows that there were when one was begun, and as many
+//!    as were acknowledged.
 //! 5. Now and then every file is verified, and the recovered database goes on: it takes a batch, is closed, and opened
 //!    again.
 //!
@@ -134,7 +134,8 @@ impl Workload {
         Self { seed, setup: Setup { configuration, tables }, actions }
     }
 
-    /// Runs the workload, calling `visit` before every operation that changes the disk. Returns the number of operations.
+    /// Runs the workload, calling `visit` before every operation that changes the disk. Returns the number of
+    /// operations.
     ///
     /// # Errors
     /// The first error of the database: there are no faults, so there should be none.

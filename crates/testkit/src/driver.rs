@@ -3,8 +3,9 @@
 //! 1. Every read is answered by both, at the same snapshot, and compared whole.
 //! 2. After every structural action (flush, compaction, reopening) each live snapshot and the newest state are read
 //!    completely and compared: nothing may move.
-//! 3. What is held open, iterators and scans of columns, must show the rows of its beginning to the end, whatever happens
-//!    meanwhile. A transaction must do so too, under its own writes, and commit or be refused as [`OpenTransaction`] says.
+//! 3. What is held open, iterators and scans of columns, must show the rows of its beginning to the end, whatever
+//!    happens meanwhile. A transaction must do so too, under its own writes, and commit or be refused as
+//!    [`OpenTransaction`] says.
 //! 4. The first difference or error stops the run and names the action.
 
 use std::collections::BTreeMap;

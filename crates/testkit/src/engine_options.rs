@@ -105,8 +105,8 @@ pub(crate) fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
     }
 }
 
-/// The layout of a table as it was created, with the columns that it got since: each beside one of the first, another one
-/// at each turn.
+/// The layout of a table as it was created, with the columns that it got since: each beside one of the first, another
+/// one at each turn.
 pub(crate) fn with_later_columns(layout: Layout, kind: TableKind, table: &Table, turn: usize) -> Layout {
     let columns = |schema: Option<&Arc<Schema>>| schema.map_or(0, |schema| schema.columns().len());
     let (first, all) = (columns(kind.schema().as_ref()), columns(table.schema()));

@@ -1,13 +1,14 @@
-//! Disks that fail under tables of every configuration: layouts, row formats, transformers, indexes, views, the compaction buffer,
-//! columns that come later, backups.
+//! Disks that fail under tables of every configuration: layouts, row formats, transformers, indexes, views, the
+//! compaction buffer, columns that come later, backups.
 //!
 //! 1. The workload of [`crate::crash`] is run once without a fault, to count what it asks of the disk.
-//! 2. It is run again with a fault at the n-th of these requests. An action may then fail with an error that says so, and nothing else.
-//!    A few more actions are tried after the first one that failed.
-//! 3. After each that failed, all rows, and with them indexes and views, are those of the model: a commit that was refused is not there, the
-//!    others are. Or reading fails because the disk does.
-//! 4. The fault goes away, and with it the process, or the power. What is found then is checked as after any crash ([`Tally`]): a commit that
-//!    was refused by a database that goes on writing never comes back; one that made the database read-only may, whole.
+//! 2. It is run again with a fault at the n-th of these requests. An action may then fail with an error that says so,
+//!    and nothing else. A few more actions are tried after the first one that failed.
+//! 3. After each that failed, all rows, and with them indexes and views, are those of the model: a commit that was
+//!    refused is not there, the others are. Or reading fails because the disk does.
+//! 4. The fault goes away, and with it the process, or the power. What is found then is checked as after any crash
+//!    ([`Tally`]): a commit that was refused by a database that goes on writing never comes back; one that made the
+//!    database read-only may, whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -68,7 +69,8 @@ impl<'a> FailingRun<'a> {
         EngineStore::create(Arc::new(self.disk.clone()) as Arc<dyn Disk>, &setup.configuration, &setup.tables)
     }
 
-    /// Runs the workload until some actions after the fault, and checks what a crash of this kind leaves of it. Whether the fault was met.
+    /// Runs the workload until some actions after the fault, and checks what a crash of this kind leaves of it. Whether
+    /// the fault was met.
     pub fn run(mut self, crash: CrashKind, tally: &Tally) -> bool {
         // A database that cannot be created has promised nothing.
         if let Err(what) = self.actions() {

@@ -1,8 +1,8 @@
 //! Every decoder, as a function from bytes that must not panic, with valid inputs to mutate.
 //!
 //! `fuzz/` runs them under libFuzzer (nightly); `tests/fuzz_smoke.rs` runs them on drawn and mutated inputs with any
-//! toolchain. A decoder may refuse its input with an error; what it accepts must hold together: where there is an encoder,
-//! decoding what it makes of the decoded value gives that value again.
+//! toolchain. A decoder may refuse its input with an error; what it accepts must hold together: where there is an
+//! encoder, decoding what it makes of the decoded value gives that value again.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -310,8 +310,8 @@ fn sst_range_deletes(bytes: &[u8]) {
     }
 }
 
-/// The input is a page, or the directory of a file; before it a byte that says which, one with the number of blocks, and
-/// for the directory eight with the length of all pages.
+/// The input is a page, or the directory of a file; before it a byte that says which, one with the number of blocks,
+/// and for the directory eight with the length of all pages.
 fn sst_summaries(bytes: &[u8]) {
     let [kind, blocks, rest @ ..] = bytes else { return };
     let blocks = usize::from(*blocks);

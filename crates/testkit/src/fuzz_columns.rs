@@ -1,7 +1,8 @@
 //! Fuzz targets of columnar files: pages, codings of texts, zone maps, directories, blocks, and whole files.
 //!
 //! Whatever bytes a page decodes from, its cells, written again, must come back to the bit, be found by tests as
-//! [`Test::passes`] says, and lie in their zone: the written form is checked against the naive twin on data no generator draws.
+//! [`Test::passes`] says, and lie in their zone: the written form is checked against the naive twin on data no
+//! generator draws.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
@@ -205,8 +206,8 @@ fn check_page(page: &Page<'_>, kind: &ColumnType) {
     for cell in &cells {
         assert!(pushed.push(*cell).is_ok(), "a cell that its own column does not take");
     }
-    // Integers that their type does not have stay what they are where they are gathered as such: tests then see others than
-    // cells do. A checksum vouches that there are none.
+    // Integers that their type does not have stay what they are where they are gathered as such: tests then see others
+    // than cells do. A checksum vouches that there are none.
     for (gathered, is_tested) in [(gathered, false), (pushed, true)] {
         let (finished, mut bytes) = (gathered.finish(), Vec::new());
         let coding = finished.coding();

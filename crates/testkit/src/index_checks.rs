@@ -26,8 +26,8 @@ pub(crate) fn check_indexes(table: &Table, rows: &[Row], snapshot: Option<&Snaps
     check_indexes_by(table, rows, &|index, bounds, columns| Ok(Box::new(index.range(bounds, columns, snapshot)?)))
 }
 
-/// As [`check_indexes`], with lookups by `find`: all rows, each by its values, and some by a range; with all columns and with
-/// those that the index holds itself.
+/// As [`check_indexes`], with lookups by `find`: all rows, each by its values, and some by a range; with all columns
+/// and with those that the index holds itself.
 pub(crate) fn check_indexes_by(table: &Table, rows: &[Row], find: &Find<'_>) -> Result<()> {
     for index in table.indexes() {
         check_index(table, &index, rows, find)

@@ -1,7 +1,7 @@
 //! What the process that is killed writes, so that whoever killed it knows what to expect.
 //!
-//! Each writer has its own keys: one that holds the number of its last batch, and forty rows of which batch `n` sets row
-//! `n mod 40` and deletes row `n mod 40 + 7` if `n` is divisible by five. What a writer's rows are after batch `n`
+//! Each writer has its own keys: one that holds the number of its last batch, and forty rows of which batch `n` sets
+//! row `n mod 40` and deletes row `n mod 40 + 7` if `n` is divisible by five. What a writer's rows are after batch `n`
 //! follows from `n` alone.
 
 use std::collections::BTreeMap;

@@ -44,7 +44,8 @@ impl Mechanisms {
             // A table with transformers has the layout that follows from them, for good: another one would pass by the
             // level where its rows are mapped. So it is no miss that the layout never changed.
             (self.layout_changes > 0 || configuration.transformers.is_some(), "a layout change"),
-            // A map alone changes neither groups nor formats; that there were rows in level 1 says that they were mapped.
+            // A map alone changes neither groups nor formats; that there were rows in level 1 says that they were
+            // mapped.
             (self.has_reshaped || !configuration.reshapes(), "a transformation"),
             (self.has_reshaped_under_snapshot || !configuration.reshapes(), "a snapshot across a transformation"),
             (self.has_dropped_tombstones, "tombstones dropped"),

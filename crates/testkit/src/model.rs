@@ -5,12 +5,13 @@
 //! 2. The row of a key at snapshot s: take its entries with sequence numbers at most s, newest first, and stop at the
 //!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
-//! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever the
-//!    snapshot, the table's rows are gone. So is adding a column: whatever the snapshot, rows have it, null where they were
-//!    written before. All three are durable when they return, and so is everything before them.
-//! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it commits where
-//!    other commits come between, is said in `open_transaction.rs`.
-//! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as durable.
+//! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever
+//!    the snapshot, the table's rows are gone. So is adding a column: whatever the snapshot, rows have it, null where
+//!    they were written before. All three are durable when they return, and so is everything before them.
+//! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it
+//!    commits where other commits come between, is said in `open_transaction.rs`.
+//! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as
+//!    durable.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -419,7 +420,8 @@ impl Model {
         walk_over(&self.scan(table, range, snapshot, Direction::Forward), &mut None, moves)
     }
 
-    /// The rows of a table in a range, keys ascending, that a transaction sees which began at `snapshot` and has these writes.
+    /// The rows of a table in a range, keys ascending, that a transaction sees which began at `snapshot` and has these
+    /// writes.
     pub fn scan_within(
         &self,
         table: usize,
@@ -492,8 +494,8 @@ impl Model {
         known.max(acknowledged.map_or(0, |index| index + 1))
     }
 
-    /// Checks that `recovered` is the state after some prefix of the commits that holds all that had to survive. Returns
-    /// the longest such prefix; give it to [`Model::truncate`] to go on after recovery.
+    /// Checks that `recovered` is the state after some prefix of the commits that holds all that had to survive.
+    /// Returns the longest such prefix; give it to [`Model::truncate`] to go on after recovery.
     ///
     /// # Errors
     /// [`PrefixViolation`] with the differences to the nearest prefix.
@@ -507,7 +509,8 @@ impl Model {
         Err(self.violation(floor, recovered))
     }
 
-    /// Checks that `found` is the state after all commits that were acknowledged: of the newest it is not said that it failed.
+    /// Checks that `found` is the state after all commits that were acknowledged: of the newest it is not said that it
+    /// failed.
     ///
     /// # Errors
     /// [`PrefixViolation`] with the differences to the nearest prefix.
@@ -567,7 +570,8 @@ impl Model {
     }
 }
 
-/// Moves over rows, keys ascending, from a place among them: the moves that are possible, each with the row it leads to.
+/// Moves over rows, keys ascending, from a place among them: the moves that are possible, each with the row it leads
+/// to.
 #[allow(clippy::type_complexity, reason = "a list of steps")]
 pub(crate) fn walk_over(
     rows: &[(Vec<u8>, Vec<u8>)],

@@ -1,10 +1,10 @@
 //! What an open transaction reads, and whether it commits: the model of it.
 //!
 //! 1. It sees the rows that there were when it began, and over them its own writes that were not rolled back.
-//! 2. Under snapshot isolation it is refused if a commit since it began wrote a key that it wrote or deleted with a range, or
-//!    deleted a range that has a part of what it wrote; else it commits.
-//! 3. Serializable, it is also refused if a commit changed a row that it read, or came into a range that it read. What a store
-//!    notes of reads may be more than was read: it may refuse for anything written to a table that was read.
+//! 2. Under snapshot isolation it is refused if a commit since it began wrote a key that it wrote or deleted with a
+//!    range, or deleted a range that has a part of what it wrote; else it commits.
+//! 3. Serializable, it is also refused if a commit changed a row that it read, or came into a range that it read. What
+//!    a store notes of reads may be more than was read: it may refuse for anything written to a table that was read.
 //! 4. Patches and merge operands that change nothing may leave no trace: a store may refuse for them, and need not.
 //! 5. One that wrote nothing is never refused.
 

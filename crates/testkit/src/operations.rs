@@ -1,9 +1,9 @@
 //! Histories: random sequences of actions, drawn from a seed.
 //!
-//! Keys come from a fixed set per table, so that they are written again and again; a skew makes some hot. Reads also ask
-//! for keys that were never written but lie next to written ones. Snapshots are numbered in the order they are taken;
-//! reopening releases them all. A table that is dropped is created again at once, so that every action can name any table.
-//! What is held open (iterators and scans) outlives both; transactions are rolled back by both.
+//! Keys come from a fixed set per table, so that they are written again and again; a skew makes some hot. Reads also
+//! ask for keys that were never written but lie next to written ones. Snapshots are numbered in the order they are
+//! taken; reopening releases them all. A table that is dropped is created again at once, so that every action can name
+//! any table. What is held open (iterators and scans) outlives both; transactions are rolled back by both.
 
 use std::collections::BTreeMap;
 use std::fmt;

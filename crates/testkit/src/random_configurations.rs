@@ -1,17 +1,17 @@
-//! Configurations drawn from a seed: layouts of any groups and formats that follow each other, indexes, views, and every
-//! size and switch of the engine.
+//! Configurations drawn from a seed: layouts of any groups and formats that follow each other, indexes, views, and
+//! every size and switch of the engine.
 //!
 //! A layout is drawn level by level:
 //! 1. Level 0 is the table's rows. Each group of a level parts in two with a probability of a third, anywhere, so that
 //!    every group lies within one above.
 //! 2. Each group has the table's format, the packed one or is columnar, each level is tiered, leveled or two-phase.
 //!
-//! One table in eight has transformers instead, a user's map among them. Its layout follows from these and stays, and it has
-//! neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped. Of the others half of
-//! those whose rows are packed get columns later.
+//! One table in eight has transformers instead, a user's map among them. Its layout follows from these and stays, and
+//! it has neither indexes nor views nor a compaction buffer: all of them are refused where rows are mapped. Of the
+//! others half of those whose rows are packed get columns later.
 //!
-//! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether what
-//! was drawn came to pass, is for [`crate::Mechanisms`] to say.
+//! Levels are few and small, so that a history of thousands of actions fills all of them. Whether it did, and whether
+//! what was drawn came to pass, is for [`crate::Mechanisms`] to say.
 
 use mycelium_base::{GroupFormat, RowFormatKind};
 use mycelium_engine::{Buffering, Warm};
@@ -37,9 +37,9 @@ impl Configuration {
         Self::random_with_layouts(seed).mapped(&mut SmallRng::seed_from_u64(!seed))
     }
 
-    /// The same with a map, alone or before what converts the rows. A split would come before it, and it maps whole rows only;
-    /// how levels are merged follows from the transformers, and no other policy than the leveled one is taken. There are as
-    /// few levels as the set may have.
+    /// The same with a map, alone or before what converts the rows. A split would come before it, and it maps whole
+    /// rows only; how levels are merged follows from the transformers, and no other policy than the leveled one is
+    /// taken. There are as few levels as the set may have.
     fn mapped(self, rng: &mut SmallRng) -> Self {
         let own = self.row_format;
         let mut set = vec![format!("test.count {own}")];

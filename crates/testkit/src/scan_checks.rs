@@ -83,8 +83,8 @@ pub(crate) fn check_scans(table: &Table, rows: &Rows, snapshot: Option<&Snapshot
     }
 }
 
-/// An open scan of a typed table, of what its rows have or of those of them that pass, which takes so many batches at most and
-/// compares them.
+/// An open scan of a typed table, of what its rows have or of those of them that pass, which takes so many batches at
+/// most and compares them.
 pub(crate) type HeldScan = Box<dyn FnMut(usize) -> Result<()>>;
 
 /// Opens a scan of a typed table that has these rows, with a filter for every other draw.

@@ -2,12 +2,13 @@
 //!
 //! 1. Take out runs of actions, half of the history at first, keeping each removal that leaves the history failing.
 //! 2. When no run of a length can go, halve the length; stop after single actions.
-//! 3. Take single writes, steps of transactions, moves and loaded rows out of the actions that are left in the same way.
+//! 3. Take single writes, steps of transactions, moves and loaded rows out of the actions that are left in the same
+//!    way.
 
 use crate::operations::Action;
 
-/// A part of `history` for which `fails` still holds and from which no single action or part of one can be taken. Needs `fails`
-/// to be deterministic and to hold for the whole; calls it O(n log n) times, or more where little can go.
+/// A part of `history` for which `fails` still holds and from which no single action or part of one can be taken. Needs
+/// `fails` to be deterministic and to hold for the whole; calls it O(n log n) times, or more where little can go.
 pub fn shrink(history: &[Action], mut fails: impl FnMut(&[Action]) -> bool) -> Vec<Action> {
     let mut history = remove_runs(history.to_vec(), &mut fails);
     for index in 0..history.len() {

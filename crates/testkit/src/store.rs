@@ -24,7 +24,8 @@ pub trait Store {
 
     /// Commits a batch.
     fn write(&mut self, batch: &[Write], durability: Durability) -> Result<()>;
-    /// Runs a transaction, reads `keys` in it, each of a table, and ends it: rolls it back if there is nothing to commit.
+    /// Runs a transaction, reads `keys` in it, each of a table, and ends it: rolls it back if there is nothing to
+    /// commit.
     fn transact(
         &mut self,
         steps: &[TransactionStep],

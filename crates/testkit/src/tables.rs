@@ -27,7 +27,8 @@ pub struct TableRules {
     pub growth: Option<Growth>,
 }
 
-/// Columns that come later. Values that are written, and those that fold, are packed with all columns that there will be.
+/// Columns that come later. Values that are written, and those that fold, are packed with all columns that there will
+/// be.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
     /// How many come.
@@ -64,8 +65,8 @@ pub enum TableKind {
     RemovingApart,
     /// Packed rows of [`TYPED_SCHEMA`], with patches.
     Typed,
-    /// As `Typed`, created without the three columns that come later. Histories write rows and patches of all columns, and
-    /// what there is no column for yet is left out.
+    /// As `Typed`, created without the three columns that come later. Histories write rows and patches of all columns,
+    /// and what there is no column for yet is left out.
     Growing,
     /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
     KeysAlone,

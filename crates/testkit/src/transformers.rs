@@ -1,7 +1,7 @@
 //! Transformers as users write them, for the tables of histories (typed, of [`crate::tables::TYPED_SCHEMA`]).
 //!
-//! `test.count` maps: it adds one to the column `count`, so that a map done twice, or not at all, shows. The store writes rows
-//! with one less (`unmapped`), so that what is read is what the model has.
+//! `test.count` maps: it adds one to the column `count`, so that a map done twice, or not at all, shows. The store
+//! writes rows with one less (`unmapped`), so that what is read is what the model has.
 //!
 //! `test.letters` flat-maps: it derives every letter of the column `name`, with how often it is there.
 

@@ -10,8 +10,8 @@ use mycelium_engine::{GroupRow, ReadOptions, Snapshot, Table, View};
 
 use crate::model::Row;
 
-/// Every view of `table` must give what `rows` add up to, which are all there are at the snapshot, packed; and what those of
-/// the middle third do.
+/// Every view of `table` must give what `rows` add up to, which are all there are at the snapshot, packed; and what
+/// those of the middle third do.
 pub(crate) fn check_views(table: &Table, rows: &[Row], snapshot: Option<&Snapshot>) -> Result<()> {
     let views = table.views();
     if views.is_empty() {

@@ -1,11 +1,11 @@
 //! Bytes that change on the disk: flipped bits, blocks in the wrong place, files and log segments that are not the ones
 //! written.
 //!
-//! A database with data in its log, in level 0 and below, in files of rows and of columns, is damaged in one place and opened. The damage must be reported
-//! as corruption that names a damaged file and an offset in it, or do no harm: every row read is right, or its read fails.
-//! In an SST it is then found by verification. What is salvaged of it is what it had, and the rest is told as lost; a
-//! backup that is damaged is found to be so, or restored as it was.
-//! The one place where it may be neither is behind the last sync of the log, where a damaged record cannot be told from a
+//! A database with data in its log, in level 0 and below, in files of rows and of columns, is damaged in one place and
+//! opened. The damage must be reported as corruption that names a damaged file and an offset in it, or do no harm:
+//! every row read is right, or its read fails. In an SST it is then found by verification. What is salvaged of it is
+//! what it had, and the rest is told as lost; a backup that is damaged is found to be so, or restored as it was. The
+//! one place where it may be neither is behind the last sync of the log, where a damaged record cannot be told from a
 //! torn one: there the default mode may drop records from the end, but only from the end, and `Strict` must report it.
 //!
 //! Counts before a release: `MYCELIUM_TEST_SCALE=release`.
@@ -42,7 +42,8 @@ struct Image {
     columns: Columns,
 }
 
-/// A table beside those of the journal whose files are columnar, from level 1 on in two groups. None of it is in the log.
+/// A table beside those of the journal whose files are columnar, from level 1 on in two groups. None of it is in the
+/// log.
 const COLUMNS: &str = "columns";
 type Columns = BTreeMap<i64, (String, i32)>;
 
@@ -268,8 +269,8 @@ impl Damage<'_> {
         }
         let mut journal = Journal::new(self.image.journal.seed);
         journal.committed.clone_from(&self.image.journal.committed);
-        // A record testifies that those before it in its segment were synced. Only the last has no witness; and, should it
-        // be the first of its segment, the last of the segment before.
+        // A record testifies that those before it in its segment were synced. Only the last has no witness; and, should
+        // it be the first of its segment, the last of the segment before.
         let floor = journal.committed.len() - 2;
         match journal.check_recovered(tables, floor) {
             Ok(()) => Outcome::TornTail,
@@ -373,8 +374,8 @@ impl Salvaged<'_> {
         self.report.lost.iter().any(|lost| lost.table == table && lost.range.contains(key))
     }
 
-    /// Every row is the newest of its key, or not there and told as lost. Where older ones are kept, or something of manifest
-    /// or log is lost, it is one that there was.
+    /// Every row is the newest of its key, or not there and told as lost. Where older ones are kept, or something of
+    /// manifest or log is lost, it is one that there was.
     fn check(&self, disk: &MemoryDisk, ever: &Ever) {
         let Self { context, older, report, image } = self;
         let database = open_copy(disk, SAVED, context);

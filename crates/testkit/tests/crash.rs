@@ -1,4 +1,5 @@
-//! Power loss and death of the process at every operation, in every way the disk allows (see `mycelium_testkit::crash`).
+//! Power loss and death of the process at every operation, in every way the disk allows (see
+//! `mycelium_testkit::crash`).
 //!
 //! `MYCELIUM_TEST_SCALE=release` runs the counts of a release.
 
@@ -114,7 +115,8 @@ fn names_and_data_may_survive_without_each_other() {
     });
 }
 
-/// Crashes recovery `depth` times before letting it finish; what it then finds must be what it would have found at once.
+/// Crashes recovery `depth` times before letting it finish; what it then finds must be what it would have found at
+/// once.
 fn crash_in_recovery(tally: &Tally, point: &CrashPoint<'_>, seed: u64, depth: u64) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut draw = || CrashDraw::from_seed(rng.random());

@@ -4,8 +4,8 @@
 //! Whatever fails: no panic, no wrong answer, nothing acknowledged after a failed sync, and after the fault is gone a
 //! database that opens with a prefix of the history that lacks nothing acknowledged as durable.
 //!
-//! Most tests do so with two tables of keys and values, at every request; one with tables of all configurations, at drawn
-//! ones (`mycelium_testkit::failing`).
+//! Most tests do so with two tables of keys and values, at every request; one with tables of all configurations, at
+//! drawn ones (`mycelium_testkit::failing`).
 //!
 //! Counts before a release: `MYCELIUM_TEST_SCALE=release`.
 
@@ -136,7 +136,8 @@ fn count(seed: u64, kind: OperationKind) -> u64 {
     trial.disk.count(kind)
 }
 
-/// Runs the workload with a fault at every n-th operation of a kind, for as many seeds as it takes to do so `wanted` times.
+/// Runs the workload with a fault at every n-th operation of a kind, for as many seeds as it takes to do so `wanted`
+/// times.
 fn at_every(
     kind: OperationKind,
     effect: Effect,

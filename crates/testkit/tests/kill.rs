@@ -1,8 +1,9 @@
 //! A real process, ended by `kill -9` at random times or by system calls that fail, and what its database holds then.
 //!
 //! The oracle is what the process printed before it died: every acknowledged batch with its durability and sequence
-//! number. After each death: every writer's rows are those after one of its batches; none that was acknowledged as handed
-//! to the operating system (or that precedes one that was) is missing; and what is there is a prefix in commit order.
+//! number. After each death: every writer's rows are those after one of its batches; none that was acknowledged as
+//! handed to the operating system (or that precedes one that was) is missing; and what is there is a prefix in commit
+//! order.
 //!
 //! Counts before a release: `MYCELIUM_TEST_SCALE=release`.
 
@@ -24,8 +25,8 @@ use rand::{Rng, SeedableRng};
 const TARGET: &str = env!("CARGO_BIN_EXE_kill_target");
 const WRITERS: u64 = 8;
 
-/// Held where a process is started and where a database is open. A process that is being started has, until it runs its own
-/// program, what other threads of this one have open, the locks of databases that they close meanwhile included.
+/// Held where a process is started and where a database is open. A process that is being started has, until it runs its
+/// own program, what other threads of this one have open, the locks of databases that they close meanwhile included.
 static STARTING: Mutex<()> = Mutex::new(());
 
 fn start(command: &mut Command) -> std::io::Result<Child> {

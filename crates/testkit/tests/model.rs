@@ -30,7 +30,8 @@ fn history_options(seed: u64, actions: usize, configurations: &[Configuration]) 
     with_changing_columns(options, configurations)
 }
 
-/// Columns of typed tables change where all of the configurations say so; other histories are what they were before that.
+/// Columns of typed tables change where all of the configurations say so; other histories are what they were before
+/// that.
 fn with_changing_columns(mut options: HistoryOptions, configurations: &[Configuration]) -> HistoryOptions {
     if configurations.iter().all(|configuration| configuration.changing_columns) {
         options.weights.change_columns = 3;
@@ -163,8 +164,8 @@ fn long_histories_give_the_answers_of_the_model() {
     assert!(left_encoded.into_inner(), "no compaction left values encoded");
 }
 
-/// What is open goes on showing the moment of its beginning, and transactions among other commits are isolated from them; keys
-/// alone and rows that operators remove are rows like others.
+/// What is open goes on showing the moment of its beginning, and transactions among other commits are isolated from
+/// them; keys alone and rows that operators remove are rows like others.
 #[test]
 fn what_is_held_open_shows_its_own_moment() {
     let all = without_maps();
@@ -180,16 +181,16 @@ fn what_is_held_open_shows_its_own_moment_under_random_configurations() {
     check_histories(80_000..80_000 + seeds, actions, held_options, |seed| vec![Configuration::random(seed)], |_, _| {});
 }
 
-/// A compaction left nothing of what went into an empty insertion part, and its inputs stayed as segments that stood for nothing: the manifest
-/// named files that no tree held, which were removed, and a checkpoint missed them.
+/// A compaction left nothing of what went into an empty insertion part, and its inputs stayed as segments that stood
+/// for nothing: the manifest named files that no tree held, which were removed, and a checkpoint missed them.
 #[test]
 fn segments_that_stand_for_nothing_are_not_kept() {
     let buffered = Configuration::named("buffer-groups").unwrap();
     check_seeds(1_040..1_041, 400, |_| vec![buffered.clone()], |_, _| {});
 }
 
-/// Histories on tables with indexes, which come and go, under every layout: what an index answers, at the newest state and
-/// at every live snapshot, is what its table's rows say.
+/// Histories on tables with indexes, which come and go, under every layout: what an index answers, at the newest state
+/// and at every live snapshot, is what its table's rows say.
 #[test]
 fn indexes_give_the_answers_of_their_tables() {
     let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.indexes.is_empty()).collect();
@@ -207,8 +208,8 @@ fn views_give_what_the_rows_of_their_tables_add_up_to() {
     check_seeds(30_000..30_000 + seeds, actions, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
 }
 
-/// A user's map, in the table's own format and with others after it: rows read as if they had been mapped when they were
-/// written. Tables whose rows are mapped take no transactions.
+/// A user's map, in the table's own format and with others after it: rows read as if they had been mapped when they
+/// were written. Tables whose rows are mapped take no transactions.
 #[test]
 fn mapped_rows_are_read_as_if_they_had_been_mapped_when_written() {
     let all: Vec<Configuration> = configurations().into_iter().filter(|c| !c.takes_transactions()).collect();
@@ -230,8 +231,8 @@ fn mapped_rows_of_random_configurations_are_read_as_if_they_had_been_mapped_when
     assert_eq!(mapped.into_inner(), seeds, "some whose rows never came to be mapped");
 }
 
-/// Random configurations, each with a history of its own. One counts only if all its mechanisms ran; as many are drawn as it
-/// takes.
+/// Random configurations, each with a history of its own. One counts only if all its mechanisms ran; as many are drawn
+/// as it takes.
 #[test]
 fn random_configurations_give_the_answers_of_the_model() {
     let (wanted, actions) = Scale::from_environment().pick((6, 2_500), (200, 5_000));

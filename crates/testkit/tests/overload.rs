@@ -1,5 +1,5 @@
-//! Writers that ask for far more than compaction sustains: writing slows down, memory and level 0 stay bounded, reads go
-//! on, and afterwards the backlog is worked off.
+//! Writers that ask for far more than compaction sustains: writing slows down, memory and level 0 stay bounded, reads
+//! go on, and afterwards the backlog is worked off.
 //!
 //! 20 seconds; with `MYCELIUM_TEST_SCALE=release` two minutes.
 
@@ -14,7 +14,8 @@ use mycelium_testkit::Scale;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Together the default budgets. Small memtables, so that there are many flushes and that one takes well below a second.
+/// Together the default budgets. Small memtables, so that there are many flushes and that one takes well below a
+/// second.
 const MEMORY: usize = 8 << 20;
 const CACHE: u64 = 376 << 20;
 /// What flushes and compactions together may write: a fifth of it, about, is what a leveled tree sustains.

@@ -1,7 +1,7 @@
 //! Transformers as a table's definition names them: text, which the manifest keeps.
 //!
-//! One line per transformer: the name under which it is registered, then what it makes of the rest itself. Empty lines and
-//! lines that start with `//` are skipped.
+//! One line per transformer: the name under which it is registered, then what it makes of the rest itself. Empty lines
+//! and lines that start with `//` are skipped.
 //!
 //! ```text
 //! split by 2 down to 4
@@ -34,7 +34,8 @@ impl TransformerDefinition {
     /// A name (lower-case letters, digits, `_`, `-` and `.`, first a letter) and arguments on one line.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for another name, or arguments of several lines or too long.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for another name, or arguments of several lines or too
+    /// long.
     pub fn new(name: &str, arguments: &str) -> Result<Self> {
         check_name(name)?;
         let arguments = arguments.trim();
@@ -106,7 +107,8 @@ impl TransformerSet {
     /// Reads the text form. Whether the names are registered and the arguments make sense is found when it is linked.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a malformed line, or more than [`MAX_TRANSFORMERS`].
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for a malformed line, or more than
+    /// [`MAX_TRANSFORMERS`].
     pub fn parse(text: &str) -> Result<Self> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"));
         let mut definitions = Vec::new();

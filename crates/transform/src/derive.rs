@@ -58,7 +58,8 @@ pub struct Deriver {
 }
 
 impl Deriver {
-    /// Derives what `transformer`, which stands beside the order, makes of values of `source` for its first derived table.
+    /// Derives what `transformer`, which stands beside the order, makes of values of `source` for its first derived
+    /// table.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if the group lacks a column that it reads; those of
@@ -81,8 +82,8 @@ impl Deriver {
         &self.reads
     }
 
-    /// What an entry of the row with key `row_key` derives. The transformer is shown the columns that it reads and no others,
-    /// as a `Put` with sequence number 0, so that a row and a patch with the same values derive the same.
+    /// What an entry of the row with key `row_key` derives. The transformer is shown the columns that it reads and no
+    /// others, as a `Put` with sequence number 0, so that a row and a patch with the same values derive the same.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a malformed value;

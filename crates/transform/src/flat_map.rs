@@ -7,8 +7,8 @@
 //! value   the user's
 //! ```
 //!
-//! so the entries of one user's key are those of one key prefix, as those of an index are ([`Augment`](crate::Augment)),
-//! and those of different rows are different. A row derives a key once.
+//! so the entries of one user's key are those of one key prefix, as those of an index are
+//! ([`Augment`](crate::Augment)), and those of different rows are different. A row derives a key once.
 //!
 //! An error of the user's transformer ends its job, and refuses one row: another job begins with the next row, whatever
 //! the one that failed has left behind.
@@ -36,8 +36,8 @@ impl FlatMap {
     /// A derived table called `name`, fed by a user's transformer.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if it does not stand beside the order, feeds another number
-    /// of derived tables than one, or reads columns that the schema does not have outside its key.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if it does not stand beside the order, feeds another
+    /// number of derived tables than one, or reads columns that the schema does not have outside its key.
     pub fn new(name: &str, named: NamedTransformer, schema: &Schema) -> Result<Self> {
         let refused = |what: String| Err(Error::invalid(format!("the transformer `{}` {what}", named.definition)));
         if named.transformer.place() != Place::Beside {
@@ -71,7 +71,8 @@ impl FlatMap {
         &self.reads
     }
 
-    /// Appends what the derived table's keys of one user's key start with: `values` is that key, as a binary value, or empty.
+    /// Appends what the derived table's keys of one user's key start with: `values` is that key, as a binary value, or
+    /// empty.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for more values, or one of another type.

@@ -1,8 +1,8 @@
 //! The values of column groups: reading them, writing them, and taking them from one group and format to another.
 //!
 //! In a file of a group a packed value is one of the group's columns alone, as if the table had no others. In any other
-//! row format it is a value of the table in which the other columns are absent. What goes into a columnar file and comes out
-//! of it is packed.
+//! row format it is a value of the table in which the other columns are absent. What goes into a columnar file and
+//! comes out of it is packed.
 //!
 //! How a value becomes one of another group and format is [`mycelium_encoding::Reshape`]'s.
 

@@ -2,15 +2,15 @@
 //!
 //! For one entry, [`Job::transform`]:
 //! 1. Find which columns the value has; a `Put` has all.
-//! 2. Which derived tables does it concern? All, if it is a `Put`; those that read a column that a `Patch` touches. If the
-//!    patch lacks a column that one of them reads, stop here and say so: the caller completes the patch.
+//! 2. Which derived tables does it concern? All, if it is a `Put`; those that read a column that a `Patch` touches. If
+//!    the patch lacks a column that one of them reads, stop here and say so: the caller completes the patch.
 //! 3. Have the derived entries staged. If the staging area becomes full, stop here and say so: the caller retrieves,
 //!    and gives the same entry again.
 //! 4. Map: for every transformer that must be called, in order, into the groups and the format that it works on, and
 //!    through it; last, into those of the destinations. However many splits and converts lie between, that is one step.
 //!
-//! Memory: the staging area within its budget (or one derived entry, if that alone is larger), and the outputs of the one
-//! entry in hand.
+//! Memory: the staging area within its budget (or one derived entry, if that alone is larger), and the outputs of the
+//! one entry in hand.
 
 use std::ops::Range;
 
@@ -109,8 +109,9 @@ struct Stage {
 
 impl Linked {
     /// What one compaction (or one part of it) does to entries of a group `source` that leave the levels of `crossing`:
-    /// those of level 3 on their way to level 5 leave `3..5`. They go to `destinations`, which lie within the source; the
-    /// groups of the layout, or narrower ones. None: only derived tables are fed, as a bulk load past level 0 needs it.
+    /// those of level 3 on their way to level 5 leave `3..5`. They go to `destinations`, which lie within the source;
+    /// the groups of the layout, or narrower ones. None: only derived tables are fed, as a bulk load past level 0 needs
+    /// it.
     ///
     /// `budget` bounds the derived entries that it holds, in bytes.
     ///
@@ -158,9 +159,9 @@ impl Job {
     /// first, each once, but for what [`Progress`] says.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for another operation, which the engine routes itself, or
-    /// for another entry than the one that must come again; [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for a
-    /// malformed value; those of the transformers. The job is of no use after an error.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) for another operation, which the engine routes itself,
+    /// or for another entry than the one that must come again; [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for
+    /// a malformed value; those of the transformers. The job is of no use after an error.
     pub fn transform(&mut self, entry: EntryRef<'_>) -> Result<Progress> {
         self.mapped.clear();
         let operation = entry.trailer.operation();
@@ -201,8 +202,8 @@ impl Job {
         self.mapped.iter()
     }
 
-    /// Takes the derived entries out, sorted; the staging area is empty then. Call it when it is full, and at the end. What
-    /// is retrieved at one time is one run of each derived table; several overlap.
+    /// Takes the derived entries out, sorted; the staging area is empty then. Call it when it is full, and at the end.
+    /// What is retrieved at one time is one run of each derived table; several overlap.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if a transformer derived two values of one version.

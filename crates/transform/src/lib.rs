@@ -1,7 +1,7 @@
 //! Transformers: what reshapes data inside compactions (Mycelium §4.2).
 //!
-//! A table's definition names a set of transformers ([`TransformerSet`]). A [`Registry`] makes them and links them to the
-//! table's columns and source format, which gives a [`Linked`]:
+//! A table's definition names a set of transformers ([`TransformerSet`]). A [`Registry`] makes them and links them to
+//! the table's columns and source format, which gives a [`Linked`]:
 //!
 //! - a [`mycelium_manifest::Layout`], in which splits and converts are groups and formats, level by level;
 //! - the steps whose transformers must be called, which are users' own;

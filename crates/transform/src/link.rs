@@ -1,17 +1,18 @@
 //! Linking: a set of transformers and a table become a layout (Mycelium Algorithm 1, §4.2.5, §3.4).
 //!
-//! 1. *Validate and sort.* Neutral transformers are left out. A gradual one comes first (rule 3), and there is at most one
-//!    (rule 2). Then comes the chain of formats: it starts with the format of level 0, each transformer takes the format
-//!    that the one before it gives, and no format is entered twice. Whoever stands beside the order is sorted by its
-//!    tables. A set with two possible orders is refused.
+//! 1. *Validate and sort.* Neutral transformers are left out. A gradual one comes first (rule 3), and there is at most
+//!    one (rule 2). Then comes the chain of formats: it starts with the format of level 0, each transformer takes the
+//!    format that the one before it gives, and no format is entered twice. Whoever stands beside the order is sorted by
+//!    its tables. A set with two possible orders is refused.
 //! 2. *Link.* Level 0 is one group of all columns. For every transformer in order, and every round of it: each group of
-//!    the lowest level so far becomes its destinations, and these are the next level: the paper's internal column families
-//!    of one local level 0 are our groups of one level. So a level has at most one transformer (rule 1), but for the format
-//!    that follows a split: it is written by the last round of the split, as table 1 has it, whose convert leads from four
-//!    groups to eight (docs/decisions/0037). Both must be said by the groups that they lead to.
-//! 3. *Tierveling.* A level that a transformation leaves or enters is tiered: what crosses it is never merged with what it
-//!    meets there, so that every entry is transformed once. All others are leveled.
-//! 4. Warn where the cost model does not hold (Appendix B: `1 <= n < T/2` for n transforming compactions and size ratio T).
+//!    the lowest level so far becomes its destinations, and these are the next level: the paper's internal column
+//!    families of one local level 0 are our groups of one level. So a level has at most one transformer (rule 1), but
+//!    for the format that follows a split: it is written by the last round of the split, as table 1 has it, whose
+//!    convert leads from four groups to eight (docs/decisions/0037). Both must be said by the groups that they lead to.
+//! 3. *Tierveling.* A level that a transformation leaves or enters is tiered: what crosses it is never merged with what
+//!    it meets there, so that every entry is transformed once. All others are leveled.
+//! 4. Warn where the cost model does not hold (Appendix B: `1 <= n < T/2` for n transforming compactions and size ratio
+//!    T).
 //!
 //! What stands beside the order takes effect where data leave level 0, the only level where all columns are surely
 //! together. It changes nothing of the table and so takes no level of its own; but level 1 is then one that a
@@ -60,8 +61,8 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// What there is to be said of `steps` transforming compactions (`n`) with the size ratio `size_ratio` (`T`): the cost
-    /// model holds for `1 <= n < T/2` (Mycelium App. B, after eq. 4). Nothing of a table that transforms nothing.
+    /// What there is to be said of `steps` transforming compactions (`n`) with the size ratio `size_ratio` (`T`): the
+    /// cost model holds for `1 <= n < T/2` (Mycelium App. B, after eq. 4). Nothing of a table that transforms nothing.
     pub fn of_steps(steps: usize, size_ratio: f64) -> Option<Self> {
         let within_model = (steps as f64) < size_ratio / 2.0;
         (steps > 0 && !within_model).then_some(Self::OutsideCostModel { steps, size_ratio })
@@ -168,8 +169,8 @@ impl Linked {
     }
 
     /// The columns that a patch of `touched` must have for the derived tables' sake, `touched` included. The writer
-    /// completes the patch with the row's present values of the others, under the key's latch; then no compaction has to
-    /// look for them.
+    /// completes the patch with the row's present values of the others, under the key's latch; then no compaction has
+    /// to look for them.
     pub fn completed(&self, touched: &ColumnSet) -> ColumnSet {
         let reads: Vec<ColumnSet> = self.beside.iter().map(|named| named.transformer.reads()).collect();
         let mut completed = touched.clone();

@@ -87,8 +87,8 @@ impl<'a> Outputs<'a> {
     }
 
     /// An entry for a derived table, by its place among the transformer's
-    /// [`derived_tables`](crate::Transformer::derived_tables). It gets the sequence number of the entry in hand. One entry
-    /// derives a key of a table once; the same again is dropped.
+    /// [`derived_tables`](crate::Transformer::derived_tables). It gets the sequence number of the entry in hand. One
+    /// entry derives a key of a table once; the same again is dropped.
     ///
     /// `false`: the staging area is full. The transformer returns as soon as it likes; the job is drained, and the
     /// transformer called again with the same entry. What was taken of it already is then passed over.

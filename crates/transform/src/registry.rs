@@ -1,7 +1,8 @@
 //! Transformers by name.
 //!
-//! A table's definition names its transformers; a program that opens it must have them registered. The built-in ones are
-//! in every registry. A table that needs another one is refused when it is opened, and not when a compaction gets there.
+//! A table's definition names its transformers; a program that opens it must have them registered. The built-in ones
+//! are in every registry. A table that needs another one is refused when it is opened, and not when a compaction gets
+//! there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,8 +74,8 @@ impl Registry {
     /// The transformer of a definition, for a table of these columns and formats.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] names a transformer that is not registered; those of the transformer for its arguments,
-    /// with the definition before them.
+    /// [`ErrorKind::Unsupported`] names a transformer that is not registered; those of the transformer for its
+    /// arguments, with the definition before them.
     pub fn make(&self, definition: &TransformerDefinition, formats: &Formats) -> Result<Arc<dyn Transformer>> {
         let make = self.makers.get(definition.name()).ok_or_else(|| {
             let message = format!("the table needs the transformer {}, which is not registered", definition.name());

@@ -1,14 +1,14 @@
 //! The staging area of a job: derived entries, unsorted while they come, sorted when they are retrieved.
 //!
 //! 1. An entry is copied to the end of the last chunk, or to a new one; a slot remembers where it is.
-//! 2. Before that, the memory held with it is counted (chunks and slots by capacity, and both arrays of slots while they
-//!    grow). If it were over the budget, the entry is not taken, and the job must retrieve first.
-//! 3. Retrieving takes chunks and slots out, sorts the slots by table, key and trailer (newest first) where they lie, and
-//!    drops an entry that is there twice.
+//! 2. Before that, the memory held with it is counted (chunks and slots by capacity, and both arrays of slots while
+//!    they grow). If it were over the budget, the entry is not taken, and the job must retrieve first.
+//! 3. Retrieving takes chunks and slots out, sorts the slots by table, key and trailer (newest first) where they lie,
+//!    and drops an entry that is there twice.
 //!
 //! Guarantees: never more than the budget is held, or one entry where that entry alone is larger. An entry whose own
-//! outputs do not fit is taken in pieces: [`Resume`] counts what was taken of it, and the job passes over so many when it
-//! transforms it again, which a pure transformer allows.
+//! outputs do not fit is taken in pieces: [`Resume`] counts what was taken of it, and the job passes over so many when
+//! it transforms it again, which a pure transformer allows.
 
 use std::mem;
 use std::ops::Range;

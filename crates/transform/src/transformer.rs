@@ -13,8 +13,8 @@
 //!
 //! What every transformer keeps to:
 //! 1. It is called once per retained entry, in key order, newest first; entries keep their sequence numbers.
-//! 2. It is pure in that entry: equal entries give equal outputs in equal order, whatever came before, whichever job asks,
-//!    and however often. A state may keep memory for reuse, but nothing that an output depends on.
+//! 2. It is pure in that entry: equal entries give equal outputs in equal order, whatever came before, whichever job
+//!    asks, and however often. A state may keep memory for reuse, but nothing that an output depends on.
 //! 3. It never sees a `Delete`, a range delete or an operand: the engine routes them to every group.
 //! 4. A whole row stays a whole row in every group. A patch gives nothing to a group whose columns it does not touch.
 
@@ -29,18 +29,19 @@ use crate::{Formats, Outputs};
 pub enum Place {
     /// It changes nothing, and needs no level: linking leaves it out.
     Neutral,
-    /// It reshapes step by step, before all transformers of the chain. A set has at most one (rules 2 and 3 of §4.2.5). Maps.
+    /// It reshapes step by step, before all transformers of the chain. A set has at most one (rules 2 and 3 of §4.2.5).
+    /// Maps.
     Gradual,
-    /// It takes values of one format to another, and stands in the chain of formats that starts with the format of level 0.
-    /// Where both are the same, it comes before the transformer that leaves that format. Maps.
+    /// It takes values of one format to another, and stands in the chain of formats that starts with the format of
+    /// level 0. Where both are the same, it comes before the transformer that leaves that format. Maps.
     Chain {
         /// The format it takes.
         from: GroupFormat,
         /// The format it gives.
         to: GroupFormat,
     },
-    /// It leaves the table as it is and feeds derived tables from what leaves level 0, where all columns are together. It
-    /// has no place in the order: any number of them work at once. Derives.
+    /// It leaves the table as it is and feeds derived tables from what leaves level 0, where all columns are together.
+    /// It has no place in the order: any number of them work at once. Derives.
     Beside,
 }
 
@@ -126,8 +127,8 @@ pub trait Transformer: fmt::Debug + Send + Sync {
     /// Where it stands in the order of a set.
     fn place(&self) -> Place;
 
-    /// How many levels it takes to be through with the data of `source`: as many compactions call it, one after the other.
-    /// Not asked of a transformer beside the order.
+    /// How many levels it takes to be through with the data of `source`: as many compactions call it, one after the
+    /// other. Not asked of a transformer beside the order.
     fn rounds(&self, _source: &Group) -> usize {
         1
     }
@@ -146,29 +147,29 @@ pub trait Transformer: fmt::Debug + Send + Sync {
     }
 
     /// Whether the groups of its destinations say all that it does, so that any job that writes those groups has done
-    /// it. Such a transformer may be passed over, be applied with others in one go, or be applied to data that have been
-    /// through it: split and convert. All others are called exactly once for every entry.
+    /// it. Such a transformer may be passed over, be applied with others in one go, or be applied to data that have
+    /// been through it: split and convert. All others are called exactly once for every entry.
     fn is_said_by_layout(&self) -> bool {
         false
     }
 
-    /// Whether its map may be done to a value alone, before it crosses the transformer's level: then the engine does it for
-    /// readers, so that they see rows as if they had been mapped when they were written. By saying so it promises that it
-    /// looks at neither key nor sequence number (they are empty and 0), and gives the group and format that it takes.
-    /// The engine refuses maps of one's own that do not promise it.
+    /// Whether its map may be done to a value alone, before it crosses the transformer's level: then the engine does it
+    /// for readers, so that they see rows as if they had been mapped when they were written. By saying so it promises
+    /// that it looks at neither key nor sequence number (they are empty and 0), and gives the group and format that it
+    /// takes. The engine refuses maps of one's own that do not promise it.
     fn maps_values(&self) -> bool {
         false
     }
 
-    /// Whether a patch may be mapped apart from its row: what becomes of a patch over what becomes of a row is what becomes
-    /// of the patched row. So it is where every column is mapped by itself. Else the table takes no patches. Asked of
-    /// transformers that [map values](Transformer::maps_values).
+    /// Whether a patch may be mapped apart from its row: what becomes of a patch over what becomes of a row is what
+    /// becomes of the patched row. So it is where every column is mapped by itself. Else the table takes no patches.
+    /// Asked of transformers that [map values](Transformer::maps_values).
     fn maps_patches(&self) -> bool {
         false
     }
 
-    /// The derived tables that it feeds, if it stands beside the order; [`Outputs::derive`] counts them in this order. No
-    /// other transformer of the set feeds them.
+    /// The derived tables that it feeds, if it stands beside the order; [`Outputs::derive`] counts them in this order.
+    /// No other transformer of the set feeds them.
     fn derived_tables(&self) -> Vec<String> {
         Vec::new()
     }
@@ -182,8 +183,8 @@ pub trait Transformer: fmt::Debug + Send + Sync {
     /// Makes what one job needs. Called once per job; the state stays in the job's thread.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if it cannot work between these groups. After a change of
-    /// layout they may be narrower than its destinations.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if it cannot work between these groups. After a change
+    /// of layout they may be narrower than its destinations.
     fn prepare(&self, job: &JobContext<'_>) -> Result<Box<dyn TransformState>>;
 }
 

@@ -5,8 +5,8 @@
 //!    fires decides what happens.
 //! 3. A driver runs a workload once without faults, reads [`FaultDisk::count`], and then runs it again for every
 //!    n = 1..=count.
-//! 4. A throttle charges every operation to a token bucket on a virtual clock, so a slow disk takes no real time and the
-//!    waits are the same in every run.
+//! 4. A throttle charges every operation to a token bucket on a virtual clock, so a slow disk takes no real time and
+//!    the waits are the same in every run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -167,8 +167,8 @@ impl Bucket {
     }
 }
 
-/// Wraps a disk and injects the faults scheduled. Clones are handles of the same wrapper; files opened before a fault is
-/// scheduled are subject to it too.
+/// Wraps a disk and injects the faults scheduled. Clones are handles of the same wrapper; files opened before a fault
+/// is scheduled are subject to it too.
 ///
 /// ```
 /// use mycelium_base::{ErrorKind, FileKind};

@@ -71,8 +71,8 @@ pub type Apply<'a> = dyn FnMut(FileNumber, u64, &[u8]) -> Result<()> + 'a;
 ///
 /// # Durability
 /// Replaying makes nothing durable: after a crash of the process alone, what was replayed may exist only in the
-/// operating system's cache. Persist its effect (as SSTs, or by appending it to a new log) before acknowledging a sync of
-/// anything newer.
+/// operating system's cache. Persist its effect (as SSTs, or by appending it to a new log) before acknowledging a sync
+/// of anything newer.
 pub fn replay(
     disk: &dyn Disk,
     directory: &Path,

@@ -1,6 +1,7 @@
 //! The writer of one segment.
 //!
-//! 1. `append` frames a record into an in-process buffer of 64 KiB; a record that does not fit goes through to the file.
+//! 1. `append` frames a record into an in-process buffer of 64 KiB; a record that does not fit goes through to the
+//!    file.
 //! 2. `flush` hands the buffer to the operating system in one call. If that fails, the file is cut back to the last
 //!    record boundary handed over, so that the segment stays well-formed and the writer can go on.
 //! 3. `seal` ends the segment where another one continues it.

@@ -1,4 +1,5 @@
-//! Rows or columns: equation 9 of LASER for column groups of either format, in blocks (ours; LASER's groups are of rows).
+//! Rows or columns: equation 9 of LASER for column groups of either format, in blocks (ours; LASER's groups are of
+//! rows).
 //!
 //! Symbols are those of [`super::laser`]; `e`, `f`, `a`, `b` and `d` are [`Formats`]' fields from first to last. What a
 //! group `G` costs at a level, `[G∩Π]` being 1 where it holds a column of `Π` and 0 elsewhere:
@@ -8,14 +9,14 @@
 //! columns e·(1+|G|)·w·T/(c·B)  +  Σ [G∩Π]·( f·p + b·s + d·s·|G∩Π|  + e·(1+|G|)·(s + T·u)/(c·B) )
 //! ```
 //!
-//! - *What is counted of I/O* is bytes of data blocks, in blocks of rows. A columnar block is read from the disk as a whole, so
-//!   that a scan reads the bytes of all columns of the groups it needs; of columns it does not want no page is looked at. What
-//!   a format saves of I/O is therefore the encoding alone (`e`); the rest is saved by groups.
-//! - *A point read* fetches one block of each group. A columnar one is eight times as large, and its cells are gathered one by
-//!   one: `f`.
-//! - *CPU.* Whoever scans passes every entry of every group that it needs and puts rows together from them: `a` for a group of
-//!   rows, `b` for a columnar one, where many pass at a time, and `d` for each cell taken from a page. So each further group
-//!   costs a scan something where all blocks are cached, which equation 9 does not see.
+//! - *What is counted of I/O* is bytes of data blocks, in blocks of rows. A columnar block is read from the disk as a
+//!   whole, so that a scan reads the bytes of all columns of the groups it needs; of columns it does not want no page
+//!   is looked at. What a format saves of I/O is therefore the encoding alone (`e`); the rest is saved by groups.
+//! - *A point read* fetches one block of each group. A columnar one is eight times as large, and its cells are gathered
+//!   one by one: `f`.
+//! - *CPU.* Whoever scans passes every entry of every group that it needs and puts rows together from them: `a` for a
+//!   group of rows, `b` for a columnar one, where many pass at a time, and `d` for each cell taken from a page. So each
+//!   further group costs a scan something where all blocks are cached, which equation 9 does not see.
 //! - *Inserts* are charged with their values, which equation 9 leaves out, since they are written encoded or not.
 //!
 //! Each is a sum over groups as equation 9 is, and all of it is linear in the columns of a group. So the designs of
@@ -42,9 +43,9 @@ pub struct Formats {
 }
 
 impl Default for Formats {
-    /// Encoded values take 0.7 of their bytes. A point read of a columnar group costs 2.2 of one of rows. A block takes 2 us:
-    /// an entry of rows 50 ns, of columns 1 ns, and a cell 1 ns. Point reads and cells are of the order that `bench htap`
-    /// shows; the others are chosen, not measured.
+    /// Encoded values take 0.7 of their bytes. A point read of a columnar group costs 2.2 of one of rows. A block takes
+    /// 2 us: an entry of rows 50 ns, of columns 1 ns, and a cell 1 ns. Point reads and cells are of the order that
+    /// `bench htap` shows; the others are chosen, not measured.
     fn default() -> Self {
         Self { encoded: 0.7, point: 2.2, row_entry: 0.025, columnar_entry: 0.000_5, cell: 0.000_5 }
     }

@@ -1,30 +1,31 @@
 //! The cost model of LSM-OPD (§4.2, Table 1): what compactions and value filters cost in a tree of plain values, in one
 //! with heavily compressed files, and in one whose files hold codes of an order-preserving dictionary each.
 //!
-//! Symbols (Table 1): `N` pairs inserted, `l_i` the level of file `i` (levels count from 1), `F` bytes of a file, `T` the
-//! size ratio, `D_i` distinct values in file `i`, `S_K`, `S_V` and `S_O` bytes of a key, a value and a code, `C_K`, `C_C`,
-//! `C_E`, `C_D` and `C_S` instructions a byte to merge, copy, compress, decompress and compare, `r` the selectivity of a
-//! filter, `S_I` bytes that one vector instruction compares, `m` files of the tree.
+//! Symbols (Table 1): `N` pairs inserted, `l_i` the level of file `i` (levels count from 1), `F` bytes of a file, `T`
+//! the size ratio, `D_i` distinct values in file `i`, `S_K`, `S_V` and `S_O` bytes of a key, a value and a code, `C_K`,
+//! `C_C`, `C_E`, `C_D` and `C_S` instructions a byte to merge, copy, compress, decompress and compare, `r` the
+//! selectivity of a filter, `S_I` bytes that one vector instruction compares, `m` files of the tree.
 //!
 //! Where the paper leaves a choice, or does not hold as it stands:
 //!
-//! - Megabytes are 10^6 bytes and logarithms of `D_i` are binary: only so do 32 MB hold 1,600,000 pairs of 20 bytes and does
-//!   "about 90,000" come out (91,050; with 2^20 bytes 95,110).
-//! - The NDV ratio is of distinct values to pairs *of a file*. With a table's, the dictionaries of §5.3 at 10 % would not
-//!   stay below 1 GB.
-//! - `m` is not rounded: the last file counts with the part of it that is filled, so that files hold the bytes of the tree.
-//!   Every file has the same `D_i`.
-//! - Bytes of dictionaries are in no `F` and no `C_IO`, although each is written with its file: `S_V·D_i`, a fifth of it by
-//!   Table 1. See [`Terms::dictionary_bytes`].
+//! - Megabytes are 10^6 bytes and logarithms of `D_i` are binary: only so do 32 MB hold 1,600,000 pairs of 20 bytes and
+//!   does "about 90,000" come out (91,050; with 2^20 bytes 95,110).
+//! - The NDV ratio is of distinct values to pairs *of a file*. With a table's, the dictionaries of §5.3 at 10 % would
+//!   not stay below 1 GB.
+//! - `m` is not rounded: the last file counts with the part of it that is filled, so that files hold the bytes of the
+//!   tree. Every file has the same `D_i`.
+//! - Bytes of dictionaries are in no `F` and no `C_IO`, although each is written with its file: `S_V·D_i`, a fifth of
+//!   it by Table 1. See [`Terms::dictionary_bytes`].
 //! - `C_IO` of a compaction counts the bytes that are copied, once. They are read and written.
 //! - How well heavy compression does is not said: [`Scheme::Compressed`] asks for it. "The least I/O" is true of ratios
 //!   above `(S_K+S_V)/(S_K+S_O)`, which is 4 by Table 1.
-//! - Compressing and decompressing are charged for every byte of a compressed file (`F`), where Table 1 says "of value".
-//! - `I_1` takes `C_K = C_C = C_S`. With Table 1's `C_C = 0.3` a tree of codes, which has fewer bytes to copy, gains less: it
-//!   loses to the plain one from 3.5 % on, not 5.7 % (see the tests). Table 1's own `D_i` is above both.
+//! - Compressing and decompressing are charged for every byte of a compressed file (`F`), where Table 1 says "of
+//!   value".
+//! - `I_1` takes `C_K = C_C = C_S`. With Table 1's `C_C = 0.3` a tree of codes, which has fewer bytes to copy, gains
+//!   less: it loses to the plain one from 3.5 % on, not 5.7 % (see the tests). Table 1's own `D_i` is above both.
 //! - `S_I` is 512 bytes in Table 1, where AVX-512 has 512 bits.
-//! - The work on qualified rows "can be neglected" beside a scan of values. It is most of what is left of a scan of codes: at
-//!   `r` = 1 % the filter is 158 times as cheap by the formulas and not `S_I·S_V/S_O` = 8,192 times.
+//! - The work on qualified rows "can be neglected" beside a scan of values. It is most of what is left of a scan of
+//!   codes: at `r` = 1 % the filter is 158 times as cheap by the formulas and not `S_I·S_V/S_O` = 8,192 times.
 //! - Figure 4's axes are not in the text. [`series`] has the number of pairs as its own.
 
 /// What the model knows of a tree, its values and the machine (Table 1).
@@ -194,8 +195,8 @@ pub fn sum_of_levels(files: f64, size_ratio: f64) -> f64 {
     let t = size_ratio;
     let last = level_of_file(files, t);
     let above = t.powf(last - 1.0);
-    // Level j holds T^(j-1) files: those of the levels above the last are (T^(last-1) - 1)/(T-1), and their levels add up to
-    // the derivative of a geometric sum.
+    // Level j holds T^(j-1) files: those of the levels above the last are (T^(last-1) - 1)/(T-1), and their levels add
+    // up to the derivative of a geometric sum.
     let files_above = (above - 1.0) / (t - 1.0);
     let levels_above = ((last - 1.0) * above * t - last * above + 1.0) / ((t - 1.0) * (t - 1.0));
     levels_above + last * (files - files_above)
@@ -216,9 +217,9 @@ pub fn compaction_cost(terms: &Terms, scheme: Scheme) -> Cost {
     Cost { io: file * copies, cpu: (keys * terms.merge_cost + file * terms.copy_cost + recoding) * copies }
 }
 
-/// One filter on values over the whole tree (§4.2.2): `C_IO = m·F`, and for `C_CPU` what is done with the rows found, besides
-/// `N·S_V·C_S` for plain values, that and `m'·F·C_D` for compressed ones, and `Σ_i log D_i·S_V·C_S + N·S_O·C_S/S_I` for
-/// dictionaries.
+/// One filter on values over the whole tree (§4.2.2): `C_IO = m·F`, and for `C_CPU` what is done with the rows found,
+/// besides `N·S_V·C_S` for plain values, that and `m'·F·C_D` for compressed ones, and `Σ_i log D_i·S_V·C_S +
+/// N·S_O·C_S/S_I` for dictionaries.
 pub fn filter_cost(terms: &Terms, scheme: Scheme) -> Cost {
     let files = terms.files(scheme);
     let io = files * terms.file_bytes;
@@ -234,8 +235,8 @@ pub fn filter_cost(terms: &Terms, scheme: Scheme) -> Cost {
     Cost { io, cpu: search + terms.cost_of_found() }
 }
 
-/// `parallelism / compress_ratio = S_I·S_V/S_O`: how many times as cheap it is to filter codes as to filter values, where
-/// neither look-ups in dictionaries nor the rows found count (§4.2.2).
+/// `parallelism / compress_ratio = S_I·S_V/S_O`: how many times as cheap it is to filter codes as to filter values,
+/// where neither look-ups in dictionaries nor the rows found count (§4.2.2).
 ///
 /// ```
 /// use mycelium_advisor::cost::lsm_opd::{Terms, ideal_filter_gain};
@@ -253,8 +254,8 @@ pub fn dictionary_factor(terms: &Terms) -> f64 {
     terms.value_bytes * terms.dictionary_order() / (terms.file_bytes * (1.0 + keys)) + 1.0
 }
 
-/// `Σ_{i≤d·m''} l_i / (d·Σ_{i≤m''} l_i)`: how much deeper files of values lie on average than files of codes. At least 1, and
-/// 1 where all lie in one level; the paper writes "> 1".
+/// `Σ_{i≤d·m''} l_i / (d·Σ_{i≤m''} l_i)`: how much deeper files of values lie on average than files of codes. At least
+/// 1, and 1 where all lie in one level; the paper writes "> 1".
 pub fn depth_factor(terms: &Terms) -> f64 {
     let (values, codes) = (terms.files(Scheme::Plain), terms.files(Scheme::Dictionary));
     let mean_level = |files: f64| sum_of_levels(files, terms.size_ratio) / files;
@@ -274,8 +275,8 @@ pub fn dictionary_bound(terms: &Terms) -> f64 {
     terms.file_bytes / terms.value_bytes * saved / terms.stored_pair_bytes(Scheme::Dictionary)
 }
 
-/// `I_1`: whether compactions of dictionaries take less work than those of plain values by this model, even in trees of the
-/// same depth.
+/// `I_1`: whether compactions of dictionaries take less work than those of plain values by this model, even in trees of
+/// the same depth.
 ///
 /// ```
 /// use mycelium_advisor::cost::lsm_opd::{Terms, dictionary_pays};
@@ -314,7 +315,8 @@ pub fn most_distinct_share(terms: &Terms) -> f64 {
     most_distinct_values(terms) / terms.entries_per_file()
 }
 
-/// Figure 4: compactions and a filter in the three trees, by the number of pairs. `ratio` is that of the heavy compression.
+/// Figure 4: compactions and a filter in the three trees, by the number of pairs. `ratio` is that of the heavy
+/// compression.
 pub fn series(terms: &Terms, ratio: f64, entries: &[f64]) -> Vec<SeriesPoint> {
     let compare = |of: &dyn Fn(Scheme) -> Cost| Comparison {
         plain: of(Scheme::Plain),
@@ -352,7 +354,8 @@ mod tests {
         format!("{:.1}", 100.0 * share)
     }
 
-    /// §4.2.1: 32 MB hold 1,600,000 pairs; "about 90,000"; the ratio is above 5 % whatever the sizes of values and files are.
+    /// §4.2.1: 32 MB hold 1,600,000 pairs; "about 90,000"; the ratio is above 5 % whatever the sizes of values and
+    /// files are.
     #[test]
     fn the_border_of_section_4_2_1() {
         let terms = Terms::TABLE_1;
@@ -402,8 +405,8 @@ mod tests {
         assert_eq!(border.map(percent), Some("3.5".to_owned()));
     }
 
-    /// §4.2.1 and Figure 4: heavy compression has the least I/O and the most work, codes follow closely in the one and have
-    /// the least in the other.
+    /// §4.2.1 and Figure 4: heavy compression has the least I/O and the most work, codes follow closely in the one and
+    /// have the least in the other.
     #[test]
     fn the_orderings_of_compaction() {
         for value_bytes in VALUE_SIZES {
@@ -437,8 +440,8 @@ mod tests {
         assert!(near(gain, ideal_filter_gain(&Terms::TABLE_1)));
     }
 
-    /// §5.1: 6.4 x 10^7 pairs with values of 32 to 1,024 bytes are 2.86 to 62.0 GB (binary). §5.3: their dictionaries, with
-    /// files of 64 MB and values of 128 bytes, stay below 1 GB up to an NDV of 10 %.
+    /// §5.1: 6.4 x 10^7 pairs with values of 32 to 1,024 bytes are 2.86 to 62.0 GB (binary). §5.3: their dictionaries,
+    /// with files of 64 MB and values of 128 bytes, stay below 1 GB up to an NDV of 10 %.
     #[test]
     fn the_sizes_of_section_5() {
         let bytes = |value_bytes| 6.4e7 * Terms { value_bytes, ..Terms::TABLE_1 }.stored_pair_bytes(Scheme::Plain);

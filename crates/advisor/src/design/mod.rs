@@ -25,11 +25,12 @@
 //! holds all the same, and the level is never worse than one group for all columns or a group for each primary
 //! partition, within each group of the level above.
 //!
-//! **Formats.** [`advise_formats`] also says which groups are columnar, by [`crate::cost::formats`]. A group's format bears on
-//! no other group, so that its cost is the less of two sums, and all of the above holds of it: in either format, moving `x`
-//! columns of a primary partition to another group adds at most `x` times a constant of the two groups and their formats, and
-//! moving `y` the other way at most `-y` times the same. It needs the encoding to save the same share of every column.
-//! Level 0 is what flushes write: its format stays, and every design is charged for it as rows.
+//! **Formats.** [`advise_formats`] also says which groups are columnar, by [`crate::cost::formats`]. A group's format
+//! bears on no other group, so that its cost is the less of two sums, and all of the above holds of it: in either
+//! format, moving `x` columns of a primary partition to another group adds at most `x` times a constant of the two
+//! groups and their formats, and moving `y` the other way at most `-y` times the same. It needs the encoding to save
+//! the same share of every column. Level 0 is what flushes write: its format stays, and every design is charged for it
+//! as rows.
 //!
 //! Level by level is not jointly optimal: what is best for level 1 may force level 5 into small groups. [`advise`]
 //! therefore compares the paper's design with one made from the last level up and with the usual fixed designs, takes
@@ -126,8 +127,8 @@ impl Design {
     }
 
     /// Fails unless level 0 is one group, every level holds each of the first `columns` columns in exactly one group,
-    /// every group lies within one group of the level above (§3.2), and what is columnar are whole groups. The error names
-    /// level and group.
+    /// every group lies within one group of the level above (§3.2), and what is columnar are whole groups. The error
+    /// names level and group.
     pub fn check(&self, columns: usize) -> Result<()> {
         if columns == 0 || columns > MAX_COLUMNS || self.levels.is_empty() || self.levels.len() > MAX_LEVELS {
             let what = format!("a design of {columns} columns and {} levels", self.levels.len());

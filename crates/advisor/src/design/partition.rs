@@ -18,9 +18,9 @@
 //!    such classes, which are then merged exactly. The cheaper end is taken, or one group for all atoms, or a group for
 //!    each, should that be cheaper still.
 //!
-//! The cost of a group follows from its number of columns, the cells that scans would take from it, and the set of accesses
-//! that touch it, 64 bits, in a constant number of additions: eight tables hold the sums over each byte of that set. Where a
-//! group may be columnar, it costs what the cheaper format does.
+//! The cost of a group follows from its number of columns, the cells that scans would take from it, and the set of
+//! accesses that touch it, 64 bits, in a constant number of additions: eight tables hold the sums over each byte of
+//! that set. Where a group may be columnar, it costs what the cheaper format does.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,8 @@ pub(super) struct LevelCosts {
     tables: Vec<[Weights; 256]>,
 }
 
-/// What accesses cost for a group that they touch: as rows and as columns, apart from bytes, and for each column's bytes.
+/// What accesses cost for a group that they touch: as rows and as columns, apart from bytes, and for each column's
+/// bytes.
 #[derive(Clone, Copy, Default)]
 struct Weights {
     rows: f64,
@@ -120,8 +121,8 @@ struct Part {
 }
 
 impl LevelCosts {
-    /// The costs of a level that serves `accesses`, at most [`MAX_PROJECTIONS`] of them (as many as a trace has); of groups of
-    /// rows by equation 9, or of either format.
+    /// The costs of a level that serves `accesses`, at most [`MAX_PROJECTIONS`] of them (as many as a trace has); of
+    /// groups of rows by equation 9, or of either format.
     pub(super) fn new(tree: &Tree, formats: Option<&Formats>, inserts: u64, accesses: &[Access]) -> Self {
         let weights = |access: &Access| {
             let reads = |is_columnar| formats.map(|formats| group_reads(formats, access, is_columnar));

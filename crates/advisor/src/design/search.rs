@@ -9,8 +9,8 @@
 //!    groups of the level above and with those of the level below as atoms, and replaced if that is cheaper; at most
 //!    [`MAX_SWEEPS`] times and until nothing changes.
 //!
-//! [`advise_formats`] does the same with groups of either format: every group has the cheaper one, but for rows, columns and
-//! the fixed widths of step 3, which are of rows and stand beside columnar groups of all columns.
+//! [`advise_formats`] does the same with groups of either format: every group has the cheaper one, but for rows,
+//! columns and the fixed widths of step 3, which are of rows and stand beside columnar groups of all columns.
 //!
 //! Every step keeps containment and lowers the total, so that the result is never above any design of steps 1 to 3.
 
@@ -102,9 +102,9 @@ pub fn advise(tree: &Tree, trace: &Trace, widths: &[usize]) -> Result<Advice> {
     Search::new(tree, None, trace).advise(widths)
 }
 
-/// The same with groups of rows or columnar groups, whichever cost less by [`crate::cost::formats`]. Never dearer than any
-/// candidate, of which `columnar` is one columnar group at every level below 0. Fails as [`advise`] does, and for formats
-/// outside the model.
+/// The same with groups of rows or columnar groups, whichever cost less by [`crate::cost::formats`]. Never dearer than
+/// any candidate, of which `columnar` is one columnar group at every level below 0. Fails as [`advise`] does, and for
+/// formats outside the model.
 ///
 /// ```
 /// use mycelium_advisor::{Formats, Trace, Tree, advise_formats};

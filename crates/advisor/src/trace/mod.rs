@@ -2,8 +2,8 @@
 //! projections). The input of [`crate::design`].
 //!
 //! A [`Trace`] is plain data: counters keyed by (level, kind of operation, projection). Inserts write whole rows that
-//! pass through every level, so that they have one counter for all (the `w` of equation 9). So do range deletes, each of which
-//! is an entry in every column group as a row is: they have another, and `w` is the sum ([`Trace::writes`]). A
+//! pass through every level, so that they have one counter for all (the `w` of equation 9). So do range deletes, each
+//! of which is an entry in every column group as a row is: they have another, and `w` is the sum ([`Trace::writes`]). A
 //! [`Recorder`] counts from many threads and hands out traces. Both are bounded: at most [`MAX_PROJECTIONS`]
 //! projections, [`MAX_COLUMNS`] columns and [`MAX_LEVELS`] levels.
 //!
@@ -167,8 +167,8 @@ impl Trace {
         self.overflowed
     }
 
-    /// Operations counted: inserts and range deletes, and at every level the point reads, range reads and updates. An operation that
-    /// several levels served counts at each.
+    /// Operations counted: inserts and range deletes, and at every level the point reads, range reads and updates. An
+    /// operation that several levels served counts at each.
     pub fn operations(&self) -> u64 {
         let counts = self.projections.values().flatten();
         counts.fold(self.writes(), |sum, counts| sum.saturating_add(counts.operations()))
@@ -241,8 +241,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Halves every count, rounded down, so that what is added from now on weighs twice as much. Projections that have none
-    /// left are forgotten.
+    /// Halves every count, rounded down, so that what is added from now on weighs twice as much. Projections that have
+    /// none left are forgotten.
     ///
     /// ```
     /// use mycelium_advisor::Trace;
@@ -269,15 +269,15 @@ impl Trace {
         self.projections.retain(|columns, levels| *columns == all || levels.iter().any(|level| !level.is_empty()));
     }
 
-    /// The trace of a tree with `levels` levels, 1 or more: what deeper levels served counts at the last. Fails beyond the
-    /// bounds of the module.
+    /// The trace of a tree with `levels` levels, 1 or more: what deeper levels served counts at the last. Fails beyond
+    /// the bounds of the module.
     pub fn with_levels(&self, levels: usize) -> Result<Self> {
         self.of_levels(&(0..levels.min(MAX_LEVELS + 1)).collect::<Vec<_>>())
     }
 
-    /// The trace of a tree that has these levels only, ascending, one or more: what another level served counts at the next of
-    /// them below, or else at the last. Reads add up; an update that passed through several counts once. Fails beyond the
-    /// bounds of the module.
+    /// The trace of a tree that has these levels only, ascending, one or more: what another level served counts at the
+    /// next of them below, or else at the last. Reads add up; an update that passed through several counts once. Fails
+    /// beyond the bounds of the module.
     ///
     /// ```
     /// use mycelium_advisor::Trace;
@@ -303,8 +303,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The trace of the same table once it has `columns` columns, further ones behind those that it had: what was of all
-    /// columns is of these, too. Fails if they are fewer than before, or beyond the bounds of the module.
+    /// The trace of the same table once it has `columns` columns, further ones behind those that it had: what was of
+    /// all columns is of these, too. Fails if they are fewer than before, or beyond the bounds of the module.
     ///
     /// ```
     /// use mycelium_advisor::Trace;

@@ -2,9 +2,9 @@
 //!
 //! 1. A *window* has a slot for each projection that was met since the last [`Recorder::take`], that of all columns
 //!    first. A slot, once filled, never moves: finding one takes no lock and allocates nothing.
-//! 2. An operation looks its projection up ([`Recorder::projection`]) and counts with single relaxed additions; counters
-//!    of different projections or levels share no cache line. Only a projection that is met for the first time takes a
-//!    lock.
+//! 2. An operation looks its projection up ([`Recorder::projection`]) and counts with single relaxed additions;
+//!    counters of different projections or levels share no cache line. Only a projection that is met for the first time
+//!    takes a lock.
 //! 3. [`Recorder::take`] puts an empty window in place of the full one.
 //!
 //! Columns may be given by their positions in a schema whose key is not traced ([`Recorder::over`]): the recorder keeps
@@ -96,8 +96,8 @@ impl Recorder {
         Self::over(&ColumnSet::first(columns), levels)
     }
 
-    /// As [`Recorder::new`], for columns that are given by their positions in a schema. Traces number them in this order,
-    /// from 0.
+    /// As [`Recorder::new`], for columns that are given by their positions in a schema. Traces number them in this
+    /// order, from 0.
     ///
     /// ```
     /// use mycelium_advisor::Recorder;
@@ -119,8 +119,8 @@ impl Recorder {
         &self.numbering
     }
 
-    /// A handle for operations on `columns`. Fails if a column is not there. Takes no lock and allocates nothing where the
-    /// projection was met before.
+    /// A handle for operations on `columns`. Fails if a column is not there. Takes no lock and allocates nothing where
+    /// the projection was met before.
     pub fn projection(&self, columns: &ColumnSet) -> Result<ProjectionRecorder> {
         if !columns.is_subset(self.numbering.columns()) {
             let known = self.numbering.columns();

@@ -17,8 +17,9 @@
 //!
 //! Head and `end` are there in this order, `end` tells a whole file from a torn one. Under a `projection` (columns as
 //! [`ColumnSet`] writes them, ascending) stand its levels in order; counters that are 0, levels and projections without
-//! any are left out. The number in the first line is the version: a newer one than 2 is refused as unsupported. Version 1 has no
-//! line `range-deletes`; a trace without range deletes is written as one of version 1, which older programs read, too.
+//! any are left out. The number in the first line is the version: a newer one than 2 is refused as unsupported. Version
+//! 1 has no line `range-deletes`; a trace without range deletes is written as one of version 1, which older programs
+//! read, too.
 //!
 //! Reading is bounded: at most [`MAX_TEXT_BYTES`] are taken in, and work and memory are bounded by the limits of the
 //! trace, whatever the file says. Every complaint names the line.

@@ -1,11 +1,11 @@
 //! Aligned compaction off and on (Kim §IV, figure 10): random puts of 1,024-byte values without compression.
 //!
-//! 1. The paper's tree: 64 MiB files, level 1 of 256 MiB, 200 million puts over 200 million keys, of which 126 million are
-//!    drawn: 130 GB, which at fanout 2 fill nine levels (of 137 GB) to 95 %. Ours keeps every proportion and scales the
-//!    file: level 1 is four files, and the number of puts follows from filling nine levels at fanout 2 as far.
+//! 1. The paper's tree: 64 MiB files, level 1 of 256 MiB, 200 million puts over 200 million keys, of which 126 million
+//!    are drawn: 130 GB, which at fanout 2 fill nine levels (of 137 GB) to 95 %. Ours keeps every proportion and scales
+//!    the file: level 1 is four files, and the number of puts follows from filling nine levels at fanout 2 as far.
 //! 2. For fanout 2 and 10, off and on, the same puts from the same seed.
-//! 3. Write amplification is bytes of flushes and compactions, by output level, over bytes put; the log, equal for all, is
-//!    left out as in the paper.
+//! 3. Write amplification is bytes of flushes and compactions, by output level, over bytes put; the log, equal for all,
+//!    is left out as in the paper.
 
 use std::fs;
 use std::path::{Path, PathBuf};

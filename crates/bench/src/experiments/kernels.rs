@@ -1,14 +1,15 @@
 //! Filter kernels over packed codes beside what one core reads from memory.
 //!
-//! 1. A buffer that no cache holds is filled with codes drawn at random. Filters go over it vector by vector, a vector being as
-//!    many rows as a large block has, so that the bitmap of what passed stays in the cache, as it does in a scan.
-//! 2. In every round, for every width: the core reads the buffer once and adds up its words, then the kernel that pages take
-//!    filters it, then the portable one filters a part of it. So a slow second of the machine hits all three, and the share of
-//!    the bandwidth is that of the same second.
+//! 1. A buffer that no cache holds is filled with codes drawn at random. Filters go over it vector by vector, a vector
+//!    being as many rows as a large block has, so that the bitmap of what passed stays in the cache, as it does in a
+//!    scan.
+//! 2. In every round, for every width: the core reads the buffer once and adds up its words, then the kernel that pages
+//!    take filters it, then the portable one filters a part of it. So a slow second of the machine hits all three, and
+//!    the share of the bandwidth is that of the same second.
 //! 3. Both kernels must pass the same number of rows in that part.
 //!
-//! Codes of 8, 16 and 32 bits are compared as they lie; those of other widths are unpacked first and need fewer bytes, which is
-//! why they are told in values a second.
+//! Codes of 8, 16 and 32 bits are compared as they lie; those of other widths are unpacked first and need fewer bytes,
+//! which is why they are told in values a second.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -153,8 +154,8 @@ fn whole_vectors(len: usize, width: u32) -> usize {
     len - len % vector_len(width)
 }
 
-/// Adds up all words: as much as a core can do with bytes that it reads once. A plain sum: sums kept apart by hand were made
-/// gathers of where the processor has AVX-512, which took nine times as long and made every kernel look good.
+/// Adds up all words: as much as a core can do with bytes that it reads once. A plain sum: sums kept apart by hand were
+/// made gathers of where the processor has AVX-512, which took nine times as long and made every kernel look good.
 fn read(bytes: &[u8]) -> u64 {
     bytes.as_chunks::<8>().0.iter().fold(0, |sum, &word| sum.wrapping_add(u64::from_le_bytes(word)))
 }

@@ -1,13 +1,14 @@
-//! Snapshot filters off and on (Kim §V, figures 12 to 14): reads at an old snapshot whose age is given in data overwritten.
+//! Snapshot filters off and on (Kim §V, figures 12 to 14): reads at an old snapshot whose age is given in data
+//! overwritten.
 //!
 //! 1. For Bloom filters off and on, for uniform and Zipfian (1.1) keys: two databases, filters off and on, get the same
 //!    puts in manual mode, so that their trees are equal.
 //! 2. Every entry is put once, everything is compacted, a snapshot is taken.
 //! 3. Entries are overwritten until half, once, four times the table was.
-//! 4. At each age level 0 is then filled to where writers are slowed, where the paper's continuous writer keeps it ("many
-//!    skippable low-level SSTables, especially in L0, are piled up"). Then the reads run at the snapshot, in turns of 1/8
-//!    between the two databases, so that a slow second of the machine hits both. A turn before them is not counted: it meets
-//!    what the writes left in caches and on their way to the disk.
+//! 4. At each age level 0 is then filled to where writers are slowed, where the paper's continuous writer keeps it
+//!    ("many skippable low-level SSTables, especially in L0, are piled up"). Then the reads run at the snapshot, in
+//!    turns of 1/8 between the two databases, so that a slow second of the machine hits both. A turn before them is not
+//!    counted: it meets what the writes left in caches and on their way to the disk.
 //! 5. Files searched and blocks touched come from the engine's own counters, per read.
 
 use std::fs;
@@ -28,9 +29,9 @@ const VALUE_LEN: usize = 1024;
 const TURNS: u64 = 8;
 const AGES: [f64; 3] = [0.5, 1.0, 4.0];
 const HEADLINE_AGE: f64 = 1.0;
-/// The table's bytes over the cache's. The paper has RocksDB's default cache of 8 MiB beside 100 GB, which is next to none,
-/// and indexes and filters outside it; ours must hold these, which are a hundredth of the table, and next to no more than
-/// that: at a fortieth it held all of level 0, which is what the filters spare reading.
+/// The table's bytes over the cache's. The paper has RocksDB's default cache of 8 MiB beside 100 GB, which is next to
+/// none, and indexes and filters outside it; ours must hold these, which are a hundredth of the table, and next to no
+/// more than that: at a fortieth it held all of level 0, which is what the filters spare reading.
 const CACHE_SHARE: u64 = 80;
 
 /// What is run.
@@ -42,8 +43,8 @@ pub struct SnapshotFilterSettings {
     pub entries: u64,
     /// Point reads of each measurement; of ranges there are fewer, the longer they are.
     pub reads: u64,
-    /// Read past the page cache, as where the table is many times the memory (the paper's environment of 4 GiB). Else the
-    /// page cache holds the table, as in the paper's other figures.
+    /// Read past the page cache, as where the table is many times the memory (the paper's environment of 4 GiB). Else
+    /// the page cache holds the table, as in the paper's other figures.
     pub direct_io: bool,
     /// Seed of all draws.
     pub seed: u64,

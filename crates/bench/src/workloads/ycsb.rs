@@ -1,5 +1,5 @@
-//! YCSB's core workloads A to F (Cooper et al., SoCC 2010), with its constants: Zipfian exponent 0.99, scattered; scans of
-//! 1 to 100 entries; inserts at hashed positions.
+//! YCSB's core workloads A to F (Cooper et al., SoCC 2010), with its constants: Zipfian exponent 0.99, scattered; scans
+//! of 1 to 100 entries; inserts at hashed positions.
 //!
 //! | workload | read | update | insert | scan | read-modify-write | keys |
 //! |---|--:|--:|--:|--:|--:|---|
@@ -82,8 +82,8 @@ impl Ycsb<'_> {
         self.put(index)
     }
 
-    /// The new index is visible to other threads' draws before the put returns; a read that comes too early misses, which
-    /// `read_checked` allows for indexes beyond the data set.
+    /// The new index is visible to other threads' draws before the put returns; a read that comes too early misses,
+    /// which `read_checked` allows for indexes beyond the data set.
     fn insert(&mut self) -> Result<Step> {
         let index = self.state.inserted.fetch_add(1, Ordering::AcqRel);
         self.put(index)

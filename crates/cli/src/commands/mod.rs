@@ -287,8 +287,8 @@ fn key_prefix(schema: Option<&Schema>, text: &str) -> Result<Vec<u8>, Failure> {
     Ok(out)
 }
 
-/// Texts separated as in CSV: one record, and no line break that it would end at. A `null` in quotes keeps them, as [`value`]
-/// takes it.
+/// Texts separated as in CSV: one record, and no line break that it would end at. A `null` in quotes keeps them, as
+/// [`value`] takes it.
 fn separated(text: &str) -> Result<Vec<String>, Failure> {
     let mut reader = csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes());
     let records = reader.records().collect::<Result<Vec<_>, _>>();

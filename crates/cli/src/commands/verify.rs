@@ -1,4 +1,5 @@
-//! `mycelium verify`: every checksum, order and invariant of every file; then indexes and views beside the rows of their tables.
+//! `mycelium verify`: every checksum, order and invariant of every file; then indexes and views beside the rows of
+//! their tables.
 
 use mycelium::{ErrorKind, Options, VerifyReport, verify_directory};
 use serde_json::json;
@@ -9,7 +10,8 @@ use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
 use crate::render::units;
 
-/// Verifies files without opening the database, then indexes and views in one opened to read only; fails if anything is wrong.
+/// Verifies files without opening the database, then indexes and views in one opened to read only; fails if anything is
+/// wrong.
 pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> {
     let bar = bytes_bar();
     let disk = Options::default().disk;
@@ -40,8 +42,8 @@ pub(crate) fn run(args: &DatabaseArgs, out: &mut Output) -> Result<(), Failure> 
     Err(Failure::new(FailureKind::Corruption, format!("{count} faults found")))
 }
 
-/// Compares indexes and views with their tables; why not, if the database needs a transformer of its user's. Any other failure
-/// to open it is one of the verification.
+/// Compares indexes and views with their tables; why not, if the database needs a transformer of its user's. Any other
+/// failure to open it is one of the verification.
 fn compare(args: &DatabaseArgs, report: &mut VerifyReport) -> Result<Option<Failure>, Failure> {
     match open_to_read(&args.database) {
         Ok(database) => database.verify_derived(report),

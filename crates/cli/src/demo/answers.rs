@@ -3,9 +3,10 @@
 //! At an instant `at` of event time, over what was known at `at`:
 //!
 //! - *in the air*: flights that left in the 24 hours up to `at` and whose arrival is not known;
-//! - *departures*: mean departure delay by origin and scheduled local hour, of flights that left in the 24 hours up to `at`;
-//! - *worst routes*: the ten (origin, destination) pairs with the greatest mean arrival delay since 1 January, among those
-//!   with at least [`MIN_ROUTE_FLIGHTS`] arrivals whose delay is known;
+//! - *departures*: mean departure delay by origin and scheduled local hour, of flights that left in the 24 hours up to
+//!   `at`;
+//! - *worst routes*: the ten (origin, destination) pairs with the greatest mean arrival delay since 1 January, among
+//!   those with at least [`MIN_ROUTE_FLIGHTS`] arrivals whose delay is known;
 //! - *one flight*: one row by its key;
 //! - *one aircraft*: all flights of one tail number, in key order, by the index on tail numbers;
 //! - *one route*: mean arrival delay from one airport to another, by the index on (origin, destination);
@@ -34,7 +35,8 @@ pub(crate) fn snapshot_times() -> [(&'static str, EventTime); 2] {
     [("July", EventTime::utc(2013, 7, 15, 16, 0)), ("December", EventTime::utc(2013, 12, 15, 17, 0))]
 }
 
-/// The flight that is looked up by key: HA 51 to Honolulu of 9 January, 21 hours and 41 minutes late, the year's longest delay.
+/// The flight that is looked up by key: HA 51 to Honolulu of 9 January, 21 hours and 41 minutes late, the year's
+/// longest delay.
 pub(crate) fn one_flight() -> FlightKey {
     FlightKey {
         year: 2013,

@@ -1,5 +1,5 @@
-//! Record batches of the table `flights` with texts as views, taken apart. Columns are found by name; `None` says that one is
-//! missing or is not of its type.
+//! Record batches of the table `flights` with texts as views, taken apart. Columns are found by name; `None` says that
+//! one is missing or is not of its type.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int32Type, TimestampSecondType};

@@ -1,7 +1,8 @@
 //! The demo's directory: made anew each time, and never anybody else's.
 //!
-//! A file marks a directory that the demo made. Without the mark, only an empty (or missing) directory is used. With it,
-//! the files of the last run are removed one by one, by their names, under the database's lock; nothing else is touched.
+//! A file marks a directory that the demo made. Without the mark, only an empty (or missing) directory is used. With
+//! it, the files of the last run are removed one by one, by their names, under the database's lock; nothing else is
+//! touched.
 
 use std::path::Path;
 

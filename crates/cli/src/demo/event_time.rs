@@ -1,8 +1,8 @@
 //! Event time: minutes since 1970-01-01 00:00 UTC.
 //!
 //! Every instant of the flight data is a whole minute. `time_hour` of the data is in UTC, so instants never need a time
-//! zone: local times (`hhmm`) are stored and shown but never computed with, and neither midnight nor daylight saving time
-//! needs care.
+//! zone: local times (`hhmm`) are stored and shown but never computed with, and neither midnight nor daylight saving
+//! time needs care.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -1,12 +1,12 @@
 //! One flight: its row as the table stores it, and when its parts become known.
 //!
-//! The rows are real. Of the event times, that of the departure is real too (scheduled time + delay); those of the insert,
-//! the arrival and the cancel mark are derived:
+//! The rows are real. Of the event times, that of the departure is real too (scheduled time + delay); those of the
+//! insert, the arrival and the cancel mark are derived:
 //!
 //! 1. the schedule is inserted 3 hours before the scheduled departure;
 //! 2. the departure is known at departure;
-//! 3. the arrival is known at departure + air time + 20 minutes (taxi). The 717 flights that landed elsewhere first have an
-//!    arrival time but no air time: theirs is estimated as 20 minutes + 1 minute per 8 miles;
+//! 3. the arrival is known at departure + air time + 20 minutes (taxi). The 717 flights that landed elsewhere first
+//!    have an arrival time but no air time: theirs is estimated as 20 minutes + 1 minute per 8 miles;
 //! 4. a flight that never left is marked cancelled 30 minutes after its scheduled departure.
 //!
 //! 458 flights left but have no arrival at all (diverted for good): their rows stay open.

@@ -1,8 +1,8 @@
 //! The questions of the demo in SQL, asked at a snapshot, each with the time that it took.
 //!
-//! What the questions mean is told in [`super::answers`]. An aggregate reads its columns of all rows; the two questions about
-//! the last 24 hours say that a flight leaves less than a week late, so that blocks of older flights are passed over by their
-//! zone maps; the last three are look-ups of a key or in an index.
+//! What the questions mean is told in [`super::answers`]. An aggregate reads its columns of all rows; the two questions
+//! about the last 24 hours say that a flight leaves less than a week late, so that blocks of older flights are passed
+//! over by their zone maps; the last three are look-ups of a key or in an index.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
 //! The threads of the demo: one writes the stream, one reads points beside it, one analyses.
 //!
-//! 1. The writer commits the operations in order, [`BATCH_OPERATIONS`] to a batch. A batch also ends where an instant that
-//!    answers are wanted for is reached: the snapshot taken there holds exactly the changes up to that instant. Such
-//!    instants are the two held snapshots' and the months' beginnings; for the live view, in place of the months, whenever
-//!    the analyst is idle.
+//! 1. The writer commits the operations in order, [`BATCH_OPERATIONS`] to a batch. A batch also ends where an instant
+//!    that answers are wanted for is reached: the snapshot taken there holds exactly the changes up to that instant.
+//!    Such instants are the two held snapshots' and the months' beginnings; for the live view, in place of the months,
+//!    whenever the analyst is idle.
 //! 2. The reader gets random flights that were inserted already, a burst a millisecond, and checks what it finds.
 //! 3. The analyst asks all questions in SQL at each snapshot and compares the answers with the straight computation.
 
@@ -252,8 +252,8 @@ impl Replay<'_> {
     }
 }
 
-/// Whether the row is what the table holds of the flight at some instant: the schedule, and each later change wholly or not
-/// at all.
+/// Whether the row is what the table holds of the flight at some instant: the schedule, and each later change wholly or
+/// not at all.
 fn is_a_state_of(row: &FlightRow, flight: &Flight) -> bool {
     let end = &flight.0;
     let departed = (row.dep_time, row.dep_delay) == (end.dep_time, end.dep_delay);

@@ -1,8 +1,8 @@
 //! The demo's database: the table `flights` with its indexes, written as the stream says and read back.
 //!
 //! Flights arrive as JSON and are stored so at first; on the way down compactions make columns of them and split what
-//! changes while a flight is under way from what does not ([`LAYOUT`]). They are indexed by tail number and by origin and
-//! destination ([`INDEXES`]).
+//! changes while a flight is under way from what does not ([`LAYOUT`]). They are indexed by tail number and by origin
+//! and destination ([`INDEXES`]).
 //!
 //! An insert writes the whole row, all later changes are patches. Questions are asked in SQL ([`super::questions`]).
 

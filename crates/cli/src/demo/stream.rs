@@ -2,8 +2,8 @@
 //!
 //! 1. Read the CSV (zstd) into [`Flight`]s; every field is checked, and a bad one names its line and column.
 //! 2. For each flight, one operation per instant that [`Flight`] derives.
-//! 3. Sort by (minute, kind, position in the data). Operations of one flight are at least one minute apart or in the order
-//!    insert, departure, arrival, cancel mark, so this order never overtakes within a flight.
+//! 3. Sort by (minute, kind, position in the data). Operations of one flight are at least one minute apart or in the
+//!    order insert, departure, arrival, cancel mark, so this order never overtakes within a flight.
 
 use std::io::Read;
 

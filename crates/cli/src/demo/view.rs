@@ -1,7 +1,7 @@
 //! The live view: what the demo shows while it runs, as lines of text.
 //!
-//! [`frame`] is a pure function of the state and the width. [`Screen`] draws frames over each other with four plain escape
-//! sequences (cursor up, erase line, hide and show cursor), and nothing at all where stderr is not a terminal.
+//! [`frame`] is a pure function of the state and the width. [`Screen`] draws frames over each other with four plain
+//! escape sequences (cursor up, erase line, hide and show cursor), and nothing at all where stderr is not a terminal.
 
 use std::io::Write;
 use std::time::Duration;

@@ -9,7 +9,8 @@
 //!
 //! A level that holds column groups has a line for each of them below it: its bar, its bytes, its columns and format.
 //!
-//! Bars are scaled to the largest level by square root (levels differ tenfold in size, and a linear bar would show one).
+//! Bars are scaled to the largest level by square root (levels differ tenfold in size, and a linear bar would show
+//! one).
 
 use serde::Serialize;
 

@@ -21,8 +21,8 @@ pub trait JobContext {
     fn schema(&self) -> Option<Arc<Schema>> {
         None
     }
-    /// Whether no place older than the inputs can hold `key` in a column of this output group (0 where a job has but one).
-    /// Asked with ascending keys, group by group.
+    /// Whether no place older than the inputs can hold `key` in a column of this output group (0 where a job has but
+    /// one). Asked with ascending keys, group by group.
     fn is_base(&mut self, output: usize, key: &[u8]) -> bool;
     /// Whether no place older than the inputs can hold a key of `[start, end)` in a column of this output group.
     fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool;

@@ -70,7 +70,8 @@ pub struct JobOutput {
     pub files: Vec<(FileNumber, SstSummary)>,
     /// What became of the entries.
     pub entries: StreamCounters,
-    /// Of the entries handed out, those whose cells went into the outputs without being decoded (see [`crate::encoded_job`]).
+    /// Of the entries handed out, those whose cells went into the outputs without being decoded (see
+    /// [`crate::encoded_job`]).
     pub entries_encoded: u64,
     /// Where the time went.
     pub stages: StageTimes,

@@ -95,7 +95,8 @@ impl Outputs {
         self.waiting += nanoseconds;
     }
 
-    /// Bytes of the output being written, if it may end before `key`. The context is told of them where they have become many.
+    /// Bytes of the output being written, if it may end before `key`. The context is told of them where they have
+    /// become many.
     #[inline]
     pub(crate) fn size_before(&mut self, key: &[u8], context: &RefCell<&mut dyn JobContext>) -> Result<Option<u64>> {
         let Some((_, writer)) = &self.writer else { return Ok(None) };
@@ -110,7 +111,8 @@ impl Outputs {
         Ok(Some(size))
     }
 
-    /// Whether the next entry may come as cells: not where its file gets summaries, which may have been asked for meanwhile.
+    /// Whether the next entry may come as cells: not where its file gets summaries, which may have been asked for
+    /// meanwhile.
     #[inline]
     pub(crate) fn takes_cells(&mut self, context: &RefCell<&mut dyn JobContext>) -> Result<bool> {
         match &self.writer {

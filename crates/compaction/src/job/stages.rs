@@ -16,8 +16,8 @@ pub struct StageTimes {
     pub decode: u64,
     /// Decoding entries, merging them, and deciding and folding what survives.
     pub merge: u64,
-    /// Making the values of column groups out of the inputs' (Mycelium §4.2.1, Retrieve); nothing where groups and formats
-    /// stay what they are.
+    /// Making the values of column groups out of the inputs' (Mycelium §4.2.1, Retrieve); nothing where groups and
+    /// formats stay what they are.
     pub retrieve: u64,
     /// Laying entries out in blocks and checksumming these.
     pub encode: u64,

@@ -159,7 +159,8 @@ impl Groups {
     /// Adds the rows of the part with these bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed bytes; some of the rows may then have been added.
+    /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) for malformed bytes; some of the rows may then have been
+    /// added.
     pub fn merge_encoded(&mut self, bytes: &[u8]) -> Result<()> {
         let aggregation = &*self.aggregation;
         let mut reader = Reader::new(bytes);

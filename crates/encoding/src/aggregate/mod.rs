@@ -1,8 +1,8 @@
 //! Grouping and aggregating rows, in parts that can be put together: what materialised views are made of.
 //!
-//! An [`Aggregation`] says which columns group and what is computed of each group; [`Groups`] holds the aggregates of some
-//! rows. The aggregates of a table are those of its parts, merged, in whatever parts and order they come: every state is
-//! exact, none depends on an order.
+//! An [`Aggregation`] says which columns group and what is computed of each group; [`Groups`] holds the aggregates of
+//! some rows. The aggregates of a table are those of its parts, merged, in whatever parts and order they come: every
+//! state is exact, none depends on an order.
 //!
 //! | aggregate | of | result |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | `sum(c)` | integers, decimals | `decimal(38, scale of c)`: exact; more than 38 digits are an error; null if there is no value |
 //! | `min(c)`, `max(c)` | any type, in the order of [`DatumRef`] | the type of c; null if there is no value |
 //!
-//! Nulls are values of their own for grouping, and none for all aggregates but `count(*)`. Floats group and compare by the
-//! one order that all values have: -0.0 is 0.0, all NaNs are one and greater than all numbers. Sums of floats are refused:
-//! they are rounded at every step, so that the answer would depend on where compactions stand.
+//! Nulls are values of their own for grouping, and none for all aggregates but `count(*)`. Floats group and compare by
+//! the one order that all values have: -0.0 is 0.0, all NaNs are one and greater than all numbers. Sums of floats are
+//! refused: they are rounded at every step, so that the answer would depend on where compactions stand.
 //!
 //! Without grouping columns all rows are one group, which is there even where there are no rows.
 
@@ -199,8 +199,8 @@ impl Aggregation {
     /// Checks the columns.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: a column that does not exist or groups twice, no aggregate or one twice, too many
-    /// of either, a sum of what is no number; [`ErrorKind::Unsupported`]: a sum of floats.
+    /// [`ErrorKind::InvalidArgument`]: a column that does not exist or groups twice, no aggregate or one twice, too
+    /// many of either, a sum of what is no number; [`ErrorKind::Unsupported`]: a sum of floats.
     pub fn new(schema: Arc<Schema>, group_by: Vec<usize>, aggregates: Vec<Aggregate>) -> Result<Self> {
         if group_by.len() > MAX_GROUP_COLUMNS || aggregates.len() > MAX_AGGREGATES || aggregates.is_empty() {
             return Err(Error::invalid(format!(

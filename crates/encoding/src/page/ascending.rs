@@ -1,9 +1,9 @@
 //! Looking for many ascending values among the ascending integers of a page.
 //!
-//! A window of rows is unpacked. As long as values lie in it, each is found by counting the integers below it, without a branch, so
-//! that a processor works at several values at once. A value behind the window is galloped to: in steps that double, then by halves,
-//! O(log of how far it is), and the window is unpacked anew there. So where many of the rows are looked for, each integer is
-//! unpacked once, and where few are, most are not.
+//! A window of rows is unpacked. As long as values lie in it, each is found by counting the integers below it, without
+//! a branch, so that a processor works at several values at once. A value behind the window is galloped to: in steps
+//! that double, then by halves, O(log of how far it is), and the window is unpacked anew there. So where many of the
+//! rows are looked for, each integer is unpacked once, and where few are, most are not.
 
 use std::array;
 
@@ -31,8 +31,8 @@ impl<'a> AscendingSearch<'a> {
         search
     }
 
-    /// The first row whose integer is not below `value`, and whether it is `value`; the number of rows if there is none. The values
-    /// must ascend.
+    /// The first row whose integer is not below `value`, and whether it is `value`; the number of rows if there is
+    /// none. The values must ascend.
     #[inline]
     pub fn seek(&mut self, value: i64) -> (usize, bool) {
         if self.window[WINDOW - 1] < value && self.start + WINDOW < self.rows {

@@ -1,9 +1,9 @@
-//! The cells of one column of a file that is being written: gathered row by row, encoded block by block. Cells of fixed width
-//! can be encoded and forgotten as soon as their block is complete.
+//! The cells of one column of a file that is being written: gathered row by row, encoded block by block. Cells of fixed
+//! width can be encoded and forgotten as soon as their block is complete.
 //!
-//! Whether a column of text gets a dictionary, or else a symbol table, is decided for the file, when all of its texts are known
-//! ([`FinishedCells`]); how
-//! the integers of a page are encoded, codes included, for each page by what takes the fewest bytes.
+//! Whether a column of text gets a dictionary, or else a symbol table, is decided for the file, when all of its texts
+//! are known ([`FinishedCells`]); how the integers of a page are encoded, codes included, for each page by what takes
+//! the fewest bytes.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -75,9 +75,10 @@ impl Cells {
         self.len() == 0
     }
 
-    /// About the bytes that pages will have, those of forgotten cells included: what a row takes before bits are packed. Of texts that
-    /// may get a dictionary it is their codes that count, as in LSM-OPD, whose files hold codes: the dictionary, of
-    /// [`LARGEST_DICTIONARY`] at most, comes on top, and the more rows share it the less each of them takes.
+    /// About the bytes that pages will have, those of forgotten cells included: what a row takes before bits are
+    /// packed. Of texts that may get a dictionary it is their codes that count, as in LSM-OPD, whose files hold codes:
+    /// the dictionary, of [`LARGEST_DICTIONARY`] at most, comes on top, and the more rows share it the less each of
+    /// them takes.
     pub fn estimated_bytes(&self) -> usize {
         match &self.values {
             Values::Ordinals(values) => (self.forgotten + values.len()) * self.kind.fixed_width().unwrap_or(8) / 2,
@@ -155,13 +156,14 @@ impl Cells {
         }
     }
 
-    /// Whether pages can only be encoded once all cells of the file are there: those of texts, which may get a dictionary.
+    /// Whether pages can only be encoded once all cells of the file are there: those of texts, which may get a
+    /// dictionary.
     pub fn waits_for_all(&self) -> bool {
         matches!(self.values, Values::Texts(_)) && self.takes_dictionary
     }
 
-    /// As [`FinishedCells::encode`], of cells that need not wait for others ([`Cells::waits_for_all`]). Rows are counted from the
-    /// first that is not forgotten.
+    /// As [`FinishedCells::encode`], of cells that need not wait for others ([`Cells::waits_for_all`]). Rows are
+    /// counted from the first that is not forgotten.
     ///
     /// # Errors
     /// `ErrorKind::InvalidArgument` if there are no such rows, or they must wait.
@@ -245,9 +247,9 @@ fn compressor_of(symbols: &Symbols) -> Option<Box<TextCompressor>> {
     TextCompressor::train(symbols.len(), symbols.text_bytes(), |row| symbols.of_row(row)).map(Box::new)
 }
 
-/// Whether a dictionary is worth it for so many rows with so many bytes of text: with the codes it takes at most three quarters of
-/// the bytes that the texts take. What it costs to make it is less than reading, writing and filtering the rest
-/// ([decision 0044](../../../../docs/decisions/0044-dictionaries-by-bytes.md)).
+/// Whether a dictionary is worth it for so many rows with so many bytes of text: with the codes it takes at most three
+/// quarters of the bytes that the texts take. What it costs to make it is less than reading, writing and filtering the
+/// rest ([decision 0044](../../../../docs/decisions/0044-dictionaries-by-bytes.md)).
 fn pays(rows: usize, text_bytes: usize, dictionary: &Dictionary) -> bool {
     let code_bits = usize::BITS - dictionary.len().leading_zeros();
     let encoded = dictionary.memory_usage() + rows * code_bits as usize / 8;

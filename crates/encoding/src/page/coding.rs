@@ -1,4 +1,5 @@
-//! What the texts of one column of one file are written with, if not as they are: held by whoever reads pages of the file.
+//! What the texts of one column of one file are written with, if not as they are: held by whoever reads pages of the
+//! file.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Floats that are decimals: an integer divided by a power of ten, bit by bit what was stored (in the manner of ALP).
 //!
-//! Prices and measurements are mostly of this kind, and their integers take a fraction of their bits. A page is encoded so only
-//! if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, up to where neither two integers make the same
-//! float nor a smaller one a larger float. So integers compare as the floats do.
+//! Prices and measurements are mostly of this kind, and their integers take a fraction of their bits. A page is encoded
+//! so only if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, up to where neither two
+//! integers make the same float nor a smaller one a larger float. So integers compare as the floats do.
 
 use super::ordinal::ordinal as ordinal_of;
 use crate::{ColumnType, DatumRef};

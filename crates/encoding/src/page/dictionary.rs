@@ -6,8 +6,8 @@
 //! bytes          of the values, in ascending order of their bytes, each once
 //! ```
 //!
-//! The code of a value is its place: codes compare as values do, and a range of values is a range of codes, found by binary
-//! search. Null is no value. Finding the value of a code is O(1), the code of a value O(log values).
+//! The code of a value is its place: codes compare as values do, and a range of values is a range of codes, found by
+//! binary search. Null is no value. Finding the value of a code is O(1), the code of a value O(log values).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -64,8 +64,8 @@ impl Dictionary {
         Ok(dictionary)
     }
 
-    /// As [`Dictionary::parse`] of bytes that it accepted before: the ends and the order of values are not looked at again. Of
-    /// others codes may be wrong, and values missing. O(1).
+    /// As [`Dictionary::parse`] of bytes that it accepted before: the ends and the order of values are not looked at
+    /// again. Of others codes may be wrong, and values missing. O(1).
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is cut short before its values.

@@ -1,10 +1,10 @@
 //! Tests of columns, and what becomes of them for the pages of one file (LSM-OPD §4.2.2).
 //!
-//! 1. A [`Filter`] is a conjunction of tests of single columns. [`Test::passes`] says what a test means: null passes none but
-//!    [`Test::IsNull`]; floats compare by total order, as Arrow's do.
-//! 2. For the pages of a file a test is compiled once ([`PageTest`]): to ranges of ordinals, of codes by a binary search in the
-//!    column's dictionary, or, where texts lie as they are, to itself. Decimals have ordinals in all pages but wide ones, so
-//!    that a test of them is both: ranges, whose ends may lie beyond all ordinals, and itself.
+//! 1. A [`Filter`] is a conjunction of tests of single columns. [`Test::passes`] says what a test means: null passes
+//!    none but [`Test::IsNull`]; floats compare by total order, as Arrow's do.
+//! 2. For the pages of a file a test is compiled once ([`PageTest`]): to ranges of ordinals, of codes by a binary
+//!    search in the column's dictionary, or, where texts lie as they are, to itself. Decimals have ordinals in all
+//!    pages but wide ones, so that a test of them is both: ranges, whose ends may lie beyond all ordinals, and itself.
 //! 3. Pages test whole vectors of rows with it; values are not decoded.
 
 use std::cmp::Ordering;
@@ -192,8 +192,8 @@ impl PageTest {
         })
     }
 
-    /// Whether a value passes that lies in no page: of a test that was made for columns of its type, without a coding. As
-    /// [`Test::passes`], by comparing integers where it has one.
+    /// Whether a value passes that lies in no page: of a test that was made for columns of its type, without a coding.
+    /// As [`Test::passes`], by comparing integers where it has one.
     #[inline]
     pub fn passes_value(&self, value: DatumRef<'_>) -> bool {
         let is_within =

@@ -1,14 +1,15 @@
 //! Cells taken out of pages to be picked from in any order: what a file's column is gathered from when files are merged
 //! (LSM-OPD §4.2.1, algorithm 1). No value is decoded, compared or encoded on the way.
 //!
-//! 1. [`Cells::unpack`] unpacks rows of a page, many at a time: integers to 64 bits, codes to the symbols that the output
-//!    knows them by, texts without a dictionary to slices of their bytes. Pages of several blocks stand one after the other.
+//! 1. [`Cells::unpack`] unpacks rows of a page, many at a time: integers to 64 bits, codes to the symbols that the
+//!    output knows them by, texts without a dictionary to slices of their bytes. Pages of several blocks stand one
+//!    after the other.
 //! 2. [`Cells::pick`] appends those at the given places, a load and a store for each.
 //!
 //! [`Cells::append`] does both for rows that stay in their order.
 //!
-//! Limit: 8 bytes a row are written by step 1 and read by step 2, which writes 8 again (4 and 4 for codes), all in the first
-//! level of cache; that is about a nanosecond for a cell and column, of which the table of codes adds one load.
+//! Limit: 8 bytes a row are written by step 1 and read by step 2, which writes 8 again (4 and 4 for codes), all in the
+//! first level of cache; that is about a nanosecond for a cell and column, of which the table of codes adds one load.
 
 use std::ops::Range;
 

@@ -8,12 +8,12 @@
 //!      3 run-length   u32 runs, u32 length of what follows first; the runs' values and where they end, as integers
 //! ```
 //!
-//! *Packed* is a frame of reference: the smallest value, and how far each is above it in as few bits as the largest needs.
-//! Widths: up to 25 bits as they are, 26 to 32 as 32, up to 56 as they are, else 64; one that is rounded up to 8, 16 or 32 with
-//! at most a seventh more bytes is, since whole bytes are compared without unpacking.
+//! *Packed* is a frame of reference: the smallest value, and how far each is above it in as few bits as the largest
+//! needs. Widths: up to 25 bits as they are, 26 to 32 as 32, up to 56 as they are, else 64; one that is rounded up to
+//! 8, 16 or 32 with at most a seventh more bytes is, since whole bytes are compared without unpacking.
 //!
-//! *Linear* is for ascending values, such as keys and ends of texts: a dense sequence takes no bits at all, and unlike a chain
-//! of differences any value is found at once.
+//! *Linear* is for ascending values, such as keys and ends of texts: a dense sequence takes no bits at all, and unlike
+//! a chain of differences any value is found at once.
 //!
 //! *Run-length* is taken where runs are long enough that it is clearly smaller: finding a value in it takes a search.
 
@@ -36,7 +36,8 @@ const RUN_LENGTH: u8 = 3;
 /// Bits behind the point of a slope.
 const SLOPE_BITS: u32 = 16;
 
-/// Of some rows the packed offsets between the first and the last are unpacked together where at least one in so many is wanted.
+/// Of some rows the packed offsets between the first and the last are unpacked together where at least one in so many
+/// is wanted.
 const DENSE: usize = 8;
 
 /// So many values tell that the others are on no line.
@@ -76,8 +77,9 @@ pub(super) fn on_line(slope: i64, index: usize) -> i64 {
     ((i128::from(slope) * i128::from(index as i64)) >> SLOPE_BITS) as i64
 }
 
-/// The line through the first and the last value: its slope, the least distance from it and the width of the others above that;
-/// `None` if it is too steep, or packed offsets from it would not take fewer bytes than `packed`, the slope included.
+/// The line through the first and the last value: its slope, the least distance from it and the width of the others
+/// above that; `None` if it is too steep, or packed offsets from it would not take fewer bytes than `packed`, the slope
+/// included.
 fn line(values: &[i64], packed: usize) -> Option<(i64, i64, u32)> {
     let (first, last) = (*values.first()?, *values.last()?);
     let steps = values.len().checked_sub(1).filter(|&steps| steps > 0)? as i128;
@@ -199,7 +201,8 @@ impl IntegersHead {
         self.base.wrapping_add(offset).wrapping_add(on_line(self.slope, row))
     }
 
-    /// The value of this type of a row, which the page must have, as packed rows have it in its slot, and anything behind it.
+    /// The value of this type of a row, which the page must have, as packed rows have it in its slot, and anything
+    /// behind it.
     #[inline]
     pub fn slot(&self, block: &[u8], row: usize, kind: &ColumnType) -> u64 {
         let integer = self.integer(block, row);
@@ -210,7 +213,8 @@ impl IntegersHead {
         }
     }
 
-    /// The first of so many rows of ascending integers with one at or after `value`, and whether it has the value itself.
+    /// The first of so many rows of ascending integers with one at or after `value`, and whether it has the value
+    /// itself.
     #[inline]
     pub fn seek(&self, block: &[u8], rows: usize, value: i64) -> (usize, bool) {
         let row = self.integers(block, rows).seek(value, false);
@@ -381,7 +385,8 @@ impl<'a> Integers<'a> {
         }
     }
 
-    /// The first row of ascending integers with one at or after `value`, or `after` it; the number of rows if there is none.
+    /// The first row of ascending integers with one at or after `value`, or `after` it; the number of rows if there is
+    /// none.
     pub(crate) fn seek(&self, value: i64, after: bool) -> usize {
         let is_before = |row: usize| {
             let found = self.get(row);
@@ -411,8 +416,8 @@ impl<'a> Integers<'a> {
         low
     }
 
-    /// About where a value would be among ascending integers, if they lie on a line: as if it were as far above the line's base
-    /// as half of the greatest offset.
+    /// About where a value would be among ascending integers, if they lie on a line: as if it were as far above the
+    /// line's base as half of the greatest offset.
     pub(crate) fn guess(&self, value: i64) -> Option<usize> {
         let Kind::Linear { line, slope } = &self.kind else { return None };
         let middle = line.base.saturating_add_unsigned(mask(line.width) / 2);

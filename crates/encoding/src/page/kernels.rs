@@ -1,10 +1,12 @@
-//! Unpacking and comparing packed offsets: with AVX2 where the processor has it, and in portable code that gives the same.
+//! Unpacking and comparing packed offsets: with AVX2 where the processor has it, and in portable code that gives the
+//! same.
 //!
-//! Offsets of `width` bits lie one after the other, lowest bit first, so that eight of them fill `width` bytes and every group
-//! of eight begins at a byte. For widths up to 25 a group is unpacked with two loads of 16 bytes, four offsets each: a byte
-//! shuffle brings the four bytes that hold an offset into its lane, a shift by lane drops what lies before it, a mask what
-//! lies behind. To be compared, those of up to nine bits are unpacked sixteen at a time: two bytes hold an offset, a multiplication
-//! by lane takes the place of the shift. Offsets of 8, 16 and 32 bits are compared as they are.
+//! Offsets of `width` bits lie one after the other, lowest bit first, so that eight of them fill `width` bytes and
+//! every group of eight begins at a byte. For widths up to 25 a group is unpacked with two loads of 16 bytes, four
+//! offsets each: a byte shuffle brings the four bytes that hold an offset into its lane, a shift by lane drops what
+//! lies before it, a mask what lies behind. To be compared, those of up to nine bits are unpacked sixteen at a time:
+//! two bytes hold an offset, a multiplication by lane takes the place of the shift. Offsets of 8, 16 and 32 bits are
+//! compared as they are.
 //!
 //! A comparison asks whether `offset - least <= span`, unsigned: one range, whichever bounds it has.
 
@@ -98,8 +100,8 @@ fn unpack_bits(bits: &[u8], width: u32, start: usize, out: &mut [u32]) {
     }
 }
 
-/// Bytes that are unpacked from a copy with zeros behind it, for a group loads more than its bytes: more than are left where
-/// that would be past the end.
+/// Bytes that are unpacked from a copy with zeros behind it, for a group loads more than its bytes: more than are left
+/// where that would be past the end.
 const TAIL: usize = 32;
 
 fn unpack_tail(bits: &[u8], width: u32, out: &mut [u32]) {
@@ -124,8 +126,8 @@ impl Kernel {
         if self == Self::Fastest && simd::is_available() { "AVX2" } else { "portable" }
     }
 
-    /// Clears in `selection` the rows whose offset is not within `least..=least + span`. Offsets of up to 32 bits, one after
-    /// the other, lowest bit first; those past the end of `bits` are 0.
+    /// Clears in `selection` the rows whose offset is not within `least..=least + span`. Offsets of up to 32 bits, one
+    /// after the other, lowest bit first; those past the end of `bits` are 0.
     pub fn filter(self, bits: &[u8], width: u32, range: (u32, u32), selection: &mut Bitmap) {
         let rows = selection.len();
         match self {
@@ -135,8 +137,8 @@ impl Kernel {
     }
 }
 
-/// Clears in `selection`, a bit per row in words of 64, the rows whose offset is not within `least..=least + span`. Offsets of
-/// up to 32 bits.
+/// Clears in `selection`, a bit per row in words of 64, the rows whose offset is not within `least..=least + span`.
+/// Offsets of up to 32 bits.
 pub(crate) fn filter(bits: &[u8], width: u32, range: (u32, u32), selection: &mut [u64], rows: usize) {
     let words = &mut selection[..rows.div_ceil(64)];
     let done = simd::filter(bits, width, range, words);
@@ -188,7 +190,8 @@ mod simd {
 
     /// Filters all words, or none; how many it did. Offsets past the end of `bits` are 0.
     ///
-    /// The last words are filtered from a copy with zero bytes behind it, for a kernel loads more than the bytes of a word.
+    /// The last words are filtered from a copy with zero bytes behind it, for a kernel loads more than the bytes of a
+    /// word.
     pub(super) fn filter(bits: &[u8], width: u32, range: (u32, u32), selection: &mut [u64]) -> usize {
         if !is_available() || !(1..=MAX_SHUFFLED).contains(&width) && width != 32 {
             return 0;
@@ -207,7 +210,8 @@ mod simd {
         selection.len()
     }
 
-    /// Bytes that a kernel loads for one word, at most: 64 offsets of 32 bits. Of groups of 25 bits they are 7 * 25 + 28.
+    /// Bytes that a kernel loads for one word, at most: 64 offsets of 32 bits. Of groups of 25 bits they are 7 * 25 +
+    /// 28.
     const LOADED: usize = 256;
 
     /// Filters the words whose loads lie within `bits`; how many these are, from the first on.

@@ -17,10 +17,12 @@
 //!
 //! Absent cells are those of entries that say nothing of the column: deletes, and patches of others.
 //!
-//! What a page can do: give one [`Page::cell`], append many to Arrow buffers, test all against a predicate without decoding
-//! values ([`PageTest`]), and be gathered again, as codes and integers, for the next file ([`Cells::unpack`], [`Cells::pick`]).
+//! What a page can do: give one [`Page::cell`], append many to Arrow buffers, test all against a predicate without
+//! decoding values ([`PageTest`]), and be gathered again, as codes and integers, for the next file ([`Cells::unpack`],
+//! [`Cells::pick`]).
 //!
-//! Every encoding but runs finds a cell in O(1). Nothing here panics on malformed bytes, and no cell comes from outside them.
+//! Every encoding but runs finds a cell in O(1). Nothing here panics on malformed bytes, and no cell comes from outside
+//! them.
 //!
 //! ```
 //! use mycelium_encoding::page::{Bitmap, Cells, Page, PageTest, Test};
@@ -282,7 +284,8 @@ impl<'a> Page<'a> {
     /// The cell of a row, of a page that was parsed without a coding of texts; of others [`Page::expanded_cell`].
     ///
     /// # Errors
-    /// `ErrorKind::Corruption` where it is malformed, or if there is no such row; `ErrorKind::InvalidArgument` of a compressed text.
+    /// `ErrorKind::Corruption` where it is malformed, or if there is no such row; `ErrorKind::InvalidArgument` of a
+    /// compressed text.
     #[inline]
     pub fn cell(&self, row: usize) -> Result<ColumnState<'a>> {
         match self.checked_state(row)? {
@@ -334,15 +337,15 @@ impl<'a> Page<'a> {
         self.integer(row).filter(|_| self.has_only_values() || self.state(row) == State::Value)
     }
 
-    /// The first row whose integer is not below `value`, or not up to it if `after`, of a page of ascending integers. O(log rows);
-    /// where they lie on a line it is found close to its place.
+    /// The first row whose integer is not below `value`, or not up to it if `after`, of a page of ascending integers.
+    /// O(log rows); where they lie on a line it is found close to its place.
     pub fn seek_integer(&self, value: i64, after: bool) -> Option<usize> {
         let Body::Ordinals(integers) = &self.body else { return None };
         Some(integers.seek(value, after))
     }
 
-    /// Appends what `of` makes of the integers of rows, many at a time, of a page that has its values as they are ordered; `None` of
-    /// any other, and where there are no such rows. `scratch` is reused.
+    /// Appends what `of` makes of the integers of rows, many at a time, of a page that has its values as they are
+    /// ordered; `None` of any other, and where there are no such rows. `scratch` is reused.
     #[inline]
     pub fn append_integers<T>(
         &self,
@@ -375,8 +378,8 @@ impl<'a> Page<'a> {
         Some(AscendingSearch::new(*integers, row, self.rows))
     }
 
-    /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::expanded_cell`] give together, in
-    /// fewer steps where it is packed.
+    /// The cell of a row of a page that is looked at but once: what [`Page::parse`] and [`Page::expanded_cell`] give
+    /// together, in fewer steps where it is packed.
     ///
     /// # Errors
     /// As those two.
@@ -397,8 +400,8 @@ impl<'a> Page<'a> {
         Self::parse(bytes, rows, kind, coding)?.expanded_cell(row, text)
     }
 
-    /// What finds a value in the block that a page lies in at this place, of a page of values of at most eight bytes that are all
-    /// there; `None` of other pages, and where it is malformed.
+    /// What finds a value in the block that a page lies in at this place, of a page of values of at most eight bytes
+    /// that are all there; `None` of other pages, and where it is malformed.
     pub fn head(block: &[u8], place: Range<usize>, rows: usize, kind: &ColumnType) -> Option<IntegersHead> {
         let [INTEGERS, 0, body @ ..] = block.get(place)? else { return None };
         if matches!(kind, ColumnType::Bool | ColumnType::Utf8 | ColumnType::Binary | ColumnType::Decimal128(..)) {
@@ -484,8 +487,8 @@ impl<'a> Page<'a> {
         if is_whole { self.each_text(&PageRows::Range(rows), each) } else { Ok(None) }
     }
 
-    /// Calls `each` with the bytes of the texts or binaries of rows, of null ones any or none; `None` if the page holds something
-    /// else. Whether text is UTF-8 is left to the caller.
+    /// Calls `each` with the bytes of the texts or binaries of rows, of null ones any or none; `None` if the page holds
+    /// something else. Whether text is UTF-8 is left to the caller.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a value is malformed; those of `each`.

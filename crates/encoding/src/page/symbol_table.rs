@@ -1,6 +1,6 @@
-//! The symbol table of one column of text or bytes in one file whose texts hardly come twice: each text is written as codes of
-//! the strings of up to eight bytes that are frequent in the file (FSST: Boncz, Neumann, Leis, "FSST: Fast Random Access
-//! String Compression", VLDB 2020).
+//! The symbol table of one column of text or bytes in one file whose texts hardly come twice: each text is written as
+//! codes of the strings of up to eight bytes that are frequent in the file (FSST: Boncz, Neumann, Leis, "FSST: Fast
+//! Random Access String Compression", VLDB 2020).
 //!
 //! ```text
 //! u32            0xffffffff, which is no number of values of a dictionary
@@ -9,13 +9,13 @@
 //! bytes          of the symbols
 //! ```
 //!
-//! 1. The table is trained on texts from all over the file ([`TextCompressor::train`]); whether it is worth it is told by what
-//!    these texts would take.
+//! 1. The table is trained on texts from all over the file ([`TextCompressor::train`]); whether it is worth it is told
+//!    by what these texts would take.
 //! 2. A text becomes codes: one byte for each symbol, and 255 and the byte itself for a byte that none begins with.
 //! 3. Any text is found and expanded by itself, at eight bytes a code and store; others are not touched.
 //!
-//! Equal texts have equal codes, but codes do not compare as texts do: tests look at expanded texts, and blocks are left out by
-//! their zones as those of plain texts are.
+//! Equal texts have equal codes, but codes do not compare as texts do: tests look at expanded texts, and blocks are
+//! left out by their zones as those of plain texts are.
 
 use std::sync::Arc;
 
@@ -169,8 +169,8 @@ impl std::fmt::Debug for TextCompressor {
 }
 
 impl TextCompressor {
-    /// Trains a table on some of these texts, spread over all of them; `None` if they would not take at most two thirds of
-    /// their bytes then, the table and where they end included. O([`SAMPLE_BYTES`]).
+    /// Trains a table on some of these texts, spread over all of them; `None` if they would not take at most two thirds
+    /// of their bytes then, the table and where they end included. O([`SAMPLE_BYTES`]).
     pub(super) fn train<'t>(count: usize, bytes: usize, text: impl Fn(usize) -> &'t [u8]) -> Option<Self> {
         if bytes < FEWEST_BYTES {
             return None;

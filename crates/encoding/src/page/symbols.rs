@@ -1,17 +1,18 @@
 //! The texts of a file that is being gathered: a symbol for each row.
 //!
-//! 1. A text that is pushed is looked for among those already seen (*interned*). After 2,048 texts, and at every doubling, it is
-//!    guessed from how many of them came again how many different ones there are: were these drawn alike, n texts of D different
-//!    ones have about n^2 / 2D that came before. Where a dictionary of so many would be too large, looking does not pay, and each
-//!    text gets a symbol of its own from then on.
-//! 2. A code of an input's dictionary is a symbol as it is, counted on from where the dictionary's symbols begin; the text is
-//!    not touched (LSM-OPD §4.2.1). A bit for each tells which of them some row has: the texts *alive*.
-//! 3. At the end the symbols alive are brought into the order of their texts: one merge of the inputs' dictionaries, which
-//!    are sorted already, and of what was interned (algorithm 1, `STReIndex` and `UpdateOPD`). What no row has leaves.
+//! 1. A text that is pushed is looked for among those already seen (*interned*). After 2,048 texts, and at every
+//!    doubling, it is guessed from how many of them came again how many different ones there are: were these drawn
+//!    alike, n texts of D different ones have about n^2 / 2D that came before. Where a dictionary of so many would be
+//!    too large, looking does not pay, and each text gets a symbol of its own from then on.
+//! 2. A code of an input's dictionary is a symbol as it is, counted on from where the dictionary's symbols begin; the
+//!    text is not touched (LSM-OPD §4.2.1). A bit for each tells which of them some row has: the texts *alive*.
+//! 3. At the end the symbols alive are brought into the order of their texts: one merge of the inputs' dictionaries,
+//!    which are sorted already, and of what was interned (algorithm 1, `STReIndex` and `UpdateOPD`). What no row has
+//!    leaves.
 //! 4. Each row's symbol is looked up in a table of the new codes (algorithm 1, `EVtable`): one load a row.
 //!
-//! Memory: 4 bytes a row, 8 a text of the inputs, and the inputs' dictionaries, which are let go when together they exceed
-//! [`HELD_BYTES`]: what is alive of them is then interned as if it had been pushed.
+//! Memory: 4 bytes a row, 8 a text of the inputs, and the inputs' dictionaries, which are let go when together they
+//! exceed [`HELD_BYTES`]: what is alive of them is then interned as if it had been pushed.
 
 use std::sync::Arc;
 
@@ -190,8 +191,8 @@ impl Symbols {
         Some(len)
     }
 
-    /// The symbol of the first text of an input's dictionary; the others follow in the order of their codes. Each dictionary is
-    /// walked through once, and refused where a text does not pass.
+    /// The symbol of the first text of an input's dictionary; the others follow in the order of their codes. Each
+    /// dictionary is walked through once, and refused where a text does not pass.
     pub(super) fn input(&mut self, dictionary: &Dictionary, passes: impl Fn(&[u8]) -> bool) -> Option<u32> {
         // The latest are asked for the most.
         if let Some(known) = self.inputs.iter().rev().find(|known| known.dictionary.is_same(dictionary)) {

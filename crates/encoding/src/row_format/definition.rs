@@ -39,7 +39,8 @@ impl RowFormatDefinition {
     /// Reads the byte form; all of `bytes` must be used. What it defines is not checked.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for a newer version or an unknown format, [`ErrorKind::Corruption`] for malformed bytes.
+    /// [`ErrorKind::Unsupported`] for a newer version or an unknown format, [`ErrorKind::Corruption`] for malformed
+    /// bytes.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut input = Reader::new(bytes);
         let version = input.u8()?;
@@ -69,7 +70,8 @@ impl RowFormat {
         encode(self.kind(), definition, root, out);
     }
 
-    /// The format of a table from its schema and what [`RowFormat::encode_definition`] wrote; all of `bytes` must be used.
+    /// The format of a table from its schema and what [`RowFormat::encode_definition`] wrote; all of `bytes` must be
+    /// used.
     ///
     /// # Errors
     /// As [`RowFormatDefinition::decode`] and [`RowFormat::new`].

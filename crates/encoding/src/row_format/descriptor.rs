@@ -1,12 +1,13 @@
-//! The fields of one message of a descriptor set (an encoded `google.protobuf.FileDescriptorSet`), as far as rows need it.
+//! The fields of one message of a descriptor set (an encoded `google.protobuf.FileDescriptorSet`), as far as rows need
+//! it.
 //!
 //! 1. In each file, take the package off the front of the message's full name.
 //! 2. Follow what is left, dot by dot, through messages and nested messages.
 //! 3. Read the fields of the last one.
 //!
-//! Field numbers are those of `google/protobuf/descriptor.proto`. Read by hand, for crates that link whole descriptor sets
-//! panic on damaged ones; types of other messages are not resolved, since no column holds a message. `syntax` may be
-//! proto2 (or left out) and proto3, editions are refused.
+//! Field numbers are those of `google/protobuf/descriptor.proto`. Read by hand, for crates that link whole descriptor
+//! sets panic on damaged ones; types of other messages are not resolved, since no column holds a message. `syntax` may
+//! be proto2 (or left out) and proto3, editions are refused.
 //!
 //! Guarantees: no panic on any bytes, and depth bounded by the dots in the name.
 

@@ -1,7 +1,7 @@
 //! The row format `flatbuffers`: one table of a type that a binary schema (`.bfbs`) gives at run time.
 //!
-//! A column outside the primary key is the field of its name. What type of field it may be, by its type; an integer field
-//! may be wider than its column, never narrower:
+//! A column outside the primary key is the field of its name. What type of field it may be, by its type; an integer
+//! field may be wider than its column, never narrower:
 //!
 //! ```text
 //! bool                bool
@@ -14,11 +14,11 @@
 //! decimal             string: what `datum_text` prints and reads, 123.45
 //! ```
 //!
-//! Deprecated fields are refused when the table is made, so are required fields of columns that may be null and required
-//! fields that are no columns.
+//! Deprecated fields are refused when the table is made, so are required fields of columns that may be null and
+//! required fields that are no columns.
 //!
-//! The bytes, as far as they are used (<https://flatbuffers.dev/internals>), all little-endian; positions count from the
-//! first byte of the payload:
+//! The bytes, as far as they are used (<https://flatbuffers.dev/internals>), all little-endian; positions count from
+//! the first byte of the payload:
 //!
 //! ```text
 //! 0        u32   position of the table
@@ -39,11 +39,11 @@
 //! - *Numbers* must be in the range of their column, a bool is 0 or 1, floats keep their bits, decimals must be exact.
 //! - *Text* must be UTF-8, and a string must have its NUL behind; NUL may also stand inside.
 //! - *Nesting*: no column holds a table, a struct or a union, so nothing recurses.
-//! - *Trailing bytes*: up to 15 zero bytes may stand behind the last byte that is reached. Gaps elsewhere are not looked
-//!   at: FlatBuffers cannot tell padding from garbage.
-//! - *Absent, null, default*: the field's default is what a number that is not declared `= null` has where it is not in the
-//!   table. Where another field is not in the table, the column is null in a whole row, absent in a patch. What is null
-//!   or absent though its field has a default is said beside the payload, by the caller ([`super::Covers`]) and by
+//! - *Trailing bytes*: up to 15 zero bytes may stand behind the last byte that is reached. Gaps elsewhere are not
+//!   looked at: FlatBuffers cannot tell padding from garbage.
+//! - *Absent, null, default*: the field's default is what a number that is not declared `= null` has where it is not in
+//!   the table. Where another field is not in the table, the column is null in a whole row, absent in a patch. What is
+//!   null or absent though its field has a default is said beside the payload, by the caller ([`super::Covers`]) and by
 //!   the frame ([`super::frame`]).
 //!
 //! A user's bytes are kept as written, and read where they stand: a column of a whole row is two loads away.

@@ -19,16 +19,16 @@
 //! - *Unknown members* are refused, members of the primary key among them: the key is given beside the row.
 //! - *Duplicate members* are refused, however they are escaped.
 //! - *Integers* must be in the range of their column; `1.0` and `1e3` are not integers.
-//! - *Floats* are rounded to the nearest one, as every reader does; but a number that overflows is refused, so is one that
-//!   is not zero and would become zero, and so is an integer (no fraction, no exponent) that is not exactly the float it
-//!   becomes. Infinities and NaN are strings, for JSON has no numbers for them; a NaN other than the usual one is
-//!   written by its bits, since filters order them all. -0.0 stays -0.0.
+//! - *Floats* are rounded to the nearest one, as every reader does; but a number that overflows is refused, so is one
+//!   that is not zero and would become zero, and so is an integer (no fraction, no exponent) that is not exactly the
+//!   float it becomes. Infinities and NaN are strings, for JSON has no numbers for them; a NaN other than the usual one
+//!   is written by its bits, since filters order them all. -0.0 stays -0.0.
 //! - *Decimals* must be exact in the column's precision and scale.
 //! - *Text* must be UTF-8; a surrogate escape without its other half is refused; NUL and all other characters are kept.
 //! - *Nesting*: no column holds an object or an array, so one is refused where it starts, and depth is bounded by 1.
 //! - *Trailing bytes* other than space are refused, a byte order mark too.
-//! - *Absent, null, default*: a member that is missing from a patch is absent, from a whole row it is null (refused where
-//!   the column may not be null); JSON knows no defaults.
+//! - *Absent, null, default*: a member that is missing from a patch is absent, from a whole row it is null (refused
+//!   where the column may not be null); JSON knows no defaults.
 //!
 //! A user's text is kept as written: spelling of numbers, order and space. Splitting and merging rows writes members
 //! in schema order without space and keeps the spelling of values; converting from another format writes numbers in
@@ -294,7 +294,8 @@ fn number(text: &str, ty: &ColumnType) -> Option<Option<DatumRef<'static>>> {
         ColumnType::Date32 | ColumnType::Timestamp(..) => return None,
         _ => {
             integer_shape(ty)?;
-            // Most fit into 64 bits, which are read several times as fast. Those over 24 characters are out of every range.
+            // Most fit into 64 bits, which are read several times as fast. Those over 24 characters are out of every
+            // range.
             let value = match text.parse::<u64>() {
                 Ok(value) => Some(i128::from(value)),
                 Err(_) if text.len() > 24 => None,

@@ -156,8 +156,8 @@ impl<'a> JsonReader<'a> {
     }
 }
 
-/// How many bytes at the start of `text` are no quotes, no backslashes and no control characters: all of them, or all but
-/// some of the last seven of the text.
+/// How many bytes at the start of `text` are no quotes, no backslashes and no control characters: all of them, or all
+/// but some of the last seven of the text.
 #[inline]
 fn plain_len(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;

@@ -1,7 +1,7 @@
 //! Row formats: the columns outside the primary key of a row, or some of them, as the bytes a user writes and reads.
 //!
-//! A table takes rows in one format; a level of its tree may store them in another; whoever reads gets either the user's
-//! format again, or typed values, or Arrow by way of `packed`. Three byte strings must be told apart:
+//! A table takes rows in one format; a level of its tree may store them in another; whoever reads gets either the
+//! user's format again, or typed values, or Arrow by way of `packed`. Three byte strings must be told apart:
 //!
 //! ```text
 //! payload   what a user gives and gets: a JSON object, a Protobuf message, a FlatBuffers table, any bytes, a packed row
@@ -30,15 +30,15 @@
 //! - A payload holds no columns of the primary key; the key is given beside it.
 //! - *Absent, null and default* are three things. Where a format cannot say which one is meant, the caller does
 //!   ([`Covers`], and a set of nulls), and the frame keeps it.
-//! - A whole row has every column. One that is missing from the payload is its field's default if the format leaves defaults
-//!   out, else null, else (the column may not be null) the payload is refused.
-//! - What is refused is an [`ErrorKind::InvalidArgument`] whose offset is the byte of the payload where the fault was found
-//!   (a packed payload is refused without one), and nothing else was done. What is malformed in storage is an
+//! - A whole row has every column. One that is missing from the payload is its field's default if the format leaves
+//!   defaults out, else null, else (the column may not be null) the payload is refused.
+//! - What is refused is an [`ErrorKind::InvalidArgument`] whose offset is the byte of the payload where the fault was
+//!   found (a packed payload is refused without one), and nothing else was done. What is malformed in storage is an
 //!   [`ErrorKind::Corruption`] that gives the byte in its message.
 //!
-//! Guarantees: no panic on any bytes; with a reused [`RowScratch`] and room in `out`, `project`, `overlay` and `convert`
-//! allocate nothing per row but for dates, timestamps, decimals and long integers of floats that are read from text.
-//! `out` is appended to, and left as it was on an error.
+//! Guarantees: no panic on any bytes; with a reused [`RowScratch`] and room in `out`, `project`, `overlay` and
+//! `convert` allocate nothing per row but for dates, timestamps, decimals and long integers of floats that are read
+//! from text. `out` is appended to, and left as it was on an error.
 
 mod definition;
 mod descriptor;
@@ -74,7 +74,8 @@ use crate::{ColumnState, DatumRef, PackedLayout, Schema};
 
 /// What a format with a frame does with its payloads. Columns are schema positions.
 trait Codec: Send + Sync + fmt::Debug {
-    /// Finds the columns of a payload; `spans` has one entry per column, all absent. Says `Null` only if the payload does.
+    /// Finds the columns of a payload; `spans` has one entry per column, all absent. Says `Null` only if the payload
+    /// does.
     fn scan(&self, payload: &[u8], scan: Scan<'_>, spans: &mut [Span]) -> Result<(), Fault>;
 
     /// The value of a piece, checked against the column's type; text may be built in `scratch`.
@@ -94,8 +95,9 @@ trait Codec: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Appends the payload of the wanted columns that `emit` would make of a payload that was checked when it was written,
-    /// if all of them are in it and it is made of parts of it. Else says `false`, and may have appended something.
+    /// Appends the payload of the wanted columns that `emit` would make of a payload that was checked when it was
+    /// written, if all of them are in it and it is made of parts of it. Else says `false`, and may have appended
+    /// something.
     fn copy(&self, _payload: &[u8], _wanted: &ColumnSet, _out: &mut Vec<u8>) -> bool {
         false
     }
@@ -106,10 +108,12 @@ trait Codec: Send + Sync + fmt::Debug {
 pub enum Covers<'a> {
     /// All: the payload is a whole row.
     Row,
-    /// Exactly these: the payload is a patch. One that the payload leaves out is its default or null, as in a whole row.
+    /// Exactly these: the payload is a patch. One that the payload leaves out is its default or null, as in a whole
+    /// row.
     Columns(&'a ColumnSet),
-    /// Those that the payload has, and those said to be null: the payload is a patch. A field that Protobuf or FlatBuffers
-    /// left out because it has its default is absent then; name it in [`Covers::Columns`] to set the default.
+    /// Those that the payload has, and those said to be null: the payload is a patch. A field that Protobuf or
+    /// FlatBuffers left out because it has its default is absent then; name it in [`Covers::Columns`] to set the
+    /// default.
     Said,
 }
 
@@ -232,9 +236,9 @@ impl fmt::Debug for RowFormat {
 }
 
 impl RowFormat {
-    /// The format of rows of `schema`. `definition` is the descriptor set (an encoded `FileDescriptorSet` with all imports)
-    /// or the binary FlatBuffers schema, and `root` the full name of the message or table in it; both are empty for
-    /// the other formats. O(columns).
+    /// The format of rows of `schema`. `definition` is the descriptor set (an encoded `FileDescriptorSet` with all
+    /// imports) or the binary FlatBuffers schema, and `root` the full name of the message or table in it; both are
+    /// empty for the other formats. O(columns).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] names the column and the field that do not fit, or says what is wrong with the
@@ -454,7 +458,8 @@ impl RowFormat {
         Span::at(start, pieces.len())
     }
 
-    /// Checks that `payload` is one that [`RowFormat::store`] takes as a whole row, or as a patch of the columns it has.
+    /// Checks that `payload` is one that [`RowFormat::store`] takes as a whole row, or as a patch of the columns it
+    /// has.
     ///
     /// # Errors
     /// As [`RowFormat::store`].
@@ -491,7 +496,8 @@ impl RowFormat {
         Ok(())
     }
 
-    /// Checks a user's payload and finds its columns. Returns whether some column is null without the payload saying so.
+    /// Checks a user's payload and finds its columns. Returns whether some column is null without the payload saying
+    /// so.
     ///
     /// 1. The whole payload is read.
     /// 2. Every value is decoded.
@@ -769,7 +775,8 @@ impl RowFormat {
         Ok(is_done)
     }
 
-    /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`] takes.
+    /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`]
+    /// takes.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`] or [`ErrorKind::Unsupported`] says what is wrong.
@@ -827,8 +834,8 @@ impl RowColumns<'_> {
     /// JSON are kept until the next call.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the column is in the primary key or does not exist, [`ErrorKind::Corruption`] if
-    /// its bytes are malformed.
+    /// [`ErrorKind::InvalidArgument`] if the column is in the primary key or does not exist, [`ErrorKind::Corruption`]
+    /// if its bytes are malformed.
     pub fn get(&mut self, column: usize) -> Result<ColumnState<'_>> {
         self.format.0.layout.physical_index(column)?;
         let located = Located { spans: self.spans, bytes: self.value.get(self.payload_at..).unwrap_or_default() };

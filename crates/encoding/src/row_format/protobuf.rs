@@ -22,18 +22,20 @@
 //!
 //! Rules, so that nothing is lost silently:
 //!
-//! - *Unknown fields* are refused, fields of the message that are no columns among them (the key is given beside the row).
+//! - *Unknown fields* are refused, fields of the message that are no columns among them (the key is given beside the
+//!   row).
 //! - *Duplicate fields* are refused. Protobuf's readers let the last one win; that would lose the others.
 //! - *Numbers* must be in the range of their field and of their column: an `int32` on the wire is not cut to 32 bits, a
 //!   `bool` is 0 or 1. Varints may be longer than needed, up to ten bytes and 64 bits. Floats keep their bits.
 //! - *Decimals* must be exact in the column's precision and scale. *Text* must be UTF-8.
 //! - *Nesting*: no column holds a message or a group, so nothing recurses.
 //! - *Trailing bytes*: there are none, the message goes to the end of the payload.
-//! - *Absent, null, default*: the field's default is what a field without presence (proto3 without `optional`) has where it
-//!   is not on the wire. Where a field with presence is not on the wire, the column is null in a whole row, absent in
-//!   a patch. What is null or absent though its field has no presence is said beside the payload, by the caller
-//!   ([`super::Covers`]) and by the frame ([`super::frame`]). A proto2 default is no value: it is never filled in. Neither
-//!   is the empty string that a decimal without presence would have, for it is no decimal: it is null, or refused.
+//! - *Absent, null, default*: the field's default is what a field without presence (proto3 without `optional`) has
+//!   where it is not on the wire. Where a field with presence is not on the wire, the column is null in a whole row,
+//!   absent in a patch. What is null or absent though its field has no presence is said beside the payload, by the
+//!   caller ([`super::Covers`]) and by the frame ([`super::frame`]). A proto2 default is no value: it is never filled
+//!   in. Neither is the empty string that a decimal without presence would have, for it is no decimal: it is null, or
+//!   refused.
 //!
 //! A user's bytes are kept as written. Splitting and merging rows writes fields by number, and each field's bytes as
 //! they were; converting from another format writes the shortest varints and leaves out defaults without presence.
@@ -203,8 +205,8 @@ impl Protobuf {
 }
 
 impl Protobuf {
-    /// The place in `by_number`, from place `from` on, and the end of the field at `at`, if it has its column's wire type,
-    /// and varints as short as they can be but for the value's own: as `emit` writes it.
+    /// The place in `by_number`, from place `from` on, and the end of the field at `at`, if it has its column's wire
+    /// type, and varints as short as they can be but for the value's own: as `emit` writes it.
     #[inline]
     fn plain_field(&self, payload: &[u8], at: usize, from: usize) -> Option<(usize, usize)> {
         let (tag, start) = short_varint(payload, at)?;
@@ -380,8 +382,8 @@ impl Codec for Protobuf {
         true
     }
 
-    /// Fields that stand side by side and are wanted are copied in one piece. Gives up at a field that `emit` would write
-    /// otherwise: one out of order, or with a longer tag or length than it needs.
+    /// Fields that stand side by side and are wanted are copied in one piece. Gives up at a field that `emit` would
+    /// write otherwise: one out of order, or with a longer tag or length than it needs.
     fn copy(&self, payload: &[u8], wanted: &ColumnSet, out: &mut Vec<u8>) -> bool {
         let mut missing = wanted.len();
         let (mut at, mut from) = (0, 0);

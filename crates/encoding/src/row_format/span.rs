@@ -144,8 +144,8 @@ impl Fault {
         Error::invalid(self.message).at(self.at as u64)
     }
 
-    /// The error for a stored value whose payload starts at `start`. Its position is in the message: an error's offset is
-    /// one in a file, for whoever knows the file to add.
+    /// The error for a stored value whose payload starts at `start`. Its position is in the message: an error's offset
+    /// is one in a file, for whoever knows the file to add.
     #[cold]
     pub(super) fn corrupt(self, start: usize) -> Error {
         Error::corruption(format!("{} at byte {} of a row", self.message, start + self.at))

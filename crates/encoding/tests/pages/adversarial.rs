@@ -1,5 +1,5 @@
-//! Columns that are made to break an encoding, each by its name, against a naive twin: what was put in, and comparisons of the
-//! standard library.
+//! Columns that are made to break an encoding, each by its name, against a naive twin: what was put in, and comparisons
+//! of the standard library.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -46,7 +46,8 @@ fn scrambled(row: usize) -> u64 {
     (row as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
 }
 
-/// Both zeros, both infinities, NaN of both signs and with other bits, the smallest and the largest, decimals and their edge.
+/// Both zeros, both infinities, NaN of both signs and with other bits, the smallest and the largest, decimals and their
+/// edge.
 fn floats() -> Vec<f64> {
     let edge = (1_u64 << 53) as f64;
     let bits = [0x7FF0_0000_0000_0001, 0xFFF8_0000_0000_0000, 0xFFFF_FFFF_FFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, 1];

@@ -293,7 +293,8 @@ fn a_filter_passes_what_its_test_passes() {
     }
 }
 
-/// Decimals have integers of 64 bits in some pages and of 128 in others; what a test compares with may lie beyond either.
+/// Decimals have integers of 64 bits in some pages and of 128 in others; what a test compares with may lie beyond
+/// either.
 #[test]
 fn tests_of_decimals_pass_the_same_in_narrow_and_in_wide_pages() {
     let (least, greatest) = (i128::from(i64::MIN), i128::from(i64::MAX));

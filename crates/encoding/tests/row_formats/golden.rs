@@ -1,5 +1,5 @@
-//! Golden bytes of stored values: `tests/golden/row-formats-1.txt`, a name and hexadecimal digits a line; and the definitions
-//! that they were written with. Written once with `UPDATE_GOLDEN=1` and never overwritten.
+//! Golden bytes of stored values: `tests/golden/row-formats-1.txt`, a name and hexadecimal digits a line; and the
+//! definitions that they were written with. Written once with `UPDATE_GOLDEN=1` and never overwritten.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

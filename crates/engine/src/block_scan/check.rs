@@ -1,12 +1,13 @@
 //! The other plan of a filtered scan: filter, then check (LSM-OPD §4.2.2).
 //!
-//! 1. Each run is filtered by itself and stands on its next *candidate*: in a block of whole rows that the snapshot sees, each key
-//!    once, the next row that passes, of any other block the next row. A row of the answer that the rest does not touch is a
-//!    candidate in the run that has its newest `Put`, as all runs have all wanted columns.
-//! 2. The least key of a candidate or of the rest is next. A candidate *stands* if no younger run may hold its key, by fences and
-//!    Bloom filters, and nothing else may change it: it is appended as it lies, with those that follow it in its block.
-//! 3. Of any other key the entries are looked up in the runs that may hold it, youngest first, and the filter decides on the row
-//!    put together from them.
+//! 1. Each run is filtered by itself and stands on its next *candidate*: in a block of whole rows that the snapshot
+//!    sees, each key once, the next row that passes, of any other block the next row. A row of the answer that the rest
+//!    does not touch is a candidate in the run that has its newest `Put`, as all runs have all wanted columns.
+//! 2. The least key of a candidate or of the rest is next. A candidate *stands* if no younger run may hold its key, by
+//!    fences and Bloom filters, and nothing else may change it: it is appended as it lies, with those that follow it in
+//!    its block.
+//! 3. Of any other key the entries are looked up in the runs that may hold it, youngest first, and the filter decides
+//!    on the row put together from them.
 //! 4. Runs only go forward: look-ups have cursors of their own.
 //!
 //! Cost: O(1) for 64 rows and tested column, and for each candidate O(younger runs).
@@ -66,8 +67,8 @@ impl BlockScan {
         Ok(true)
     }
 
-    /// Makes `passing` the candidates of the run's block that stand and pass, from the one that it stands on up to one that does not
-    /// stand; how many rows of the block are done with then.
+    /// Makes `passing` the candidates of the run's block that stand and pass, from the one that it stands on up to one
+    /// that does not stand; how many rows of the block are done with then.
     fn find_standing(&mut self, run: usize, most: usize) -> Result<usize> {
         self.passing.clear();
         let Self { runs, snapshot, upper, touched, all_range_deletes, filter, key, row: row_key, passing, .. } = self;

@@ -1,29 +1,29 @@
-//! Runs that interleave, as levels do into which keys come in any order: merged by their keys alone, many rows at once (DESIGN §5;
-//! LSM-OPD §4.2.1, whose algorithm 1 does the same to compactions).
+//! Runs that interleave, as levels do into which keys come in any order: merged by their keys alone, many rows at once
+//! (DESIGN §5; LSM-OPD §4.2.1, whose algorithm 1 does the same to compactions).
 //!
 //! Stretches of such runs have a row or two, and each costs a step for every run. So where stretches are short:
 //!
 //! 1. The wanted columns are parted, once, into *atoms*: columns that every run has all or none of. A run belongs to
 //!    each of its atoms.
-//! 2. An *interval* is what is certain: from the next key to the least of its bounds. The runs' current blocks bound
-//!    it by their last keys, and the rest by the last key that was read ahead of it. A range delete and a row that is no
+//! 2. An *interval* is what is certain: from the next key to the least of its bounds. The runs' current blocks bound it
+//!    by their last keys, and the rest by the last key that was read ahead of it. A range delete and a row that is no
 //!    `Put` bound it by their next key. So does a run whose block has versions that the snapshot does not see, or
 //!    several of a key. What the rest has of a key is put together; it is the youngest source of rows, and of rows that
 //!    are gone. A key of which older entries have something to say, too, ends the interval.
 //! 3. The keys of the interval become integers: their next twelve bytes behind what they all have in common
-//!    ([`KeyWindow`]). For each atom these are put behind each other, youngest run first, and sorted, each with its run and row in its lower
-//!    bits: of one key the youngest comes first and hides the others. Keys whose integers are the same, and that may be
-//!    longer, are compared as they are. Column groups that are compacted one by one (LASER §4.4) have a row at
-//!    different levels, so that each atom is sorted by itself. As far as all atoms have the same keys, their rows are
-//!    put together.
-//! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's new rows are
-//!    put in the order of the keys ([`RecordBatchBuilder::arrange`]).
+//!    ([`KeyWindow`]). For each atom these are put behind each other, youngest run first, and sorted, each with its run
+//!    and row in its lower bits: of one key the youngest comes first and hides the others. Keys whose integers are the
+//!    same, and that may be longer, are compared as they are. Column groups that are compacted one by one (LASER §4.4)
+//!    have a row at different levels, so that each atom is sorted by itself. As far as all atoms have the same keys,
+//!    their rows are put together.
+//! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's
+//!    new rows are put in the order of the keys ([`RecordBatchBuilder::arrange`]).
 //!
-//! Where many rows of a run lie next to each other they are left to stretches ([`plan::most_neighbours`]). The picks of an interval
-//! say how many do, and so do stretches.
+//! Where many rows of a run lie next to each other they are left to stretches ([`plan::most_neighbours`]). The picks of
+//! an interval say how many do, and so do stretches.
 //!
-//! Cost: O(rows x log runs) an interval and atom: the sort finds the sequences that are there. O(runs) an interval. Memory: 32 bytes
-//! for each row of it, of which there are no more than the batch takes from each run.
+//! Cost: O(rows x log runs) an interval and atom: the sort finds the sequences that are there. O(runs) an interval.
+//! Memory: 32 bytes for each row of it, of which there are no more than the batch takes from each run.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -284,8 +284,8 @@ impl BlockScan {
         Ok(has_last)
     }
 
-    /// Puts together the rows that the rest has in the interval. Where older entries have something to say of one, too, the interval
-    /// ends before it.
+    /// Puts together the rows that the rest has in the interval. Where older entries have something to say of one, too,
+    /// the interval ends before it.
     fn merge_rest(&mut self, state: &mut Interleaving, most: usize) -> Result<()> {
         state.rest.bytes.clear();
         state.rest.places.clear();

@@ -133,8 +133,8 @@ impl LayerRun {
         self.cursor.go_to(row + count)
     }
 
-    /// Goes on to a row that the filter has to be asked of: of blocks of whole rows that the snapshot sees, each key once, one that
-    /// passes the tests of values. Stops behind `upper`. How many rows it passed.
+    /// Goes on to a row that the filter has to be asked of: of blocks of whole rows that the snapshot sees, each key
+    /// once, one that passes the tests of values. Stops behind `upper`. How many rows it passed.
     pub(super) fn go_to_candidate(
         &mut self,
         snapshot: SequenceNumber,
@@ -194,8 +194,8 @@ impl LayerRun {
         }
     }
 
-    /// Says of rows of a stretch, counted from the one that the run stands on, that they are decided already. Those pass or fail
-    /// in every run of a layer; no other stretch has them.
+    /// Says of rows of a stretch, counted from the one that the run stands on, that they are decided already. Those
+    /// pass or fail in every run of a layer; no other stretch has them.
     pub(super) fn decide(&mut self, decisions: &[(usize, bool)]) {
         let Some((_, row)) = self.block() else { return };
         for &(offset, passes) in decisions {
@@ -203,8 +203,8 @@ impl LayerRun {
         }
     }
 
-    /// Whether a row of a stretch, counted from the one that the run stands on, passes the tests of columns that are not
-    /// `patched`. Of a block that is asked about, all rows are tested, column by column.
+    /// Whether a row of a stretch, counted from the one that the run stands on, passes the tests of columns that are
+    /// not `patched`. Of a block that is asked about, all rows are tested, column by column.
     pub(super) fn passes_but_for(&mut self, offset: usize, patched: impl Fn(usize) -> bool) -> Result<bool> {
         let Self { cursor, tests, compiled, apart, .. } = self;
         let Some((block, row, file, number)) = cursor.block().filter(|_| !tests.is_empty()) else { return Ok(true) };

@@ -1,30 +1,32 @@
 //! Scans of tables whose oldest runs are columnar: many rows at a time (DESIGN §5, LSM-OPD §4.2.2).
 //!
-//! 1. The oldest runs are read block by block, as far as they are columnar. What is younger, memtables included, is merged
-//!    apart: the *rest*. Memtables and files of nothing but patches of other columns are not among it.
-//! 2. The runs that stand on the next key may be a [`Layer`]: together they have all wanted columns, each of them once. A
-//!    *stretch* is a number of rows of a layer's current blocks that nothing else touches: as far as its runs have the same
-//!    keys, up to the next key of another run or of the rest, or the next range delete. Where its blocks hold only whole rows
-//!    that the snapshot sees, each once, its columns are appended page by page, and no row is looked at by itself. So runs of
-//!    neighbouring keys, as of data that come in the order of time, pass one after the other, and column groups that are
-//!    compacted one by one (LASER §4.4) pass from whichever levels they are at.
-//! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a bitmap of
-//!    the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
-//! 4. A row of which the rest only has patches of columns of fixed width, or a younger run one, stays in its stretch, and its
-//!    patched cells are overwritten in the batch. The keys of the rest are read ahead and found in the block one after the other,
-//!    each from the last one on; what patches change is found out once for all that look alike ([`PatchShape`]). Where a patched
-//!    column is tested, the row is decided by itself: by the patch's values, and by what the tests of other columns found of the
-//!    block. Patches of columns that are
-//!    not wanted touch nothing.
-//! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old version that
-//!    passes never comes up because a new one does not, and a patch that makes a row pass finds the rest of the row.
+//! 1. The oldest runs are read block by block, as far as they are columnar. What is younger, memtables included, is
+//!    merged apart: the *rest*. Memtables and files of nothing but patches of other columns are not among it.
+//! 2. The runs that stand on the next key may be a [`Layer`]: together they have all wanted columns, each of them once.
+//!    A *stretch* is a number of rows of a layer's current blocks that nothing else touches: as far as its runs have
+//!    the same keys, up to the next key of another run or of the rest, or the next range delete. Where its blocks hold
+//!    only whole rows that the snapshot sees, each once, its columns are appended page by page, and no row is looked at
+//!    by itself. So runs of neighbouring keys, as of data that come in the order of time, pass one after the other, and
+//!    column groups that are compacted one by one (LASER §4.4) pass from whichever levels they are at.
+//! 3. A filter is tested on pages: a block whose zones rule it out costs no more; otherwise each test clears bits of a
+//!    bitmap of the block's rows, on codes and integers, and of a stretch only the rows that are left are decoded.
+//! 4. A row of which the rest only has patches of columns of fixed width, or a younger run one, stays in its stretch,
+//!    and its patched cells are overwritten in the batch. The keys of the rest are read ahead and found in the block
+//!    one after the other, each from the last one on; what patches change is found out once for all that look alike
+//!    ([`PatchShape`]). Where a patched column is tested, the row is decided by itself: by the patch's values, and by
+//!    what the tests of other columns found of the block. Patches of columns that are not wanted touch nothing.
+//! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old
+//!    version that passes never comes up because a new one does not, and a patch that makes a row pass finds the rest
+//!    of the row.
 //!
-//! 6. Where stretches are short, since runs interleave, they are merged by their keys alone, many rows at once ([`interleave`]).
-//! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to filter first and
-//!    to check what is found ([`check`]); which of the two it is, is judged again and again ([`plan`]).
+//! 6. Where stretches are short, since runs interleave, they are merged by their keys alone, many rows at once
+//!    ([`interleave`]).
+//! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to
+//!    filter first and to check what is found ([`check`]); which of the two it is, is judged again and again
+//!    ([`plan`]).
 //!
-//! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for each key that is
-//! touched. Memory: a block of each run, and one batch.
+//! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for
+//! each key that is touched. Memory: a block of each run, and one batch.
 
 mod check;
 mod interleave;
@@ -380,7 +382,8 @@ impl BlockScan {
         Rest { merged, kinds, plan: merge.plan(), snapshot: *snapshot, upper: upper.as_deref() }
     }
 
-    /// How many rows from the `offset`th on, up to the bound, can be taken as they lie, but for what the rest has of them.
+    /// How many rows from the `offset`th on, up to the bound, can be taken as they lie, but for what the rest has of
+    /// them.
     fn untouched(&self, offset: usize) -> Result<usize> {
         let deleted = self.all_range_deletes.next_start(&self.key);
         let end_key = [self.bound_key(), deleted, self.upper.as_deref()].into_iter().flatten().min();
@@ -404,8 +407,8 @@ impl BlockScan {
         Ok(if first.is_some() { count } else { 0 })
     }
 
-    /// Of these rows of the stretch, how many of the first can be taken with the patches that the rest has of them written over their
-    /// cells; takes the patches.
+    /// Of these rows of the stretch, how many of the first can be taken with the patches that the rest has of them
+    /// written over their cells; takes the patches.
     fn overwrites_touched(&mut self, rows: Range<usize>, builder: &RecordBatchBuilder) -> Result<usize> {
         let mut touched = std::mem::take(&mut self.touched);
         let taken = self.overwrites_all(&mut touched, rows, builder);
@@ -437,7 +440,8 @@ impl BlockScan {
         Ok(rows.len())
     }
 
-    /// Notes the patches of the keys at these places, up to the first that has something else or is not there; how many.
+    /// Notes the patches of the keys at these places, up to the first that has something else or is not there; how
+    /// many.
     fn note_found(
         &mut self,
         places: &[(usize, bool)],
@@ -453,8 +457,8 @@ impl BlockScan {
         Ok(places.len())
     }
 
-    /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are there: up to the
-    /// first that is not.
+    /// Makes `places` where in these rows of the stretch the keys read ahead are, or would be, and whether they are
+    /// there: up to the first that is not.
     fn find_in_stretch(&mut self, rows: Range<usize>, touched: &Touched) -> Result<()> {
         let Self { layers, at, runs, places, .. } = self;
         places.clear();
@@ -495,8 +499,8 @@ impl BlockScan {
         Ok(is_noted)
     }
 
-    /// Whether the row at this place of the stretch is the one at the bound, and all that the bound's run has of it is a patch that
-    /// can be written over its cells; takes the patch then, and finds the next bound.
+    /// Whether the row at this place of the stretch is the one at the bound, and all that the bound's run has of it is
+    /// a patch that can be written over its cells; takes the patch then, and finds the next bound.
     fn overwrites_bound(&mut self, offset: usize, builder: &RecordBatchBuilder) -> Result<bool> {
         let Some(run) = self.bound.filter(|&run| !self.is_bound_shared && self.layer().is_older_than(run)) else {
             return Ok(false);
@@ -517,8 +521,8 @@ impl BlockScan {
         Ok(is_noted)
     }
 
-    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes. `false` if that cannot be done in
-    /// its place.
+    /// Notes what the patch changes in a row of the stretch: cells, and whether the row passes. `false` if that cannot
+    /// be done in its place.
     #[inline]
     fn note_patch(
         &mut self,
@@ -563,8 +567,8 @@ impl BlockScan {
         Ok(true)
     }
 
-    /// Whether all runs of the layer have the bound's key at this place of the stretch, whole and visible, and neither a range
-    /// delete nor the end of the scan comes before it.
+    /// Whether all runs of the layer have the bound's key at this place of the stretch, whole and visible, and neither
+    /// a range delete nor the end of the scan comes before it.
     fn is_at_bound(&mut self, offset: usize) -> Result<bool> {
         let mut row_key = std::mem::take(&mut self.row);
         let mut is_there = false;

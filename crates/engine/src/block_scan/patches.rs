@@ -1,7 +1,8 @@
 //! Patches that are written over the cells of a stretch.
 //!
-//! Patches with the same head, as those of one statement have, change the same columns and have the values at the same places. So
-//! that is found out for the first of them, and of the others no more is read than the head and these values.
+//! Patches with the same head, as those of one statement have, change the same columns and have the values at the same
+//! places. So that is found out for the first of them, and of the others no more is read than the head and these
+//! values.
 
 use std::ops::Range;
 
@@ -107,8 +108,8 @@ impl PatchShape {
         }
     }
 
-    /// Makes it that of this patch. `false` if the patch has something else than a value for one of the targets, or if the cells of
-    /// one cannot be overwritten; the shape is then unknown.
+    /// Makes it that of this patch. `false` if the patch has something else than a value for one of the targets, or if
+    /// the cells of one cannot be overwritten; the shape is then unknown.
     pub(super) fn learn(
         &mut self,
         (kind, patch): (usize, &[u8]),

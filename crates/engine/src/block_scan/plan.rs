@@ -1,13 +1,13 @@
 //! Which way the rows that pass a filter are found, by cost (LSM-OPD §4.2.2).
 //!
 //! 1. A scan begins by merging keys and then filtering. It counts its work, and judges it every [`PERIOD`] rows.
-//! 2. Filtering first and then checking what is found would have cost so much for every row that passes and for every key that
-//!    the rest has. Where that is clearly less, it goes on so.
+//! 2. Filtering first and then checking what is found would have cost so much for every row that passes and for every
+//!    key that the rest has. Where that is clearly less, it goes on so.
 //! 3. Of rows that pass it counts the stretches that merging would have taken at once: were all rows like these,
 //!    merging would have had as many stretches a row. Where that is clearly less, it goes back.
 //!
-//! So no statistics are needed, and keys of which one half lies otherwise than the other change the plan on the way. The judgement
-//! depends on counts alone: the same data and scan give the same plan.
+//! So no statistics are needed, and keys of which one half lies otherwise than the other change the plan on the way.
+//! The judgement depends on counts alone: the same data and scan give the same plan.
 
 /// Rows after which a plan is judged.
 const PERIOD: u64 = 8192;
@@ -40,8 +40,8 @@ pub enum FilterPlan {
     Automatic,
     /// The newest version of each key is found, and then tested.
     MergeFirst,
-    /// The rows of each run are tested, and those that pass checked against younger runs. Merges first where runs lack wanted
-    /// columns, and where only the key is tested.
+    /// The rows of each run are tested, and those that pass checked against younger runs. Merges first where runs lack
+    /// wanted columns, and where only the key is tested.
     FilterFirst,
 }
 
@@ -53,7 +53,8 @@ const LONGEST_WAIT: u32 = 6;
 pub(super) struct Work {
     /// Rows of all runs that were passed, looked at or not.
     pub(super) rows: u64,
-    /// Stretches, and keys that were put together: what merging does one by one. Of candidates those that followed each other.
+    /// Stretches, and keys that were put together: what merging does one by one. Of candidates those that followed each
+    /// other.
     pub(super) steps: u64,
     /// Rows that were merged by their keys alone, many at once.
     pub(super) interleaved: u64,
@@ -165,7 +166,8 @@ mod tests {
         assert!(plan.changes() && !plan.is_checking(), "these lie in a few stretches");
     }
 
-    /// Rows that interleave are merged for less than steps of all runs cost, so that more of them have to fail for checking to pay.
+    /// Rows that interleave are merged for less than steps of all runs cost, so that more of them have to fail for
+    /// checking to pay.
     #[test]
     fn rows_that_interleave_are_merged_unless_few_pass() {
         let plan = |candidates| {

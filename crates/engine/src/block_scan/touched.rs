@@ -1,7 +1,7 @@
 //! The next keys that something younger than the main runs says something of.
 //!
-//! They are read ahead, twice as many each time, up to a bound of keys and one of bytes: the sources and their merge then run for
-//! many keys in a row, and so does what is done with the keys.
+//! They are read ahead, twice as many each time, up to a bound of keys and one of bytes: the sources and their merge
+//! then run for many keys in a row, and so does what is done with the keys.
 
 use std::ops::Range;
 

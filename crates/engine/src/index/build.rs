@@ -1,25 +1,27 @@
 //! Building an index: what was in the table before it.
 //!
-//! 1. Wait for the compactions of the table that were running when the index was created: they tell it nothing of what they
-//!    drop, and what they leave behind must be what is built from.
+//! 1. Wait for the compactions of the table that were running when the index was created: they tell it nothing of what
+//!    they drop, and what they leave behind must be what is built from.
 //! 2. Pin the table's files and walk all versions of all keys, those that only a live snapshot sees included. Of every
-//!    version that is not newer than the index, derive what it would have derived when it was written: of a patch, from the
-//!    row that it made, if it made one. So too of a newer patch that lacks columns: it was fused with one that is not newer,
-//!    and derived nothing then. Where columns lie apart, parts of a row move on by themselves: there the row is put together at
-//!    every number that a part has, newer ones than the index included, unless a part of it is gone, which is so only where no
-//!    snapshot sees it.
+//!    version that is not newer than the index, derive what it would have derived when it was written: of a patch, from
+//!    the row that it made, if it made one. So too of a newer patch that lacks columns: it was fused with one that is
+//!    not newer, and derived nothing then. Where columns lie apart, parts of a row move on by themselves: there the row
+//!    is put together at every number that a part has, newer ones than the index included, unless a part of it is gone,
+//!    which is so only where no snapshot sees it.
 //! 3. Sort within a budget; what does not fit is written as sorted files, which are merged at the end.
 //! 4. One edit puts the result below everything that was derived since, and says that the index is built.
 //!
-//! While an index is built, compactions leave it alone, so that all it has stands in level 0 and step 4 has a place. What the
-//! table drops meanwhile is removed by removals that stand there, too, and are kept until they have met what they name.
+//! While an index is built, compactions leave it alone, so that all it has stands in level 0 and step 4 has a place.
+//! What the table drops meanwhile is removed by removals that stand there, too, and are kept until they have met what
+//! they name.
 //!
-//! A row that the index cannot hold ends the building (unfit.rs), unless nobody sees it. So does one that a compaction has
-//! folded since the index was created, of a version that is not newer and a patch that is: newer rows are looked at for that.
+//! A row that the index cannot hold ends the building (unfit.rs), unless nobody sees it. So does one that a compaction
+//! has folded since the index was created, of a version that is not newer and a patch that is: newer rows are looked at
+//! for that.
 //!
-//! Where the columns of the index lie in several column groups, or a patch had to be completed, removals cannot name what
-//! was derived here: then no entry up to the index's creation, and to the newest such one, is trusted without its row. A crash
-//! loses the building, which begins again at the next open.
+//! Where the columns of the index lie in several column groups, or a patch had to be completed, removals cannot name
+//! what was derived here: then no entry up to the index's creation, and to the newest such one, is trusted without its
+//! row. A crash loses the building, which begins again at the next open.
 
 use std::sync::Arc;
 
@@ -319,9 +321,9 @@ impl<'f, 'a> Gathering<'f, 'a> {
         Ok(Gathered { sources, guessed_upto: self.guessed_upto })
     }
 
-    /// Derives from every version of the key in hand that is not newer than the index; of newer ones only what was fused with
-    /// older patches. Where columns lie apart, from all newer ones too: one that touches no column of the index has no entry
-    /// yet, and its number may be all that is left of a part.
+    /// Derives from every version of the key in hand that is not newer than the index; of newer ones only what was
+    /// fused with older patches. Where columns lie apart, from all newer ones too: one that touches no column of the
+    /// index has no entry yet, and its number may be all that is left of a part.
     fn derive_key(&mut self) -> Result<()> {
         let Self { inner, task, history, derivers, completing, are_apart, staged, guessed_upto, .. } = self;
         let (Task { base, derived, index }, mut completed) = (task, None);
@@ -404,7 +406,8 @@ fn derive_version(
 }
 
 impl Completing {
-    /// Derives from the row as it was at `sequence`, put together, if it still can be: then it cannot where nobody sees it.
+    /// Derives from the row as it was at `sequence`, put together, if it still can be: then it cannot where nobody sees
+    /// it.
     fn derive(
         &mut self,
         name: &str,

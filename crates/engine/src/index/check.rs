@@ -2,7 +2,8 @@
 //!
 //! At a snapshot, of one state of both:
 //! 1. An entry that may be trusted, because the table has nothing newer for its row, is what its row says.
-//! 2. As many entries hold as the rows derive, which is one for each row if the index is on columns: so no row lacks one.
+//! 2. As many entries hold as the rows derive, which is one for each row if the index is on columns: so no row lacks
+//!    one.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::options::ReadOptions;
 use crate::table::{IndexState, TableShared};
 
 impl Inner {
-    /// Compares every table with its indexes, as far as these are built; `found` is told of each fault. How many it compared.
+    /// Compares every table with its indexes, as far as these are built; `found` is told of each fault. How many it
+    /// compared.
     pub(crate) fn verify_indexes(&self, mut found: impl FnMut(&str, Error)) -> Result<u64> {
         let mut compared = 0;
         let tables: Vec<Arc<TableShared>> = self.core.lock().tables.values().cloned().collect();

@@ -41,8 +41,8 @@ pub struct IndexDefinition {
 pub struct IndexStatus {
     /// Whether no two rows may have the same values in the indexed columns.
     pub unique: bool,
-    /// Whether it is to be unique, but its rows have not been compared yet. Nobody has been told that it is there: it goes at
-    /// the next open.
+    /// Whether it is to be unique, but its rows have not been compared yet. Nobody has been told that it is there: it
+    /// goes at the next open.
     pub is_unchecked: bool,
     /// Whether it holds what was in the table when it was created.
     pub is_built: bool,

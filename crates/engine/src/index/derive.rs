@@ -1,14 +1,14 @@
 //! Deriving at the moment of the write.
 //!
-//! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`]: what
-//!    cannot be derived is refused while nothing has happened yet.
-//! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the sequence
-//!    number of its operation. They are not logged: replaying the log derives them again.
+//! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`]:
+//!    what cannot be derived is refused while nothing has happened yet.
+//! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
+//!    sequence number of its operation. They are not logged: replaying the log derives them again.
 //! 3. When the indexes change, other derivers take the place of these, with the commit lock held
 //!    ([`Inner::renew_derivers`]).
 //!
-//! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same writes.
-//! Batches come prepared (prepare.rs), patches completed, for the very indexes that derive (indexed.rs).
+//! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same
+//! writes. Batches come prepared (prepare.rs), patches completed, for the very indexes that derive (indexed.rs).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ struct IndexDeriver {
 }
 
 impl IndexDeriver {
-    /// What an operation derives. What the index cannot hold is refused, unless the index has failed already: it will be
-    /// dropped, and nothing is refused for its sake.
+    /// What an operation derives. What the index cannot hold is refused, unless the index has failed already: it will
+    /// be dropped, and nothing is refused for its sake.
     fn derive(&mut self, entry: EntryRef<'_>, add: &mut impl FnMut(&[u8], &[u8])) -> Result<()> {
         let Self { table, index, deriver } = self;
         let mut derive = || {
@@ -136,8 +136,8 @@ impl WriteDerivers {
     /// What a batch derives that was prepared for the indexes of a generation.
     ///
     /// # Errors
-    /// [`mycelium_base::ErrorKind::Conflict`] for a batch that was prepared for other indexes, and is to be prepared again;
-    /// [`mycelium_base::ErrorKind::InvalidArgument`] for a row that an index cannot hold (unfit.rs).
+    /// [`mycelium_base::ErrorKind::Conflict`] for a batch that was prepared for other indexes, and is to be prepared
+    /// again; [`mycelium_base::ErrorKind::InvalidArgument`] for a row that an index cannot hold (unfit.rs).
     #[inline]
     pub(crate) fn derive(&mut self, body: &[u8], count: u32, prepared_for: IndexGeneration) -> Result<DerivedBatch> {
         self.indexed.check(prepared_for)?;
@@ -200,8 +200,8 @@ impl WriteDerivers {
 }
 
 impl Inner {
-    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been held
-    /// since before the edit.
+    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been
+    /// held since before the edit.
     pub(crate) fn renew_derivers(&self, writer: &mut Writer) -> Result<()> {
         let generation = writer.derivers.indexed().generation().next();
         let derivers = WriteDerivers::new(&self.core.lock(), generation);

@@ -1,9 +1,9 @@
 //! Which tables have indexes, as those who write see it.
 //!
-//! 1. Whoever commits a batch first takes the present [`IndexedTables`], without a lock, and prepares the batch for them
-//!    (prepare.rs).
-//! 2. Creating or dropping an index, or making one unique, puts another one in their place, with the commit lock held and
-//!    its edit installed (derive.rs).
+//! 1. Whoever commits a batch first takes the present [`IndexedTables`], without a lock, and prepares the batch for
+//!    them (prepare.rs).
+//! 2. Creating or dropping an index, or making one unique, puts another one in their place, with the commit lock held
+//!    and its edit installed (derive.rs).
 //! 3. A batch that was prepared for others than the present ones is refused under the commit lock, before it is logged
 //!    ([`IndexedTables::check`]): its patches may lack columns, and the unique index may not have been asked.
 //!
@@ -62,8 +62,8 @@ impl IndexedTables {
         self.generation
     }
 
-    /// The tables for whose indexes a batch must be prepared: it patches their rows, or puts some and an index is unique.
-    /// Takes no lock, and allocates nothing where there are none.
+    /// The tables for whose indexes a batch must be prepared: it patches their rows, or puts some and an index is
+    /// unique. Takes no lock, and allocates nothing where there are none.
     #[inline]
     pub(crate) fn uses_of(&self, body: &[u8], count: u32) -> Result<Uses> {
         if self.tables.is_empty() { Ok(Uses::new()) } else { self.find_uses(body, count) }
@@ -231,8 +231,8 @@ mod tests {
         assert_eq!((uses(&puts), uses(&patches)), (vec![], vec![]));
     }
 
-    /// Both wait for the commit lock, prepared for no index, while the index is created; others of their group are prepared
-    /// for it.
+    /// Both wait for the commit lock, prepared for no index, while the index is created; others of their group are
+    /// prepared for it.
     #[test]
     fn writers_that_wait_while_a_unique_index_is_created_are_asked_by_it() {
         let (database, table) = create();

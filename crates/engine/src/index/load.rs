@@ -1,9 +1,9 @@
 //! Bulk loads into tables with indexes.
 //!
-//! 1. Every row derives its entries, which are sorted within a budget and written as files beside the rows' (their order is
-//!    another one), of each index one run at last (spills.rs).
-//! 2. The rows' files are finished. For an index that was created meanwhile their entries are derived from these; what an
-//!    index got that was dropped meanwhile is removed.
+//! 1. Every row derives its entries, which are sorted within a budget and written as files beside the rows' (their
+//!    order is another one), of each index one run at last (spills.rs).
+//! 2. The rows' files are finished. For an index that was created meanwhile their entries are derived from these; what
+//!    an index got that was dropped meanwhile is removed.
 //! 3. In a unique index no two rows may have the same values, neither of the load nor one of it and one beside it.
 //!    Every row is asked for, at a moment and without a lock.
 //! 4. Steps 2 and 3 are done again until under the commit lock the table has the indexes that the rows were derived for

@@ -92,9 +92,10 @@ pub struct IndexOptions {
     pub cover: Vec<String>,
     /// Whether no two rows may have the same values in the indexed columns. Rows with a null among them may.
     pub unique: bool,
-    /// Instead of columns: a transformer of `Options::transformers` that stands beside the order and derives any number of
-    /// entries from a row (Mycelium §4.2.1, flat-map). Lookups then take its keys, as one binary value. It must be pure: a
-    /// row's entries follow from its key and the columns that the transformer reads. A write that it fails on is refused.
+    /// Instead of columns: a transformer of `Options::transformers` that stands beside the order and derives any number
+    /// of entries from a row (Mycelium §4.2.1, flat-map). Lookups then take its keys, as one binary value. It must be
+    /// pure: a row's entries follow from its key and the columns that the transformer reads. A write that it fails on
+    /// is refused.
     pub flat_map: Option<TransformerDefinition>,
 }
 
@@ -210,9 +211,9 @@ impl Index {
         self.shared.fraction_built()
     }
 
-    /// Why it could not be made, if it could not: a row that was in the table when it was created would have too long a key in
-    /// it, or its flat-map fails on one. Such an index is dropped in the background, and its table goes on without it. The
-    /// reason is known as long as the database is open, to those who hold the index.
+    /// Why it could not be made, if it could not: a row that was in the table when it was created would have too long a
+    /// key in it, or its flat-map fails on one. Such an index is dropped in the background, and its table goes on
+    /// without it. The reason is known as long as the database is open, to those who hold the index.
     ///
     /// [`ErrorKind::InvalidArgument`], with the row's primary key, the index, the length and the limit.
     pub fn failure(&self) -> Option<Error> {
@@ -222,8 +223,8 @@ impl Index {
     /// Waits until it is built; with [`crate::Background::Manual`] does the work. Durable then.
     ///
     /// # Errors
-    /// [`Index::failure`] if it cannot be; [`ErrorKind::NotFound`] if it was dropped meanwhile; the error that made the database
-    /// read-only, if one did.
+    /// [`Index::failure`] if it cannot be; [`ErrorKind::NotFound`] if it was dropped meanwhile; the error that made the
+    /// database read-only, if one did.
     pub fn wait_built(&self) -> Result<()> {
         let is_gone = || self.derived.check_alive().is_err();
         let inner = &self.table.database;
@@ -234,9 +235,10 @@ impl Index {
         }
     }
 
-    /// The rows with these values in the first indexed columns, in the order of the index: their columns of `projection`
-    /// (all if `None`), by position. `snapshot`: the state to read; `None` is the newest. Of a flat-map, the rows from which it
-    /// derives this key ([`DatumRef::Binary`]); in a range, a row comes once for every key within.
+    /// The rows with these values in the first indexed columns, in the order of the index: their columns of
+    /// `projection` (all if `None`), by position. `snapshot`: the state to read; `None` is the newest. Of a flat-map,
+    /// the rows from which it derives this key ([`DatumRef::Binary`]); in a range, a row comes once for every key
+    /// within.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for more values than indexed columns, values that the columns cannot hold, or a
@@ -338,17 +340,17 @@ impl Table {
 
 impl Database {
     /// Creates an index of a typed table. Durable when it returns. Rows that are there already are indexed in the
-    /// background ([`Index::wait_built`]); until that is done reads through the index scan the table, and are exact from the
-    /// first moment. An index that cannot hold one of the rows is dropped again ([`Index::failure`]). A unique index is built
-    /// before the call returns; after a crash meanwhile there is none.
+    /// background ([`Index::wait_built`]); until that is done reads through the index scan the table, and are exact
+    /// from the first moment. An index that cannot hold one of the rows is dropped again ([`Index::failure`]). A unique
+    /// index is built before the call returns; after a crash meanwhile there is none.
     ///
     /// While there is the index, writes whose row would have too long a key in it are refused as
     /// [`ErrorKind::InvalidArgument`] (transactions at their commit), with nothing written.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column twice; a
-    /// row that a unique index cannot hold.
-    /// [`ErrorKind::Duplicate`]: two rows have the same values in a unique index; there is no such index then.
+    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, or a column
+    /// twice; a row that a unique index cannot hold. [`ErrorKind::Duplicate`]: two rows have the same values in a
+    /// unique index; there is no such index then.
     pub fn create_index(&self, table: &Table, options: &IndexOptions) -> Result<Index> {
         self.inner.create_index(table, options)
     }
@@ -394,7 +396,8 @@ fn derived_options(options: &TableOptions) -> TableOptions {
 impl Inner {
     /// 1. With the commit lock held, flush: what is older than the index is in files, what is newer derives.
     /// 2. One edit creates the derived table, built already if there are no files.
-    /// 3. Note which compactions are running: they tell the index nothing of what they drop, so its building waits for them.
+    /// 3. Note which compactions are running: they tell the index nothing of what they drop, so its building waits for
+    ///    them.
     fn create_index(self: &Arc<Self>, table: &Table, options: &IndexOptions) -> Result<Index> {
         self.check_writable()?;
         self.check_own(table)?;

@@ -1,15 +1,15 @@
 //! Secondary indexes (Mycelium §4.2.4; docs/decisions/0023).
 //!
-//! An index is a derived table that an augment feeds: each of its entries has the indexed values and the row's key for its
-//! key, the covered columns for its value, and the sequence number of the row's version.
+//! An index is a derived table that an augment feeds: each of its entries has the indexed values and the row's key for
+//! its key, the covered columns for its value, and the sequence number of the row's version.
 //!
-//! 1. *Written* with the row, into the derived table's memtable (`derive`), and flushed with it: memtables and level 0 are
-//!    indexed by their own small indexes. Patches are completed first (`prepare`).
+//! 1. *Written* with the row, into the derived table's memtable (`derive`), and flushed with it: memtables and level 0
+//!    are indexed by their own small indexes. Patches are completed first (`prepare`).
 //! 2. *Removed* with the row's version, by flushes and compactions, in the same edit (`watch`).
-//! 3. *Read* at one moment of table and index (`crate::table::TableState::indexes`): an entry of which the table has nothing
-//!    newer is the row's present version and answers alone; any other is checked against its row (`read`).
-//! 4. *Built* in the background where the table had rows when the index was created (`build`); until then read by scanning
-//!    the table.
+//! 3. *Read* at one moment of table and index (`crate::table::TableState::indexes`): an entry of which the table has
+//!    nothing newer is the row's present version and answers alone; any other is checked against its row (`read`).
+//! 4. *Built* in the background where the table had rows when the index was created (`build`); until then read by
+//!    scanning the table.
 //!
 //! | module | what it is |
 //! |---|---|

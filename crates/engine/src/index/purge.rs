@@ -1,18 +1,18 @@
 //! Stale entries that no removal names leave when their derived table is compacted.
 //!
-//! Where columns of an index lie in several column groups, or patches are older than the index, a removal cannot be made
-//! when a version is dropped (watch.rs). The entries that this may have left behind are those below
+//! Where columns of an index lie in several column groups, or patches are older than the index, a removal cannot be
+//! made when a version is dropped (watch.rs). The entries that this may have left behind are those below
 //! [`super::IndexStatus::trusted_from`]. When a compaction puts one of them into the last level:
 //!
 //! 1. Its row is read at a snapshot of now, and at every live snapshot that sees the entry.
 //! 2. If the row derives the entry's key at none of them, the entry is dropped.
 //!
-//! That is exact. A reader at a later snapshot finds the row either as it was found here, or changed since, and then by the
-//! entry of that change, if it derives the key again. An older entry of the same key that shows in its place is older than
-//! `trusted_from` too, so that nobody takes it without its row.
+//! That is exact. A reader at a later snapshot finds the row either as it was found here, or changed since, and then by
+//! the entry of that change, if it derives the key again. An older entry of the same key that shows in its place is
+//! older than `trusted_from` too, so that nobody takes it without its row.
 //!
-//! A check is a point read for an entry that is otherwise only copied. Compactions in the background therefore check one
-//! entry in [`SHARE`], drawn by key and job, so that what stays is looked at by another; those by hand check all.
+//! A check is a point read for an entry that is otherwise only copied. Compactions in the background therefore check
+//! one entry in [`SHARE`], drawn by key and job, so that what stays is looked at by another; those by hand check all.
 
 use std::sync::Arc;
 

@@ -63,8 +63,8 @@ pub(crate) enum IndexSource {
 
 impl IndexSource {
     /// # Errors
-    /// [`ErrorKind::Unsupported`] names a transformer that is not registered; [`ErrorKind::InvalidArgument`] if it cannot feed
-    /// a derived table of its own.
+    /// [`ErrorKind::Unsupported`] names a transformer that is not registered; [`ErrorKind::InvalidArgument`] if it
+    /// cannot feed a derived table of its own.
     pub(super) fn new(by: &IndexedBy, schema: &Schema, registry: &Registry) -> Result<Self> {
         match by {
             IndexedBy::Columns(augment) => Ok(Self::Columns(augment.clone())),

@@ -1,13 +1,13 @@
 //! Rows that an index cannot hold: their key in it would be too long, or a user's flat-map fails on them.
 //!
-//! 1. *Written* while there is the index, complete or not: the write is refused before it is logged (derive.rs), with an
-//!    error that names the index, the length and the limit. A patch that leaves the indexed columns alone derives nothing
-//!    new and is not refused (prepare.rs: [`refused_row`] of the row as it was).
-//! 2. *There before* the index: building it meets the row. A version that neither the present nor a live snapshot sees is
-//!    passed over. Any other means that there can be no such index: the reason is kept ([`IndexShared::failure`]) for those
-//!    who hold the index or wait for it.
-//! 3. An index that failed is dropped by the next job that finds nobody writing. Until then it answers by scanning, as while
-//!    it was being built. A crash before it was dropped has it built, and fail, again.
+//! 1. *Written* while there is the index, complete or not: the write is refused before it is logged (derive.rs), with
+//!    an error that names the index, the length and the limit. A patch that leaves the indexed columns alone derives
+//!    nothing new and is not refused (prepare.rs: [`refused_row`] of the row as it was).
+//! 2. *There before* the index: building it meets the row. A version that neither the present nor a live snapshot sees
+//!    is passed over. Any other means that there can be no such index: the reason is kept ([`IndexShared::failure`])
+//!    for those who hold the index or wait for it.
+//! 3. An index that failed is dropped by the next job that finds nobody writing. Until then it answers by scanning, as
+//!    while it was being built. A crash before it was dropped has it built, and fail, again.
 
 use std::sync::Arc;
 
@@ -84,8 +84,8 @@ impl IndexShared {
 }
 
 impl Inner {
-    /// Whether a row of an index that is being built, as the present or a live snapshot sees it, cannot be held; then the
-    /// index has failed.
+    /// Whether a row of an index that is being built, as the present or a live snapshot sees it, cannot be held; then
+    /// the index has failed.
     pub(super) fn fails_on(&self, base: &Arc<TableShared>, derived: &Arc<TableShared>, row_key: &[u8]) -> Result<bool> {
         // From here on whatever is not newer than `now` can be read.
         let now = self.take_snapshot();

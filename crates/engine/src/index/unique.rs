@@ -25,7 +25,8 @@ use crate::database::Inner;
 use crate::table::{IndexState, TableShared, TableState};
 
 impl Inner {
-    /// Makes an index unique that was just created; drops it again if two rows have the same values, or it cannot be built.
+    /// Makes an index unique that was just created; drops it again if two rows have the same values, or it cannot be
+    /// built.
     pub(super) fn make_unique(&self, index: &Index) -> Result<()> {
         let result = self.build_unique(index);
         if result.is_err() && !self.is_latched() {

@@ -11,10 +11,10 @@
 //!
 //! A key of which nothing is dropped costs nothing: no value is looked at.
 //!
-//! Patches that are older than the index were not prepared for it when they were written. One that lacks a column that the
-//! index reads derives nothing here; what was derived of it when the index was built stays. One that is fused with others
-//! makes an entry though it may have no row: the watch notes that ([`IndexWatch::guessed`]), and then no entry up to now is
-//! trusted without its row.
+//! Patches that are older than the index were not prepared for it when they were written. One that lacks a column that
+//! the index reads derives nothing here; what was derived of it when the index was built stays. One that is fused with
+//! others makes an entry though it may have no row: the watch notes that ([`IndexWatch::guessed`]), and then no entry
+//! up to now is trusted without its row.
 
 use std::sync::Arc;
 
@@ -91,8 +91,8 @@ impl Watched {
     }
 }
 
-/// What an entry derives. Of a row that is older than the index a flat-map may make nothing but an error, as it may have
-/// too long a key: then it has no entries, and the index is dropped (unfit.rs), unless nobody sees the row.
+/// What an entry derives. Of a row that is older than the index a flat-map may make nothing but an error, as it may
+/// have too long a key: then it has no entries, and the index is dropped (unfit.rs), unless nobody sees the row.
 fn derive<'d>(deriver: &'d mut Deriver, key: &[u8], operation: Operation, value: &[u8]) -> Result<Derived<'d>> {
     match deriver.derive(key, operation, value) {
         Err(error) if error.kind() == ErrorKind::InvalidArgument => Ok(Derived::Nothing),
@@ -101,7 +101,8 @@ fn derive<'d>(deriver: &'d mut Deriver, key: &[u8], operation: Operation, value:
 }
 
 impl<'f, 'a> IndexWatch<'f, 'a> {
-    /// Watches for these indexes, whose derivers take the values of the job's entries. `budget`: bytes staged per index.
+    /// Watches for these indexes, whose derivers take the values of the job's entries. `budget`: bytes staged per
+    /// index.
     pub(crate) fn new(
         outputs: &'f Mutex<OutputFiles<'a>>,
         budget: usize,

@@ -6,8 +6,8 @@
 //! 3. Of tables with a merge operator leave out operations on lost keys (`files`): the record becomes one for each
 //!    stretch of what is left, so that operations keep their sequence numbers.
 //!
-//! What follows a gap is part of no state that the database was in, and is not copied. Nor is what follows a change that
-//! only a lost edit of the manifest had: a table that was made or put in another's place, or a bulk load.
+//! What follows a gap is part of no state that the database was in, and is not copied. Nor is what follows a change
+//! that only a lost edit of the manifest had: a table that was made or put in another's place, or a bulk load.
 
 use std::path::Path;
 
@@ -92,8 +92,8 @@ impl Salvage<'_> {
     }
 }
 
-/// Fails if a record was written when the manifest had more edits than `state` has; `before` is the sequence number that
-/// it follows, if some of them cannot be read. Of all that has such a number bulk loads alone are not in the log.
+/// Fails if a record was written when the manifest had more edits than `state` has; `before` is the sequence number
+/// that it follows, if some of them cannot be read. Of all that has such a number bulk loads alone are not in the log.
 fn check_follows(payload: &[u8], state: &ManifestState, before: Option<SequenceNumber>) -> Result<()> {
     let (first, _, _) = Operations::of_record(payload)?;
     if let Some(before) = before

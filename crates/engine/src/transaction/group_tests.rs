@@ -1,5 +1,5 @@
-//! Commits that meet at the commit lock: the log is synced once for all of them, and each is decided as if the others had
-//! come before or after it, never beside it.
+//! Commits that meet at the commit lock: the log is synced once for all of them, and each is decided as if the others
+//! had come before or after it, never beside it.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ impl Setup {
         Self { memory, disk, database, table }
     }
 
-    /// Commits that all find the commit lock taken, queued in their order. How they ended, and how often a file was synced.
+    /// Commits that all find the commit lock taken, queued in their order. How they ended, and how often a file was
+    /// synced.
     fn together(&self, commits: Vec<Commit<'_>>) -> (Vec<Outcome>, u64) {
         let before = self.disk.count(OperationKind::Sync);
         let queue = &self.database.inner.commits;

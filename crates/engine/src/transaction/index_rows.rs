@@ -1,15 +1,15 @@
 //! Lookups through an index in a transaction.
 //!
 //! 1. The snapshot's rows come from the index ([`IndexRows`]), but those that the transaction wrote or deleted.
-//! 2. Of every row that it wrote, as it is now, the derived key is found out; those within the bounds are sorted, and merged
-//!    with the snapshot's rows by their derived keys.
-//! 3. Under serializable isolation two things are noted. The bounds, as an interval of the derived table: a row that comes
-//!    into them, whatever it was before, puts an entry there that is newer than the snapshot. And the key of every row that
-//!    was found: it leaves the bounds, or changes, only by a write to that key. A transaction that is older than the index
-//!    notes the whole table instead: what was written between the two need not have put entries.
+//! 2. Of every row that it wrote, as it is now, the derived key is found out; those within the bounds are sorted, and
+//!    merged with the snapshot's rows by their derived keys.
+//! 3. Under serializable isolation two things are noted. The bounds, as an interval of the derived table: a row that
+//!    comes into them, whatever it was before, puts an entry there that is newer than the snapshot. And the key of
+//!    every row that was found: it leaves the bounds, or changes, only by a write to that key. A transaction that is
+//!    older than the index notes the whole table instead: what was written between the two need not have put entries.
 //!
-//! An entry that a flush or compaction removes goes together with the version that it stands for, which another version of
-//! the row replaced: if that lies within the bounds, it has an entry of its own.
+//! An entry that a flush or compaction removes goes together with the version that it stands for, which another version
+//! of the row replaced: if that lies within the bounds, it has an entry of its own.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::IntoIter;
@@ -23,8 +23,8 @@ use super::Transaction;
 use crate::index::{Index, IndexRow, IndexRows};
 use crate::table::Table;
 
-/// Rows that a transaction finds through an index, in the order of the index; ends after the first error. The transaction
-/// cannot be written to meanwhile.
+/// Rows that a transaction finds through an index, in the order of the index; ends after the first error. The
+/// transaction cannot be written to meanwhile.
 pub struct TransactionIndexRows<'t> {
     transaction: &'t Transaction,
     table: Table,
@@ -68,8 +68,8 @@ impl Transaction {
     }
 
     /// As [`Index::range`], at the transaction's snapshot with its own writes laid over. Takes time and memory in
-    /// proportion to the rows of the table that the transaction wrote. A serializable transaction notes all of the bounds,
-    /// however many of the rows are asked for.
+    /// proportion to the rows of the table that the transaction wrote. A serializable transaction notes all of the
+    /// bounds, however many of the rows are asked for.
     ///
     /// # Errors
     /// As [`Index::range`].

@@ -1,13 +1,14 @@
 //! Rows of the snapshot merged with a transaction's own writes.
 //!
-//! 1. Two sources move side by side: the table's iterator at the snapshot, and the own keys in their map. The one whose key
-//!    comes first in the direction of travel decides.
-//! 2. A row of the snapshot that no own write touches is handed out where it stands; one below an own range delete is passed
-//!    over. For an own key its entries are folded over the snapshot's row, if it has one; if nothing is left, both move on.
+//! 1. Two sources move side by side: the table's iterator at the snapshot, and the own keys in their map. The one whose
+//!    key comes first in the direction of travel decides.
+//! 2. A row of the snapshot that no own write touches is handed out where it stands; one below an own range delete is
+//!    passed over. For an own key its entries are folded over the snapshot's row, if it has one; if nothing is left,
+//!    both move on.
 //! 3. Turning round repositions both sources beside the current key.
 //!
-//! Under serializable isolation the walk from a seek on is noted as one interval: from where it began to wherever it came,
-//! whether there were rows or not.
+//! Under serializable isolation the walk from a seek on is noted as one interval: from where it began to wherever it
+//! came, whether there were rows or not.
 
 use std::cmp::Ordering;
 use std::ops::Bound;

@@ -519,8 +519,9 @@ impl Precondition for Footprint {
     }
 }
 
-/// Fails if what was read of a table is not known to be unchanged, though no newer entry says so. A table is dropped without
-/// one. An index that failed is about to be, and rows that it cannot hold come into the table without an entry in it.
+/// Fails if what was read of a table is not known to be unchanged, though no newer entry says so. A table is dropped
+/// without one. An index that failed is about to be, and rows that it cannot hold come into the table without an entry
+/// in it.
 fn check_tells(table: &TableShared) -> Result<()> {
     table.check_alive()?;
     match table.index.as_ref().and_then(|index| index.failure()) {

@@ -1,8 +1,8 @@
 //! What a serializable transaction has read: keys and intervals, in bounded memory.
 //!
 //! Intervals that overlap are merged as they come. When the set outgrows its limit, neighbouring keys and intervals are
-//! merged by eights into the intervals that span them, gaps included, as often as it takes. That only ever adds to what is
-//! noted, so no conflict is missed.
+//! merged by eights into the intervals that span them, gaps included, as often as it takes. That only ever adds to what
+//! is noted, so no conflict is missed.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,8 +9,8 @@ use crate::options::ReadOptions;
 use crate::table::TableShared;
 
 impl Inner {
-    /// Reads every view through its partial aggregates and from rows, at one snapshot; `found` is told of each difference.
-    /// How many it compared.
+    /// Reads every view through its partial aggregates and from rows, at one snapshot; `found` is told of each
+    /// difference. How many it compared.
     pub(crate) fn verify_views(&self, mut found: impl FnMut(&str, Error)) -> Result<u64> {
         let mut compared = 0;
         let tables: Vec<Arc<TableShared>> = self.core.lock().tables.values().cloned().collect();

@@ -94,17 +94,18 @@ impl View {
         &self.definition.aggregation
     }
 
-    /// The groups of the rows within the options' bounds at their snapshot, ascending by group (nulls first), with what was
-    /// computed of each. Exact, whatever is in memory or being compacted.
+    /// The groups of the rows within the options' bounds at their snapshot, ascending by group (nulls first), with what
+    /// was computed of each. Exact, whatever is in memory or being compacted.
     ///
-    /// Costs what must be read: of a file in whose key range nothing else lies, one partial aggregate; of a file into which
-    /// others reach, those of the pages and blocks that they miss, and the rows of the blocks that they meet; the rows of
-    /// files from before the view, of blocks with several versions or deletes, and of places where column groups part the
-    /// view's columns. At worst a scan. A range costs its part of it, and the rows of two blocks more. Memory: the groups.
+    /// Costs what must be read: of a file in whose key range nothing else lies, one partial aggregate; of a file into
+    /// which others reach, those of the pages and blocks that they miss, and the rows of the blocks that they meet; the
+    /// rows of files from before the view, of blocks with several versions or deletes, and of places where column
+    /// groups part the view's columns. At worst a scan. A range costs its part of it, and the rows of two blocks more.
+    /// Memory: the groups.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if the view was dropped; [`ErrorKind::InvalidArgument`] for a sum of more than 38 digits, or
-    /// for more groups than `memory_budget` holds (16 MiB at least): ask for a range.
+    /// [`ErrorKind::NotFound`] if the view was dropped; [`ErrorKind::InvalidArgument`] for a sum of more than 38
+    /// digits, or for more groups than `memory_budget` holds (16 MiB at least): ask for a range.
     pub fn read(&self, options: &ReadOptions) -> Result<ViewRows> {
         let is_there = self.table.shared.views.load().iter().any(|view| view.id == self.definition.id);
         if !is_there {
@@ -131,12 +132,13 @@ impl Table {
 }
 
 impl Database {
-    /// Creates a materialised view of a typed table. Durable when it returns, and exact from the first moment: rows that are
-    /// there already are read until compactions have rewritten their files ([`Database::compact`] does so at once).
+    /// Creates a materialised view of a typed table. Durable when it returns, and exact from the first moment: rows
+    /// that are there already are read until compactions have rewritten their files ([`Database::compact`] does so at
+    /// once).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, a sum of what is no
-    /// number; [`ErrorKind::Unsupported`]: a sum of floats, or a table whose transformers map values.
+    /// [`ErrorKind::InvalidArgument`]: a table of bytes, a name that is taken or none, unknown columns, a sum of what
+    /// is no number; [`ErrorKind::Unsupported`]: a sum of floats, or a table whose transformers map values.
     pub fn create_view(&self, table: &Table, options: &ViewOptions) -> Result<View> {
         self.inner.create_view(table, options)
     }

@@ -1,7 +1,7 @@
 //! Partial aggregates of a file that is being written.
 //!
-//! Rows are aggregated by block; blocks are merged into their page, pages into the file. A page or file whose groups take
-//! more than 1 MiB is given up, so that memory is bounded whatever the rows are.
+//! Rows are aggregated by block; blocks are merged into their page, pages into the file. A page or file whose groups
+//! take more than 1 MiB is given up, so that memory is bounded whatever the rows are.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::tree::OpenFile;
 const MAX_WEIGHT: usize = 1 << 20;
 
 impl TableShared {
-    /// What writes the partial aggregates of the table's views into a file of a column group: of those views whose columns
-    /// it has, all of them.
+    /// What writes the partial aggregates of the table's views into a file of a column group: of those views whose
+    /// columns it has, all of them.
     pub(crate) fn summarizers(&self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         let views = self.views.load();
         let mut summarizers: Vec<Box<dyn Summarizer>> = Vec::new();
@@ -37,8 +37,8 @@ impl TableShared {
         Ok(summarizers)
     }
 
-    /// Whether a file of `range` (of all keys if `None`) was written before one of the views was created whose columns it
-    /// has.
+    /// Whether a file of `range` (of all keys if `None`) was written before one of the views was created whose columns
+    /// it has.
     pub(crate) fn lacks_summaries(&self, range: Option<&KeyRange>) -> Result<bool> {
         let state = self.state.load();
         for view in self.views.load().iter() {
@@ -58,8 +58,8 @@ impl TableShared {
         Ok(false)
     }
 
-    /// The columns whose files tell a view all it must know: those that it reads; or, where it reads the key alone, one,
-    /// for every column group knows which rows there are.
+    /// The columns whose files tell a view all it must know: those that it reads; or, where it reads the key alone,
+    /// one, for every column group knows which rows there are.
     pub(super) fn history_columns(&self, view: &ViewDefinition) -> Result<ColumnSet> {
         let reads = view.aggregation.columns_read();
         if !reads.is_empty() {

@@ -123,8 +123,8 @@ impl BlockBuilder {
         (64 - span.leading_zeros() as usize).div_ceil(8)
     }
 
-    /// Appends the finished block to `out`, empties the builder, and says what the header says. Nothing is appended if it is
-    /// empty.
+    /// Appends the finished block to `out`, empties the builder, and says what the header says. Nothing is appended if
+    /// it is empty.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> BlockFacts {
         let (min_sequence, max_sequence) = self.sequence_range();
         let rows = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);

@@ -1,8 +1,8 @@
 //! A position in one data block.
 //!
 //! Forward: decode the next entry, keep the shared prefix of the key buffer and copy the entry's own bytes behind it.
-//! Backward: decode the restart interval that ends before the current entry once, onto a stack, and pop from it; a whole
-//! block backward costs two decodes per entry.
+//! Backward: decode the restart interval that ends before the current entry once, onto a stack, and pop from it; a
+//! whole block backward costs two decodes per entry.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -275,8 +275,8 @@ impl BlockShape {
     }
 }
 
-/// Asks the processor for the key area of a block that is about to be searched: its few lines then arrive at once rather
-/// than one after the other as the search comes to them.
+/// Asks the processor for the key area of a block that is about to be searched: its few lines then arrive at once
+/// rather than one after the other as the search comes to them.
 #[inline]
 pub(crate) fn prefetch_keys(bytes: &[u8], shape: &BlockShape) {
     /// The key area of a 4 KiB block of small rows; the rest of a larger one is not worth its memory traffic.

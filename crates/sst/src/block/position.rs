@@ -24,15 +24,15 @@ pub struct BlockFacts {
 }
 
 impl BlockFacts {
-    /// Whether the snapshot sees all entries, each of another key. As for [`BlockFacts::is_plain`], another version of the first or
-    /// last key may be in the block beside it.
+    /// Whether the snapshot sees all entries, each of another key. As for [`BlockFacts::is_plain`], another version of
+    /// the first or last key may be in the block beside it.
     #[inline]
     pub fn is_seen_once(&self, snapshot: SequenceNumber) -> bool {
         self.unique_keys && self.max_sequence <= snapshot
     }
 
-    /// Whether all entries are whole rows that the snapshot sees, each key once. Another version of the block's first or last key
-    /// may still be in the block beside it.
+    /// Whether all entries are whole rows that the snapshot sees, each key once. Another version of the block's first
+    /// or last key may still be in the block beside it.
     #[inline]
     pub fn is_plain(&self, snapshot: SequenceNumber) -> bool {
         self.all_puts && self.unique_keys && self.max_sequence <= snapshot

@@ -38,7 +38,8 @@ pub(crate) const UNIQUE_KEYS: u8 = 1;
 pub(crate) const ALL_PUTS: u8 = 2;
 pub(crate) const HEADER_LEN: usize = 24;
 
-/// What is before the first cell of a packed page (see `mycelium_encoding::page`); behind its last one there may be a word.
+/// What is before the first cell of a packed page (see `mycelium_encoding::page`); behind its last one there may be a
+/// word.
 const PACKED_HEAD_LEN: usize = 12;
 
 /// The header of a block, and where its pages lie.
@@ -59,8 +60,8 @@ impl BlockHeader {
         HEADER_LEN + 4 * (columns + 3)
     }
 
-    /// Of a block in memory, which may have a few bytes behind its end: how many its last byte tells, which lies far from the
-    /// header, so that it is not asked.
+    /// Of a block in memory, which may have a few bytes behind its end: how many its last byte tells, which lies far
+    /// from the header, so that it is not asked.
     pub(crate) fn parse_in_memory(bytes: &[u8], columns: &FileColumns) -> Result<Self> {
         let end = Self::len(columns.parts().len()) - 4;
         let end = bytes.get(end..).and_then(|rest| rest.first_chunk::<4>()).copied().map_or(0, u32::from_le_bytes);
@@ -131,8 +132,8 @@ impl BlockHeader {
         self.page(bytes, number).len()
     }
 
-    /// Asks the processor for the heads of the pages of these columns, which a cell is read from, and of trailers, unless the
-    /// header tells them.
+    /// Asks the processor for the heads of the pages of these columns, which a cell is read from, and of trailers,
+    /// unless the header tells them.
     #[inline]
     pub(crate) fn prefetch_heads(&self, bytes: &[u8], columns: impl Iterator<Item = usize>) {
         let trailers = self.common_trailer(None).is_none().then_some(1);
@@ -214,12 +215,12 @@ impl BlockHeader {
     }
 }
 
-/// Lines of a page that are asked for before it is parsed. What follows them comes by itself, as the processor sees it read in order;
-/// that takes it a few lines.
+/// Lines of a page that are asked for before it is parsed. What follows them comes by itself, as the processor sees it
+/// read in order; that takes it a few lines.
 const LINES_OF_PAGE: usize = 16;
 
-/// Asks the processor for the beginnings of the pages that are read of a whole block: keys, trailers and these columns, by
-/// position. For who is about to read many rows of it; a single row takes [`BlockHeader::prefetch_heads`].
+/// Asks the processor for the beginnings of the pages that are read of a whole block: keys, trailers and these columns,
+/// by position. For who is about to read many rows of it; a single row takes [`BlockHeader::prefetch_heads`].
 pub(super) fn prefetch_pages(bytes: &[u8], columns: &[usize]) {
     for number in [0, 1].into_iter().chain(columns.iter().map(|column| 2 + column)) {
         let page = bytes.get(page_of(bytes, 0, number)).unwrap_or_default();
@@ -318,8 +319,8 @@ impl ColumnBlock {
         Ok(Self(loaded))
     }
 
-    /// The payload of a block of a file with this directory and, by column, these codings of texts; all columns are wanted. For who
-    /// has a block without its file.
+    /// The payload of a block of a file with this directory and, by column, these codings of texts; all columns are
+    /// wanted. For who has a block without its file.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed.
@@ -368,7 +369,8 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.common_len())
     }
 
-    /// Appends the windows of the keys of rows. `scratch` is reused. About a nanosecond a key where keys are integers, else ten.
+    /// Appends the windows of the keys of rows. `scratch` is reused. About a nanosecond a key where keys are integers,
+    /// else ten.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where a key is malformed, or there are no such rows.
@@ -417,8 +419,8 @@ impl ColumnBlock {
         self.with_pages(|pages| pages.keys.write(row, key))
     }
 
-    /// How many rows from `row` on have the keys of the rows of another block from `other_row` on; at most `count`, which both
-    /// must have. Errors as [`ColumnBlock::seek`].
+    /// How many rows from `row` on have the keys of the rows of another block from `other_row` on; at most `count`,
+    /// which both must have. Errors as [`ColumnBlock::seek`].
     pub fn same_keys(&self, row: usize, (other, other_row): (&Self, usize), count: usize) -> Result<usize> {
         self.with_pages(|pages| other.with_pages(|others| pages.keys.same(row, (&others.keys, other_row), count)))
     }

@@ -1,14 +1,15 @@
 //! Builds the blocks of a columnar file (see `block`).
 //!
-//! 1. `add` takes a packed fragment apart: key, trailer and each cell go to buffers of their own. A block ends where its
-//!    entries, packed, would have come nearest to the block size. `add_cells` takes a row of another file's block instead,
-//!    whose cells are gathered with those of others (see `picks`); where blocks end is the same.
-//! 2. When a block ends its pages are encoded, each with what suits its cells best, but for those of texts: whether these get
-//!    a dictionary is known only when the file is complete (LSM-OPD §3). Keys and cells that were encoded are forgotten.
+//! 1. `add` takes a packed fragment apart: key, trailer and each cell go to buffers of their own. A block ends where
+//!    its entries, packed, would have come nearest to the block size. `add_cells` takes a row of another file's block
+//!    instead, whose cells are gathered with those of others (see `picks`); where blocks end is the same.
+//! 2. When a block ends its pages are encoded, each with what suits its cells best, but for those of texts: whether
+//!    these get a dictionary is known only when the file is complete (LSM-OPD §3). Keys and cells that were encoded are
+//!    forgotten.
 //! 3. When the file is complete its dictionaries are made, and the blocks put together one after the other.
 //!
-//! Memory: the file's texts, each once where they repeat, with four bytes a row; all other pages as they are encoded; what is
-//! still to be encoded of a block or of [`Picks`].
+//! Memory: the file's texts, each once where they repeat, with four bytes a row; all other pages as they are encoded;
+//! what is still to be encoded of a block or of [`Picks`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -150,7 +151,8 @@ impl ColumnarBuilder {
         self.forgotten = self.encoded;
     }
 
-    /// Adds an entry. The caller keeps entries in order and lengths within the limits, and has gathered what was picked.
+    /// Adds an entry. The caller keeps entries in order and lengths within the limits, and has gathered what was
+    /// picked.
     pub(crate) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) -> Result<()> {
         debug_assert!(self.picks.is_empty(), "entries before it are complete");
         if has_columns(trailer) {
@@ -167,8 +169,8 @@ impl ColumnarBuilder {
         Ok(())
     }
 
-    /// Adds an entry whose cells are those of a row of a block. Its block has the columns of this file; rows of one block come
-    /// in order. Whether they should be gathered now.
+    /// Adds an entry whose cells are those of a row of a block. Its block has the columns of this file; rows of one
+    /// block come in order. Whether they should be gathered now.
     #[inline]
     pub(crate) fn add_cells(&mut self, key: &[u8], trailer: Trailer, pick: Pick<'_>) -> Result<bool> {
         self.push_entry(key, trailer)?;
@@ -181,8 +183,8 @@ impl ColumnarBuilder {
         !self.picks.is_empty()
     }
 
-    /// Gathers the cells of what was picked, column by column, and ends blocks where they end. What the values would take
-    /// packed is returned.
+    /// Gathers the cells of what was picked, column by column, and ends blocks where they end. What the values would
+    /// take packed is returned.
     pub(crate) fn gather(&mut self) -> Result<u64> {
         let mut picks = std::mem::take(&mut self.picks);
         picks.place();

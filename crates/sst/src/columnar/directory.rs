@@ -1,4 +1,5 @@
-//! The directory of a columnar file: what its columns are, and where the codings of their texts and their zone maps lie.
+//! The directory of a columnar file: what its columns are, and where the codings of their texts and their zone maps
+//! lie.
 //!
 //! ```text
 //! varint, bytes    the table's schema when the file was written (see `Schema::encode`)

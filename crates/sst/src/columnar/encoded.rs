@@ -1,4 +1,5 @@
-//! A cursor over a run of columnar files whose entries stay encoded: for who merges keys and takes the cells as they are.
+//! A cursor over a run of columnar files whose entries stay encoded: for who merges keys and takes the cells as they
+//! are.
 //!
 //! An entry's fragment is put together only when its value is asked for, as that of a patch is which is to be folded.
 
@@ -25,8 +26,8 @@ pub struct EncodedCursor {
 }
 
 impl EncodedCursor {
-    /// A cursor over `files`, which must be sorted, must not overlap and must be columnar with the columns of this layout (see
-    /// [`SstFile::has_columns`](crate::SstFile::has_columns)). Reads nothing before its first seek.
+    /// A cursor over `files`, which must be sorted, must not overlap and must be columnar with the columns of this
+    /// layout (see [`SstFile::has_columns`](crate::SstFile::has_columns)). Reads nothing before its first seek.
     pub fn new(files: impl Into<SortedFiles>, options: CursorOptions, layout: Arc<PackedLayout>) -> Self {
         let files = Arc::new(files.into());
         let all = 0..files.len();

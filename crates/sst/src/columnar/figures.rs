@@ -1,7 +1,8 @@
-//! What the columns of a columnar file take: encodings, bits, dictionaries, zones. For who looks at a file, not for reads.
+//! What the columns of a columnar file take: encodings, bits, dictionaries, zones. For who looks at a file, not for
+//! reads.
 //!
-//! One pass over all blocks, past the cache: of every page its encoding and its bytes are counted, as they lie in memory, thus
-//! before the compression of blocks; of every column its zones are joined.
+//! One pass over all blocks, past the cache: of every page its encoding and its bytes are counted, as they lie in
+//! memory, thus before the compression of blocks; of every column its zones are joined.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The columns of an open columnar file.
 //!
-//! Dictionaries stay in memory if the cache grants a reservation for them; otherwise they are cached like any block, and
-//! read again, with their checksum, when they were evicted. Whether their values are in order is checked once.
+//! Dictionaries stay in memory if the cache grants a reservation for them; otherwise they are cached like any block,
+//! and read again, with their checksum, when they were evicted. Whether their values are in order is checked once.
 
 use std::sync::Arc;
 use std::sync::atomic::{self, AtomicBool};
@@ -44,7 +44,8 @@ impl FileColumns {
         // A file that does not say has the largest.
         let said = usize::try_from(block_size).ok().filter(|&size| size > 0);
         let block_size = said.map_or(MAX_BLOCK_SIZE, |size| size.min(MAX_BLOCK_SIZE));
-        // An entry counts as a byte at least, and a block ends where it would exceed its size by more than it falls short of it.
+        // An entry counts as a byte at least, and a block ends where it would exceed its size by more than it falls
+        // short of it.
         let most_rows = 2 * block_size;
         Self { directory, layout, positions, codings: None, checked, most_rows }
     }
@@ -84,8 +85,8 @@ impl SstFile {
         })
     }
 
-    /// Bytes of the dictionaries and symbol tables of this file; 0 of a file of rows, and where values have none. They are read
-    /// as they lie, so that this is what they take in memory, too. O(columns).
+    /// Bytes of the dictionaries and symbol tables of this file; 0 of a file of rows, and where values have none. They
+    /// are read as they lie, so that this is what they take in memory, too. O(columns).
     pub fn coding_bytes(&self) -> u64 {
         self.columns.as_ref().map_or(0, |columns| columns.coding_bytes())
     }

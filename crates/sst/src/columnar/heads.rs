@@ -1,8 +1,9 @@
 //! A block with the heads of its pages beside each other.
 //!
-//! A read of a whole row takes a cell of every page, and needs the page's head for it: where the cells begin, how wide they are, from
-//! which base they count. In the block each head is a cache line of its own. So a block in its slot of the cache is kept with
-//! its header and the heads of keys and columns, parsed, in one piece of memory, which the processor is asked for at once.
+//! A read of a whole row takes a cell of every page, and needs the page's head for it: where the cells begin, how wide
+//! they are, from which base they count. In the block each head is a cache line of its own. So a block in its slot of
+//! the cache is kept with its header and the heads of keys and columns, parsed, in one piece of memory, which the
+//! processor is asked for at once.
 //!
 //! ```text
 //! counts   of references to the piece and of heads
@@ -25,8 +26,8 @@ use super::block::BlockHeader;
 use super::file::FileColumns;
 use super::keys::KeyHead;
 
-/// Bytes of the keys that are asked for with the block's header before them: what is before the keys themselves, if they share no
-/// long prefix.
+/// Bytes of the keys that are asked for with the block's header before them: what is before the keys themselves, if
+/// they share no long prefix.
 const KEYS_HEAD: usize = 40;
 
 const HEAD_LEN: usize = size_of::<Option<IntegersHead>>();
@@ -84,8 +85,8 @@ impl HeadedBlock {
         self.piece.slice.get(position)?.as_ref()
     }
 
-    /// Asks the processor for the keys about the row where `key` would be if they were spread evenly, and for the heads of trailers
-    /// and of columns at these positions, as far as they lie in the block.
+    /// Asks the processor for the keys about the row where `key` would be if they were spread evenly, and for the heads
+    /// of trailers and of columns at these positions, as far as they lie in the block.
     #[inline]
     pub(super) fn prefetch_keys(&self, key: &[u8], positions: impl Iterator<Item = usize>) -> Result<()> {
         let (bytes, header) = (self.bytes(), self.header());
@@ -120,8 +121,8 @@ impl HeadedBlock {
         }
     }
 
-    /// The cell of a row of the column of this type at a position, as packed rows have it in its slot, and anything behind it; `None`
-    /// if the column has no head here.
+    /// The cell of a row of the column of this type at a position, as packed rows have it in its slot, and anything
+    /// behind it; `None` if the column has no head here.
     #[inline]
     pub(super) fn slot(&self, (position, row): (usize, usize), kind: &ColumnType) -> Option<u64> {
         self.head(position).map(|head| head.slot(self.bytes(), row, kind))

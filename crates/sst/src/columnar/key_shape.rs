@@ -5,8 +5,8 @@
 //! integer            high       | low      at most eight bytes, big-endian
 //! ```
 //!
-//! So keys of several columns, most of whose bytes do not vary within a block, are small integers in the order of the keys: of
-//! an order's number and a line's, say, some bytes of the one and the last byte of the other.
+//! So keys of several columns, most of whose bytes do not vary within a block, are small integers in the order of the
+//! keys: of an order's number and a line's, say, some bytes of the one and the last byte of the other.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -78,7 +78,8 @@ impl<'a> KeyEnd<'a> {
         Some(integer(high).unbounded_shl(8 * self.low as u32) | integer(rest.strip_prefix(self.gap)?))
     }
 
-    /// Of any bytes behind the prefix: they are before the keys whose integer is at least this, or, if it says so, above it.
+    /// Of any bytes behind the prefix: they are before the keys whose integer is at least this, or, if it says so,
+    /// above it.
     pub(super) fn bound(&self, end: &[u8]) -> (u64, bool) {
         let padded = |bytes: &[u8], len: usize| {
             let taken = bytes.len().min(len);

@@ -5,8 +5,8 @@
 //! integer             big-endian
 //! ```
 //!
-//! Keys that share what is skipped are in the order of their integers. Those with the same integer may differ: in the rest, or in
-//! zeros at their end.
+//! Keys that share what is skipped are in the order of their integers. Those with the same integer may differ: in the
+//! rest, or in zeros at their end.
 
 /// Bytes of a window.
 const LEN: usize = 12;
@@ -21,7 +21,8 @@ pub struct KeyWindow {
 }
 
 impl KeyWindow {
-    /// Of keys between `first` and `last`, both included: behind what these two have in common, which is what all of them have.
+    /// Of keys between `first` and `last`, both included: behind what these two have in common, which is what all of
+    /// them have.
     pub fn between(first: &[u8], last: &[u8]) -> Self {
         Self { skipped: crate::index::common_prefix(first, last), room: 0 }
     }
@@ -53,7 +54,8 @@ impl KeyWindow {
         integer.unbounded_shl(u128::BITS - 8 * behind) >> (u128::BITS - BITS)
     }
 
-    /// What `prefix` has of the window of all keys that begin with it, and the window of what is behind it: a key's is both together.
+    /// What `prefix` has of the window of all keys that begin with it, and the window of what is behind it: a key's is
+    /// both together.
     pub(super) fn within(self, prefix: &[u8]) -> (u128, Self) {
         let room = prefix.len().saturating_sub(self.skipped).min(LEN);
         (self.of(prefix), Self { skipped: self.skipped.saturating_sub(prefix.len()), room })

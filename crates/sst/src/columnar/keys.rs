@@ -12,9 +12,9 @@
 //! page     what varies (see `mycelium_encoding::page`): in form 1 as binary, else as uint64, big-endian, without the gap
 //! ```
 //!
-//! Keys of one length that vary in eight bytes at most are integers ([`key_shape`](super::key_shape)), as those of tables with
-//! primary keys of integers are: they are compared as integers, and a dense sequence of them takes no bytes at all. A key
-//! is found by binary search.
+//! Keys of one length that vary in eight bytes at most are integers ([`key_shape`](super::key_shape)), as those of
+//! tables with primary keys of integers are: they are compared as integers, and a dense sequence of them takes no bytes
+//! at all. A key is found by binary search.
 
 use std::ops::Range;
 

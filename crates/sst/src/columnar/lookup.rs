@@ -1,16 +1,17 @@
 //! Point reads of columnar files, in steps.
 //!
-//! A whole row lies in one file for each group, and in each in a page for every column, so that a read waits for memory far
-//! longer than it computes. Each step asks the processor for what the next one looks at; who reads several files takes each
-//! step in all of them before the next, and their cache misses overlap.
+//! A whole row lies in one file for each group, and in each in a page for every column, so that a read waits for memory
+//! far longer than it computes. Each step asks the processor for what the next one looks at; who reads several files
+//! takes each step in all of them before the next, and their cache misses overlap.
 //!
-//! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index and its slot.
+//! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index
+//!    and its slot.
 //! 2. [`CellLookup::advance`] reads the entry and asks for the block that is in the slot.
-//! 3. Again, it takes the block out of the cache, with the heads of its pages ([`HeadedBlock`]), and asks for the keys about the row
-//!    where the key would be if they were spread evenly.
+//! 3. Again, it takes the block out of the cache, with the heads of its pages ([`HeadedBlock`]), and asks for the keys
+//!    about the row where the key would be if they were spread evenly.
 //! 4. Again, it finds the row in the keys and asks for its cells.
-//! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in the next
-//!    blocks where the key is also the separator behind the block.
+//! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in
+//!    the next blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
 
@@ -68,8 +69,8 @@ pub struct CellLookup<'a> {
 }
 
 impl SstFile {
-    /// Begins to look for the versions of `key` in a columnar file whose sequence number is at most `snapshot`. `wanted` are columns
-    /// of the file (`None`: all).
+    /// Begins to look for the versions of `key` in a columnar file whose sequence number is at most `snapshot`.
+    /// `wanted` are columns of the file (`None`: all).
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where the file is damaged or not columnar; failures to read.

@@ -1,4 +1,5 @@
-//! Columnar files: blocks that hold keys, trailers and each column of the group as a mini-page of its own (PAX; LSM-OPD §3).
+//! Columnar files: blocks that hold keys, trailers and each column of the group as a mini-page of its own (PAX; LSM-OPD
+//! §3).
 //!
 //! ```text
 //! data blocks     keys, trailers and columns (see `block`)
@@ -10,13 +11,14 @@
 //! ...             summaries, properties, footer
 //! ```
 //!
-//! The group decides what is read from the disk, the mini-page what is computed on: a point read fetches one block, a scan
-//! touches only the pages of its columns. A file says itself what its columns are, so that nothing else is needed to read it.
+//! The group decides what is read from the disk, the mini-page what is computed on: a point read fetches one block, a
+//! scan touches only the pages of its columns. A file says itself what its columns are, so that nothing else is needed
+//! to read it.
 //!
-//! Entries are the same as in files of rows: what is added as a packed fragment comes back as one, put together from the
-//! cells of the wanted columns. Who merges files of the same columns need not take entries apart and put them together again:
-//! an [`EncodedCursor`] gives keys and rows of blocks, and [`SstWriter::add_cells`](crate::SstWriter::add_cells) takes these
-//! (see `picks`).
+//! Entries are the same as in files of rows: what is added as a packed fragment comes back as one, put together from
+//! the cells of the wanted columns. Who merges files of the same columns need not take entries apart and put them
+//! together again: an [`EncodedCursor`] gives keys and rows of blocks, and
+//! [`SstWriter::add_cells`](crate::SstWriter::add_cells) takes these (see `picks`).
 
 mod block;
 mod builder;

@@ -1,8 +1,8 @@
 //! Rows of other files' blocks that go into a columnar file as they are: step 2 of algorithm 1 (LSM-OPD §4.2.1).
 //!
 //! 1. [`Picks::push`] notes a row of a block; the block is kept until its rows are gathered.
-//! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, and appends
-//!    the cells in the order in which they were picked.
+//! 2. [`Picks::gather`] takes one column's page of each block, unpacks it from the first picked row to the last, and
+//!    appends the cells in the order in which they were picked.
 //!
 //! Memory: as many blocks as [`MOST_ROWS`] picks come from, or as have [`MOST_BYTES`] together, and one column of their
 //! rows unpacked.

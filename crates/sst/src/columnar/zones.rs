@@ -7,7 +7,8 @@
 //! page       nulls of each block, uint32
 //! ```
 //!
-//! A block is a row of these pages: a scan that skips by them reads as many bytes as a column of a few values a block has.
+//! A block is a row of these pages: a scan that skips by them reads as many bytes as a column of a few values a block
+//! has.
 
 use std::sync::Arc;
 
@@ -135,8 +136,8 @@ impl ColumnZones {
         Parsed::try_new(framed, |framed| ZoneMap::parse(payload(framed), blocks, kind)).map(Self)
     }
 
-    /// Whether some row of a block may pass a test of the column, which [`SstFile::page_test`](crate::SstFile::page_test) has
-    /// `compiled`.
+    /// Whether some row of a block may pass a test of the column, which
+    /// [`SstFile::page_test`](crate::SstFile::page_test) has `compiled`.
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where the zone of the block is malformed.

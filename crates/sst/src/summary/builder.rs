@@ -1,7 +1,7 @@
 //! Collects the summaries of a file while it is written.
 //!
-//! Whether a block has but rows, one version of each, is known only when the next block begins: versions of its last key
-//! may go on there. Until then the block and its page are open.
+//! Whether a block has but rows, one version of each, is known only when the next block begins: versions of its last
+//! key may go on there. Until then the block and its page are open.
 //!
 //! Memory: the summaries of one file, 16 MiB of each summarizer at most; blocks beyond that have none.
 

@@ -1,10 +1,10 @@
 //! Summaries: what the rows of a file's blocks add up to, for whoever reads many rows to get few numbers.
 //!
-//! A *summarizer* adds up rows; what it makes of them is opaque here, and named by an id. Of each block, of each page of
-//! 64 blocks, and of the whole file one summary is kept, if
+//! A *summarizer* adds up rows; what it makes of them is opaque here, and named by an id. Of each block, of each page
+//! of 64 blocks, and of the whole file one summary is kept, if
 //!
-//! 1. every entry in it is a `Put`, and no key in it has another version in the file; so that the summary is that of the
-//!    rows, as long as nothing else lies over or under them;
+//! 1. every entry in it is a `Put`, and no key in it has another version in the file; so that the summary is that of
+//!    the rows, as long as nothing else lies over or under them;
 //! 2. it is small beside what it sums up: an eighth of a block, a 32nd of a page's blocks, a 64th of the file, at least
 //!    128, 512 and 4,096 bytes; 256 KiB at most.
 //!
@@ -56,8 +56,8 @@ pub trait Summarizer: Send {
     fn id(&self) -> u64;
     /// Takes the next row of the block. `false`: it cannot be summed up, nor can a part that it is in.
     fn add(&mut self, key: &[u8], value: &[u8]) -> bool;
-    /// The part ends; its rows count for the larger parts. Appends what they add up to and returns `true`, unless it takes
-    /// more than `limit` bytes. Blocks end first, then their page, then the file.
+    /// The part ends; its rows count for the larger parts. Appends what they add up to and returns `true`, unless it
+    /// takes more than `limit` bytes. Blocks end first, then their page, then the file.
     fn end(&mut self, part: SummaryPart, limit: usize, out: &mut Vec<u8>) -> bool;
     /// The part ends without a summary; its rows count for no larger part, which will have none either.
     fn discard(&mut self, part: SummaryPart);

@@ -49,8 +49,8 @@ impl SstFile {
         if columns.len > 0 { columns.offset.saturating_add(columns.len) } else { self.footer.pages_start() }
     }
 
-    /// The summaries that the summarizer with this id made, if it was there when the file was written. Reads the directory
-    /// unless it is cached.
+    /// The summaries that the summarizer with this id made, if it was there when the file was written. Reads the
+    /// directory unless it is cached.
     ///
     /// # Errors
     /// [`ErrorKind::Corruption`](mycelium_base::ErrorKind) naming file and offset.

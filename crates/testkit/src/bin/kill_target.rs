@@ -1,11 +1,12 @@
 //! The process that the kill tests kill: writers and readers on one database, until somebody ends it.
 //!
-//! `kill_target DIRECTORY WRITERS READERS BATCHES SEED`: each writer commits numbered batches (0 is no limit) and reports
-//! every acknowledged one in a line of its own, `ack WRITER NUMBER DURABILITY SEQUENCE`, written at once to the standard
-//! output: what the kernel took over survives the process. Readers check that every snapshot holds whole batches and end
-//! the process with status 9 if one does not. A refused write is reported as `refused WRITER NUMBER KIND`; the process
-//! then goes on for a few writes, to show that nothing is acknowledged any more, and ends with status 3. With one writer
-//! and a limit the whole process runs in one thread, so that system calls come in the same order every time.
+//! `kill_target DIRECTORY WRITERS READERS BATCHES SEED`: each writer commits numbered batches (0 is no limit) and
+//! reports every acknowledged one in a line of its own, `ack WRITER NUMBER DURABILITY SEQUENCE`, written at once to the
+//! standard output: what the kernel took over survives the process. Readers check that every snapshot holds whole
+//! batches and end the process with status 9 if one does not. A refused write is reported as `refused WRITER NUMBER
+//! KIND`; the process then goes on for a few writes, to show that nothing is acknowledged any more, and ends with
+//! status 3. With one writer and a limit the whole process runs in one thread, so that system calls come in the same
+//! order every time.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -54,8 +54,8 @@ impl Augment {
     /// An index called `name` on these columns, whose values hold the columns `cover`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind): an empty or long name, no column, one that does not exist
-    /// or is named twice, or a covered column of the primary key, which every key of the index ends with anyway.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind): an empty or long name, no column, one that does not
+    /// exist or is named twice, or a covered column of the primary key, which every key of the index ends with anyway.
     pub fn index(name: &str, on: &[usize], cover: &ColumnSet, schema: &Schema) -> Result<Self> {
         let refused = |what: String| Err(Error::invalid(format!("augment {name}: {what}")));
         if name.is_empty() || name.len() > LONGEST_NAME {

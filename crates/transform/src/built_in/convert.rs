@@ -18,8 +18,8 @@ impl Convert {
     /// From `from` to `to`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if they are the same, or `from` is columnar: compactions
-    /// read rows from columnar files, but write none of them back.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if they are the same, or `from` is columnar:
+    /// compactions read rows from columnar files, but write none of them back.
     pub fn new(from: GroupFormat, to: GroupFormat) -> Result<Self> {
         if from == to {
             return Err(Error::invalid(format!("convert {from} to {to}: these are the same")));

@@ -48,8 +48,8 @@ impl Split {
     /// The groups after each round. `columns` are those of the table outside its primary key.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if the groups of a round are not all columns, each once, or
-    /// one lies within no group of the round before. The message counts rounds as levels, from 1.
+    /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if the groups of a round are not all columns, each
+    /// once, or one lies within no group of the round before. The message counts rounds as levels, from 1.
     pub fn into_groups(rounds: Vec<Vec<ColumnSet>>, columns: &ColumnSet) -> Result<Self> {
         let level = |groups: &[ColumnSet]| LevelLayout {
             groups: groups.iter().map(|set| Group::new(set.clone(), GroupFormat::default())).collect(),

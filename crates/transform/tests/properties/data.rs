@@ -1,4 +1,5 @@
-//! Built-in transformers on data: whichever way an entry takes, and however many compactions, it becomes the same fragments.
+//! Built-in transformers on data: whichever way an entry takes, and however many compactions, it becomes the same
+//! fragments.
 
 use mycelium_base::{ColumnSet, ErrorKind, Group, GroupFormat, Operation, RowFormatKind};
 use mycelium_encoding::row_format::RowScratch;

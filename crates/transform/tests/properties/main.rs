@@ -1,7 +1,7 @@
 //! Properties of linking on layouts and of transformers on data, drawn from a seed; rules one by one.
 //!
-//! `MYCELIUM_TEST_SEED=N` replaces the seed, which a failure prints. Schemas, rows and definitions are drawn as for the row
-//! formats, whose code this is.
+//! `MYCELIUM_TEST_SEED=N` replaces the seed, which a failure prints. Schemas, rows and definitions are drawn as for the
+//! row formats, whose code this is.
 
 #[cfg(test)]
 mod budget;

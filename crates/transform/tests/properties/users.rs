@@ -263,7 +263,8 @@ fn a_map_that_drops_a_patch_is_let_be() {
     assert_eq!(job.mapped().count(), 0);
 }
 
-/// After a change of layout: files of narrower groups come to a step, and outputs are narrower than the layout's groups.
+/// After a change of layout: files of narrower groups come to a step, and outputs are narrower than the layout's
+/// groups.
 #[test]
 fn groups_may_be_narrower_than_the_layout() {
     let table = Table::parse(SCHEMA);

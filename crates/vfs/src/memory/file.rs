@@ -6,8 +6,8 @@
 //! 1. The first change of a block saves its durable bytes in `shadow` and marks it dirty.
 //! 2. A sync forgets the shadows of the dirty blocks: they became durable.
 //! 3. A sync that fails and loses its pages only marks the blocks clean. Their shadows stay, so a later sync that
-//!    succeeds does not bring them to the platter, while readers go on seeing them; a later change of such a block makes
-//!    the whole block dirty again, as the page cache would.
+//!    succeeds does not bring them to the platter, while readers go on seeing them; a later change of such a block
+//!    makes the whole block dirty again, as the page cache would.
 //! 4. A power loss starts from the platter and writes some of the dirty blocks to it; see [`MemoryFile::crash`].
 
 use std::collections::{BTreeMap, BTreeSet};

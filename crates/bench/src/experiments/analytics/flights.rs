@@ -1,5 +1,5 @@
-//! Three million flights of 2001 in the order in which they left (US Department of Transportation, as in npm's `vega-datasets`):
-//! rows that are appended, and asked for by time.
+//! Three million flights of 2001 in the order in which they left (US Department of Transportation, as in npm's
+//! `vega-datasets`): rows that are appended, and asked for by time.
 //!
 //! The file has no key. A flight's is its minute and its number among those of this minute.
 

@@ -1,9 +1,11 @@
 //! Databases outside of this process beside ours.
 //!
 //! 1. The rows are written to a Parquet file in the order of their key, from which each rival loads its table.
-//! 2. Every question is asked of it in turn with ours. Its rows stay as they were loaded: its answers are compared with ours on
-//!    the compacted table, cell by cell, numbers to a millionth, for an average of decimals is a decimal here and a float there.
-//! 3. While rows are inserted here it is not asked, since it would share the cores with them: its times are those of before.
+//! 2. Every question is asked of it in turn with ours. Its rows stay as they were loaded: its answers are compared with
+//!    ours on the compacted table, cell by cell, numbers to a millionth, for an average of decimals is a decimal here
+//!    and a float there.
+//! 3. While rows are inserted here it is not asked, since it would share the cores with them: its times are those of
+//!    before.
 //!
 //! A rival that fails has no figures from then on, and the report says why.
 
@@ -33,8 +35,8 @@ pub struct RivalAnswer {
     pub rows: Vec<Vec<String>>,
 }
 
-/// Loads a table: from an empty directory for what the rival keeps, the table's name and a Parquet file of its rows, in the order
-/// in which they are to lie.
+/// Loads a table: from an empty directory for what the rival keeps, the table's name and a Parquet file of its rows, in
+/// the order in which they are to lie.
 pub type LoadAnalyticsTable<'a> = &'a dyn Fn(&Path, &str, &Path) -> Result<Box<dyn AnalyticsRival>>;
 
 /// Another database.

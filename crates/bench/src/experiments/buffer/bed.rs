@@ -19,7 +19,8 @@ use crate::store::Result;
 /// Reads of each hot row by which the cache is warmed.
 const WARMING_READS: u64 = 4;
 
-/// Bursts of updates that end the load, with rest after each: too little to go down stays above level 2 at rest, until more comes.
+/// Bursts of updates that end the load, with rest after each: too little to go down stays above level 2 at rest, until
+/// more comes.
 const BURSTS: u64 = 2;
 
 pub(super) struct Bed {
@@ -155,7 +156,8 @@ impl Bed {
         Ok(row)
     }
 
-    /// Steps 2 to 4; `begin` is called when the cache is warm. If the rows are not updated, those of another database may be meanwhile.
+    /// Steps 2 to 4; `begin` is called when the cache is warm. If the rows are not updated, those of another database
+    /// may be meanwhile.
     pub(super) fn measure(&self, beside: Option<&Self>, begin: impl FnOnce()) -> Result<BufferRun> {
         let updated = if self.writes { Some(self) } else { beside };
         updated.map_or(Ok(()), |bed| bed.subject.rest())?;

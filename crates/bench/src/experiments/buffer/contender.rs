@@ -1,8 +1,9 @@
-//! Our engine in the ways that are compared: leveled; two-phase, without and with the buffer, and with it where compactions cache
-//! the successors of cached blocks; stepped merge (Jagadish et al. 1997: r runs a level, never merged within it); leveled where
-//! compactions cache these successors, or all that they write, or what they read; and two-phase without updates and compactions, alone and
-//! beside another database, the buffer's, that has them: which tells what they cost reads of any database on the same processors.
-//! Two-phase without the buffer is the paper's plain LSM-tree (§VII-A).
+//! Our engine in the ways that are compared: leveled; two-phase, without and with the buffer, and with it where
+//! compactions cache the successors of cached blocks; stepped merge (Jagadish et al. 1997: r runs a level, never merged
+//! within it); leveled where compactions cache these successors, or all that they write, or what they read; and
+//! two-phase without updates and compactions, alone and beside another database, the buffer's, that has them: which
+//! tells what they cost reads of any database on the same processors. Two-phase without the buffer is the paper's plain
+//! LSM-tree (§VII-A).
 
 use std::path::Path;
 use std::sync::Arc;

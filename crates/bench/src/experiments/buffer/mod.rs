@@ -1,21 +1,24 @@
 //! Point reads of recent data while everything moves (dLSM §VII): what the compaction buffer is for.
 //!
-//! 1. Rows of 1 KB are loaded and compacted. Updates over all keys fill level 2, as in the paper's 1,500 seconds; then compactions come to
-//!    rest. With two-phase levels level 1 is empty then, and all of these updates are in level 2's insertion part. The proportions are the
-//!    paper's: of the data, a write buffer is a thousandth and the cache a two-hundredth; three levels with a fan-out of 10.
-//!    Indexes and filters have room of their own besides; reads pass the page cache by.
-//! 2. One thread updates 1,000 rows a second, drawn from all keys alike. Another reads, as fast as it can (workload.rs). When half of level 1
-//!    has been updated, the middle of a round, the measurement begins: the cache is warm, and what is hot has been updated by then. So every
-//!    contender begins in the same phase, and the rest of the insertion phase of the hot rows and all of their deletion phase is measured. Read-only has the same
-//!    updates and stops there, compactions too; once more beside another database in which they go on.
+//! 1. Rows of 1 KB are loaded and compacted. Updates over all keys fill level 2, as in the paper's 1,500 seconds; then
+//!    compactions come to rest. With two-phase levels level 1 is empty then, and all of these updates are in level 2's
+//!    insertion part. The proportions are the paper's: of the data, a write buffer is a thousandth and the cache a
+//!    two-hundredth; three levels with a fan-out of 10. Indexes and filters have room of their own besides; reads pass
+//!    the page cache by.
+//! 2. One thread updates 1,000 rows a second, drawn from all keys alike. Another reads, as fast as it can
+//!    (workload.rs). When half of level 1 has been updated, the middle of a round, the measurement begins: the cache is
+//!    warm, and what is hot has been updated by then. So every contender begins in the same phase, and the rest of the
+//!    insertion phase of the hot rows and all of their deletion phase is measured. Read-only has the same updates and
+//!    stops there, compactions too; once more beside another database in which they go on.
 //! 3. It lasts for 3 seconds per megabyte of the cache as in the paper (1,500 seconds, 500 MB): so that at any scale as
-//!    large a part of the cached rows is updated meanwhile, and as large a part of the cache can be read anew from a disk of 300
-//!    random reads a second.
-//! 4. Second by second: reads, the blocks that they needed and that were cached, and how many cached blocks compactions made useless,
-//!    by level; beside them what eq. 1 to 4 of the paper say.
+//!    large a part of the cached rows is updated meanwhile, and as large a part of the cache can be read anew from a
+//!    disk of 300 random reads a second.
+//! 4. Second by second: reads, the blocks that they needed and that were cached, and how many cached blocks compactions
+//!    made useless, by level; beside them what eq. 1 to 4 of the paper say.
 //! 5. Two regimes on the same database: random reads limited to 300 a second, as on the hard disks of the paper, by
 //!    [`SlowDisk`](crate::slow_disk::SlowDisk); and the disk as it is. Before each, levels come to rest as in step 1.
-//! 6. Contenders (contender.rs) one after the other, each with a database of its own, and rivals that implement [`Subject`].
+//! 6. Contenders (contender.rs) one after the other, each with a database of its own, and rivals that implement
+//!    [`Subject`].
 
 mod bed;
 mod contender;

@@ -30,13 +30,14 @@ pub struct Second {
 /// A contender under one workload.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct BufferRun {
-    /// Of the blocks needed, those that were cached, in percent: the mean of the seconds, as the paper plots it. (A second in which
-    /// nothing is missed has a thousand times the reads of one in which a fifth is.)
+    /// Of the blocks needed, those that were cached, in percent: the mean of the seconds, as the paper plots it. (A
+    /// second in which nothing is missed has a thousand times the reads of one in which a fifth is.)
     pub hit_percent: f64,
     /// Rows, or ranges, read a second.
     pub reads_per_second: f64,
-    /// The harmonic mean of the seconds: what a client sees who comes at any moment. (In a second in which nothing is missed a
-    /// free-running reader makes a thousand times the reads of one in which a tenth is: their plain mean leaves out who waits.)
+    /// The harmonic mean of the seconds: what a client sees who comes at any moment. (In a second in which nothing is
+    /// missed a free-running reader makes a thousand times the reads of one in which a tenth is: their plain mean
+    /// leaves out who waits.)
     pub reads_at_any_moment: f64,
     /// The median of the seconds.
     pub reads_in_median_second: f64,

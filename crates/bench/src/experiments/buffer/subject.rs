@@ -102,8 +102,8 @@ pub trait Subject: Send + Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// Opens a database of these sizes in a directory; `false`: creates it, to be loaded; `true`: it is loaded, and what is measured
-/// begins.
+/// Opens a database of these sizes in a directory; `false`: creates it, to be loaded; `true`: it is loaded, and what is
+/// measured begins.
 pub type Opener<'a> = dyn Fn(&Path, Sizes, bool) -> Result<Box<dyn Subject>> + 'a;
 
 /// Another database.

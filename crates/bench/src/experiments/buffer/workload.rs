@@ -1,6 +1,6 @@
-//! What is read (dLSM §VII-A): the "latest" workloads of YCSB. What was updated last is as it was when the measurement began: these
-//! rows are read from then on, while updates move all rows alike (§VII-B1: updates do not affect the hit ratio "unless they
-//! are for frequently requested data").
+//! What is read (dLSM §VII-A): the "latest" workloads of YCSB. What was updated last is as it was when the measurement
+//! began: these rows are read from then on, while updates move all rows alike (§VII-B1: updates do not affect the hit
+//! ratio "unless they are for frequently requested data").
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -76,8 +76,8 @@ impl Recent {
         10 * sizes.hot_rows()
     }
 
-    /// Of these the last ones, half of level 1, are made as fast as in the measurement, on levels at rest. The hot rows of all keys
-    /// are among them.
+    /// Of these the last ones, half of level 1, are made as fast as in the measurement, on levels at rest. The hot rows
+    /// of all keys are among them.
     pub(super) fn settling_updates(sizes: Sizes) -> u64 {
         sizes.base_level_bytes() / 2 / ROW_BYTES
     }

@@ -10,16 +10,18 @@
 //! What compactions and filters spend on the disk and on stages between (figure 1) is timed in tables of their own.
 //!
 //! 1. A [`Part`] is a list of tables (`cells`): the size of their values, how many there are, how they are distributed.
-//! 2. Every table is made by every contender in turn, forwards and backwards by repetition: our table as rows, our table in
-//!    columns, and rivals. It is filled, filtered, written to and read, and removed.
-//! 3. Filters must find the same in all of them, and the files of ours must be what the contender is called, at every level.
+//! 2. Every table is made by every contender in turn, forwards and backwards by repetition: our table as rows, our
+//!    table in columns, and rivals. It is filled, filtered, written to and read, and removed.
+//! 3. Filters must find the same in all of them, and the files of ours must be what the contender is called, at every
+//!    level.
 //!
-//! The paper's tables have 6.4 x 10^7 pairs in files of 64 MB, which is 20 files of codes (16 + 4 bytes a pair). Ours have the
-//! same 20 in smaller files. The number of distinct values is a share of the pairs of a file, as the cost model and §5.3 have
-//! it, so that smaller files have fewer. Write buffers are files, level 1 is four of them, level 0 starts a compaction at 4, slows
-//! writers at 20 and stops them at 36: RocksDB's defaults, which the paper keeps but for dynamic level sizes. It turns the log
-//! off; here it is on and not synced, for all. The block cache has RocksDB's share, half a file; files lie in the page cache, but for figure 1.
-//! Of its 8 + 8 threads there are 1 + 2 (1 + 1 + 2 where filters run beside transactions).
+//! The paper's tables have 6.4 x 10^7 pairs in files of 64 MB, which is 20 files of codes (16 + 4 bytes a pair). Ours
+//! have the same 20 in smaller files. The number of distinct values is a share of the pairs of a file, as the cost
+//! model and §5.3 have it, so that smaller files have fewer. Write buffers are files, level 1 is four of them, level 0
+//! starts a compaction at 4, slows writers at 20 and stops them at 36: RocksDB's defaults, which the paper keeps but
+//! for dynamic level sizes. It turns the log off; here it is on and not synced, for all. The block cache has RocksDB's
+//! share, half a file; files lie in the page cache, but for figure 1. Of its 8 + 8 threads there are 1 + 2 (1 + 1 + 2
+//! where filters run beside transactions).
 
 mod cells;
 mod figures;
@@ -145,9 +147,9 @@ impl DictionarySettings {
         ((self.pairs_per_file() as f64 * cell.ndv_percent / 100.0) as u64).max(2)
     }
 
-    /// Bytes that indexes and filters take, which RocksDB holds beside its cache: ten bits per key, and for each block of
-    /// 4 KiB a key of 16 bytes and its place. Whatever our tables take less of it for these they have for dictionaries and blocks: both
-    /// engines have the same memory, and divide it as they like.
+    /// Bytes that indexes and filters take, which RocksDB holds beside its cache: ten bits per key, and for each block
+    /// of 4 KiB a key of 16 bytes and its place. Whatever our tables take less of it for these they have for
+    /// dictionaries and blocks: both engines have the same memory, and divide it as they like.
     fn outside_cache_bytes(&self, value_bytes: usize) -> u64 {
         let bytes = self.pairs() * (KEY_LEN + value_bytes) as u64;
         self.pairs() * 10 / 8 + bytes / 128

@@ -1,8 +1,9 @@
 //! Transactions and filters at once, by the clock (figure 10).
 //!
-//! 1. Some threads run the stream of `transactions` without a pause, as many run filters of 1 % selectivity one after the other.
-//! 2. The time is cut into slices; a slice has the operations that ended in it. A filter has the moment at which it began and
-//!    how long it took; one that runs when the time is over is finished and counts.
+//! 1. Some threads run the stream of `transactions` without a pause, as many run filters of 1 % selectivity one after
+//!    the other.
+//! 2. The time is cut into slices; a slice has the operations that ended in it. A filter has the moment at which it
+//!    began and how long it took; one that runs when the time is over is finished and counts.
 //!
 //! Filters count: answers cannot be compared between stores, since updates come in between as they may.
 

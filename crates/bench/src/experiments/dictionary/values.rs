@@ -1,15 +1,15 @@
 //! The values of a table: few distinct strings, drawn again and again.
 //!
-//! 1. There are `n` values, the letters of their ids spread over six places in front and drawn letters behind: their order is
-//!    that of the ids, two of them differ within the first places, and LZ77 finds nothing inside one.
-//! 2. An id is drawn uniformly, or is a rank drawn by Zipf's law times a step that is coprime to `n`: frequent values lie
-//!    anywhere, and none is drawn for two ranks.
-//! 3. A filter takes a range of ids that starts anywhere and ends where it has the wanted share of the rows by that law. A
-//!    start from which a frequent value makes it twice as much is drawn anew; if none is found (a law of which one value has
-//!    most rows), the range is what the last start gives.
+//! 1. There are `n` values, the letters of their ids spread over six places in front and drawn letters behind: their
+//!    order is that of the ids, two of them differ within the first places, and LZ77 finds nothing inside one.
+//! 2. An id is drawn uniformly, or is a rank drawn by Zipf's law times a step that is coprime to `n`: frequent values
+//!    lie anywhere, and none is drawn for two ranks.
+//! 3. A filter takes a range of ids that starts anywhere and ends where it has the wanted share of the rows by that
+//!    law. A start from which a frequent value makes it twice as much is drawn anew; if none is found (a law of which
+//!    one value has most rows), the range is what the last start gives.
 //!
-//! `n` is a share of the pairs of a *file* (§5.3 has "the NDV ratio in each SCT file"): it follows the size of files, not that
-//! of tables, when the experiment is scaled.
+//! `n` is a share of the pairs of a *file* (§5.3 has "the NDV ratio in each SCT file"): it follows the size of files,
+//! not that of tables, when the experiment is scaled.
 
 use rand::Rng;
 

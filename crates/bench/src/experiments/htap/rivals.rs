@@ -1,9 +1,9 @@
 //! Other databases beside ours in both halves of the workload.
 //!
 //! 1. Each is loaded with the same rows by its fastest way, in a directory of its own, after our database is closed.
-//! 2. Q3 and Q4 are asked of it as of ours; then all of it is scanned, as ours is, to fill its caches, and Q2 is asked in as many turns.
-//!    Then Q5 and Q1 change single rows, each its own transaction. One thread asks; how many a scan has inside is up to the rival, which may
-//!    use all cores as ours does.
+//! 2. Q3 and Q4 are asked of it as of ours; then all of it is scanned, as ours is, to fill its caches, and Q2 is asked
+//!    in as many turns. Then Q5 and Q1 change single rows, each its own transaction. One thread asks; how many a scan
+//!    has inside is up to the rival, which may use all cores as ours does.
 //! 3. Q3 and Q4 must answer as ours did on the compacted table.
 
 use std::fs;

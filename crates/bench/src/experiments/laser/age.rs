@@ -2,11 +2,12 @@
 //!
 //! 1. For each priority a table of rows of 5 levels (fanout 2) gets rows until all levels are full.
 //! 2. Every row is read, the youngest first; the engine's trace tells which level served it.
-//! 3. A tree sorted by age would hold the youngest rows in level 0, as many as it holds, the next in level 1, and so on. The
-//!    share of the rows that lie where such a tree would have them says how well a priority keeps keys of one age together.
+//! 3. A tree sorted by age would hold the youngest rows in level 0, as many as it holds, the next in level 1, and so
+//!    on. The share of the rows that lie where such a tree would have them says how well a priority keeps keys of one
+//!    age together.
 //!
-//! The paper's two are RocksDB's `kByCompensatedSize` (the largest file) and `kOldestSmallestSeqFirst` (the oldest). The
-//! engine's default, which the paper does not have, is the file that overlaps least below.
+//! The paper's two are RocksDB's `kByCompensatedSize` (the largest file) and `kOldestSmallestSeqFirst` (the oldest).
+//! The engine's default, which the paper does not have, is the file that overlaps least below.
 
 use std::path::Path;
 
@@ -109,8 +110,8 @@ fn level_ages(level: usize, buckets: &[[u64; LEVELS]]) -> LevelAges {
     LevelAges { level, rows, percent_by_age: buckets.iter().map(percent).collect() }
 }
 
-/// Going from the youngest rows to the oldest, each level in turn takes as many as it holds. Within a span of time, which level
-/// has which row is not known: as many as both trees have in a level count as in place.
+/// Going from the youngest rows to the oldest, each level in turn takes as many as it holds. Within a span of time,
+/// which level has which row is not known: as many as both trees have in a level count as in place.
 fn in_place_percent(buckets: &[[u64; LEVELS]]) -> f64 {
     let mut left: [u64; LEVELS] = std::array::from_fn(|level| buckets.iter().map(|bucket| bucket[level]).sum());
     let all: u64 = left.iter().sum();

@@ -1,14 +1,15 @@
 //! Figure 7 of the paper: is what the cost model says of reads, scans and compactions what happens?
 //!
-//! 1. The narrow table of 30 columns (fanout 2, 8 levels) in groups of 1, 2, 3, 6, 15 and 30 columns, and the wide one of 100
-//!    (fanout 10, 5 levels) in groups of 1, 4, 10 and 100, each the same at every level below 0.
+//! 1. The narrow table of 30 columns (fanout 2, 8 levels) in groups of 1, 2, 3, 6, 15 and 30 columns, and the wide one
+//!    of 100 (fanout 10, 5 levels) in groups of 1, 4, 10 and 100, each the same at every level below 0.
 //! 2. Each table is loaded. What its flushes and compactions wrote, in blocks a row, stands beside equation 4.
-//! 3. It is opened again, so that nothing is cached. Points read the first `k` columns of rows drawn uniformly, scans the same
-//!    of a tenth of the keys. Data blocks read from disk stand beside equation 5, where a level counts with the share of the
-//!    rows that it holds (a read of an existing row stops where it finds it), and equation 6, with the rows that each level
-//!    holds of the range.
-//! 4. Correlations ([`crate::statistics`]) over all pairs of group width and `k` say how far model and measure agree about
-//!    which of two is dearer. That is what a design is chosen by; what a block costs in time, the model does not say.
+//! 3. It is opened again, so that nothing is cached. Points read the first `k` columns of rows drawn uniformly, scans
+//!    the same of a tenth of the keys. Data blocks read from disk stand beside equation 5, where a level counts with
+//!    the share of the rows that it holds (a read of an existing row stops where it finds it), and equation 6, with the
+//!    rows that each level holds of the range.
+//! 4. Correlations ([`crate::statistics`]) over all pairs of group width and `k` say how far model and measure agree
+//!    about which of two is dearer. That is what a design is chosen by; what a block costs in time, the model does not
+//!    say.
 
 use std::path::Path;
 use std::time::Instant;

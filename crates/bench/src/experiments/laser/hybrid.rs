@@ -1,21 +1,22 @@
 //! Figure 8 of the paper: workload HW under rows, columns, groups of three fixed widths, and the advisor's designs.
 //!
-//! 1. A table of rows is loaded and given the workload; the engine traces what each level serves (`representative trace`).
-//!    Of the trace the inserts of the load are taken out. [`advise`] makes a design of it, the paper's: D-opt.
-//!    [`advise_formats`] makes another, which also says what is columnar: what `mycelium advise` prints and `layout_auto` sets.
+//! 1. A table of rows is loaded and given the workload; the engine traces what each level serves (`representative
+//!    trace`). Of the trace the inserts of the load are taken out. [`advise`] makes a design of it, the paper's: D-opt.
+//!    [`advise_formats`] makes another, which also says what is columnar: what `mycelium advise` prints and
+//!    `layout_auto` sets.
 //! 2. Seven tables, one for each design, are loaded and opened again, so that their caches are empty.
-//! 3. They get the workload in turns, slice by slice, each time another of them first, so that a slow second of the machine
-//!    hits all. All must give the same answers.
-//! 4. What counts is the time of the reads, Q2a to Q4, as in the paper's figure 8a: inserts and updates are paced there, and
-//!    here the compactions that they make due are done in the writer's time.
+//! 3. They get the workload in turns, slice by slice, each time another of them first, so that a slow second of the
+//!    machine hits all. All must give the same answers.
+//! 4. What counts is the time of the reads, Q2a to Q4, as in the paper's figure 8a: inserts and updates are paced
+//!    there, and here the compactions that they make due are done in the writer's time.
 //!
-//! A table's block cache has room for filters, indexes and a quarter of the data: the paper's machine had 16 GB for 51 to
-//! 86 GB. What it does not hold comes from the page cache, or with [`LaserSettings::direct_io`] from the disk.
+//! A table's block cache has room for filters, indexes and a quarter of the data: the paper's machine had 16 GB for 51
+//! to 86 GB. What it does not hold comes from the page cache, or with [`LaserSettings::direct_io`] from the disk.
 //!
-//! Other databases ([`HybridRival`]) take their turns with these tables. One that fails, or answers differently, has no further
-//! turns and no figures; the report says why. Of PostgreSQL and a column store the paper's ideal
-//! pair is made up, HTAP-X (§7.2): the row store serves Q1, Q2 and Q5, the column store Q3 and Q4, and nothing is paid for
-//! moving rows from one to the other.
+//! Other databases ([`HybridRival`]) take their turns with these tables. One that fails, or answers differently, has no
+//! further turns and no figures; the report says why. Of PostgreSQL and a column store the paper's ideal pair is made
+//! up, HTAP-X (§7.2): the row store serves Q1, Q2 and Q5, the column store Q3 and Q4, and nothing is paid for moving
+//! rows from one to the other.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -491,7 +492,8 @@ fn report(
     })
 }
 
-/// The columns, from 0 on, that the reads of HW tell apart at least: the groups of the last levels of the paper's design.
+/// The columns, from 0 on, that the reads of HW tell apart at least: the groups of the last levels of the paper's
+/// design.
 pub(super) fn groups_of_reads(columns: usize) -> Vec<ColumnSet> {
     let all = ColumnSet::first(columns);
     let projection = |query: Query| query.projection(columns).into_iter().map(|column| column - 1).collect();

@@ -8,9 +8,9 @@
 //! | `sizes` | what keys beside every group cost, compressed and delta-coded | §4.1 |
 //! | `robustness` | D-opt under workloads that it was not made for | figure 10 |
 //!
-//! All of them run in manual mode, in one thread, past the page cache where the disk allows that: trees, answers and counted
-//! blocks follow from the seed; only times depend on the machine. `table` is the table and its tree, `workload` is HW, `rival`
-//! what another database must do to run HW beside them.
+//! All of them run in manual mode, in one thread, past the page cache where the disk allows that: trees, answers and
+//! counted blocks follow from the seed; only times depend on the machine. `table` is the table and its tree, `workload`
+//! is HW, `rival` what another database must do to run HW beside them.
 
 mod age;
 mod cost_model;

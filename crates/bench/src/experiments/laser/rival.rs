@@ -1,4 +1,5 @@
-//! What workload HW asks of a table, so that other databases can run it beside ours (figure 8: PostgreSQL, MonetDB, HTAP-X).
+//! What workload HW asks of a table, so that other databases can run it beside ours (figure 8: PostgreSQL, MonetDB,
+//! HTAP-X).
 
 use std::path::Path;
 
@@ -15,8 +16,8 @@ pub trait HybridTable {
     /// Q5: sets `a<column>` of row `index`.
     fn update(&mut self, index: u64, column: usize, value: i32) -> Result<()>;
 
-    /// Q2: the sum of some columns, from 1 on, of row `index`, which must be there. Adds what was read to `counters`, if that
-    /// is known.
+    /// Q2: the sum of some columns, from 1 on, of row `index`, which must be there. Adds what was read to `counters`,
+    /// if that is known.
     fn point(&mut self, index: u64, projection: &[usize], counters: &mut ReadCounters) -> Result<i64>;
 
     /// Q3 and Q4: the sum, over some columns, of an aggregate of the rows with keys in `[from, to)`.

@@ -1,11 +1,11 @@
-//! §4.1 of the paper: keys are stored beside the values of every column group. What that costs, and what compression and
-//! delta-coded keys take off again.
+//! §4.1 of the paper: keys are stored beside the values of every column group. What that costs, and what compression
+//! and delta-coded keys take off again.
 //!
-//! 1. A table in the groups that the reads of HW tell apart, at every level below 0, is loaded and compacted: with whole keys
-//!    and uncompressed blocks, with each of delta-coded keys (within a block) and LZ4 alone, and with both; and with the same
-//!    groups as columns, encoded by what they hold.
-//! 2. Beside it stand rows, and the keys and values as a column store keeps them: 8 bytes for the key and 4 for each value,
-//!    computed, not stored.
+//! 1. A table in the groups that the reads of HW tell apart, at every level below 0, is loaded and compacted: with
+//!    whole keys and uncompressed blocks, with each of delta-coded keys (within a block) and LZ4 alone, and with both;
+//!    and with the same groups as columns, encoded by what they hold.
+//! 2. Beside it stand rows, and the keys and values as a column store keeps them: 8 bytes for the key and 4 for each
+//!    value, computed, not stored.
 //!
 //! The values are uniformly distributed 32-bit integers, which do not compress; the paper does not say what its were.
 
@@ -113,8 +113,8 @@ mod tests {
         let report = run(&settings, directory.path()).expect("experiment");
         let bytes = |name: &str| report.sizes.iter().find(|size| size.name == name).expect("measured").bytes;
         let raw = bytes("groups, whole keys");
-        // The keys are random, and LZ4 finds next to nothing in such rows; smaller files fill levels differently, by which
-        // a hundredth may go either way.
+        // The keys are random, and LZ4 finds next to nothing in such rows; smaller files fill levels differently, by
+        // which a hundredth may go either way.
         assert!(
             bytes("groups, delta-coded keys") < raw && bytes("groups, whole keys, LZ4") <= raw + raw / 100,
             "{}",

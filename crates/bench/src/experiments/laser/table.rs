@@ -1,10 +1,10 @@
-//! The table of LASER's benchmark (§7) and its tree, in manual mode: everything happens in the caller's thread, so that trees
-//! and counters follow from the seed alone.
+//! The table of LASER's benchmark (§7) and its tree, in manual mode: everything happens in the caller's thread, so that
+//! trees and counters follow from the seed alone.
 //!
-//! 1. A row has a key `a0` of 8 bytes and columns `a1` to `ac` of 4 bytes, all uniformly distributed. Rows are inserted in the
-//!    order of their indexes, which is a random order of keys.
-//! 2. The tree is the paper's, scaled down by what level 0 holds: four write buffers. Level 1 holds a fanout as much, and so
-//!    on; the last level holds the rest. The oldest file of a level goes down first (§2.1).
+//! 1. A row has a key `a0` of 8 bytes and columns `a1` to `ac` of 4 bytes, all uniformly distributed. Rows are inserted
+//!    in the order of their indexes, which is a random order of keys.
+//! 2. The tree is the paper's, scaled down by what level 0 holds: four write buffers. Level 1 holds a fanout as much,
+//!    and so on; the last level holds the rest. The oldest file of a level goes down first (§2.1).
 //! 3. After every write buffer of rows the memtable is flushed and all compactions that are due are done.
 
 use std::collections::BTreeMap;
@@ -204,8 +204,8 @@ impl LaserTable {
         Ok(table)
     }
 
-    /// Closes it and opens it again with nothing cached: the cache holds filters and indexes, as the paper assumes (§2.1), and
-    /// `data_bytes` of data, but always an eighth as much data as those.
+    /// Closes it and opens it again with nothing cached: the cache holds filters and indexes, as the paper assumes
+    /// (§2.1), and `data_bytes` of data, but always an eighth as much data as those.
     pub(super) fn reopen(self, data_bytes: u64) -> Result<Self> {
         let Self { database, table, directory, shape, rows, row, unflushed } = self;
         let resident = database.metrics().cache.reserved;

@@ -1,8 +1,10 @@
-//! The workload HW (§7.2, Table 3): the life of data, from inserts over point reads of the young to scans of everything.
+//! The workload HW (§7.2, Table 3): the life of data, from inserts over point reads of the young to scans of
+//! everything.
 //!
-//! Its proportions are the paper's, whatever the scale: to 400 million loaded rows belong 20 million inserts, an update for
-//! each hundred of them, 500,000 reads of each kind, and 12 scans of each kind. "Spread uniformly" and "towards the end"
-//! become [`SLICES`] slices of the inserts with as many reads each, of which the last twelve end with one scan of each kind.
+//! Its proportions are the paper's, whatever the scale: to 400 million loaded rows belong 20 million inserts, an update
+//! for each hundred of them, 500,000 reads of each kind, and 12 scans of each kind. "Spread uniformly" and "towards the
+//! end" become [`SLICES`] slices of the inserts with as many reads each, of which the last twelve end with one scan of
+//! each kind.
 //!
 //! A time since insertion of 1.0 is now, 0.0 the first row. Normal draws beyond now are drawn again.
 

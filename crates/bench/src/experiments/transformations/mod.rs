@@ -2,14 +2,14 @@
 //!
 //! For each source format, Protobuf and JSON:
 //!
-//! 1. Tables of the same records, without transformer and with each that takes this format, and a rival's store, are filled
-//!    again and again, in turns (`writes`).
+//! 1. Tables of the same records, without transformer and with each that takes this format, and a rival's store, are
+//!    filled again and again, in turns (`writes`).
 //! 2. The stores of the last repetition are read, in turns (`reads`).
 //!
-//! The paper's tree (appendix D: write buffers of 128 MiB, files and base level of twice that, four files of level 0 to a
-//! compaction, slowed at 30, stopped at 64, 100 GB and more in it) is scaled down by its write buffer. Its 16 + 8
-//! threads for 32 cores are two here; its block cache keeps its share of the data. RocksDB holds indexes and filters outside
-//! that cache; ours does not and gets as much more. Nothing is compressed.
+//! The paper's tree (appendix D: write buffers of 128 MiB, files and base level of twice that, four files of level 0 to
+//! a compaction, slowed at 30, stopped at 64, 100 GB and more in it) is scaled down by its write buffer. Its 16 + 8
+//! threads for 32 cores are two here; its block cache keeps its share of the data. RocksDB holds indexes and filters
+//! outside that cache; ours does not and gets as much more. Nothing is compressed.
 //!
 //! One client writes, where the paper has eight: a second would only take the core that compacts.
 
@@ -68,9 +68,9 @@ impl TransformationSettings {
     /// Files of level 0 at which writers stop.
     pub const STOP_FILES: usize = 64;
 
-    /// The scale of the claims: 2 GB in write buffers of 1 MiB. So many, because a split leaves up to 3 x (1 + 4 + 16) of
-    /// them, and more where level 0 waits for company, in tiered levels, on their way. Ranges have the 100 rows of the
-    /// paper's cost model.
+    /// The scale of the claims: 2 GB in write buffers of 1 MiB. So many, because a split leaves up to 3 x (1 + 4 + 16)
+    /// of them, and more where level 0 waits for company, in tiered levels, on their way. Ranges have the 100 rows of
+    /// the paper's cost model.
     pub fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_path_buf(),
@@ -85,8 +85,8 @@ impl TransformationSettings {
         }
     }
 
-    /// The same with so many times the data: both the write buffers and their number take the root of it. Were it their size
-    /// alone, syncs of small files would soon be all that is measured; were it their number alone, less would be
+    /// The same with so many times the data: both the write buffers and their number take the root of it. Were it their
+    /// size alone, syncs of small files would soon be all that is measured; were it their number alone, less would be
     /// transformed.
     #[must_use]
     pub fn scaled(self, scale: f64) -> Self {
@@ -107,8 +107,8 @@ impl TransformationSettings {
         self.buffers * self.buffer_bytes / 200
     }
 
-    /// Bytes that indexes and filters of a table with so many column groups take: ten bits per key and group, and for each
-    /// block of 4 KiB a key and its place.
+    /// Bytes that indexes and filters of a table with so many column groups take: ten bits per key and group, and for
+    /// each block of 4 KiB a key and its place.
     fn outside_cache_bytes(&self, records: &Records, groups: u64) -> Result<u64> {
         Ok(self.records(records)? * groups * 10 / 8 + self.buffers * self.buffer_bytes / 64)
     }

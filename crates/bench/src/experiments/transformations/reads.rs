@@ -1,15 +1,15 @@
 //! Figures 7 and 8 of the paper: what transformations give to readers of a table that has come to rest.
 //!
-//! As the paper measures (§5.3): "Each query is executed 100,000 times in a batch, and the batch is repeated multiple times to
-//! warm up the cache."
+//! As the paper measures (§5.3): "Each query is executed 100,000 times in a batch, and the batch is repeated multiple
+//! times to warm up the cache."
 //!
-//! 1. The keys of a query's batch are drawn once, by Zipf's law. Every store gets the same batch, again and again, in turns,
-//!    each turn in another order of stores. The cache holds a 200th of the data, as the paper's does, so that whole rows of a
-//!    batch of ranges do not all fit.
+//! 1. The keys of a query's batch are drawn once, by Zipf's law. Every store gets the same batch, again and again, in
+//!    turns, each turn in another order of stores. The cache holds a 200th of the data, as the paper's does, so that
+//!    whole rows of a batch of ranges do not all fit.
 //! 2. The first turns warm up the cache and do not count.
 //! 3. All answers of a turn must be the same in every store.
-//! 4. A ratio is of two stores in one turn, of their whole times or of their median latencies; the report gives the median over
-//!    turns. The other figures are of the latencies of all turns that count.
+//! 4. A ratio is of two stores in one turn, of their whole times or of their median latencies; the report gives the
+//!    median over turns. The other figures are of the latencies of all turns that count.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -33,8 +33,8 @@ const TURNS: u64 = 8;
 const TABLE_TURNS: u64 = 3;
 /// Turns before them, which warm up the cache.
 const WARM_UP_TURNS: u64 = 2;
-/// Point queries for one of a range. At the size of the claims a batch of ranges then has the share of all rows that the paper's
-/// has, a twentieth where no key came twice; the cache holds a tenth of that.
+/// Point queries for one of a range. At the size of the claims a batch of ranges then has the share of all rows that
+/// the paper's has, a twentieth where no key came twice; the cache holds a tenth of that.
 const POINTS_A_RANGE: u64 = 5;
 
 impl Query {

@@ -1,10 +1,10 @@
-//! The records of the paper (Mycelium §5.3.2): 32 columns, strings of 24 bytes and 64-bit integers in turn, under keys of
-//! 16 characters: about 500 bytes of values.
+//! The records of the paper (Mycelium §5.3.2): 32 columns, strings of 24 bytes and 64-bit integers in turn, under keys
+//! of 16 characters: about 500 bytes of values.
 //!
 //! 1. Record `index` has the key of [`with_text_key`]: random key order, and every key once.
 //! 2. Its values follow from index and column alone, so that all stores get the same rows and answers can be compared.
-//! 3. A row is written in Protobuf (a `string` or a `fixed64` per column) or in JSON. A store that knows no rows is given
-//!    the same bytes, and a reader of it parses them with the same parser.
+//! 3. A row is written in Protobuf (a `string` or a `fixed64` per column) or in JSON. A store that knows no rows is
+//!    given the same bytes, and a reader of it parses them with the same parser.
 
 use std::sync::Arc;
 

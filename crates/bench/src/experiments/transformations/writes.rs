@@ -1,10 +1,11 @@
 //! Table 2 of the paper: what transformations inside compaction cost writers.
 //!
-//! 1. Every repetition runs all contenders of a source format, in turns forwards and backwards, so that a slow minute of the
-//!    machine hits all.
+//! 1. Every repetition runs all contenders of a source format, in turns forwards and backwards, so that a slow minute
+//!    of the machine hits all.
 //! 2. A run inserts every record once, in random key order, and lasts from the first write until the store is idle: no
 //!    compaction is left that would be due.
-//! 3. A penalty is the share of the plain table's rate that is lost; penalties and ratios are taken within a repetition.
+//! 3. A penalty is the share of the plain table's rate that is lost; penalties and ratios are taken within a
+//!    repetition.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -40,8 +41,8 @@ pub struct WriteFigures {
     pub over_rocksdb: Option<Spread>,
     /// CPU seconds of all threads per gigabyte of keys and values inserted.
     pub cpu_seconds_per_gb: Spread,
-    /// Of the transforming compactions that all bytes have before them when they are flushed, those done when the store was
-    /// idle. What the rate was measured with.
+    /// Of the transforming compactions that all bytes have before them when they are flushed, those done when the store
+    /// was idle. What the rate was measured with.
     pub transformed_percent: Option<Spread>,
     /// The bytes that have all of them behind them.
     pub final_percent: Option<Spread>,

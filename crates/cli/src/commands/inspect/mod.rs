@@ -140,7 +140,8 @@ impl RowText {
         texts.collect::<Vec<_>>().join(",")
     }
 
-    /// What an entry sets, in words; `group` is the column group of the file it lies in, if it does not hold whole rows.
+    /// What an entry sets, in words; `group` is the column group of the file it lies in, if it does not hold whole
+    /// rows.
     fn value(&self, operation: Operation, value: &[u8], group: Option<&Group>) -> Result<String, Failure> {
         match (operation, &self.typed) {
             (Operation::Delete, _) => Ok(String::new()),

@@ -48,7 +48,8 @@ enum Piece {
     Comment { is_closed: bool },
 }
 
-/// The pieces of a text and where they begin. A doubled quote is the end of one quoted piece and the beginning of the next.
+/// The pieces of a text and where they begin. A doubled quote is the end of one quoted piece and the beginning of the
+/// next.
 fn pieces(text: &str) -> impl Iterator<Item = (Piece, usize)> {
     let (mut at, mut is_in_word) = (0, false);
     std::iter::from_fn(move || {

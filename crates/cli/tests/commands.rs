@@ -873,6 +873,7 @@ fn what_is_left_of_a_damaged_database_is_saved_and_what_is_lost_is_told() {
     assert_eq!(report["complete"], false);
     assert_eq!(report["lost"][0]["table"], "people");
     assert_eq!(report["lost"][0]["entries"], 3);
+    assert_eq!((&report["lost"][0]["first_key"], &report["lost"][0]["last_key"]), (&"-2".into(), &"3".into()));
     assert!(report["lost"][0]["error"].as_str().unwrap().contains(".sst at offset 0: expected"), "{report}");
     assert_eq!(shell.one(&["scan", "rest", "people"])["id"], 4);
     let (code, message) = shell.failure(&["salvage", "db", "again", "--older", "keep"]);

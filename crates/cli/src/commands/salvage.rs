@@ -108,6 +108,8 @@ fn print_json(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> R
         json!({
             "table": lost.table,
             "columns": lost.columns,
+            "first_key": lost.keys.0,
+            "last_key": lost.keys.1,
             "from": escape_bytes(&lost.range.smallest),
             "to": escape_bytes(&lost.range.largest),
             "to_is_lost": !lost.range.largest_exclusive,

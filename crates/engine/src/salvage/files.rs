@@ -32,10 +32,12 @@ use mycelium_base::{
     Error, ErrorKind, FileKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Result, SequenceNumber,
 };
 use mycelium_cache::BlockCache;
+use mycelium_encoding::Schema;
 use mycelium_manifest::{FileMeta, KeyRange, Level, Round, Run, Version};
 use mycelium_sst::{LostKeys, Properties, Remains, Remnant, SstFile, SstWriter, SstWriterOptions};
 use mycelium_vfs::{AccessPattern, ReadableFile};
 
+use super::report::key_in_words;
 use super::{LostRange, OlderVersions, Salvage};
 use crate::database::{check_identity, open_options};
 use crate::flush::{file_meta, writer_options};
@@ -66,9 +68,10 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    pub(super) fn told(self, table: &str, older: OlderVersions) -> LostRange {
+    pub(super) fn told(self, table: &str, schema: Option<&Schema>, older: OlderVersions) -> LostRange {
         let Self { part, range, up_to, entries, error, .. } = self;
         LostRange {
+            keys: (key_in_words(schema, &range.smallest), key_in_words(schema, &range.largest)),
             table: table.to_owned(),
             columns: part.map(|group| group.columns.to_string()),
             range,

@@ -248,7 +248,7 @@ impl Salvage<'_> {
         let lost = examined.losses.into_iter();
         let told = lost.map(|loss| {
             let range = loss.range.clone();
-            self.report.lost.push(loss.told(&table.record.name, self.older));
+            self.report.lost.push(loss.told(&table.record.name, definition.schema.as_ref(), self.older));
             range
         });
         Ok(told.collect())

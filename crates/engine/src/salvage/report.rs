@@ -3,6 +3,8 @@
 use std::fmt;
 
 use mycelium_base::{Error, SequenceNumber};
+use mycelium_encoding::Schema;
+use mycelium_encoding::key::decode_key;
 use mycelium_manifest::KeyRange;
 
 use super::OlderVersions;
@@ -17,6 +19,8 @@ pub struct LostRange {
     pub columns: Option<String>,
     /// No lost entry has a key outside it.
     pub range: KeyRange,
+    /// Its ends in words: of a typed table the key's values, with commas between; else the bytes, escaped.
+    pub keys: (String, String),
     /// No lost entry has a larger sequence number.
     pub up_to: SequenceNumber,
     /// How many entries were lost, of all versions. 0 where only range deletes are: then rows that one of them deleted
@@ -30,21 +34,39 @@ pub struct LostRange {
 
 impl fmt::Display for LostRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, range, up_to, entries, error, .. } = self;
+        let Self { table, range, keys: (first, last), up_to, entries, error, .. } = self;
+        let end = if range.largest_exclusive { "to before" } else { "to" };
         write!(f, "table {table}")?;
         if let Some(columns) = &self.columns {
             write!(f, ", columns {columns}")?;
         }
         match entries {
-            0 => write!(f, ": range deletes within {range}, of sequence numbers up to {up_to}, ")?,
-            _ => write!(f, ": {entries} entries within {range}, of sequence numbers up to {up_to}, ")?,
+            0 => f.write_str(": range deletes")?,
+            _ => write!(f, ": {entries} entries")?,
         }
+        write!(f, " of keys from {first} {end} {last}, of sequence numbers up to {up_to}, ")?;
         match self.older {
             OlderVersions::LeaveOut => f.write_str("with all older ones; ")?,
             OlderVersions::Keep => f.write_str("older ones may have returned; ")?,
         }
         error.fmt(f)
     }
+}
+
+/// Bytes by which the end of a block may be cut at most and still be told as values.
+const MOST_CUT: usize = 16;
+
+/// A key in words, see [`LostRange::keys`]. Ends of blocks are cut keys: what is missing of them is taken for zeros, and
+/// every key that lies before or behind the cut one lies before or behind that. Others are told as bytes.
+pub(super) fn key_in_words(schema: Option<&Schema>, key: &[u8]) -> String {
+    let mut whole = key.to_vec();
+    whole.resize(key.len() + MOST_CUT, 0);
+    let decoded = |schema| (key.len()..=whole.len()).find_map(|len| decode_key(schema, &whole[..len]).ok());
+    let values = schema.and_then(|schema| Some((schema, decoded(schema)?)));
+    let Some((schema, values)) = values else { return key.escape_ascii().to_string() };
+    let types = schema.primary_key().iter().map(|&column| &schema.columns()[column].ty);
+    let texts = values.iter().zip(types).map(|(value, ty)| value.borrowed().display_as(ty).to_string());
+    texts.collect::<Vec<_>>().join(",")
 }
 
 /// What was saved of a damaged database, and what was not.
@@ -102,5 +124,24 @@ impl SalvageReport {
 
     pub(super) fn note(&mut self, table: Option<&str>, error: Error) {
         self.damage.push(Problem { table: table.map(str::to_owned), error });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_encoding::DatumRef;
+    use mycelium_encoding::key::encode_key;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_ends_of_blocks_are_told_as_values_and_others_as_bytes() {
+        let schema = Schema::parse("a utf8 not null, b int32 not null, primary key (a, b)").unwrap();
+        let mut key = Vec::new();
+        encode_key(&schema, &[DatumRef::Utf8("JFK"), DatumRef::Int32(513)], &mut key).unwrap();
+        assert_eq!(key_in_words(Some(&schema), &key), "JFK,513");
+        assert_eq!(key_in_words(Some(&schema), &key[..key.len() - 1]), "JFK,512");
+        assert_eq!(key_in_words(Some(&schema), b"\xff\xff"), r"\xff\xff");
+        assert_eq!(key_in_words(None, b"JFK\n"), r"JFK\n");
     }
 }

@@ -56,8 +56,8 @@ impl fmt::Display for LostRange {
 /// Bytes by which the end of a block may be cut at most and still be told as values.
 const MOST_CUT: usize = 16;
 
-/// A key in words, see [`LostRange::keys`]. Ends of blocks are cut keys: what is missing of them is taken for zeros, and
-/// every key that lies before or behind the cut one lies before or behind that. Others are told as bytes.
+/// A key in words, see [`LostRange::keys`]. Ends of blocks are cut keys: what is missing of them is taken for zeros,
+/// and every key that lies before or behind the cut one lies before or behind that. Others are told as bytes.
 pub(super) fn key_in_words(schema: Option<&Schema>, key: &[u8]) -> String {
     let mut whole = key.to_vec();
     whole.resize(key.len() + MOST_CUT, 0);

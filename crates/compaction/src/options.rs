@@ -53,6 +53,14 @@ impl Default for LeveledOptions {
     }
 }
 
+impl LeveledOptions {
+    /// Tables that the segments of a part may form: eight times as many as where no key is written again within a round
+    /// and each flush fills the write buffer (r). Those that go down with their rows make up half at most.
+    pub fn most_segment_tables(&self) -> usize {
+        (self.fanout.ceil() as usize).max(1).saturating_mul(8)
+    }
+}
+
 /// Options of [`crate::TieredPolicy`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct TieredOptions {

@@ -30,12 +30,6 @@ impl Shape {
         Self { layout, options, whole_rows }
     }
 
-    /// Tables that the segments of a part may form: eight times as many as where no key is written again within a round
-    /// and each flush fills the write buffer (r). Those that go down with their rows make up half at most.
-    pub(crate) fn most_tables(&self) -> usize {
-        8 * (self.options.fanout.ceil() as usize).max(1)
-    }
-
     /// Whether the layout has this column group in a level.
     pub(crate) fn is_of_level(&self, level: usize, group: Option<&Arc<Group>>) -> bool {
         let group = group.map_or(&self.whole_rows, |group| &**group);

@@ -137,11 +137,11 @@ pub(crate) fn complete(
             let initial = || Round { level, group: unit.clone(), ..Round::default() };
             let before = version.round(level, unit.as_ref()).cloned().unwrap_or_else(initial);
             let mut round = before.clone();
-            cascade((buffering, shape.most_tables()), version, plan, edit, &mut round);
+            cascade((buffering, shape.options.most_segment_tables()), version, plan, edit, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
                 (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
             }
-            begin_again(shape.most_tables(), &after, &mut round);
+            begin_again(shape.options.most_segment_tables(), &after, &mut round);
             if !round.is_draining && (is_full() || is_left()) && can_begin(&after, level, &unit) {
                 (round.is_draining, round.deletion) = (true, round.appending.take());
             }

@@ -81,16 +81,17 @@ impl SegmentUse {
     }
 }
 
-/// Bits by which a Bloom filter of this level is larger so that the r tables of a level of the buffer together are
-/// wrong as rarely as one file: log2(r / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A). The files of a level
-/// that feeds the buffer have them from the beginning, as they enter it unrewritten.
+/// Bits by which a Bloom filter of this level is larger so that the tables of a level of the buffer together are wrong
+/// as rarely as one file: log2(n / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A), where n is as many tables
+/// as segments may form ([`LeveledOptions::most_segment_tables`](crate::LeveledOptions::most_segment_tables)); the
+/// paper's are r. The files of a level that feeds the buffer have them from the beginning, as they enter it unrewritten.
 pub(crate) fn buffer_filter_bits(options: &TableOptions, level: usize) -> u32 {
     let sizes = sizes(options);
     let has_filters = options.filter_bits.iter().any(|&bits| bits > 0);
     if options.buffer == Buffering::Off || !has_filters || level + 2 >= sizes.level_count {
         return 0;
     }
-    (sizes.fanout.log2() / std::f64::consts::LN_2).ceil() as u32
+    ((sizes.most_segment_tables() as f64).log2() / std::f64::consts::LN_2).ceil() as u32
 }
 
 impl Database {

@@ -84,7 +84,8 @@ impl SegmentUse {
 /// Bits by which a Bloom filter of this level is larger so that the tables of a level of the buffer together are wrong
 /// as rarely as one file: log2(n / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A), where n is as many tables
 /// as segments may form ([`LeveledOptions::most_segment_tables`](crate::LeveledOptions::most_segment_tables)); the
-/// paper's are r. The files of a level that feeds the buffer have them from the beginning, as they enter it unrewritten.
+/// paper's are r. The files of a level that feeds the buffer have them from the beginning, as they enter it
+/// unrewritten.
 pub(crate) fn buffer_filter_bits(options: &TableOptions, level: usize) -> u32 {
     let sizes = sizes(options);
     let has_filters = options.filter_bits.iter().any(|&bits| bits > 0);

@@ -178,6 +178,17 @@ pub fn decode_key(schema: &Schema, key: &[u8]) -> Result<Vec<Datum>> {
     Ok(values)
 }
 
+/// The primary key values of a key as text, with commas between: for reading, as a value may have commas of its own.
+///
+/// # Errors
+/// As [`decode_key`].
+pub fn key_text(schema: &Schema, key: &[u8]) -> Result<String> {
+    let values = decode_key(schema, key)?;
+    let types = schema.primary_key().iter().map(|&column| &schema.columns()[column].ty);
+    let texts = values.iter().zip(types).map(|(value, ty)| value.borrowed().display_as(ty).to_string());
+    Ok(texts.collect::<Vec<_>>().join(","))
+}
+
 /// Reads a key column by column.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyReader<'k> {

@@ -438,23 +438,35 @@ mod tests {
         [DatumRef::Int64(id), DatumRef::Utf8(city)]
     }
 
+    /// A table whose cities are unique.
+    fn people() -> (Database, Table) {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        let on = vec!["city".to_owned()];
+        let by_city = IndexOptions { name: "by_city".into(), on, unique: true, ..IndexOptions::default() };
+        database.create_index(&table, &by_city).unwrap();
+        (database, table)
+    }
+
+    /// A load of one row, whose file is written.
+    fn load_of_graz(table: &Table) -> Ingestion<'_> {
+        let mut load = Ingestion::start(table).unwrap();
+        let (key, value) = table.encode_row(&row(1, "Graz")).unwrap();
+        load.add(&key, &value).unwrap();
+        load.finish_file().unwrap();
+        load
+    }
+
     /// All rows of a load were looked up with the commit lock held. Now they are before, and then what came in between
     /// is.
     #[test]
     fn what_is_written_after_a_load_was_compared_is_compared_with_it() {
         for (id, city, is_refused) in [(2, "Graz", true), (2, "Wien", false), (1, "Graz", false)] {
-            let options =
-                Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
-            let database = Database::open("db", options).unwrap();
-            let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
-            let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
-            let on = vec!["city".to_owned()];
-            let by_city = IndexOptions { name: "by_city".into(), on, unique: true, ..IndexOptions::default() };
-            database.create_index(&table, &by_city).unwrap();
-            let mut load = Ingestion::start(&table).unwrap();
-            let (key, value) = table.encode_row(&row(1, "Graz")).unwrap();
-            load.add(&key, &value).unwrap();
-            load.finish_file().unwrap();
+            let (_database, table) = people();
+            let mut load = load_of_graz(&table);
             let mut derived = load.derivation.finish(load.inner, &load.outputs).unwrap();
             derived.compare(load.inner, load.table, &load.files).unwrap();
             load.outputs.lock().sync().unwrap();
@@ -472,18 +484,8 @@ mod tests {
     /// It was asked for its present indexes alone, whether or not they had become unique meanwhile.
     #[test]
     fn a_load_is_not_put_in_place_before_it_was_compared_in_an_index_that_became_unique() {
-        let options =
-            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
-        let database = Database::open("db", options).unwrap();
-        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
-        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
-        let on = vec!["city".to_owned()];
-        let by_city = IndexOptions { name: "by_city".into(), on, unique: true, ..IndexOptions::default() };
-        database.create_index(&table, &by_city).unwrap();
-        let mut load = Ingestion::start(&table).unwrap();
-        let (key, value) = table.encode_row(&row(1, "Graz")).unwrap();
-        load.add(&key, &value).unwrap();
-        load.finish_file().unwrap();
+        let (_database, table) = people();
+        let mut load = load_of_graz(&table);
         let mut derived = load.derivation.finish(load.inner, &load.outputs).unwrap();
         load.outputs.lock().sync().unwrap();
         assert_eq!(load.inner.install_ingested(load.table, &load.files, &derived).unwrap(), None);

@@ -192,22 +192,24 @@ impl fmt::Display for KeyRange {
 
 /// Writes `[smallest-largest]` or `[smallest-largest)`.
 fn write_range(f: &mut fmt::Formatter<'_>, smallest: &[u8], largest: &[u8], exclusive: bool) -> fmt::Result {
-    f.write_char('[')?;
-    write_key(f, smallest)?;
-    f.write_char('-')?;
-    write_key(f, largest)?;
-    f.write_char(if exclusive { ')' } else { ']' })
+    write!(f, "[{}-{}{}", KeyBytes(smallest), KeyBytes(largest), if exclusive { ')' } else { ']' })
 }
 
-fn write_key(f: &mut fmt::Formatter<'_>, key: &[u8]) -> fmt::Result {
-    for &byte in key {
-        if byte.is_ascii_graphic() && !b"-[]()\\#".contains(&byte) {
-            f.write_char(char::from(byte))?;
-        } else {
-            write!(f, "\\x{byte:02x}")?;
+/// A key's bytes as text: printable ones that separate nothing as they are, others as `\xNN`.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBytes<'k>(pub &'k [u8]);
+
+impl fmt::Display for KeyBytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for &byte in self.0 {
+            if byte.is_ascii_graphic() && !b"-[]()\\#".contains(&byte) {
+                f.write_char(char::from(byte))?;
+            } else {
+                write!(f, "\\x{byte:02x}")?;
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// A size as text that [`parse_size`] reads back exactly: the largest unit that needs at most three decimals.

@@ -141,7 +141,9 @@ pub mod disk {
 /// Rows as bytes: order-preserving keys, the packed row format, Arrow record batches of both. For callers that encode
 /// many rows themselves and put them with [`crate::WriteBatch::put`] and [`crate::WriteBatch::patch`].
 pub mod rows {
-    pub use mycelium_encoding::key::{decode_key, encode_key, encode_key_prefix, encode_row_key, prefix_successor};
+    pub use mycelium_encoding::key::{
+        decode_key, encode_key, encode_key_prefix, encode_row_key, key_text, prefix_successor,
+    };
     pub use mycelium_encoding::row_format::RowScratch;
     pub use mycelium_encoding::{
         BatchRows, ColumnState, FragmentFormat, PackedLayout, PackedRow, RecordBatchBuilder, RowFormat,

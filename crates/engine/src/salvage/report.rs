@@ -4,8 +4,9 @@ use std::fmt;
 
 use mycelium_base::{Error, SequenceNumber};
 use mycelium_encoding::Schema;
-use mycelium_encoding::key::decode_key;
+use mycelium_encoding::key::key_text;
 use mycelium_manifest::KeyRange;
+use mycelium_manifest::text::KeyBytes;
 
 use super::OlderVersions;
 use crate::verify::Problem;
@@ -19,7 +20,8 @@ pub struct LostRange {
     pub columns: Option<String>,
     /// No lost entry has a key outside it.
     pub range: KeyRange,
-    /// Its ends in words: of a typed table the key's values, with commas between; else the bytes, escaped.
+    /// Its ends in words: of a typed table the key's values, with commas between; else the bytes, as `\xNN` where
+    /// they do not print, which the command line reads.
     pub keys: (String, String),
     /// No lost entry has a larger sequence number.
     pub up_to: SequenceNumber,
@@ -61,12 +63,8 @@ const MOST_CUT: usize = 16;
 pub(super) fn key_in_words(schema: Option<&Schema>, key: &[u8]) -> String {
     let mut whole = key.to_vec();
     whole.resize(key.len() + MOST_CUT, 0);
-    let decoded = |schema| (key.len()..=whole.len()).find_map(|len| decode_key(schema, &whole[..len]).ok());
-    let values = schema.and_then(|schema| Some((schema, decoded(schema)?)));
-    let Some((schema, values)) = values else { return key.escape_ascii().to_string() };
-    let types = schema.primary_key().iter().map(|&column| &schema.columns()[column].ty);
-    let texts = values.iter().zip(types).map(|(value, ty)| value.borrowed().display_as(ty).to_string());
-    texts.collect::<Vec<_>>().join(",")
+    let values = |schema| (key.len()..=whole.len()).find_map(|len| key_text(schema, &whole[..len]).ok());
+    schema.and_then(values).unwrap_or_else(|| KeyBytes(key).to_string())
 }
 
 /// What was saved of a damaged database, and what was not.
@@ -142,6 +140,6 @@ mod tests {
         assert_eq!(key_in_words(Some(&schema), &key), "JFK,513");
         assert_eq!(key_in_words(Some(&schema), &key[..key.len() - 1]), "JFK,512");
         assert_eq!(key_in_words(Some(&schema), b"\xff\xff"), r"\xff\xff");
-        assert_eq!(key_in_words(None, b"JFK\n"), r"JFK\n");
+        assert_eq!(key_in_words(None, b"JFK\n"), r"JFK\x0a");
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use mycelium::disk::{AccessPattern, Disk, LocalDisk};
-use mycelium::rows::{ColumnState, RowFormat, RowScratch, decode_key};
+use mycelium::rows::{ColumnState, RowFormat, RowScratch, key_text};
 use mycelium::transform::Formats;
 use mycelium::{Group, GroupFormat, RowFormatKind};
 use mycelium::{TableDefinition, TableId};
@@ -134,10 +134,7 @@ impl RowText {
     /// A key. Fences and range deletes may be prefixes or cut keys: those show as bytes.
     fn key(&self, key: &[u8]) -> String {
         let Some(schema) = self.schema() else { return escape_bytes(key) };
-        let Ok(values) = decode_key(schema, key) else { return escape_bytes(key) };
-        let columns = schema.primary_key().iter().map(|&column| &schema.columns()[column].ty);
-        let texts = values.iter().zip(columns).map(|(value, ty)| value.borrowed().display_as(ty).to_string());
-        texts.collect::<Vec<_>>().join(",")
+        key_text(schema, key).unwrap_or_else(|_| escape_bytes(key))
     }
 
     /// What an entry sets, in words; `group` is the column group of the file it lies in, if it does not hold whole

@@ -1,8 +1,9 @@
 //! Floats that are decimals: an integer divided by a power of ten, bit by bit what was stored (in the manner of ALP).
 //!
 //! Prices and measurements are mostly of this kind, and their integers take a fraction of their bits. A page is encoded
-//! so only if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, up to where neither two
-//! integers make the same float nor a smaller one a larger float. So integers compare as the floats do.
+//! so only if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, or 2^24 of a float32, up to
+//! where every integer is a float. A float is multiplied and rounded to its integer, which never makes a smaller one of
+//! a larger float, and its integer divided gives it again. So integers compare as the floats do.
 
 use super::ordinal::ordinal as ordinal_of;
 use crate::{ColumnType, DatumRef};

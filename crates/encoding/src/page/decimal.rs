@@ -100,6 +100,22 @@ mod tests {
         assert_eq!(integers(&ColumnType::Float32, &[single]), Some((vec![1], 1)));
     }
 
+    /// Of the largest integers two may make the same float when they are divided.
+    #[test]
+    fn integers_compare_as_their_floats_do_up_to_the_largest() {
+        let kind = ColumnType::Float64;
+        let mut floats: Vec<f64> = (0..200).rev().map(|below| (MAX_INTEGER - below) as f64 / 10.0).collect();
+        floats.dedup();
+        assert!(floats.len() < 200);
+        let (integers, exponent) = integers(&kind, &ordinals(&floats)).unwrap();
+        assert!(integers.windows(2).all(|pair| pair[0] < pair[1]));
+        for (&integer, of) in integers.iter().zip(ordinals(&floats)) {
+            assert_eq!(ordinal(&kind, integer, exponent), of);
+            let (from, to) = range(&kind, (of, of), exponent).unwrap();
+            assert!((from..=to).contains(&integer));
+        }
+    }
+
     #[test]
     fn ranges_of_floats_are_ranges_of_integers() {
         let kind = ColumnType::Float64;

@@ -120,9 +120,16 @@ enum Experiment {
     DictionaryStages,
 }
 
+impl Line {
+    /// The scale of what is run, and how often it is.
+    fn extent(&self) -> (f64, u32) {
+        if self.quick { (self.scale / 20.0, 1) } else { (self.scale, self.repetitions) }
+    }
+}
+
 /// One part of the experiments on dictionaries, with all of [`dictionary::RIVALS`].
 fn run_dictionary_part(line: &Line, part: DictionaryPart, report: &mut Report) -> Result<()> {
-    let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };
+    let (scale, repetitions) = line.extent();
     let settings = DictionarySettings {
         repetitions,
         contenders: line.contenders.clone(),
@@ -135,6 +142,7 @@ fn run_dictionary_part(line: &Line, part: DictionaryPart, report: &mut Report) -
 fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
     let mut report = Report::new(None);
     std::fs::create_dir_all(&line.directory)?;
+    let (scale, repetitions) = line.extent();
     match experiment {
         Experiment::AlignedCompaction => {
             let mut settings = AlignedSettings::new(&line.directory);
@@ -145,7 +153,7 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
         }
         Experiment::Buffer => {
             let settings = BufferSettings {
-                scale: if line.quick { line.scale / 20.0 } else { line.scale },
+                scale,
                 contenders: line.contenders.clone(),
                 cells: line.cells.clone(),
                 svg_directory: line.svg_dir.clone(),
@@ -154,24 +162,20 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
             report.buffer = Some(run_buffer(&settings, &buffer::RIVALS)?);
         }
         Experiment::Htap => {
-            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
             let settings = HtapSettings { scale, ..HtapSettings::new(&line.directory) };
             report.htap = Some(run_htap(&settings, &htap::RIVALS)?);
         }
         #[cfg(feature = "sql")]
         Experiment::Tpch => {
-            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
             let settings = AnalyticsSettings { scale, ..AnalyticsSettings::new(&line.directory) };
             report.tpch = Some(run_tpch(&settings, &analytics::RIVALS)?);
         }
         #[cfg(feature = "sql")]
         Experiment::Flights => {
-            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
             let settings = AnalyticsSettings { scale, ..AnalyticsSettings::new(&line.directory) };
             report.flights = Some(run_flights(&settings, &analytics::RIVALS)?);
         }
         Experiment::LaserHw => {
-            let scale = if line.quick { line.scale / 20.0 } else { line.scale };
             let settings =
                 LaserSettings { scale, svg_directory: line.svg_dir.clone(), ..LaserSettings::new(&line.directory) };
             // The row store first, as the pair is made up.
@@ -186,7 +190,6 @@ fn run_experiment(line: &Line, experiment: Experiment) -> Result<Report> {
         Experiment::DictionaryTimeline => run_dictionary_part(line, DictionaryPart::Timeline, &mut report)?,
         Experiment::DictionaryStages => run_dictionary_part(line, DictionaryPart::Stages, &mut report)?,
         Experiment::Transformations => {
-            let (scale, repetitions) = if line.quick { (line.scale / 20.0, 1) } else { (line.scale, line.repetitions) };
             let settings = TransformationSettings::new(&line.directory).scaled(scale);
             let settings = TransformationSettings { repetitions, ..settings };
             report.transformations = Some(run_transformations(&settings, Some(&transformations::open))?);
@@ -210,8 +213,8 @@ fn run(line: &Line) -> Result<()> {
         return finish(&run_experiment(line, experiment)?, line);
     }
     let factories = factories();
-    let (scale, seconds, repetitions) =
-        if line.quick { (line.scale / 20.0, 1.0, 1) } else { (line.scale, line.seconds, line.repetitions) };
+    let (scale, repetitions) = line.extent();
+    let seconds = if line.quick { 1.0 } else { line.seconds };
     let scenarios = scenarios::scenarios(scale, seconds, &line.only);
     if line.list {
         for scenario in &scenarios {

@@ -2,7 +2,7 @@
 //!
 //! A key is 16 bytes: 8 bytes big-endian of a permutation of the index, then 8 bytes derived from those.
 //!
-//! 1. `Hashed`: the permutation is the finalizer of SplitMix64, a bijection of 64-bit integers. Loading indexes 0, 1,
+//! 1. `Hashed`: the permutation is a step of SplitMix64, a bijection of 64-bit integers. Loading indexes 0, 1,
 //!    2, … therefore inserts every key once, in random key order. Index `n` and above give keys that were never stored
 //!    and lie *between* stored ones, so that no fence (key range) rules them out.
 //! 2. `Ordered`: the permutation is the identity; index order is key order.
@@ -13,6 +13,7 @@
 //! 1 MiB at a position drawn from the index and the version: either random bytes, or, like db_bench with a compression
 //! ratio of 0.5, pieces of 100 bytes whose second half repeats the first.
 
+use mycelium_base::hash;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of every key.
@@ -44,13 +45,10 @@ pub enum ValueKind {
     Random,
 }
 
-/// The finalizer of SplitMix64: a bijection of the 64-bit integers that looks random.
+/// A step of SplitMix64: a bijection of the 64-bit integers that looks random.
 #[inline]
 pub fn mix(index: u64) -> u64 {
-    let mut z = index.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    hash::mix(index.wrapping_add(0x9e37_79b9_7f4a_7c15))
 }
 
 /// The key of an index.

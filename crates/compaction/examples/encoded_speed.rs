@@ -10,9 +10,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+mod measuring;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use measuring::{Sink, Source, cpu_nanoseconds};
+use mycelium_base::hash::mix;
 use mycelium_base::{ColumnSet, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, Trailer};
 use mycelium_cache::BlockCache;
 use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
@@ -20,32 +24,11 @@ use mycelium_compaction::{FixedPartitioner, encoded_job};
 use mycelium_encoding::{DatumRef, PackedLayout, Schema};
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{CursorOptions, EncodedCursor, OpenOptions, RunCursor, SstFile, SstWriter, SstWriterOptions};
-use mycelium_vfs::{ReadableFile, WritableFile};
+use mycelium_vfs::WritableFile;
 
 /// Blocks of columns, as the engine cuts them: eight times those of rows.
 const BLOCK_SIZE: usize = 32 << 10;
 const TARGET_SIZE: u64 = 64 << 20;
-
-#[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl WritableFile for Sink {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(())
-    }
-    fn truncate(&mut self, len: u64) -> Result<()> {
-        self.0.lock().unwrap().truncate(len as usize);
-        Ok(())
-    }
-    fn sync(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn start_writeback(&mut self) {}
-    fn len(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-}
 
 /// An output: its writer checksums all of its bytes, which are then forgotten.
 #[derive(Default)]
@@ -67,20 +50,6 @@ impl WritableFile for Forgetful {
     fn len(&self) -> u64 {
         self.0
     }
-}
-
-#[derive(Debug)]
-struct Source(Vec<u8>);
-
-impl ReadableFile for Source {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
-        Ok(())
-    }
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn will_need(&self, _offset: u64, _len: u64) {}
 }
 
 /// Nothing is older than the inputs.
@@ -109,13 +78,6 @@ impl JobContext for Context {
     fn wrote(&mut self, _bytes: u64) -> Result<()> {
         Ok(())
     }
-}
-
-/// A bijection on 64-bit integers.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 /// A kind of table.
@@ -241,12 +203,6 @@ impl Table {
         };
         output.unwrap()
     }
-}
-
-/// Nanoseconds of CPU that this thread has had.
-fn cpu_nanoseconds() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Runs both jobs in turn and prints what each takes.

@@ -8,10 +8,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod measuring;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use measuring::{Sink, Source, cpu_nanoseconds};
 use mycelium_base::coding::{put_bytes, put_varint};
+use mycelium_base::hash::mix;
 use mycelium_base::{
     ColumnSet, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, RowFormatKind, Trailer,
 };
@@ -23,47 +27,12 @@ use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{ColumnState, DatumRef, FragmentFormat, Schema};
 use mycelium_merge::MergingCursor;
 use mycelium_sst::{CursorOptions, LevelCursor, OpenOptions, SstFile, SstWriter, SstWriterOptions};
-use mycelium_vfs::{ReadableFile, WritableFile};
+use mycelium_vfs::WritableFile;
 
 const COLUMNS: usize = 32;
 const RUNS: usize = 4;
 /// Nanoseconds of CPU that each line is given, at least.
 const PATIENCE: u64 = 1_000_000_000;
-
-#[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl WritableFile for Sink {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(())
-    }
-    fn truncate(&mut self, len: u64) -> Result<()> {
-        self.0.lock().unwrap().truncate(len as usize);
-        Ok(())
-    }
-    fn sync(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn start_writeback(&mut self) {}
-    fn len(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-}
-
-#[derive(Debug)]
-struct Source(Vec<u8>);
-
-impl ReadableFile for Source {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
-        Ok(())
-    }
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn will_need(&self, _offset: u64, _len: u64) {}
-}
 
 /// Files that are written and forgotten; an older place may hold every key.
 #[derive(Default)]
@@ -87,13 +56,6 @@ impl JobContext for Context {
     fn wrote(&mut self, _bytes: u64) -> Result<()> {
         Ok(())
     }
-}
-
-/// A bijection on 64-bit integers.
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 fn schema() -> Arc<Schema> {
@@ -207,12 +169,6 @@ fn change(runs: &[Arc<SstFile>], from: &FragmentFormat, to: &[FragmentFormat]) {
         upper: None,
     };
     shaped_job::run(input, &mut FixedPartitioner::new(2 << 20), &mut Context::default()).unwrap();
-}
-
-/// Nanoseconds of CPU that this thread has had.
-fn cpu_nanoseconds() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// What is to be run.

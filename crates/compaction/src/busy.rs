@@ -71,12 +71,12 @@ impl BusyFiles {
         self.files.remove(&file);
     }
 
-    /// Whether a running job reads the file.
+    /// Whether a running job reads the file, or somebody holds it.
     pub fn contains(&self, file: FileNumber) -> bool {
         self.files.contains(&file)
     }
 
-    /// Whether any of the files is read by a running job.
+    /// As [`BusyFiles::contains`], of any of the files.
     pub fn any<'a>(&self, files: impl IntoIterator<Item = &'a Arc<FileMeta>>) -> bool {
         !self.files.is_empty() && files.into_iter().any(|f| self.contains(f.number))
     }

@@ -167,11 +167,6 @@ impl CompactionPlan {
         self.input_files().map(|f| f.size).sum()
     }
 
-    /// The youngest level that gives files.
-    pub fn start_level(&self) -> usize {
-        self.inputs.first().map_or(self.output_level, |input| input.level)
-    }
-
     /// Whether no older data lie below any key of the plan, so that every delete that no snapshot needs can go, and
     /// rows need no sequence numbers any more.
     pub fn are_oldest(&self) -> bool {

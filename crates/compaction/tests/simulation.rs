@@ -439,7 +439,7 @@ fn small_files_do_not_rewrite_the_base_level_again_and_again() {
     for _ in 0..2_000 {
         sim.flush(10, 0..100_000_000, 0.0);
         while let Some(plan) = sim.policy.pick(TABLE, &sim.version, &sim.busy) {
-            let is_base = plan.start_level() == 0 && plan.output_level > 0;
+            let is_base = plan.inputs.first().is_some_and(|input| input.level == 0) && plan.output_level > 0;
             let before = sim.compacted_bytes;
             sim.begin(plan);
             sim.finish();

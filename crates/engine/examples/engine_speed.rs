@@ -3,18 +3,12 @@
 
 use std::time::Instant;
 
+use mycelium_base::hash::mix;
 use mycelium_engine::{Database, Durability, Options, ReadCounters, ReadOptions, Result, TableOptions};
-
-/// A bijection on 64-bit integers: random order without a table.
-fn scramble(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 fn key_of(i: u64) -> [u8; 16] {
     let mut key = [b'0'; 16];
-    key[..8].copy_from_slice(&scramble(i).to_be_bytes());
+    key[..8].copy_from_slice(&mix(i).to_be_bytes());
     key
 }
 
@@ -40,7 +34,7 @@ fn main() -> Result<()> {
     let options = Options { cache_bytes: cache << 20, ..Options::default() };
     let database = Database::open(&directory, options)?;
     let table = database.create_table("kv", TableOptions::default())?;
-    let noise: Vec<u8> = (0..1 << 20).map(|i| scramble(i) as u8).collect();
+    let noise: Vec<u8> = (0..1 << 20).map(|i| mix(i) as u8).collect();
 
     let start = Instant::now();
     for i in 0..entries {
@@ -73,7 +67,7 @@ fn main() -> Result<()> {
         let mut counters = ReadCounters::default();
         let start = Instant::now();
         for i in 0..reads {
-            let key = key_of(scramble(i + round * 77) % entries);
+            let key = key_of(mix(i + round * 77) % entries);
             assert!(table.get_with(&key, &ReadOptions::default(), &mut counters)?.is_some());
         }
         report("point hit", reads, start);
@@ -108,7 +102,7 @@ fn main() -> Result<()> {
     let start = Instant::now();
     for i in 0..ranges {
         let mut rows = table.iter(&ReadOptions::default())?;
-        rows.seek(&key_of(scramble(i) % entries))?;
+        rows.seek(&key_of(mix(i) % entries))?;
         for _ in 0..100 {
             if !rows.valid() {
                 break;

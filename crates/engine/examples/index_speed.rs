@@ -8,6 +8,7 @@
 
 use std::time::Instant;
 
+use mycelium_base::hash::mix;
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
     Background, Database, Durability, Index, IndexOptions, LeveledOptions, Options, Policy, Result, TableOptions,
@@ -16,13 +17,6 @@ use mycelium_engine::{
 
 const LOOKUPS: u64 = 100_000;
 
-/// A bijection on 64-bit integers: random order without a table.
-fn scramble(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 fn look_up(what: &str, index: &Index, rows: u64, is_there: bool) -> Result<()> {
     let (mut nanoseconds, mut found, mut blocks, mut hits) = (f64::INFINITY, 0, 0, 0);
     for _ in 0..2 {
@@ -30,7 +24,7 @@ fn look_up(what: &str, index: &Index, rows: u64, is_there: bool) -> Result<()> {
         (found, blocks, hits) = (0, 0, 0);
         for n in 0..LOOKUPS {
             // Numbers are even.
-            let number = (scramble(scramble(n) % rows) << 1) as i64 | i64::from(!is_there);
+            let number = (mix(mix(n) % rows) << 1) as i64 | i64::from(!is_there);
             let mut lookup = index.get(&[DatumRef::Int64(number)], Some(&[0]), None)?;
             while lookup.next().transpose()?.is_some() {
                 found += 1;
@@ -89,7 +83,7 @@ fn main() -> Result<()> {
             for chunk in part.collect::<Vec<_>>().chunks(500) {
                 let mut batch = WriteBatch::new();
                 for &n in chunk {
-                    let (id, number) = ((scramble(!n) >> 1) as i64, (scramble(n) << 1) as i64);
+                    let (id, number) = ((mix(!n) >> 1) as i64, (mix(n) << 1) as i64);
                     let note = "eighty bytes that no lookup reads, but that lie in every row and make it as long";
                     let row = [DatumRef::Int64(id), DatumRef::Int64(number), DatumRef::Utf8(note)];
                     batch.insert_row(&table, &row)?;

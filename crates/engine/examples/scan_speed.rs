@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use mycelium_base::ColumnSet;
+use mycelium_base::hash::mix;
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
@@ -40,13 +41,6 @@ const POINT_TURNS: u64 = 9;
 const POINTS: u64 = 300_000;
 /// Values of the column that is tested.
 const KINDS: i32 = 1000;
-
-/// A bijection on 64-bit integers: random order without a table.
-fn scramble(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 /// Nanoseconds that the thread has had a processor.
 fn own_time() -> u64 {
@@ -81,7 +75,7 @@ fn narrow_table(database: &Database, name: &str, groups: &str) -> Result<Table> 
 
 fn fill_narrow(database: &Database, table: &Table, rows: u64) -> Result<()> {
     for index in 0..rows {
-        let mut row = [DatumRef::UInt64(scramble(index)); COLUMNS + 1];
+        let mut row = [DatumRef::UInt64(mix(index)); COLUMNS + 1];
         for (column, cell) in row.iter_mut().enumerate().skip(1) {
             *cell = DatumRef::Int32(narrow_value(index, column));
         }
@@ -91,7 +85,7 @@ fn fill_narrow(database: &Database, table: &Table, rows: u64) -> Result<()> {
 }
 
 fn narrow_value(index: u64, column: usize) -> i32 {
-    scramble(scramble(index) ^ column as u64) as i32
+    mix(mix(index) ^ column as u64) as i32
 }
 
 /// Rows and sums of ten columns of a twentieth of the keys.
@@ -139,9 +133,9 @@ fn patches(database: &Database, rows: u64) -> Result<()> {
     let (compacted, least_compacted, (found, _)) = measure(|| sums(&table))?;
     let (filtered, _, _) = measure(|| sum_of_passing(&table))?;
     for draw in 0..rows / 10 {
-        let index = scramble(draw + 1) % rows;
+        let index = mix(draw + 1) % rows;
         let change = [("a5", DatumRef::Int32(index as i32))];
-        table.patch_row(&[DatumRef::UInt64(scramble(index))], &change, Durability::Buffered)?;
+        table.patch_row(&[DatumRef::UInt64(mix(index))], &change, Durability::Buffered)?;
     }
     let (patched, least_patched, _) = measure(|| sums(&table))?;
     let of_a_patch = |more: f64| more * 10.0 / found as f64;
@@ -175,9 +169,9 @@ fn interleaving_runs(database: &Database, rows: u64, runs: u64) -> Result<Table>
     for run in 0..runs {
         for at in 0..rows / runs {
             let own = run * (rows / runs) + at;
-            let index = if at % 10 == 0 { scramble(own) % (own + 1) } else { own };
-            let (kind, amount) = (scramble(own + 1) % KINDS as u64, scramble(own) as i32);
-            let row = [DatumRef::UInt64(scramble(index)), DatumRef::Int32(kind as i32), DatumRef::Int32(amount)];
+            let index = if at % 10 == 0 { mix(own) % (own + 1) } else { own };
+            let (kind, amount) = (mix(own + 1) % KINDS as u64, mix(own) as i32);
+            let row = [DatumRef::UInt64(mix(index)), DatumRef::Int32(kind as i32), DatumRef::Int32(amount)];
             table.insert_row(&row, Durability::Buffered)?;
         }
         database.flush()?;
@@ -259,9 +253,9 @@ fn events(database: &Database, name: &str, layout: Option<&str>, rows: u64) -> R
         metrics.flush_bytes + metrics.compaction_written_by_level.iter().sum::<u64>()
     };
     let (before, start) = (written(), time_of_all());
-    let text = |draw: u64, count: u64| format!("{:03}", scramble(draw) % count);
+    let text = |draw: u64, count: u64| format!("{:03}", mix(draw) % count);
     for index in 0..rows {
-        let draw = scramble(index);
+        let draw = mix(index);
         let (carrier, origin) = (text(draw, 20), text(draw ^ 1, 300));
         table.insert_row(
             &[
@@ -289,7 +283,7 @@ fn events(database: &Database, name: &str, layout: Option<&str>, rows: u64) -> R
     assert_eq!(found as u64, rows, "rows found");
     let (reads, start) = (200_000, own_time());
     for draw in 0..reads {
-        let id = DatumRef::UInt64(scramble(scramble(draw) % rows));
+        let id = DatumRef::UInt64(mix(mix(draw) % rows));
         assert!(table.get_row(&[id], None, &ReadOptions::default())?.is_some(), "a row is not there");
     }
     let read = (own_time() - start) as f64 / 1e3 / reads as f64;
@@ -333,8 +327,8 @@ fn layouts(database: &Database, rows: u64) -> Result<()> {
 fn point_time(table: &Table, rows: u64, reads: Range<u64>) -> Result<f64> {
     let (count, start) = (reads.end - reads.start, own_time());
     for draw in reads {
-        let index = scramble(draw) % rows;
-        let key = table.row_key(&[DatumRef::UInt64(scramble(index))])?;
+        let index = mix(draw) % rows;
+        let key = table.row_key(&[DatumRef::UInt64(mix(index))])?;
         let row = table.get_packed(&key, None, &ReadOptions::default(), &mut ReadCounters::default())?;
         let (layout, row) = row.ok_or_else(|| Error::invalid("a row is not there"))?;
         let found = layout.row(&row)?.datum(COLUMNS)?;

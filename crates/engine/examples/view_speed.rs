@@ -6,20 +6,14 @@
 
 use std::time::Instant;
 
+use mycelium_base::hash::mix;
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
     Database, Durability, Options, ReadOptions, Result, Table, TableOptions, View, ViewOptions, WriteBatch,
 };
 
-/// A bijection on 64-bit integers: random order without a table.
-fn scramble(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 fn add(batch: &mut WriteBatch, table: &Table, id: u64) -> Result<()> {
-    let noise = scramble(id);
+    let noise = mix(id);
     let city = format!("city {:02}", noise % 100);
     let row = [
         DatumRef::Int64(id as i64),
@@ -97,7 +91,7 @@ fn main() -> Result<()> {
     report("one run", &view)?;
     for (what, share) in [("one row in 1,000 younger", 1_000), ("one row in 100 younger", 100)] {
         let mut batch = WriteBatch::new();
-        (0..rows / share).try_for_each(|n| add(&mut batch, &table, scramble(n) % rows))?;
+        (0..rows / share).try_for_each(|n| add(&mut batch, &table, mix(n) % rows))?;
         database.write(&batch, Durability::Os)?;
         report(what, &view)?;
     }

@@ -17,15 +17,14 @@ use std::time::Instant;
 use mycelium_base::{
     ColumnSet, Error, FileNumber, Group, GroupFormat, RangeDelete, RangeDeleteSet, Result, SequenceNumber, TableId,
 };
-use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
+use mycelium_compaction::job::{self, JobInput, JobOutput, Rules};
 use mycelium_compaction::shaped_job::{self, Making, OutputGroup, ShapedInput};
 use mycelium_compaction::{CompactionPlan, JobId, KeySample, OlderFiles, Reason, encoded_job, subcompaction_cuts};
-use mycelium_encoding::{FragmentFormat, PackedLayout, Schema, ValueMap};
+use mycelium_encoding::{FragmentFormat, PackedLayout, ValueMap};
 use mycelium_manifest::{FileMeta, KeyRange, RunPlace, Version, VersionEdit};
 use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounters, Watch};
-use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile, Summarizer};
+use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile};
 use mycelium_transform::Deriver;
-use mycelium_vfs::WritableFile;
 
 use crate::background::panicked;
 use crate::core::Core;
@@ -39,6 +38,7 @@ use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared};
+use crate::table_job::{OlderPlaces, TableJob};
 use crate::thread_clock::thread_cpu_nanoseconds;
 use crate::tree::{OpenFile, Tree};
 
@@ -84,46 +84,6 @@ struct MadePart {
     output: JobOutput,
     derived: Vec<DerivedFile>,
     guessed: Vec<TableId>,
-}
-
-struct CompactionContext<'f, 'a, 'p> {
-    files: &'f Mutex<OutputFiles<'a>>,
-    inner: &'f Inner,
-    table: &'f TableShared,
-    /// By output group: what the plan's older files hold of it.
-    older: Vec<OlderFiles<'p>>,
-}
-
-impl JobContext for CompactionContext<'_, '_, '_> {
-    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        self.files.lock().create()
-    }
-
-    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
-        OutputFiles::finish(self.files, file)
-    }
-
-    fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
-        self.table.summarizers(group)
-    }
-
-    fn schema(&self) -> Option<Arc<Schema>> {
-        self.table.formats.as_ref().map(|formats| formats.schema().clone())
-    }
-
-    fn is_base(&mut self, output: usize, key: &[u8]) -> bool {
-        !self.older[output].may_hold(key)
-    }
-
-    fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool {
-        !self.older[output].may_overlap(start, end)
-    }
-
-    fn wrote(&mut self, bytes: u64) -> Result<()> {
-        self.inner.check_writable()?;
-        self.inner.limit_rate(WritePriority::Compaction, bytes);
-        Ok(())
-    }
 }
 
 impl Inner {
@@ -389,8 +349,8 @@ impl Inner {
         let (plan, before) = (&taken.plan, thread_cpu_nanoseconds());
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
-        let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
-        let mut context = CompactionContext { files, inner: self, table: &taken.table, older };
+        let older = OlderPlaces::Files(older_files.iter().map(|files| OlderFiles::new(files)).collect());
+        let mut context = TableJob::new(self, &taken.table, files, WritePriority::Compaction, older);
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if let Some(layout) = encoded_layout(taken)? {

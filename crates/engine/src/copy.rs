@@ -10,31 +10,45 @@ use mycelium_vfs::{Disk, ReadableFile};
 const PIECE: usize = 1 << 20;
 
 /// Reads a file from front to back; gives the checksum of its bytes.
-pub(crate) fn read_whole(file: &dyn ReadableFile, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+pub(crate) fn read_whole(file: &dyn ReadableFile, take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    read_pieces(file.len(), |at, piece| file.read_at(at, piece), take)
+}
+
+/// As [`read_whole`], of `len` bytes that `read` fills in, given where they are.
+fn read_pieces(
+    len: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<u64> {
     let mut checksum = FileChecksum::default();
-    let mut buffer = vec![0; file.len().min(PIECE as u64) as usize];
+    let mut buffer = vec![0; len.min(PIECE as u64) as usize];
     let mut at = 0;
-    while at < file.len() {
-        let len = (file.len() - at).min(PIECE as u64);
-        let piece = &mut buffer[..len as usize];
-        file.read_at(at, piece)?;
+    while at < len {
+        let piece = &mut buffer[..(len - at).min(PIECE as u64) as usize];
+        read(at, piece)?;
         checksum.update(piece);
         take(piece)?;
-        at += len;
+        at += piece.len() as u64;
     }
     Ok(checksum.value())
 }
 
 /// Copies a file, durably but for its name; gives the checksum of its bytes. `copies` is told the bytes of each piece
 /// before it is written, and may wait.
-pub(crate) fn copy_file(
+pub(crate) fn copy_file(disk: &dyn Disk, source: &dyn ReadableFile, to: &Path, copies: impl FnMut(u64)) -> Result<u64> {
+    copy_pieces(disk, source.len(), |at, piece| source.read_at(at, piece), to, copies)
+}
+
+/// As [`copy_file`], of `len` bytes that `read` fills in, given where they are.
+pub(crate) fn copy_pieces(
     disk: &dyn Disk,
-    source: &dyn ReadableFile,
+    len: u64,
+    read: impl FnMut(u64, &mut [u8]) -> Result<()>,
     to: &Path,
     mut copies: impl FnMut(u64),
 ) -> Result<u64> {
     let mut copy = disk.create(to)?;
-    let checksum = read_whole(source, |piece| {
+    let checksum = read_pieces(len, read, |piece| {
         copies(piece.len() as u64);
         copy.append(piece)?;
         copy.start_writeback();

@@ -11,15 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mycelium_base::{Cursor, FileKind, FileNumber, Group, GroupFormat, Result, TableId};
-use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
+use mycelium_compaction::job::{self, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
-use mycelium_encoding::Schema;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_merge::{MergingCursor, Watch};
-use mycelium_sst::{Compression, SstSummary, SstWriterOptions, Summarizer};
-use mycelium_vfs::WritableFile;
+use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
 
 use crate::buffer::buffer_filter_bits;
 use crate::core::Generation;
@@ -33,6 +31,7 @@ use crate::sources::DerivedSource;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::TableShared;
+use crate::table_job::{OlderPlaces, TableJob};
 use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;
 use crate::write::Writer;
@@ -93,45 +92,6 @@ pub(crate) struct WrittenGeneration {
 /// The bytes of all files.
 fn bytes_of(flushed: &[Flushed]) -> u64 {
     flushed.iter().flat_map(|flushed| &flushed.output.files).map(|(_, summary)| summary.size).sum()
-}
-
-struct FlushContext<'f, 'a> {
-    inner: &'a Inner,
-    table: &'f TableShared,
-    files: &'f Mutex<OutputFiles<'a>>,
-    /// Whether every removal names an entry of the same memtable, as those of derived tables do.
-    removals_are_met: bool,
-}
-
-impl JobContext for FlushContext<'_, '_> {
-    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        self.files.lock().create()
-    }
-
-    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
-        OutputFiles::finish(self.files, file)
-    }
-
-    fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
-        self.table.summarizers(group)
-    }
-
-    fn schema(&self) -> Option<Arc<Schema>> {
-        self.table.formats.as_ref().map(|formats| formats.schema().clone())
-    }
-
-    fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
-        self.removals_are_met
-    }
-
-    fn is_base_range(&mut self, _output: usize, _start: &[u8], _end: &[u8]) -> bool {
-        false
-    }
-
-    fn wrote(&mut self, bytes: u64) -> Result<()> {
-        self.inner.limit_rate(WritePriority::Flush, bytes);
-        Ok(())
-    }
 }
 
 impl Inner {
@@ -266,29 +226,28 @@ impl Inner {
     }
 
     /// Writes the memtable of an index with what leaves the index in the same flush.
-    fn write_derived_memtable<'a>(
-        &'a self,
+    fn write_derived_memtable(
+        &self,
         table: &TableShared,
         memtable: &Arc<Memtable>,
         removed: impl Iterator<Item = StagedCursor>,
-        outputs: &Mutex<OutputFiles<'a>>,
+        outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
         let mut sources = vec![DerivedSource::Memtable(memtable.cursor())];
         sources.extend(removed.map(DerivedSource::Staged));
         let mut input = self.flush_input(table, memtable, MergingCursor::new(sources));
         input.rules = Rules::Derived(None);
-        let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: true };
-        job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
+        self.run_flush(table, input, OlderPlaces::NothingRemoved, outputs)
     }
 
     /// Writes a memtable; what is written of a typed table goes into `tally`.
-    fn write_tallied<'a>(
-        &'a self,
+    fn write_tallied(
+        &self,
         table: &TableShared,
         memtable: &Arc<Memtable>,
         tally: &mut WriteTally,
-        watch: &mut IndexWatch<'_, 'a>,
-        outputs: &Mutex<OutputFiles<'a>>,
+        watch: &mut IndexWatch<'_, '_>,
+        outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
         let Some(formats) = &table.formats else {
             return self.write_entries(table, memtable, memtable.cursor(), None, outputs);
@@ -300,17 +259,27 @@ impl Inner {
         self.write_entries(table, memtable, entries, watch, outputs)
     }
 
-    fn write_entries<'a>(
-        &'a self,
+    fn write_entries(
+        &self,
         table: &TableShared,
         memtable: &Arc<Memtable>,
         entries: impl Cursor,
         watch: Option<&mut dyn Watch>,
-        outputs: &Mutex<OutputFiles<'a>>,
+        outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
         let input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
-        let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: false };
-        // A flush makes one file, whatever its size: level-0 runs are single files.
+        self.run_flush(table, input, OlderPlaces::Unknown, outputs)
+    }
+
+    /// A flush makes one file, whatever its size: level-0 runs are single files.
+    fn run_flush(
+        &self,
+        table: &TableShared,
+        input: JobInput<'_, impl Cursor>,
+        older: OlderPlaces<'_>,
+        outputs: &Mutex<OutputFiles<'_>>,
+    ) -> Result<JobOutput> {
+        let mut context = TableJob::new(self, table, outputs, WritePriority::Flush, older);
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }
 

@@ -43,6 +43,7 @@ mod sources;
 mod stall;
 mod sync;
 mod table;
+mod table_job;
 mod thread_clock;
 mod traces;
 mod transaction;

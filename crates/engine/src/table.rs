@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, RowFormatKind, SequenceNumber, TableId};
+use mycelium_compaction::Buffering;
 use mycelium_encoding::Schema;
 use mycelium_manifest::{Layout, TableRecord};
 use mycelium_memtable::{Memtable, MemtableOptions};
@@ -14,8 +15,6 @@ use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::index::{IndexDefinition, IndexShared, IndexStatus};
 use crate::iterator::TableIterator;
-use mycelium_compaction::Buffering;
-
 use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions, sizes};
 use crate::shape::{Shape, TableFormats, recorded_layout};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -12,7 +12,8 @@
 //!    redesign was decided on (redesign.rs), to a temporary name and renamed into place. It is advice and no data: it
 //!    is not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
 //! 5. A table that takes the place of another, with another column or name of one (schema_change.rs), goes on with the
-//!    trace of that. What asked for all columns is taken to ask for the new one.
+//!    trace of that, which is written at once under the new id. What asked for all columns is taken to ask for the new
+//!    one.
 //!
 //! Key-value tables have nothing to count, and pay one branch for it.
 

@@ -9,7 +9,6 @@
 //!    another matter: their entries may overtake each other.
 //! 4. The log: every segment still needed is there, every record of it verifies and decodes, segments continue each
 //!    other, and sequence numbers ascend.
-//!
 //! 5. Indexes: as many entries hold as there are rows, and none that may be trusted is untrue (`index::check`).
 //! 6. Views: partial aggregates add up to what rows do (`view::check`).
 //!

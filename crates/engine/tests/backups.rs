@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use common::{Rows, assert_verified, fill, key, scan, small_options, small_table};
 use mycelium_base::FileKind;
 use mycelium_engine::{
     Backups, Combiner, Database, Durability, Error, ErrorKind, Options, Result, Table, TableOptions, WriteBatch,
@@ -21,12 +21,6 @@ fn create(disk: &MemoryDisk) -> (Database, Table) {
     let database = Database::open("/db", small_options(disk)).unwrap();
     let table = database.create_table("t", small_table()).unwrap();
     (database, table)
-}
-
-fn fill(table: &Table, from: u32, to: u32, mark: &str) {
-    for n in from..to {
-        table.put(&key(n), format!("{mark}{n}").as_bytes(), Durability::Os).unwrap();
-    }
 }
 
 fn backups(disk: &MemoryDisk) -> Backups {

@@ -7,16 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use common::{Rows, assert_verified, fill, key, scan, small_options, small_table};
 use mycelium_base::FileKind;
-use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, Table, WriteBatch, verify_directory};
+use mycelium_engine::{Background, Database, Durability, ErrorKind, Options, WriteBatch, verify_directory};
 use mycelium_vfs::{CrashDraw, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
-
-fn fill(table: &Table, from: u32, to: u32, mark: &str) {
-    for n in from..to {
-        table.put(&key(n), format!("{mark}{n}").as_bytes(), Durability::Os).unwrap();
-    }
-}
 
 #[test]
 fn a_checkpoint_holds_what_was_written_before_and_stands_alone() {

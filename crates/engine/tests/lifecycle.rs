@@ -21,17 +21,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 fn small_table() -> TableOptions {
-    TableOptions {
-        policy: Policy::Leveled(LeveledOptions {
-            base_level_bytes: 64 << 10,
-            target_file_size: 16 << 10,
-            fanout: 4.0,
-            ..LeveledOptions::default()
-        }),
-        block_size: 512,
-        compression: vec![Compression::None, Compression::Lz4, Compression::Zstd(1)],
-        ..TableOptions::default()
-    }
+    let compression = vec![Compression::None, Compression::Lz4, Compression::Zstd(1)];
+    TableOptions { compression, ..common::small_table() }
 }
 
 #[test]

@@ -43,16 +43,9 @@ impl Run {
         self.files.iter().map(|f| f.size).sum()
     }
 
-    /// The file whose range holds `key`. O(log files).
-    #[inline]
-    pub fn file_for(&self, key: &[u8]) -> Option<&Arc<FileMeta>> {
-        let i = self.files.partition_point(|f| f.ends_before(key));
-        self.files.get(i).filter(|f| f.smallest.as_slice() <= key)
-    }
-
     /// The files that share a key with `range`, in key order. O(log files).
     pub fn overlapping(&self, range: &KeyRange) -> &[Arc<FileMeta>] {
-        let first = self.files.partition_point(|f| f.ends_before(&range.smallest));
+        let first = self.lower_bound(&range.smallest);
         let count = self.files[first..].partition_point(|f| !range.ends_before(&f.smallest));
         &self.files[first..first + count]
     }

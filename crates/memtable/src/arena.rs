@@ -11,6 +11,8 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
+use mycelium_base::prefetch::CACHE_LINE;
+
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
 const FIRST_CHUNK: usize = 4 << 10;
@@ -18,8 +20,6 @@ const FIRST_CHUNK: usize = 4 << 10;
 const LARGEST_CHUNK: usize = 2 << 20;
 /// Pieces above this get a chunk of their own.
 const OWN_CHUNK: usize = 128 << 10;
-/// The size of a cache line, to which chunks are aligned.
-pub(crate) const CACHE_LINE: usize = 64;
 
 /// The chunks of one memtable; frees them when dropped.
 pub(crate) struct Chunks {

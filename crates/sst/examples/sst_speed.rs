@@ -6,59 +6,26 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::{Bytes, MemoryFile};
 use mycelium_base::hash::hash_key;
-use mycelium_base::{Cursor, Error, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Result, Trailer};
+use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, Operation, ReadCounters, Trailer};
 use mycelium_cache::BlockCache;
 use mycelium_sst::{
     Compression, CursorOptions, GetScratch, LevelCursor, OpenOptions, SstFile, SstWriter, SstWriterOptions, open_block,
     seal_block,
 };
-use mycelium_vfs::{ReadableFile, WritableFile};
 
 /// How long each line is measured, at least.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Default)]
-struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl WritableFile for Sink {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(())
-    }
-    fn truncate(&mut self, len: u64) -> Result<()> {
-        self.0.lock().unwrap().truncate(len as usize);
-        Ok(())
-    }
-    fn sync(&mut self) -> Result<()> {
-        Ok(())
-    }
-    fn start_writeback(&mut self) {}
-    fn len(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-}
-
-#[derive(Debug)]
-struct Source(Vec<u8>);
-
-impl ReadableFile for Source {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let bytes = self.0.get(offset as usize..offset as usize + buffer.len());
-        buffer.copy_from_slice(bytes.ok_or_else(|| Error::corruption("cut short").at(offset))?);
-        Ok(())
-    }
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn will_need(&self, _offset: u64, _len: u64) {}
-}
 
 /// Prints the best round in nanoseconds per item.
 fn report(what: &str, items: usize, mut round: impl FnMut()) {
@@ -81,7 +48,7 @@ fn key(i: u64) -> [u8; 16] {
 }
 
 fn write(keys: &[[u8; 16]], options: SstWriterOptions) -> Vec<u8> {
-    let sink = Sink(Arc::new(Mutex::new(Vec::with_capacity(keys.len() * 130))));
+    let sink = MemoryFile(Arc::new(Mutex::new(Vec::with_capacity(keys.len() * 130))));
     let mut writer = SstWriter::new(Box::new(sink.clone()), options).unwrap();
     let value = [b'v'; 100];
     for (i, key) in keys.iter().enumerate() {
@@ -94,7 +61,7 @@ fn write(keys: &[[u8; 16]], options: SstWriterOptions) -> Vec<u8> {
 
 fn open(bytes: Vec<u8>) -> Arc<SstFile> {
     let cache = Arc::new(BlockCache::new(1 << 30));
-    SstFile::open(Arc::new(Source(bytes)), Path::new("speed.sst"), 7, cache, OpenOptions::default()).unwrap()
+    SstFile::open(Arc::new(Bytes(bytes)), Path::new("speed.sst"), 7, cache, OpenOptions::default()).unwrap()
 }
 
 fn scan<C: Cursor>(mut cursor: C) {

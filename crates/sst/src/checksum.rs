@@ -8,6 +8,7 @@
 //!
 //! The seed makes a block that was moved within its file, or that belongs to another file, fail its check.
 
+use mycelium_base::hash::mix;
 use mycelium_base::{Error, Result};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -20,10 +21,7 @@ pub const MAX_BLOCK_LEN: u64 = 1 << 30;
 /// The seed of the block at `offset` of file `file_number`.
 #[inline]
 pub fn block_seed(file_number: u64, offset: u64) -> u64 {
-    let mut x = file_number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (x ^ (x >> 31)) ^ offset.wrapping_mul(0xd6e8_feb8_6659_fd93)
+    mix(file_number.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ offset.wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 /// Completes a block whose payload is `out[start..]` and which will lie at `offset`: appends kind and checksum.

@@ -279,7 +279,7 @@ impl AlignedBlock {
         Self::of(crate::compression::zeroed(len + LINE - 1))
     }
 
-    /// The block that `into_shared` gave away.
+    /// The block whose bytes are these ([`AlignedBlock::shared`]).
     #[inline]
     pub(crate) fn of(bytes: Arc<[u8]>) -> Self {
         let start = bytes.as_ptr().align_offset(LINE).min(LINE - 1).min(bytes.len());

@@ -18,6 +18,7 @@ use mycelium::{Metrics, Snapshot};
 use super::answers::{Answers, Content};
 use super::directory;
 use super::event_time::EventTime;
+use super::flight::Flight;
 use super::held_snapshot::HeldSnapshot;
 use super::oracle::Oracle;
 use super::questions::{Analyst, Times};
@@ -43,12 +44,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
         return Err(Failure::usage("--seconds must be between 0 and a million"));
     }
     let mut screen = if args.plain || out.is_json() { None } else { Screen::open() };
-    let flights = match &args.data {
-        Some(path) => {
-            read_flights(input::open(path)?.0).map_err(|failure| failure.of_input(&path.display().to_string()))?
-        }
-        None => read_flights(EMBEDDED)?,
-    };
+    let flights = flights_of(args)?;
     let operations = operations(&flights);
     let Some(last) = operations.last().map(|operation| operation.time()) else {
         return Err(Failure::input("the data hold no flights"));
@@ -75,13 +71,7 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
         wrong_reads: AtomicU64::new(0),
     };
     if screen.is_none() && !out.is_json() {
-        out.line(format_args!(
-            "{} operations of {} flights into {}",
-            units::count(operations.len() as u64),
-            units::count(flights.len() as u64),
-            args.directory.display()
-        ))?;
-        out.flush()?;
+        announce(&replay, &args.directory, out)?;
     }
     let mut show = Show {
         replay: &replay,
@@ -99,6 +89,21 @@ pub(crate) fn run(args: &DemoArgs, out: &mut Output) -> Result<(), Failure> {
     drop(replay);
     store.database.close()?;
     if summary.all_ok() { Ok(()) } else { Err(Failure::new(FailureKind::Negative, "a check of the demo failed")) }
+}
+
+fn flights_of(args: &DemoArgs) -> Result<Vec<Flight>, Failure> {
+    let Some(path) = &args.data else { return read_flights(EMBEDDED) };
+    read_flights(input::open(path)?.0).map_err(|failure| failure.of_input(&path.display().to_string()))
+}
+
+fn announce(replay: &Replay<'_>, directory: &Path, out: &mut Output) -> Result<(), Failure> {
+    out.line(format_args!(
+        "{} operations of {} flights into {}",
+        units::count(replay.operations.len() as u64),
+        units::count(replay.flights.len() as u64),
+        directory.display()
+    ))?;
+    out.flush()
 }
 
 fn histogram() -> Result<Histogram<u64>, Failure> {

@@ -66,7 +66,7 @@ pub struct JobInput<'w, C> {
 /// What a job made.
 #[derive(Debug, Default)]
 pub struct JobOutput {
-    /// The files, in key order, synced; the directory is not.
+    /// The files, in key order. What is left to sync of them is up to who took them ([`JobContext::finish_output`]).
     pub files: Vec<(FileNumber, SstSummary)>,
     /// What became of the entries.
     pub entries: StreamCounters,

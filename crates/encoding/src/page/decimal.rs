@@ -1,8 +1,9 @@
 //! Floats that are decimals: an integer divided by a power of ten, bit by bit what was stored (in the manner of ALP).
 //!
 //! Prices and measurements are mostly of this kind, and their integers take a fraction of their bits. A page is encoded
-//! so only if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, up to where neither two
-//! integers make the same float nor a smaller one a larger float. So integers compare as the floats do.
+//! so only if every value of it is: no NaN, infinity or -0.0, and no integer over 2^53, or 2^24 of a float32, up to
+//! where every integer is a float. A float is multiplied and rounded to its integer, which never makes a smaller one of
+//! a larger float, and its integer divided gives it again. So integers compare as the floats do.
 
 use super::ordinal::ordinal as ordinal_of;
 use crate::{ColumnType, DatumRef};
@@ -97,6 +98,22 @@ mod tests {
         }
         let single = ordinal_of(DatumRef::Float32(0.1)).unwrap();
         assert_eq!(integers(&ColumnType::Float32, &[single]), Some((vec![1], 1)));
+    }
+
+    /// Of the largest integers two may make the same float when they are divided.
+    #[test]
+    fn integers_compare_as_their_floats_do_up_to_the_largest() {
+        let kind = ColumnType::Float64;
+        let mut floats: Vec<f64> = (0..200).rev().map(|below| (MAX_INTEGER - below) as f64 / 10.0).collect();
+        floats.dedup();
+        assert!(floats.len() < 200);
+        let (integers, exponent) = integers(&kind, &ordinals(&floats)).unwrap();
+        assert!(integers.windows(2).all(|pair| pair[0] < pair[1]));
+        for (&integer, of) in integers.iter().zip(ordinals(&floats)) {
+            assert_eq!(ordinal(&kind, integer, exponent), of);
+            let (from, to) = range(&kind, (of, of), exponent).unwrap();
+            assert!((from..=to).contains(&integer));
+        }
     }
 
     #[test]

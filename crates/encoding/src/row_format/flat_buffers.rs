@@ -51,7 +51,7 @@
 use flatbuffers_reflection::reflection::{self, BaseType};
 use mycelium_base::{Error, Result};
 
-use super::Codec;
+use super::codec::Codec;
 use super::number::{integer_shape, narrow, parse_fixed, print, widen};
 use super::span::{Fault, Piece, Pieces, Scan, Span};
 use crate::{Column, ColumnType, DatumRef, Schema};

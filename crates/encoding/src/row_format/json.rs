@@ -36,7 +36,7 @@
 
 use std::collections::HashMap;
 
-use super::Codec;
+use super::codec::Codec;
 use super::json_text::{JsonReader, StringToken, put_string, unescape};
 use super::number::{integer_shape, narrow, parse_fixed, print};
 use super::span::{Fault, Piece, Pieces, Scan, Span};

@@ -43,7 +43,7 @@
 use mycelium_base::coding::put_varint;
 use mycelium_base::{ColumnSet, Error, Result};
 
-use super::Codec;
+use super::codec::Codec;
 use super::descriptor::{FieldDescriptor, FieldKind, fields_of};
 use super::number::{integer_shape, narrow, parse_fixed, print, widen};
 use super::protobuf_wire::{piece_at, short_varint, varint};

@@ -5,7 +5,7 @@
 
 use mycelium_base::{Error, Result};
 
-use super::Codec;
+use super::codec::Codec;
 use super::span::{Fault, Piece, Pieces, Scan, Span};
 use crate::{ColumnType, DatumRef, Schema};
 

@@ -18,7 +18,6 @@
 //! 5. Any other key is put together from its entries ([`ColumnMerge`]), and the filter decides on the row: an old
 //!    version that passes never comes up because a new one does not, and a patch that makes a row pass finds the rest
 //!    of the row.
-//!
 //! 6. Where stretches are short, since runs interleave, they are merged by their keys alone, many rows at once
 //!    ([`interleave`]).
 //! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to

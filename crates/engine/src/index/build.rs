@@ -26,17 +26,15 @@
 use std::sync::Arc;
 
 use mycelium_base::{
-    ColumnSet, Cursor, ErrorKind, FileNumber, Group, GroupFormat, Operation, RangeDeleteSet, Result, RowFormatKind,
-    SequenceNumber, Trailer,
+    ColumnSet, Cursor, ErrorKind, Group, GroupFormat, Operation, RangeDeleteSet, Result, RowFormatKind, SequenceNumber,
+    Trailer,
 };
-use mycelium_compaction::job::{self, JobContext, JobInput, JobOutput, Rules};
-use mycelium_compaction::partitioner::FixedPartitioner;
+use mycelium_compaction::job::JobOutput;
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
 use mycelium_merge::{ColumnMerge, FragmentHistory, MergePlan, MergingCursor};
 use mycelium_sst::{CursorOptions, LevelCursor, RunCursor, SstFile};
 use mycelium_transform::{Derived, DerivedEntries, Deriver};
-use mycelium_vfs::WritableFile;
 
 use super::definition::{IndexShared, IndexStatus};
 use super::manage::changed_index;
@@ -45,7 +43,7 @@ use super::unfit::{check_key, failed_on};
 use super::watch::write_derived;
 use crate::core::Core;
 use crate::database::Inner;
-use crate::flush::{file_meta, writer_options};
+use crate::flush::file_meta;
 use crate::options::sizes;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
@@ -53,6 +51,7 @@ use crate::sources::DerivedSource;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
+use crate::table_job::{OlderPlaces, TableJob};
 
 /// Bytes read at once from each run.
 const READ_AHEAD: usize = 256 << 10;
@@ -121,23 +120,9 @@ impl Inner {
         sources: Vec<DerivedSource>,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
-        let options = &task.derived.definition.options;
-        let levels = sizes(options);
-        let input = JobInput {
-            rules: Rules::Derived(None),
-            entries: MergingCursor::new(sources),
-            range_deletes: Arc::default(),
-            snapshots: self.snapshots.live(),
-            combiner: None,
-            lower: None,
-            upper: None,
-            are_oldest: false,
-            writer: writer_options(options, levels.level_count - 1, None),
-            group: None,
-            map: None,
-        };
-        let mut partitioner = FixedPartitioner::new(levels.target_file_size);
-        job::run(input, &mut partitioner, &mut BuildContext { inner: self, derived: &task.derived, outputs })
+        let job = TableJob::new(self, &task.derived, outputs, WritePriority::Compaction, OlderPlaces::Empty);
+        let deepest = sizes(&task.derived.definition.options).level_count - 1;
+        job.ending_with_table().merge_derived(sources, deepest)
     }
 
     /// Step 4.
@@ -172,37 +157,6 @@ impl Inner {
             outputs.lock().keep();
         }
         result
-    }
-}
-
-struct BuildContext<'f, 'a> {
-    inner: &'f Inner,
-    derived: &'f TableShared,
-    outputs: &'f Mutex<OutputFiles<'a>>,
-}
-
-impl JobContext for BuildContext<'_, '_> {
-    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        self.outputs.lock().create()
-    }
-
-    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
-        OutputFiles::finish(self.outputs, file)
-    }
-
-    fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
-        true
-    }
-
-    fn is_base_range(&mut self, _output: usize, _start: &[u8], _end: &[u8]) -> bool {
-        true
-    }
-
-    fn wrote(&mut self, bytes: u64) -> Result<()> {
-        self.inner.check_writable()?;
-        self.derived.check_alive()?;
-        self.inner.limit_rate(WritePriority::Compaction, bytes);
-        Ok(())
     }
 }
 

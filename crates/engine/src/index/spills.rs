@@ -14,23 +14,18 @@
 //! ahead of all files is as much as the budget, but no less than [`LEAST_WINDOW`] a file.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use mycelium_base::{FileNumber, Result, TableId};
-use mycelium_compaction::job::{self, JobContext, JobInput, Rules};
-use mycelium_compaction::partitioner::FixedPartitioner;
-use mycelium_merge::MergingCursor;
+use mycelium_base::{Result, TableId};
 use mycelium_sst::{CursorOptions, LevelCursor};
-use mycelium_vfs::WritableFile;
 
 use super::watch::DerivedFile;
 use crate::database::Inner;
-use crate::flush::{file_meta, writer_options};
-use crate::options::sizes;
+use crate::flush::file_meta;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::table::TableShared;
+use crate::table_job::{OlderPlaces, TableJob};
 
 /// Bytes read at once from each file.
 const LEAST_WINDOW: usize = 16 << 10;
@@ -74,57 +69,10 @@ impl Inner {
             let file = outputs.lock().open(&file_meta(spill.number, &spill.summary))?;
             sources.push(LevelCursor::new(vec![file], cursor_options));
         }
-        let options = &table.definition.options;
-        let input = JobInput {
-            rules: Rules::Derived(None),
-            entries: MergingCursor::new(sources),
-            range_deletes: Arc::default(),
-            snapshots: self.snapshots.live(),
-            combiner: None,
-            lower: None,
-            upper: None,
-            are_oldest: false,
-            writer: writer_options(options, 0, None),
-            group: None,
-            map: None,
-        };
-        let mut partitioner = FixedPartitioner::new(sizes(options).target_file_size);
-        let merged = job::run(input, &mut partitioner, &mut UnitingContext { inner: self, priority, outputs })?;
+        let job = TableJob::new(self, table, outputs, priority, OlderPlaces::Unknown);
+        let merged = job.merge_derived(sources, 0)?;
         spills.iter().for_each(|spill| outputs.lock().remove(spill.number));
         let made = |(number, summary)| DerivedFile { table: table.id, number, summary };
         Ok(merged.files.into_iter().map(made).collect())
-    }
-}
-
-struct UnitingContext<'f, 'a> {
-    inner: &'f Inner,
-    priority: WritePriority,
-    outputs: &'f Mutex<OutputFiles<'a>>,
-}
-
-impl JobContext for UnitingContext<'_, '_> {
-    fn create_output(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
-        self.outputs.lock().create()
-    }
-
-    fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
-        OutputFiles::finish(self.outputs, file)
-    }
-
-    fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {
-        false
-    }
-
-    fn is_base_range(&mut self, _output: usize, _start: &[u8], _end: &[u8]) -> bool {
-        false
-    }
-
-    fn wrote(&mut self, bytes: u64) -> Result<()> {
-        // A flush goes on while the database is being closed.
-        if self.priority == WritePriority::Compaction {
-            self.inner.check_writable()?;
-        }
-        self.inner.limit_rate(self.priority, bytes);
-        Ok(())
     }
 }

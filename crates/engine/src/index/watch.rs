@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use mycelium_base::limits::MAX_KEY_LEN;
-use mycelium_base::{ErrorKind, FileNumber, Operation, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{Cursor, ErrorKind, FileNumber, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_merge::Watch;
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 use mycelium_transform::{Derived, Deriver};
@@ -204,7 +204,6 @@ pub(crate) fn write_derived(
     mut entries: StagedCursor,
     outputs: &Mutex<OutputFiles<'_>>,
 ) -> Result<DerivedFile> {
-    use mycelium_base::Cursor;
     let (number, file) = outputs.lock().create()?;
     let options = SstWriterOptions { file_number: number, ..writer_options(&table.definition.options, 0, None) };
     let mut writer = SstWriter::new(file, options)?;

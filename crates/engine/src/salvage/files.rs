@@ -39,13 +39,12 @@ use mycelium_vfs::{AccessPattern, ReadableFile};
 
 use super::report::key_in_words;
 use super::{LostRange, OlderVersions, Salvage};
+use crate::copy::copy_pieces;
 use crate::database::{check_identity, open_options};
 use crate::flush::{file_meta, writer_options};
 use crate::table::TableDefinition;
 use crate::verify::compare_with_manifest;
 
-/// Bytes that are copied at a time.
-const COPIED_AT_ONCE: usize = 1 << 20;
 /// Bytes that are given up together where the disk cannot read them.
 const GIVEN_UP_AT_ONCE: usize = 4 << 10;
 
@@ -176,14 +175,10 @@ impl Salvage<'_> {
 
     /// Copies a file, durably but for its name. The first failure to read it, if there is one.
     fn copy(&self, source: &dyn ReadableFile, path: &Path, to: &Path) -> Result<Option<Error>> {
-        let mut copy = self.disk.create(to)?;
-        let mut chunk = vec![0; COPIED_AT_ONCE];
-        let (mut at, mut unreadable) = (0, None);
-        while at < source.len() {
-            let len = (source.len() - at).min(COPIED_AT_ONCE as u64);
-            let part = &mut chunk[..len as usize];
-            if source.read_at(at, part).is_err() {
-                for (n, piece) in part.chunks_mut(GIVEN_UP_AT_ONCE).enumerate() {
+        let mut unreadable = None;
+        let read = |at: u64, bytes: &mut [u8]| {
+            if source.read_at(at, bytes).is_err() {
+                for (n, piece) in bytes.chunks_mut(GIVEN_UP_AT_ONCE).enumerate() {
                     let offset = at + (n * GIVEN_UP_AT_ONCE) as u64;
                     if let Err(error) = source.read_at(offset, piece) {
                         piece.fill(0);
@@ -191,10 +186,9 @@ impl Salvage<'_> {
                     }
                 }
             }
-            copy.append(part)?;
-            at += len;
-        }
-        copy.sync()?;
+            Ok(())
+        };
+        copy_pieces(self.disk, source.len(), read, to, |_| {})?;
         Ok(unreadable)
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_engine::{
-    Background, Compression, Database, Layout, LeveledOptions, Options, Policy, ReadOptions, Table, TableOptions,
+    Background, Compression, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadOptions, Table,
+    TableOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -59,6 +60,13 @@ pub fn scan(table: &Table) -> Rows {
 
 pub fn key(n: u32) -> Vec<u8> {
     format!("key{n:06}").into_bytes()
+}
+
+/// Puts the rows `from..to`, whose values begin with `mark`.
+pub fn fill(table: &Table, from: u32, to: u32, mark: &str) {
+    for n in from..to {
+        table.put(&key(n), format!("{mark}{n}").as_bytes(), Durability::Os).unwrap();
+    }
 }
 
 /// Fails with the first fault if there is one.

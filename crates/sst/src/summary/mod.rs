@@ -8,7 +8,7 @@
 //! 2. it is small beside what it sums up: an eighth of a block, a 32nd of a page's blocks, a 64th of the file, at least
 //!    128, 512 and 4,096 bytes; 256 KiB at most.
 //!
-//! They lie between range deletes and properties of a file of format version 2, and in no other:
+//! They lie before the properties of a columnar file, or of a file of rows of format version 2, and of no other:
 //!
 //! ```text
 //! page ...           of the first summarizer, then of the next; a page without any summary is left out

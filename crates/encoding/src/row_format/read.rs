@@ -1,0 +1,111 @@
+//! From a stored value to what a user gets: its payload, or typed values.
+
+#[cfg(doc)]
+use mycelium_base::ErrorKind;
+use mycelium_base::{ColumnSet, Result};
+
+#[cfg(doc)]
+use super::Covers;
+use super::span::{Fault, Located, Pieces, Scan, Span};
+use super::{Presence, RowFormat, RowScratch, start_of};
+use crate::ColumnState;
+
+impl RowFormat {
+    /// Appends the payload of a stored value, and returns what the payload does not say: storing it with
+    /// [`Covers::Columns`] and these nulls gives the value again.
+    ///
+    /// # Errors
+    /// As [`RowFormat::read`].
+    pub fn to_user(&self, value: &[u8], scratch: &mut RowScratch, out: &mut Vec<u8>) -> Result<Presence> {
+        let payload_at = self.locate(value, Scan::Trusted(None), &mut scratch.spans)?;
+        let mut presence = Presence::default();
+        for &column in &self.0.columns {
+            if scratch.spans[column] != Span::Absent {
+                presence.columns.insert(column);
+            }
+            if scratch.spans[column] == Span::Null {
+                presence.nulls.insert(column);
+            }
+        }
+        out.extend_from_slice(&value[payload_at..]);
+        Ok(presence)
+    }
+
+    /// The columns that are in a stored value, null or not. O(columns and, for JSON and Protobuf, bytes).
+    ///
+    /// # Errors
+    /// As [`RowFormat::read`].
+    pub fn present(&self, value: &[u8], scratch: &mut RowScratch) -> Result<ColumnSet> {
+        self.locate(value, Scan::Trusted(None), &mut scratch.spans)?;
+        Ok(self.0.columns.iter().copied().filter(|&column| scratch.spans[column] != Span::Absent).collect())
+    }
+
+    /// Finds the wanted columns of a stored value (`None`: all). Others read as absent, so reading one column of many
+    /// builds nothing of the others: `packed` and `flatbuffers` go straight to it, `json` and `protobuf` walk up to it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if the value is malformed, [`ErrorKind::Unsupported`] if it is of another format or
+    /// schema version.
+    pub fn read<'a>(
+        &'a self,
+        value: &'a [u8],
+        columns: Option<&ColumnSet>,
+        scratch: &'a mut RowScratch,
+    ) -> Result<RowColumns<'a>> {
+        let payload_at = self.locate(value, Scan::Trusted(columns), &mut scratch.spans)?;
+        Ok(RowColumns { format: self, value, payload_at, spans: &scratch.spans, text: &mut scratch.text })
+    }
+
+    /// Checks every byte of a stored value: its frame is canonical, and its payload one that [`RowFormat::store`]
+    /// takes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] or [`ErrorKind::Unsupported`] says what is wrong.
+    pub fn validate(&self, value: &[u8]) -> Result<()> {
+        let mut scratch = RowScratch::default();
+        if self.0.codec.is_none() {
+            return self.0.layout.validate(value);
+        }
+        let payload_at = self.locate(value, Scan::Strict, &mut scratch.spans)?;
+        let payload = &value[payload_at..];
+        let pieces = Pieces::one(&scratch.spans, payload);
+        for &column in &self.0.columns {
+            let at = payload_at + start_of(scratch.spans[column]);
+            let state = self.state(column, pieces.get(column), &mut scratch.text).map_err(|fault| fault.corrupt(at))?;
+            if state == ColumnState::Null && !self.schema().columns()[column].nullable {
+                return Err(Fault::new(0, "may not be null").in_column(self.name(column)).corrupt(at));
+            }
+        }
+        let mut frame = Vec::new();
+        self.frame().write(&pieces, &mut frame);
+        match frame.iter().zip(value).position(|(a, b)| a != b) {
+            None if frame.len() == payload_at => Ok(()),
+            at => Err(Fault::new(at.unwrap_or(payload_at), "its frame is not canonical").corrupt(0)),
+        }
+    }
+}
+
+/// The columns found in a stored value; made by [`RowFormat::read`].
+#[derive(Debug)]
+pub struct RowColumns<'a> {
+    format: &'a RowFormat,
+    value: &'a [u8],
+    payload_at: usize,
+    spans: &'a [Span],
+    text: &'a mut Vec<u8>,
+}
+
+impl RowColumns<'_> {
+    /// What the value says about a column, given by its schema position. Decoded now; text with escapes and binary from
+    /// JSON are kept until the next call.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidArgument`] if the column is in the primary key or does not exist, [`ErrorKind::Corruption`]
+    /// if its bytes are malformed.
+    pub fn get(&mut self, column: usize) -> Result<ColumnState<'_>> {
+        self.format.0.layout.physical_index(column)?;
+        let located = Located { spans: self.spans, bytes: self.value.get(self.payload_at..).unwrap_or_default() };
+        let at = self.payload_at + start_of(self.spans[column]);
+        self.format.state(column, located.piece(column), self.text).map_err(|fault| fault.corrupt(at))
+    }
+}

@@ -339,17 +339,40 @@ impl Inner {
         self.core.lock().is_working()
     }
 
+    /// Waits before the job is tried again that found the disk full. Other threads that find it full change something,
+    /// too: that alone is no reason.
+    fn pause_on_full_disk(&self, role: Role) {
+        let until = Instant::now() + FULL_DISK_PAUSE;
+        loop {
+            let seen = self.signals.count();
+            if Instant::now() >= until || self.has_to_go_on(role) {
+                return;
+            }
+            self.signals.pause_after(seen, until);
+        }
+    }
+
+    /// Whether a thread has something else to do than to try a job again that found the disk full: a flush, unless that
+    /// is what found it full.
+    fn has_to_go_on(&self, role: Role) -> bool {
+        let may_flush = role != Role::Compactions && self.check_flush_space().is_ok();
+        self.signals.is_shutting_down() || self.is_latched() || may_flush && self.core.lock().has_flush_work()
+    }
+
     fn run_thread(inner: &Self, role: Role) {
         let mut seen = 0;
         loop {
             if inner.signals.is_shutting_down() {
                 return;
             }
-            let full = match inner.caught(|| inner.run_job(role)) {
+            match inner.caught(|| inner.run_job(role)) {
                 Ok(true) => continue,
-                Ok(false) => false,
-                Err(error) => error.kind() == ErrorKind::NoSpace,
-            };
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    inner.pause_on_full_disk(role);
+                    continue;
+                }
+                Ok(false) | Err(_) => {}
+            }
             let pace = inner.core.lock().pace;
             let patient_until = inner.patient_until(pace);
             // Not with the lock below, which is taken where the core's is held.
@@ -358,13 +381,7 @@ impl Inner {
             if inner.signals.is_shutting_down() {
                 return;
             }
-            if full {
-                drop(changes);
-                // Other threads that find it full change something, too.
-                let is_over = || inner.signals.is_shutting_down() || inner.is_latched();
-                inner.signals.pause(Instant::now() + FULL_DISK_PAUSE, is_over);
-                changes = inner.signals.changes.lock();
-            } else if *changes == seen {
+            if *changes == seen {
                 match patient_until {
                     Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
                     None if inner.graveyard.is_awaited() || has_failed_index => {
@@ -424,6 +441,81 @@ impl Drop for Threads {
         self.stop();
         // The error has nowhere to go: callers who care call `close`.
         drop(self.inner.close());
+    }
+}
+
+/// Who waits for the background to come to rest, beside a thread that works, under drawn schedules (shuttle):
+/// `cargo test -p mycelium-engine --features schedule-tests --lib schedules`
+#[cfg(all(test, feature = "schedule-tests"))]
+mod schedules {
+    use std::sync::Arc;
+
+    use mycelium_vfs::MemoryDisk;
+    use shuttle::thread;
+
+    use crate::{Background, Database, Durability, LeveledOptions, Options, Policy, TableOptions};
+
+    /// Of so many, one or none is that in which a job ended between two looks.
+    const SCHEDULES: usize = 40_000;
+    /// How often who does not wait looks whether all is done.
+    const LOOKS: usize = 20;
+
+    fn explore(scenario: fn()) {
+        shuttle::check_random(scenario, SCHEDULES / 2);
+        shuttle::check_pct(scenario, SCHEDULES / 2, 3);
+        println!("schedules: {SCHEDULES}, failures: 0");
+    }
+
+    /// A thread flushes a generation, and compacts what comes of it, while `comes_to_rest` tells when all is done, if
+    /// it can.
+    fn beside_a_worker(comes_to_rest: fn(&Database) -> bool) {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
+        let table = database.create_table("t", TableOptions { policy, ..TableOptions::default() }).unwrap();
+        table.put(b"key", b"value", Durability::Os).unwrap();
+        {
+            let mut writer = database.inner.commits.writer.lock();
+            database.inner.seal_generation(&mut writer).unwrap();
+        }
+        let worker = {
+            let database = database.clone();
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    database.step().unwrap();
+                }
+            })
+        };
+        if comes_to_rest(&database) {
+            assert!(!database.inner.is_at_work(), "a job was running");
+            assert!(!database.step().unwrap(), "a job was left");
+        }
+        worker.join().unwrap();
+    }
+
+    /// It saw neither the job, which had just ended, nor what was due after it.
+    #[test]
+    fn waiting_for_rest_by_hand_ended_between_two_jobs_of_another_thread() {
+        explore(|| {
+            beside_a_worker(|database| {
+                database.wait_idle().unwrap();
+                true
+            });
+        });
+    }
+
+    /// Nobody was at work yet, and then nothing was due any more: a thread had taken it in between.
+    #[test]
+    fn a_job_that_began_between_two_looks_was_taken_for_rest() {
+        explore(|| {
+            beside_a_worker(|database| {
+                (0..LOOKS).any(|_| {
+                    thread::yield_now();
+                    database.inner.is_idle()
+                })
+            });
+        });
     }
 }
 
@@ -509,6 +601,22 @@ mod tests {
         database.inner.check_background_space().unwrap();
     }
 
+    /// The thread paused before it tried the compaction again.
+    #[test]
+    fn a_flush_waited_because_a_compaction_in_its_thread_had_found_the_disk_full() {
+        let (database, table) = with_due_compactions();
+        let full = || Err(Error::new(ErrorKind::NoSpace, "the disk is full"));
+        assert!(database.inner.full_disk.of_meanwhile.noting(full).is_err());
+        assert!(!database.inner.has_to_go_on(Role::Flushes));
+        table.insert_row(&[DatumRef::Int64(400), DatumRef::Int64(0)], Durability::Os).unwrap();
+        database.inner.seal_generation(&mut database.inner.commits.writer.lock()).unwrap();
+        assert!(database.inner.has_to_go_on(Role::Flushes));
+        assert!(!database.inner.has_to_go_on(Role::Compactions));
+        // It would find it full again.
+        assert!(database.inner.full_disk.of_flushes.noting(full).is_err());
+        assert!(!database.inner.has_to_go_on(Role::Flushes));
+    }
+
     /// It stood behind what the compaction in its thread owed, for twelve days.
     #[test]
     fn a_flush_waited_for_a_compaction_that_the_rate_limit_held_back() {
@@ -539,80 +647,5 @@ mod tests {
             assert!(was_flushed);
         });
         inner.close().unwrap();
-    }
-}
-
-/// Who waits for the background to come to rest, beside a thread that works, under drawn schedules (shuttle):
-/// `cargo test -p mycelium-engine --features schedule-tests --lib schedules`
-#[cfg(all(test, feature = "schedule-tests"))]
-mod schedules {
-    use std::sync::Arc;
-
-    use mycelium_vfs::MemoryDisk;
-    use shuttle::thread;
-
-    use crate::{Background, Database, Durability, LeveledOptions, Options, Policy, TableOptions};
-
-    /// Of so many, one or none is that in which a job ended between two looks.
-    const SCHEDULES: usize = 40_000;
-    /// How often who does not wait looks whether all is done.
-    const LOOKS: usize = 20;
-
-    fn explore(scenario: fn()) {
-        shuttle::check_random(scenario, SCHEDULES / 2);
-        shuttle::check_pct(scenario, SCHEDULES / 2, 3);
-        println!("schedules: {SCHEDULES}, failures: 0");
-    }
-
-    /// A thread flushes a generation, and compacts what comes of it, while `comes_to_rest` tells when all is done, if
-    /// it can.
-    fn beside_a_worker(comes_to_rest: fn(&Database) -> bool) {
-        let options =
-            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
-        let database = Database::open("db", options).unwrap();
-        let policy = Policy::Leveled(LeveledOptions { level0_trigger: 1, ..LeveledOptions::default() });
-        let table = database.create_table("t", TableOptions { policy, ..TableOptions::default() }).unwrap();
-        table.put(b"key", b"value", Durability::Os).unwrap();
-        {
-            let mut writer = database.inner.commits.writer.lock();
-            database.inner.seal_generation(&mut writer).unwrap();
-        }
-        let worker = {
-            let database = database.clone();
-            thread::spawn(move || {
-                for _ in 0..3 {
-                    database.step().unwrap();
-                }
-            })
-        };
-        if comes_to_rest(&database) {
-            assert!(!database.inner.is_at_work(), "a job was running");
-            assert!(!database.step().unwrap(), "a job was left");
-        }
-        worker.join().unwrap();
-    }
-
-    /// It saw neither the job, which had just ended, nor what was due after it.
-    #[test]
-    fn waiting_for_rest_by_hand_ended_between_two_jobs_of_another_thread() {
-        explore(|| {
-            beside_a_worker(|database| {
-                database.wait_idle().unwrap();
-                true
-            });
-        });
-    }
-
-    /// Nobody was at work yet, and then nothing was due any more: a thread had taken it in between.
-    #[test]
-    fn a_job_that_began_between_two_looks_was_taken_for_rest() {
-        explore(|| {
-            beside_a_worker(|database| {
-                (0..LOOKS).any(|_| {
-                    thread::yield_now();
-                    database.inner.is_idle()
-                })
-            });
-        });
     }
 }

@@ -3,10 +3,14 @@
 //! 1. A job is one flush, one removal of obsolete files, one decision on a redesign, one compaction, or the building of
 //!    one index; [`Inner::step`] runs the most urgent of them in the calling thread. In `Background::Manual` that is
 //!    the only way they run.
-//! 2. With threads, the first thread keeps to flushes and removals, so that a long compaction never delays a flush
-//!    (with a single thread it does everything); the others compact.
+//! 2. With threads, the first thread is there for flushes and removals. While there are none it does what it can
+//!    interrupt for one (interruption.rs): it builds indexes, and compacts derived tables. So a long job never delays a
+//!    flush. With a single thread it does everything, and interrupts that. The others compact.
 //! 3. While writers are busy a merge of level 0 may wait for more files (patience.rs).
-//! 4. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a
+//! 4. An index that could be built does not wait for ever. Each flush and each compaction that is taken before it, by
+//!    any thread, counts; after [`MOST_AHEAD_OF_BUILDING`] of them its building is the next job of the thread that
+//!    builds, which is at one job by then at most. The flushes do not wait for it: it is interrupted for them.
+//! 5. A full disk is no reason to give up: the job is dropped, its outputs are removed, and it is tried again later; a
 //!    flush at once, if files that nobody needs could be removed. Meanwhile writers that need it get the error. Any
 //!    other failure latches the database read-only, and so does a panic: what the job held stays taken, and who waits
 //!    for it would wait for ever.
@@ -18,9 +22,11 @@ use std::time::{Duration, Instant};
 
 use mycelium_base::{Error, ErrorKind, FileKind, Result};
 
+use crate::compact::Scope;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
+use crate::interruption::Interruption;
 use crate::options::Background;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
@@ -41,6 +47,19 @@ impl Signals {
         while !is_over() && !self.changed.wait_until(&mut changes, until).timed_out() {}
     }
 
+    /// How many changes there were.
+    pub(crate) fn count(&self) -> u64 {
+        *self.changes.lock()
+    }
+
+    /// Waits until then, at most, for a change after the count was `seen`.
+    pub(crate) fn pause_after(&self, seen: u64, until: Instant) {
+        let mut changes = self.changes.lock();
+        if *changes == seen {
+            self.changed.wait_until(&mut changes, until);
+        }
+    }
+
     /// Whether the background threads are to stop.
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.shutdown.load(Ordering::Acquire)
@@ -50,10 +69,16 @@ impl Signals {
 /// What kinds of job a thread takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
+    /// Those of both others.
     Everything,
+    /// Flushes and removals, and meanwhile what can be interrupted for them.
     Flushes,
+    /// Compactions, and what changes tables.
     Compactions,
 }
+
+/// So many flushes and compactions are taken before an index that could be built, at most.
+pub(crate) const MOST_AHEAD_OF_BUILDING: usize = 8;
 
 /// How long a thread waits before it tries a job again that found the disk full.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
@@ -63,10 +88,11 @@ const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 const HELD_PAUSE: Duration = Duration::from_secs(1);
 
 /// What background work last met for want of space. Flushes have their own: a compaction that does not fit keeps none
-/// of them.
+/// of them. So has what the thread for flushes does meanwhile: that it has nothing to do says nothing of the others.
 #[derive(Default)]
 pub(crate) struct FullDisk {
     of_flushes: FullDiskError,
+    of_meanwhile: FullDiskError,
     of_others: FullDiskError,
 }
 
@@ -149,8 +175,18 @@ impl Inner {
         if self.options.read_only {
             return Ok(false);
         }
+        self.reported(|| self.try_job(role))
+    }
+
+    /// Runs the flush that waits, or removes files; in the middle of another job, too.
+    pub(crate) fn run_urgent(&self) -> Result<bool> {
+        self.reported(|| self.flush_or_remove())
+    }
+
+    /// Runs a job, and tells everybody what became of it.
+    fn reported(&self, job: impl FnOnce() -> Result<bool>) -> Result<bool> {
         self.check_writable()?;
-        let outcome = self.try_job(role);
+        let outcome = job();
         match &outcome {
             Ok(true) => self.wake_background(),
             Ok(false) => {}
@@ -176,17 +212,39 @@ impl Inner {
     }
 
     fn try_job(&self, role: Role) -> Result<bool> {
-        if role != Role::Compactions
-            && (self.full_disk.of_flushes.noting(|| self.flush_or_make_space())? || self.remove_obsolete_files())
-        {
+        let FullDisk { of_meanwhile, of_others, .. } = &self.full_disk;
+        match role {
+            Role::Everything => {
+                self.flush_or(of_others, || Ok(self.change_or_compact(Interruption::ByFlushes)? || self.build_one()?))
+            }
+            Role::Flushes => self.flush_or(of_meanwhile, || {
+                Ok(self.build_one()? || self.compact_one(Scope::DerivedTables, Interruption::ByFlushes)?)
+            }),
+            Role::Compactions => of_others.noting(|| self.change_or_compact(Interruption::Never)),
+        }
+    }
+
+    /// What is urgent, or else another job, whose want of space is noted there. An index that has waited for its turn
+    /// comes before both: its building is interrupted for what is urgent.
+    fn flush_or(&self, full_disk: &FullDiskError, other: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        if self.is_building_overdue() && full_disk.noting(|| self.build_one())? {
             return Ok(true);
         }
-        if role == Role::Flushes {
-            return Ok(false);
-        }
-        self.full_disk.of_others.noting(|| {
-            Ok(self.redesign_one()? || self.drop_failed_index()? || self.compact_one()? || self.build_one()?)
-        })
+        Ok(self.flush_or_remove()? || full_disk.noting(other)?)
+    }
+
+    fn flush_or_remove(&self) -> Result<bool> {
+        Ok(self.full_disk.of_flushes.noting(|| self.flush_or_make_space())? || self.remove_obsolete_files())
+    }
+
+    fn change_or_compact(&self, interruption: Interruption) -> Result<bool> {
+        Ok(self.redesign_one()? || self.drop_failed_index()? || self.compact_one(Scope::AllTables, interruption)?)
+    }
+
+    /// Whether a flush waits, or files that nobody is at removing.
+    pub(crate) fn has_urgent_work(&self) -> bool {
+        let has_flush_work = self.core.lock().has_flush_work();
+        has_flush_work || !self.graveyard.is_empty() && !self.is_removing()
     }
 
     /// A flush that finds the disk full may find space once a file is gone that nobody needs.
@@ -200,6 +258,7 @@ impl Inner {
     /// The error that background work last met for want of space, until it succeeds or has nothing to do.
     pub(crate) fn check_background_space(&self) -> Result<()> {
         self.check_flush_space()?;
+        self.full_disk.of_meanwhile.check()?;
         self.full_disk.of_others.check()
     }
 
@@ -280,17 +339,40 @@ impl Inner {
         self.core.lock().is_working()
     }
 
+    /// Waits before the job is tried again that found the disk full. Other threads that find it full change something,
+    /// too: that alone is no reason.
+    fn pause_on_full_disk(&self, role: Role) {
+        let until = Instant::now() + FULL_DISK_PAUSE;
+        loop {
+            let seen = self.signals.count();
+            if Instant::now() >= until || self.has_to_go_on(role) {
+                return;
+            }
+            self.signals.pause_after(seen, until);
+        }
+    }
+
+    /// Whether a thread has something else to do than to try a job again that found the disk full: a flush, unless that
+    /// is what found it full.
+    fn has_to_go_on(&self, role: Role) -> bool {
+        let may_flush = role != Role::Compactions && self.check_flush_space().is_ok();
+        self.signals.is_shutting_down() || self.is_latched() || may_flush && self.core.lock().has_flush_work()
+    }
+
     fn run_thread(inner: &Self, role: Role) {
         let mut seen = 0;
         loop {
             if inner.signals.is_shutting_down() {
                 return;
             }
-            let full = match inner.caught(|| inner.run_job(role)) {
+            match inner.caught(|| inner.run_job(role)) {
                 Ok(true) => continue,
-                Ok(false) => false,
-                Err(error) => error.kind() == ErrorKind::NoSpace,
-            };
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    inner.pause_on_full_disk(role);
+                    continue;
+                }
+                Ok(false) | Err(_) => {}
+            }
             let pace = inner.core.lock().pace;
             let patient_until = inner.patient_until(pace);
             // Not with the lock below, which is taken where the core's is held.
@@ -299,13 +381,7 @@ impl Inner {
             if inner.signals.is_shutting_down() {
                 return;
             }
-            if full {
-                drop(changes);
-                // Other threads that find it full change something, too.
-                let is_over = || inner.signals.is_shutting_down() || inner.is_latched();
-                inner.signals.pause(Instant::now() + FULL_DISK_PAUSE, is_over);
-                changes = inner.signals.changes.lock();
-            } else if *changes == seen {
+            if *changes == seen {
                 match patient_until {
                     Some(until) => drop(inner.signals.changed.wait_until(&mut changes, until)),
                     None if inner.graveyard.is_awaited() || has_failed_index => {
@@ -440,5 +516,136 @@ mod schedules {
                 })
             });
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use mycelium_encoding::{DatumRef, Schema};
+    use mycelium_vfs::MemoryDisk;
+
+    use crate::table::TableShared;
+    use crate::{Database, Durability, IndexOptions, Options, Table, TableOptions};
+
+    fn options(disk: &MemoryDisk, background: Background) -> Options {
+        Options { disk: Arc::new(disk.clone()), background, ..Options::default() }
+    }
+
+    fn by_number(name: &str) -> IndexOptions {
+        IndexOptions { name: name.into(), on: vec!["number".into()], ..IndexOptions::default() }
+    }
+
+    /// Files in level 0 for compactions of a table and of its index to be due, in a database whose jobs the test runs.
+    const FILES: i64 = 4;
+
+    fn with_due_compactions() -> (Database, Table) {
+        let database = Database::open("db", options(&MemoryDisk::new(), Background::Manual)).unwrap();
+        let schema = Schema::parse("id int64 not null, number int64, primary key (id)").unwrap();
+        let table = database.create_typed_table("t", schema, TableOptions::default()).unwrap();
+        database.create_index(&table, &by_number("first")).unwrap();
+        for file in 0..FILES {
+            for id in (0..400).filter(|id| id % FILES == file) {
+                table.insert_row(&[DatumRef::Int64(id), DatumRef::Int64(id % 10)], Durability::Os).unwrap();
+            }
+            database.inner.seal_generation(&mut database.inner.commits.writer.lock()).unwrap();
+            assert!(database.inner.flush_oldest().unwrap());
+        }
+        (database, table)
+    }
+
+    fn level0(table: &TableShared) -> i64 {
+        table.state.load().tree.version.level(0).runs.len() as i64
+    }
+
+    fn run_all(database: &Database, role: Role) {
+        while database.inner.run_job(role).unwrap() {}
+    }
+
+    /// It was idle, and they queued with those of the table for the others.
+    #[test]
+    fn the_thread_for_flushes_takes_compactions_of_indexes_and_no_others() {
+        let (database, table) = with_due_compactions();
+        let index = table.shared.state.load().indexes[0].table.clone();
+        assert_eq!((level0(&table.shared), level0(&index)), (FILES, FILES));
+        run_all(&database, Role::Flushes);
+        assert!(level0(&index) < FILES, "{} files", level0(&index));
+        assert_eq!(level0(&table.shared), FILES);
+        run_all(&database, Role::Compactions);
+        assert!(level0(&table.shared) < FILES, "{} files", level0(&table.shared));
+    }
+
+    /// It came last of all, and while it was at it nothing was compacted.
+    #[test]
+    fn the_building_of_an_index_and_compactions_waited_for_each_other() {
+        let (database, table) = with_due_compactions();
+        let index = database.create_index(&table, &by_number("second")).unwrap();
+        run_all(&database, Role::Flushes);
+        assert!(index.is_built());
+        let index = database.create_index(&table, &by_number("third")).unwrap();
+        run_all(&database, Role::Compactions);
+        assert!(!index.is_built());
+        run_all(&database, Role::Flushes);
+        assert!(index.is_built());
+    }
+
+    #[test]
+    fn a_thread_with_nothing_to_do_forgot_that_another_had_found_the_disk_full() {
+        let database = Database::open("db", options(&MemoryDisk::new(), Background::Manual)).unwrap();
+        let full = || Err(Error::new(ErrorKind::NoSpace, "the disk is full"));
+        assert!(database.inner.full_disk.of_others.noting(full).is_err());
+        run_all(&database, Role::Flushes);
+        assert_eq!(database.inner.check_background_space().unwrap_err().kind(), ErrorKind::NoSpace);
+        run_all(&database, Role::Compactions);
+        database.inner.check_background_space().unwrap();
+    }
+
+    /// The thread paused before it tried the compaction again.
+    #[test]
+    fn a_flush_waited_because_a_compaction_in_its_thread_had_found_the_disk_full() {
+        let (database, table) = with_due_compactions();
+        let full = || Err(Error::new(ErrorKind::NoSpace, "the disk is full"));
+        assert!(database.inner.full_disk.of_meanwhile.noting(full).is_err());
+        assert!(!database.inner.has_to_go_on(Role::Flushes));
+        table.insert_row(&[DatumRef::Int64(400), DatumRef::Int64(0)], Durability::Os).unwrap();
+        database.inner.seal_generation(&mut database.inner.commits.writer.lock()).unwrap();
+        assert!(database.inner.has_to_go_on(Role::Flushes));
+        assert!(!database.inner.has_to_go_on(Role::Compactions));
+        // It would find it full again.
+        assert!(database.inner.full_disk.of_flushes.noting(full).is_err());
+        assert!(!database.inner.has_to_go_on(Role::Flushes));
+    }
+
+    /// It stood behind what the compaction in its thread owed, for twelve days.
+    #[test]
+    fn a_flush_waited_for_a_compaction_that_the_rate_limit_held_back() {
+        let disk = MemoryDisk::new();
+        let database = Database::open("db", options(&disk, Background::Manual)).unwrap();
+        database.create_table("t", TableOptions::default()).unwrap();
+        database.close().unwrap();
+        // Its threads are not started: the test is the one that compacts.
+        let limited = Options { rate_limit_bytes_per_second: Some(1), ..options(&disk, Background::Threads(2)) };
+        let inner = Arc::new(crate::recover::open("db".as_ref(), limited).unwrap());
+        let shared = inner.core.lock().table_named("t").cloned().unwrap();
+        let table = Table { shared, database: inner.clone() };
+        inner.limit_job(Interruption::ByFlushes, 1 << 20).unwrap();
+        std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| inner.limit_job(Interruption::ByFlushes, 1));
+            table.put(b"key", b"value", Durability::Os).unwrap();
+            inner.seal_generation(&mut inner.commits.writer.lock()).unwrap();
+            for _ in 0..600 {
+                if !inner.has_generations() {
+                    break;
+                }
+                inner.wait_for_progress(Duration::from_millis(100));
+            }
+            let was_flushed = !inner.has_generations();
+            inner.signals.shutdown.store(true, Ordering::Release);
+            inner.wake_background();
+            compaction.join().unwrap().unwrap();
+            assert!(was_flushed);
+        });
+        inner.close().unwrap();
     }
 }

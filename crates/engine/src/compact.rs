@@ -32,6 +32,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
+use crate::interruption::Interruption;
 use crate::options::{Background, TableOptions, for_level, sizes};
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
@@ -45,6 +46,19 @@ use crate::tree::{OpenFile, Tree};
 /// Bytes read at once from each input; as many again are asked of the system ahead.
 const READ_AHEAD: usize = 256 << 10;
 
+/// Whose compactions a thread takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    AllTables,
+    DerivedTables,
+}
+
+impl Scope {
+    fn includes(self, table: &TableShared) -> bool {
+        self == Self::AllTables || table.index.is_some()
+    }
+}
+
 /// A plan that has been taken: its files are busy until it is released.
 pub(crate) struct Taken {
     pub(crate) plan: CompactionPlan,
@@ -54,6 +68,7 @@ pub(crate) struct Taken {
     indexes: Arc<[IndexState]>,
     /// Whether what it reads is cached.
     admits_inputs: bool,
+    interruption: Interruption,
     job: JobId,
 }
 
@@ -90,34 +105,37 @@ impl Inner {
     /// Whether a compaction can start now that is due, or is for times of rest, which it is if nothing else is at work.
     pub(crate) fn has_compaction_work(&self) -> bool {
         let core = self.core.lock();
-        core.tables.values().any(|table| pick(&core, table).is_some()) || self.pick_at_rest(&core).is_some()
+        let is_due = core.tables.values().any(|table| pick(&core, table).is_some());
+        is_due || self.pick_at_rest(&core, Scope::AllTables).is_some()
     }
 
-    /// Runs the most urgent compaction, if there is one that need not wait (patience.rs).
-    pub(crate) fn compact_one(&self) -> Result<bool> {
+    /// Runs the most urgent compaction of these tables, if there is one that need not wait (patience.rs).
+    pub(crate) fn compact_one(&self, scope: Scope, interruption: Interruption) -> Result<bool> {
         let taken = {
             let mut core = self.core.lock();
             let is_patient = self.patient_until(core.pace).is_some();
             let best = core
                 .tables
                 .values()
+                .filter(|table| scope.includes(table))
                 .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
                 .filter(|(plan, table)| !(is_patient && self.can_wait(plan, table)))
                 .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score))
-                .or_else(|| self.pick_at_rest(&core).filter(|_| !is_patient));
+                .or_else(|| self.pick_at_rest(&core, scope).filter(|_| !is_patient));
             let Some((plan, table)) = best else { return Ok(false) };
-            self.take(&mut core, plan, table)
+            core.note_ahead_of_building();
+            self.take(&mut core, plan, table, interruption)
         };
         self.run_taken(taken).map(|()| true)
     }
 
     /// A compaction that only readers gain by, where no generation waits for its flush. None in manual mode, where
     /// nobody can tell rest from work.
-    fn pick_at_rest(&self, core: &Core) -> Option<(CompactionPlan, Arc<TableShared>)> {
+    fn pick_at_rest(&self, core: &Core, scope: Scope) -> Option<(CompactionPlan, Arc<TableShared>)> {
         if self.options.background == Background::Manual || !core.generations.is_empty() {
             return None;
         }
-        core.tables.values().filter(|table| table.may_be_compacted()).find_map(|table| {
+        core.tables.values().filter(|table| scope.includes(table) && table.may_be_compacted()).find_map(|table| {
             let state = table.state.load();
             let version = &state.tree.version;
             let plan = table.shape.load().policy(version).pick_at_rest(table.id, version, &core.busy)?;
@@ -137,7 +155,7 @@ impl Inner {
                 let version = table.state.load().tree.version.clone();
                 let (plan, is_last) = pick_range(&core, table, &version, (range, rewrites));
                 match plan {
-                    Some(plan) => Some((self.take(&mut core, plan, table.clone()), is_last)),
+                    Some(plan) => Some((self.take(&mut core, plan, table.clone(), Interruption::Never), is_last)),
                     // Its files may still be held by a job of the table in whose place it came.
                     None if core.busy.jobs_of(table.id).next().is_none()
                         && !core.busy.any(version.files().map(|(_, _, file)| file)) =>
@@ -155,11 +173,18 @@ impl Inner {
         }
     }
 
-    fn take(&self, core: &mut Core, plan: CompactionPlan, table: Arc<TableShared>) -> Taken {
+    fn take(
+        &self,
+        core: &mut Core,
+        plan: CompactionPlan,
+        table: Arc<TableShared>,
+        interruption: Interruption,
+    ) -> Taken {
         let job = core.busy.start(&plan);
         let state = table.state.load_full();
         let admits_inputs = self.options.compaction_caching.admit_inputs;
-        Taken { plan, table, tree: state.tree.clone(), indexes: state.indexes.clone(), admits_inputs, job }
+        let (tree, indexes) = (state.tree.clone(), state.indexes.clone());
+        Taken { plan, table, tree, indexes, admits_inputs, interruption, job }
     }
 
     fn run_taken(&self, mut taken: Taken) -> Result<()> {
@@ -350,7 +375,8 @@ impl Inner {
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = OlderPlaces::Files(older_files.iter().map(|files| OlderFiles::new(files)).collect());
-        let mut context = TableJob::new(self, &taken.table, files, WritePriority::Compaction, older);
+        let mut context = TableJob::new(self, &taken.table, files, WritePriority::Compaction, older)
+            .making_way(taken.interruption);
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if let Some(layout) = encoded_layout(taken)? {
@@ -378,7 +404,7 @@ impl Inner {
             guessed.extend(watch.guessed());
             derived.extend(self.unite_spills(watch.into_files()?, WritePriority::Compaction, files)?);
         }
-        let cpu = thread_cpu_nanoseconds().saturating_sub(before);
+        let cpu = thread_cpu_nanoseconds().saturating_sub(before + context.interrupted_cpu_nanoseconds());
         self.counters.compaction_cpu_nanoseconds.fetch_add(cpu, Ordering::Relaxed);
         Ok(MadePart { output, derived, guessed })
     }

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub(crate) flushing: bool,
     /// Whether a thread builds an index.
     pub(crate) building: bool,
+    /// Flushes and compactions taken since an index could have been built instead (background.rs).
+    pub(crate) ahead_of_building: usize,
     /// What running compactions hold.
     pub(crate) busy: BusyFiles,
     pub(crate) pace: Pace,
@@ -53,6 +55,7 @@ impl Core {
             generations: VecDeque::new(),
             flushing: false,
             building: false,
+            ahead_of_building: 0,
             busy: BusyFiles::new(),
             pace: Pace::default(),
             filter_bytes,

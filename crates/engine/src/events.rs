@@ -34,7 +34,7 @@ pub enum Event {
         /// Seconds it took.
         seconds: f64,
     },
-    /// A compaction begins.
+    /// A compaction begins. In the thread that flushes, flushes may begin and end before it does.
     CompactionBegin {
         /// The table.
         table: TableId,

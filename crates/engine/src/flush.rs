@@ -122,6 +122,7 @@ impl Inner {
             }
             let Some(generation) = core.generations.front().cloned() else { return Ok(false) };
             core.flushing = true;
+            core.note_ahead_of_building();
             generation
         };
         let result = self.flush_generation(&generation);

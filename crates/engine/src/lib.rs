@@ -24,6 +24,7 @@ mod index;
 mod ingest;
 mod inspect;
 mod install;
+mod interruption;
 mod iterator;
 mod metrics;
 mod moment;

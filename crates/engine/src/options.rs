@@ -22,7 +22,8 @@ use crate::snapshot::Snapshot;
 /// Who runs flushes and compactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
-    /// That many threads of the database's own; one of them is kept for flushes.
+    /// That many threads of the database's own. One of them is kept for flushes: while there are none it builds indexes
+    /// and compacts them, and interrupts that for a flush.
     Threads(usize),
     /// The caller, one job at a time, through [`crate::Database::step`]; a writer that must wait runs jobs itself.
     /// Everything then happens in one thread, in an order that depends on the calls alone.

@@ -1,7 +1,7 @@
 //! What the engine's jobs that write files of a table ask of it: flushes, compactions, and what is merged for an index.
 //!
-//! They differ in three things, which they say when they begin: their priority, what places older than their inputs may
-//! hold, and whether they end with their table. The rest is one for all of them:
+//! They differ in four things, which they say when they begin: their priority, what places older than their inputs may
+//! hold, whether they end with their table, and whether they make way for flushes. The rest is one for all of them:
 //!
 //! - Files are created, synced and, if the job fails, removed by [`OutputFiles`].
 //! - The table says which views want partial aggregates, and what its columns are. A derived table has neither.
@@ -21,11 +21,13 @@ use mycelium_vfs::WritableFile;
 
 use crate::database::Inner;
 use crate::flush::writer_options;
+use crate::interruption::Interruption;
 use crate::options::sizes;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::table::TableShared;
+use crate::thread_clock::thread_cpu_nanoseconds;
 
 /// What places older than the inputs of a job may hold.
 pub(crate) enum OlderPlaces<'p> {
@@ -48,6 +50,8 @@ pub(crate) struct TableJob<'f, 'a, 'p> {
     priority: WritePriority,
     older: OlderPlaces<'p>,
     ends_with_table: bool,
+    interruption: Interruption,
+    interrupted_cpu_nanoseconds: u64,
 }
 
 impl<'f, 'a, 'p> TableJob<'f, 'a, 'p> {
@@ -58,12 +62,31 @@ impl<'f, 'a, 'p> TableJob<'f, 'a, 'p> {
         priority: WritePriority,
         older: OlderPlaces<'p>,
     ) -> Self {
-        Self { inner, table, outputs, priority, older, ends_with_table: false }
+        Self {
+            inner,
+            table,
+            outputs,
+            priority,
+            older,
+            ends_with_table: false,
+            interruption: Interruption::Never,
+            interrupted_cpu_nanoseconds: 0,
+        }
     }
 
     /// Fails, at the next report of what it wrote, once the table is gone.
     pub(crate) fn ending_with_table(self) -> Self {
         Self { ends_with_table: true, ..self }
+    }
+
+    /// Makes way for flushes, or not, at its reports of what it wrote.
+    pub(crate) fn making_way(self, interruption: Interruption) -> Self {
+        Self { interruption, ..self }
+    }
+
+    /// What the thread has worked for flushes that the job made way for.
+    pub(crate) fn interrupted_cpu_nanoseconds(&self) -> u64 {
+        self.interrupted_cpu_nanoseconds
     }
 
     /// Merges entries of a derived table, by its rules, into files of a level that do not overlap.
@@ -120,13 +143,17 @@ impl JobContext for TableJob<'_, '_, '_> {
     }
 
     fn wrote(&mut self, bytes: u64) -> Result<()> {
-        if self.priority == WritePriority::Compaction {
-            self.inner.check_writable()?;
+        if self.priority == WritePriority::Flush {
+            self.inner.limit_rate(WritePriority::Flush, bytes);
+            return Ok(());
         }
+        self.inner.check_writable()?;
         if self.ends_with_table {
             self.table.check_alive()?;
         }
-        self.inner.limit_rate(self.priority, bytes);
+        let before = thread_cpu_nanoseconds();
+        self.inner.limit_job(self.interruption, bytes)?;
+        self.interrupted_cpu_nanoseconds += thread_cpu_nanoseconds().saturating_sub(before);
         Ok(())
     }
 }

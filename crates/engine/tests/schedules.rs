@@ -300,6 +300,23 @@ fn serializable_transactions_do_not_skew_writes() {
     });
 }
 
+/// Whoever compacts flushes in the middle of it, beside another who does the same.
+#[test]
+fn compactions_that_make_way_for_flushes_lose_none() {
+    explore(|| {
+        let setup = Setup::filled(2);
+        let workers = (0..2).map(|_| work(setup.database.clone(), 3)).collect();
+        for number in 1..=3 {
+            put(&setup.table, number % 2, number);
+            setup.database.flush().unwrap();
+            assert_eq!(get(&setup.table, number % 2), Some(number));
+        }
+        join_all(workers);
+        setup.database.wait_idle().unwrap();
+        assert_eq!(rows(&setup.table, &ReadOptions::default()), [(0, 2), (1, 3)]);
+    });
+}
+
 #[test]
 fn a_checkpoint_beside_writes_holds_a_prefix() {
     explore(|| {

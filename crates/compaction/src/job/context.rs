@@ -26,6 +26,7 @@ pub trait JobContext {
     fn is_base(&mut self, output: usize, key: &[u8]) -> bool;
     /// Whether no place older than the inputs can hold a key of `[start, end)` in a column of this output group.
     fn is_base_range(&mut self, output: usize, start: &[u8], end: &[u8]) -> bool;
-    /// Told of about every 256 KiB written; may wait to limit the rate, or fail to cancel the job.
+    /// Told of about every 256 KiB written; may wait to limit the rate, do something more urgent first, or fail to
+    /// cancel the job.
     fn wrote(&mut self, bytes: u64) -> Result<()>;
 }

@@ -27,7 +27,7 @@ pub struct StageTimes {
     pub filter: u64,
     /// The whole-file checksum, appends, and the sync of each output.
     pub write: u64,
-    /// The whole job, waits for the rate limit included.
+    /// The whole job, its waits included: for the rate limit, and for flushes that it made way for.
     pub total: u64,
 }
 

@@ -22,6 +22,9 @@
 //! Where the columns of the index lie in several column groups, or a patch had to be completed, removals cannot name
 //! what was derived here: then no entry up to the index's creation, and to the newest such one, is trusted without its
 //! row. A crash loses the building, which begins again at the next open.
+//!
+//! The thread that flushes builds, and interrupts it for flushes (interruption.rs); compactions go on in the others.
+//! When it is an index's turn says background.rs.
 
 use std::sync::Arc;
 
@@ -41,9 +44,11 @@ use super::manage::changed_index;
 use super::staged::Staged;
 use super::unfit::{check_key, failed_on};
 use super::watch::write_derived;
+use crate::background::MOST_AHEAD_OF_BUILDING;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::flush::file_meta;
+use crate::interruption::Interruption;
 use crate::options::sizes;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
@@ -55,7 +60,7 @@ use crate::table_job::{OlderPlaces, TableJob};
 
 /// Bytes read at once from each run.
 const READ_AHEAD: usize = 256 << 10;
-/// Keys between two reports of progress.
+/// Keys between two reports of progress, at which the building makes way for flushes.
 const REPORT_KEYS: u64 = 1024;
 
 /// An index to be built, and its table.
@@ -72,6 +77,13 @@ impl Core {
         let mut waiting = indexes.filter(|(_, index)| !index.status().is_built && index.failure().is_none());
         waiting.find(|(_, index)| !index.unaware_jobs.lock().iter().any(|job| self.busy.is_running(*job)))
     }
+
+    /// A flush or a compaction is taken, before an index if there is one that could be built.
+    pub(crate) fn note_ahead_of_building(&mut self) {
+        if !self.building && self.building_task().is_some() {
+            self.ahead_of_building += 1;
+        }
+    }
 }
 
 impl Inner {
@@ -81,7 +93,13 @@ impl Inner {
         core.building || core.building_task().is_some()
     }
 
-    /// Builds an index, if there is one to be built and no other thread is at it.
+    /// Whether an index could be built that has waited for as many jobs as it may.
+    pub(crate) fn is_building_overdue(&self) -> bool {
+        let core = self.core.lock();
+        core.ahead_of_building >= MOST_AHEAD_OF_BUILDING && !core.building && core.building_task().is_some()
+    }
+
+    /// Builds an index, if there is one to be built and no other thread is at it. It makes way for flushes.
     pub(crate) fn build_one(&self) -> Result<bool> {
         let task = {
             let mut core = self.core.lock();
@@ -92,6 +110,7 @@ impl Inner {
             let Some(base) = core.tables.get(&index.base).cloned() else { return Ok(false) };
             let task = Task { derived: derived.clone(), index: index.clone(), base };
             core.building = true;
+            core.ahead_of_building = 0;
             task
         };
         let result = self.build(&task);
@@ -122,7 +141,7 @@ impl Inner {
     ) -> Result<JobOutput> {
         let job = TableJob::new(self, &task.derived, outputs, WritePriority::Compaction, OlderPlaces::Empty);
         let deepest = sizes(&task.derived.definition.options).level_count - 1;
-        job.ending_with_table().merge_derived(sources, deepest)
+        job.ending_with_table().making_way(Interruption::ByFlushes).merge_derived(sources, deepest)
     }
 
     /// Step 4.
@@ -266,6 +285,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
                 self.inner.check_writable()?;
                 self.task.derived.check_alive()?;
                 self.task.index.progress.store(done * 1000 / total.max(1), Ordering::Relaxed);
+                self.inner.give_way(Interruption::ByFlushes)?;
             }
             self.derive_key()?;
         }
@@ -318,7 +338,7 @@ impl<'f, 'a> Gathering<'f, 'a> {
 
     fn spill(&mut self) -> Result<()> {
         let written = write_derived(&self.task.derived, self.staged.take_sorted(), self.chunks)?;
-        self.inner.limit_rate(WritePriority::Compaction, written.summary.size);
+        self.inner.limit_job(Interruption::ByFlushes, written.summary.size)?;
         let meta = Arc::new(file_meta(written.number, &written.summary));
         self.written.push(self.inner.open_file(&meta)?.sst.clone());
         Ok(())

@@ -70,17 +70,24 @@ pub enum TableKind {
     Growing,
     /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
     KeysAlone,
+    /// As `Typed`, with keys that are numbers ([`NUMBERED_SCHEMA`]), all of one length. Values lie as those of `Typed`.
+    Numbered,
 }
 
 /// The schema of [`TableKind::Typed`]: one column of every width, and two of variable length.
 pub const TYPED_SCHEMA: &str = "k binary not null, flag bool, small int16, count int64 not null, amount decimal(20, 4), \
      name utf8, blob binary, primary key (k)";
 
+/// The schema of [`TableKind::Numbered`]: that of `Typed`, but for the type of the key.
+pub const NUMBERED_SCHEMA: &str = "k int64 not null, flag bool, small int16, count int64 not null, \
+     amount decimal(20, 4), name utf8, blob binary, primary key (k)";
+
 /// The schema of [`TableKind::KeysAlone`].
 pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
 
 static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
 static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
+static NUMBERED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(NUMBERED_SCHEMA));
 
 /// The columns that tables of [`TableKind::Growing`] get later, in this order.
 static LATER_COLUMNS: LazyLock<[Column; 3]> = LazyLock::new(|| {
@@ -128,7 +135,7 @@ impl TableKind {
             Self::Removing | Self::RemovingApart => {
                 TableRules { merge: Some(Arc::new(append_or_remove)), ..TableRules::default() }
             }
-            Self::Typed => TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() },
+            Self::Typed | Self::Numbered => TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() },
             Self::Growing => {
                 let growth = Growth { columns: LATER_COLUMNS.len(), write: without_later, read: with_nulls };
                 TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), ..TableRules::default() }
@@ -144,7 +151,7 @@ impl TableKind {
             Self::MergingApart => Some(Arc::new(AppendOperator { fuses: false })),
             Self::Removing => Some(Arc::new(RemovingOperator { fuses: true })),
             Self::RemovingApart => Some(Arc::new(RemovingOperator { fuses: false })),
-            Self::KeyValue | Self::Typed | Self::Growing | Self::KeysAlone => None,
+            Self::KeyValue | Self::Typed | Self::Growing | Self::KeysAlone | Self::Numbered => None,
         }
     }
 
@@ -153,6 +160,7 @@ impl TableKind {
         match self {
             Self::Typed | Self::Growing => Some(&*TYPED_LAYOUT),
             Self::KeysAlone => Some(&*KEYS_LAYOUT),
+            Self::Numbered => Some(&*NUMBERED_LAYOUT),
             _ => None,
         }
     }
@@ -164,7 +172,13 @@ impl TableKind {
 
     /// Whether it is a table of which configurations name columns: those of [`TYPED_SCHEMA`].
     pub fn has_columns(self) -> bool {
-        matches!(self, Self::Typed | Self::Growing)
+        matches!(self, Self::Typed | Self::Growing | Self::Numbered)
+    }
+
+    /// The position of a column by the name that it has when the table gets it, whether or not it is there yet.
+    pub(crate) fn position_of(self, name: &str) -> Option<usize> {
+        let layout = if self == Self::Growing { grown_layout() } else { self.layout()? };
+        layout.schema().index_of(name)
     }
 
     /// The schema that a typed table is created with.
@@ -186,11 +200,16 @@ impl TableKind {
         pack(&GROWING_LAYOUTS[columns - columns_with(0)], &unpack(grown_layout(), value)[..columns])
     }
 
-    /// The key of such a table for a byte string; keeps order and prefixes apart from each other.
+    /// The key of such a table for a byte string; keeps order and prefixes apart from each other. Where keys are
+    /// numbers, that of its last eight bytes.
     pub fn key(self, bytes: &[u8]) -> Vec<u8> {
         let Some(layout) = self.layout() else { return bytes.to_vec() };
         let mut out = Vec::with_capacity(bytes.len() + 2);
-        match key::encode_key(layout.schema(), &[DatumRef::Binary(bytes)], &mut out) {
+        let value = match self {
+            Self::Numbered => DatumRef::Int64(number_of(bytes)),
+            _ => DatumRef::Binary(bytes),
+        };
+        match key::encode_key(layout.schema(), &[value], &mut out) {
             Ok(()) => out,
             Err(error) => unreachable!("keys are short: {error}"),
         }
@@ -199,7 +218,7 @@ impl TableKind {
     /// A random whole row of about `len` bytes.
     pub fn random_row(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
         match self {
-            Self::Typed => random_cells(rng, len, 0.0),
+            Self::Typed | Self::Numbered => random_cells(rng, len, 0.0),
             Self::Growing => random_grown_cells(rng, len, 0.0),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
             _ => random_bytes(rng, len),
@@ -209,7 +228,7 @@ impl TableKind {
     /// A random patch (of a typed table) or merge operand of about `len` bytes.
     pub fn random_increment(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
         match self {
-            Self::Typed => random_cells(rng, len, 0.6),
+            Self::Typed | Self::Numbered => random_cells(rng, len, 0.6),
             Self::Growing => random_grown_cells(rng, len, 0.6),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
             Self::Removing | Self::RemovingApart => {
@@ -227,11 +246,19 @@ impl TableKind {
     /// integers.
     pub fn at_edges(self, rng: &mut SmallRng, value: Vec<u8>) -> Vec<u8> {
         match self {
-            Self::Typed => cells_at_edges(rng, &TYPED_LAYOUT, &value),
+            Self::Typed | Self::Numbered => cells_at_edges(rng, &TYPED_LAYOUT, &value),
             Self::Growing => cells_at_edges(rng, grown_layout(), &value),
             _ => value,
         }
     }
+}
+
+/// The number that the last eight bytes are, of fewer with zeros before them.
+fn number_of(bytes: &[u8]) -> i64 {
+    let last = &bytes[bytes.len().saturating_sub(8)..];
+    let mut code = [0; 8];
+    code[8 - last.len()..].copy_from_slice(last);
+    i64::from_be_bytes(code)
 }
 
 /// Half compressible: a random head, then one repeated byte.
@@ -564,6 +591,19 @@ mod tests {
             let fused = operator.fuse(b"", older).unwrap().unwrap();
             let rest: Vec<&[u8]> = std::iter::once(fused.as_slice()).chain(newer.iter().copied()).collect();
             assert_eq!(operator.apply(b"", base, &rest).unwrap(), expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_keys_of_one_length_and_their_rows_are_those_of_typed_tables() {
+        let texts = [&b""[..], b"a", b"tenant/00000001/orders/000007", &[0xff; 8]];
+        assert!(texts.iter().all(|bytes| TableKind::Numbered.key(bytes).len() == 8));
+        assert_eq!((number_of(b""), number_of(&[1, 2]), number_of(&[0xff; 9])), (0, 258, -1));
+        for seed in 0..20 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let row = TableKind::Numbered.random_row(&mut rng, 20);
+            assert_eq!(pack(&NUMBERED_LAYOUT, &unpack(&NUMBERED_LAYOUT, &row)), row, "seed {seed}");
+            assert_eq!(unpack(&NUMBERED_LAYOUT, &row), unpack(&TYPED_LAYOUT, &row), "seed {seed}");
         }
     }
 

@@ -261,9 +261,9 @@ fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
     for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
         let row = layout.row(row)?;
         let value_of = |column: usize| -> Result<Datum> {
-            Ok(match layout.schema().primary_key().contains(&column) {
-                true => decode_key(layout.schema(), key)?[0].clone(),
-                false => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
+            Ok(match layout.schema().primary_key().iter().position(|&of_key| of_key == column) {
+                Some(place) => decode_key(layout.schema(), key)?[place].clone(),
+                None => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
             })
         };
         let mut conjuncts = Vec::new();

@@ -181,13 +181,14 @@ fn what_is_held_open_shows_its_own_moment_under_random_configurations() {
     check_histories(80_000..80_000 + seeds, actions, held_options, |seed| vec![Configuration::random(seed)], |_, _| {});
 }
 
-/// The same with keys that are numbers, which merge by windows and are searched in blocks as such; and what is whole is
-/// salvaged as it is.
+/// The same with keys that are numbers, which merge by windows and are searched in blocks as such, or of two columns;
+/// and what is whole is salvaged as it is.
 fn numbered_options(seed: u64, actions: usize, configurations: &[Configuration]) -> HistoryOptions {
     let mut options = held_options(seed, actions, configurations);
-    options.tables = match seed % 2 {
+    options.tables = match seed % 3 {
         0 => vec![TableKind::Numbered, TableKind::Merging],
-        _ => vec![TableKind::KeysAlone, TableKind::Numbered],
+        1 => vec![TableKind::KeysAlone, TableKind::Numbered],
+        _ => vec![TableKind::Paired, TableKind::KeyValue],
     };
     options.weights = Weights { change_columns: 0, salvage: 4, ..options.weights };
     options
@@ -195,7 +196,7 @@ fn numbered_options(seed: u64, actions: usize, configurations: &[Configuration])
 
 /// Under every configuration with columnar files, where keys of one length lie otherwise than others.
 #[test]
-fn numbers_as_keys_give_the_answers_of_the_model() {
+fn keys_with_numbers_give_the_answers_of_the_model() {
     let mut all = without_maps();
     all.retain(|configuration| configuration.layouts.iter().any(|layout| layout.contains("columnar")));
     assert!(all.len() >= 8, "{} configurations", all.len());
@@ -206,7 +207,7 @@ fn numbers_as_keys_give_the_answers_of_the_model() {
 
 /// The same under random configurations.
 #[test]
-fn numbers_as_keys_give_the_answers_of_the_model_under_random_configurations() {
+fn keys_with_numbers_give_the_answers_of_the_model_under_random_configurations() {
     let (seeds, actions) = Scale::from_environment().pick((4, 1_500), (200, 5_000));
     let configurations = |seed| vec![Configuration::random(seed)];
     check_histories(95_000..95_000 + seeds, actions, numbered_options, configurations, |_, _| {});

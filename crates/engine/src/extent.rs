@@ -5,7 +5,8 @@
 //!
 //! 1. [`Table::extent`] adds up the files that overlap the interval. Where a level has column groups, each row has an
 //!    entry in one group that holds a column, whichever the column is: those of a column that has most speak for the
-//!    level. While rows wait to be reshaped, these are files of several groups, or of groups and whole rows.
+//!    level. While rows wait to be reshaped, these are files of several groups, or of groups and whole rows. A group
+//!    without columns, of a table of keys alone, has whole rows.
 //! 2. [`Table::split_points`] takes the files within the interval in pieces that are small beside a part, from block to
 //!    block, weighs the first key of each with its bytes, and cuts where equal shares of the weight end. What lies
 //!    between two blocks need not be a key: the key is taken whose columns begin with what is there.
@@ -84,7 +85,8 @@ impl Table {
             let is_due = before * parts as u64 >= total * share && share < parts as u64;
             if is_due && lower.is_none_or(|lower| lower < fence.as_slice()) {
                 let point = first_columns(schema, &fence);
-                if !point.is_empty() && points.last() != Some(&point) {
+                // The first columns alone lie before what was cut at behind them.
+                if !point.is_empty() && points.last().is_none_or(|last| *last < point) {
                     points.push(point);
                     share = before * parts as u64 / total.max(1) + 1;
                 }
@@ -98,7 +100,9 @@ impl Table {
 /// The entries of the column that has most, among the first ones of groups, by groups of columns; `None` is whole rows.
 fn most_of_a_column(by_group: &[(Option<&ColumnSet>, u64)]) -> u64 {
     let of_column = |column: Option<usize>| -> u64 {
-        let holds = |group: Option<&ColumnSet>| group.is_none_or(|group| column.is_some_and(|at| group.contains(at)));
+        let holds = |group: Option<&ColumnSet>| {
+            group.is_none_or(|group| group.is_empty() || column.is_some_and(|at| group.contains(at)))
+        };
         by_group.iter().filter(|(group, _)| holds(*group)).map(|(_, entries)| *entries).sum()
     };
     let firsts = by_group.iter().map(|(group, _)| group.and_then(|group| group.iter().next()));
@@ -154,5 +158,13 @@ mod tests {
         assert_eq!(most_of_a_column(&[(Some(&ab), 100), (Some(&cd), 120)]), 120);
         assert_eq!(most_of_a_column(&[(Some(&ab), 100), (None, 80), (Some(&cd), 100)]), 180);
         assert_eq!(most_of_a_column(&[(Some(&ab), 100), (Some(&cd), 100), (Some(&abc), 30), (Some(&d), 30)]), 130);
+    }
+
+    /// No column is in their groups, and none was looked for: columnar files of such a table held nothing.
+    #[test]
+    fn keys_alone_count_whatever_format_their_files_have() {
+        let keys_alone = ColumnSet::new();
+        assert_eq!(most_of_a_column(&[(Some(&keys_alone), 7)]), 7);
+        assert_eq!(most_of_a_column(&[(None, 3), (Some(&keys_alone), 7)]), 10);
     }
 }

@@ -72,7 +72,8 @@ impl Database {
     /// [`ErrorKind::InvalidArgument`] for a column that may not be null, a name that there is or that cannot
     /// be, a column too many, a table of bytes, and while an index of the table is being built;
     /// [`ErrorKind::Unsupported`] if its rows are not packed, its layout or a file has groups of another format than
-    /// packed and columnar, or it has transformers. See [`Database`] for the others.
+    /// packed and columnar, it has transformers, or a flat-map that feeds an index would read other columns. See
+    /// [`Database`] for the others.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.with_column(column))
     }
@@ -162,6 +163,7 @@ impl Inner {
         };
         let tree = |formats: Option<&TableFormats>| Tree::new(version, formats, open);
         let after = Arc::new(TableShared::new(&replaced.record, &self.options, active, tree)?);
+        check_reads(&before, &after)?;
         Ok(Succession { before, after, memtable })
     }
 }
@@ -195,6 +197,17 @@ fn check_may_change(table: &TableShared) -> Result<()> {
         }
         None => Ok(()),
     }
+}
+
+/// Refuses a flat-map that reads other columns of the changed table, as one does that reads all there are: the entries
+/// that it derives would be others than those that its index has, and those of patches that lack the column none.
+fn check_reads(before: &TableShared, after: &TableShared) -> Result<()> {
+    let reads = |table: &TableShared| table.index.as_ref().map(|index| index.source.columns_read().clone());
+    if reads(before) == reads(after) {
+        return Ok(());
+    }
+    let message = format!("what feeds the index {} would read other columns then: drop it first", before.name);
+    Err(Error::new(ErrorKind::Unsupported, message))
 }
 
 /// The table that is to have these columns, first, and the derived tables of its indexes.

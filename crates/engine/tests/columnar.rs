@@ -368,6 +368,51 @@ fn what_lies_between_blocks_need_not_be_a_key_to_cut_there() {
     assert!(rows.iter().all(|&rows| rows > 2000), "{rows:?} between {cuts:?}");
 }
 
+/// An empty table.
+fn create(schema: &str, layout: &str, levels: LeveledOptions) -> (Database, Table) {
+    let options = Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+    let database = Database::open("db", options).unwrap();
+    let schema = Schema::parse(schema).unwrap();
+    let layout = Some(Layout::parse(layout, &schema.value_columns()).unwrap());
+    let options = TableOptions { layout, policy: Policy::Leveled(levels), ..TableOptions::default() };
+    let table = database.create_typed_table("t", schema, options).unwrap();
+    (database, table)
+}
+
+/// A file begins with a whole key, and what lies between its blocks has a first column alone, which lies before that:
+/// parts from and to such cuts had rows in common.
+#[test]
+fn cuts_ascend_where_files_begin_within_a_first_column() {
+    let schema = "tenant int64 not null, name utf8 not null, note utf8, primary key (tenant, name)";
+    let levels = LeveledOptions { target_file_size: 16 << 10, ..LeveledOptions::default() };
+    let (database, table) = create(schema, "L0 tiered: * packed\nL1 leveled: * packed", levels);
+    for row in 0..5_000 {
+        let name = format!("{row:06}");
+        let row = [DatumRef::Int64(1), DatumRef::Utf8(&name), DatumRef::Utf8("as long as it is to fill some files")];
+        table.insert_row(&row, Durability::Buffered).unwrap();
+    }
+    database.flush().unwrap();
+    database.compact(&table).unwrap();
+    let cuts = table.split_points(8, None, None).unwrap();
+    assert!(cuts.len() > 2 && cuts.windows(2).all(|pair| pair[0] < pair[1]), "{cuts:?}");
+    assert_eq!(rows_between(&table, &cuts).iter().sum::<usize>(), 5_000, "between {cuts:?}");
+}
+
+/// They counted as files without entries, so that whoever asked concluded that there are no rows.
+#[test]
+fn columnar_files_of_keys_alone_count() {
+    for layout in [COLUMNAR, ENCODED] {
+        let (database, table) = create("id int64 not null, primary key (id)", layout, LeveledOptions::default());
+        for id in 0..10 {
+            table.insert_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap();
+        }
+        database.flush().unwrap();
+        assert_eq!(table.extent(None, None).entries, 10, "{layout}");
+        database.compact(&table).unwrap();
+        assert_eq!(table.extent(None, None).entries, 10, "{layout}, compacted");
+    }
+}
+
 /// Patches of columns that are tested, read, both or neither, beside values that are null and texts, which are not
 /// overwritten.
 #[test]

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use common::{assert_verified, small_options, small_table};
 use mycelium_base::ColumnSet;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_encoding::{ColumnState, Datum, DatumRef, Schema};
+use mycelium_encoding::{Column, ColumnState, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::{
     Database, Durability, Error, ErrorKind, Index, IndexOptions, IndexRow, IndexedBy, IsolationLevel, Layout, Options,
     Result, Snapshot, Table,
 };
 use mycelium_transform::{
-    GroupValues, InputEntry, JobContext, Outputs, Place, Registry, TransformState, Transformer, TransformerSet,
+    Formats, GroupValues, InputEntry, JobContext, Outputs, Place, Registry, TransformState, Transformer, TransformerSet,
 };
 use mycelium_vfs::{CrashDraw, MemoryDisk};
 use rand::rngs::SmallRng;
@@ -136,11 +136,56 @@ impl TransformState for Gathering {
     }
 }
 
+/// Derives the number of columns that have a value, of all that the table has outside its key.
+#[derive(Debug)]
+struct Filled {
+    columns: ColumnSet,
+}
+
+impl Transformer for Filled {
+    fn place(&self) -> Place {
+        Place::Beside
+    }
+
+    fn derived_tables(&self) -> Vec<String> {
+        vec!["filled".to_owned()]
+    }
+
+    fn reads(&self) -> ColumnSet {
+        self.columns.clone()
+    }
+
+    fn prepare(&self, job: &JobContext<'_>) -> Result<Box<dyn TransformState>> {
+        Ok(Box::new(Filling { values: job.formats.values(job.source)?, scratch: RowScratch::default() }))
+    }
+}
+
+struct Filling {
+    values: GroupValues,
+    scratch: RowScratch,
+}
+
+impl TransformState for Filling {
+    fn transform(&mut self, entry: &InputEntry<'_>, outputs: &mut Outputs<'_>) -> Result<()> {
+        let mut filled = 0;
+        self.values.visit(entry.value, entry.columns, &mut self.scratch, &mut |_, state| {
+            filled += u8::from(matches!(state, ColumnState::Value(_)));
+            Ok(())
+        })?;
+        outputs.derive(0, &[filled], mycelium_base::Operation::Put, &[])?;
+        Ok(())
+    }
+}
+
 fn options(disk: &MemoryDisk) -> Options {
     let mut registry = Registry::built_in();
     let position = |arguments: &str| arguments.parse().map_err(|_| Error::invalid("expected a column"));
     registry.register("test.words", move |text, _| Ok(Arc::new(Words { column: position(text)? }))).unwrap();
     registry.register("test.gathered", |_, _| Ok(Arc::new(Gathered))).unwrap();
+    let filled = |_: &str, formats: &Formats| -> Result<Arc<dyn Transformer>> {
+        Ok(Arc::new(Filled { columns: formats.schema().value_columns() }))
+    };
+    registry.register("test.filled", filled).unwrap();
     Options { transformers: registry, memory_budget: 16 << 10, ..small_options(disk) }
 }
 
@@ -461,4 +506,26 @@ fn a_crash_leaves_what_the_rows_say() {
     }
     println!("crash points: {crashes}");
     assert_eq!(crashes, 40);
+}
+
+/// What patches of before had derived was not removed with them, for they lack the column that the flat-map came to
+/// read: a lookup could find a row that had been deleted.
+#[test]
+fn a_column_does_not_come_to_a_flat_map_that_would_read_it() {
+    let database = Database::open("db", options(&MemoryDisk::new())).unwrap();
+    let table = database.create_typed_table("t", Schema::parse(SCHEMA).unwrap(), small_table()).unwrap();
+    let flat_map = Some("test.filled".parse().unwrap());
+    let filled = IndexOptions { name: "filled".into(), flat_map, ..IndexOptions::default() };
+    database.create_index(&table, &filled).unwrap();
+    database.create_index(&table, &words()).unwrap();
+    let column = || Column::new("later", ColumnType::Int32);
+    let refused = database.add_column(&table, column()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    assert!(refused.to_string().contains("t/filled"), "{refused}");
+    // A name is another matter, and so is a flat-map that goes on reading what it did.
+    let table = database.rename_column(&table, "note", "remark").unwrap();
+    database.drop_index(&table, "filled").unwrap();
+    let table = database.add_column(&table, column()).unwrap();
+    assert_eq!(table.indexes().len(), 1);
+    assert_verified(&database);
 }

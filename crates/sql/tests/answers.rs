@@ -299,6 +299,22 @@ fn a_statement_reads_all_its_tables_at_one_moment() {
     assert_eq!(twin.rows("SELECT count(*) FROM t"), ["0"]);
 }
 
+/// Their columnar files were said to hold nothing, and planning takes that at its word.
+#[test]
+fn tables_of_keys_alone_have_the_rows_of_their_columnar_files() {
+    let twin = Twin::new();
+    for (name, form) in ["in_rows", "in_columns"].into_iter().zip(Form::ALL) {
+        let table = twin.create(name, "k int64 not null, primary key (k)", form);
+        for k in 0..100 {
+            table.insert_row(&[DatumRef::Int64(k)], Durability::Buffered).expect("in memory");
+        }
+        twin.database.flush().expect("in memory");
+        twin.database.compact(&table).expect("in memory");
+        assert_eq!(twin.rows(&format!("SELECT count(*) FROM {name}")), ["100"]);
+        assert_eq!(twin.rows(&format!("SELECT max(k) FROM {name} WHERE k < 50")), ["49"]);
+    }
+}
+
 #[test]
 fn a_stream_that_is_dropped_lets_go() {
     let written = Written::new(&mut SmallRng::seed_from_u64(seed()), Form::Rows);

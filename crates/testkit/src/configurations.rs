@@ -108,13 +108,13 @@ pub struct Configuration {
     pub transformers: Option<String>,
     /// Indexes of typed tables, as augments in text form, or as flat-maps (`letters by test.letters`): all from the
     /// beginning. With `changing_indexes` every flush that is asked for drops one of them or creates it again, turn by
-    /// turn.
+    /// turn; with `changing_columns` too, some of later columns as well.
     pub indexes: Vec<String>,
     /// Whether indexes come and go.
     pub changing_indexes: bool,
     /// Materialised views of typed tables: name, grouping columns and aggregates, between colons. All from the
     /// beginning. With `changing_views` every flush that is asked for drops one of them or creates it again, turn by
-    /// turn.
+    /// turn; with `changing_columns` too, some of later columns as well.
     pub views: Vec<String>,
     /// Whether views come and go.
     pub changing_views: bool,
@@ -155,6 +155,13 @@ pub(crate) const VIEWS: &[&str] = &[
     "all: : count(*), sum(amount), min(k), max(k), max(flag)",
     "keys: : count(*), max(k)",
 ];
+
+/// Indexes of columns that come later, beside others: where indexes come and go.
+pub(crate) const LATER_INDEXES: &[&str] = &["later on 7,2 cover 1", "latest on 2,8"];
+
+/// Views of columns that come later: where views come and go.
+pub(crate) const LATER_VIEWS: &[&str] =
+    &["later: small: count(score), sum(score), max(note)", "latest: seen: count(*), sum(count)"];
 
 /// LASER's kind of layout: ever finer groups, all leveled.
 const FINER: &str =
@@ -615,6 +622,11 @@ pub fn configurations() -> Vec<Configuration> {
     ]
 }
 
+fn in_turn<'t>(texts: &'t [String], later: &'t [&'t str], has_later: bool) -> Vec<&'t str> {
+    let later = if has_later { later } else { &[] };
+    texts.iter().map(String::as_str).chain(later.iter().copied()).collect()
+}
+
 impl Configuration {
     /// Levels, level 0 included.
     pub fn levels(&self) -> usize {
@@ -628,6 +640,16 @@ impl Configuration {
     /// Whether transactions may write to all tables: not where a user's map changes rows.
     pub fn takes_transactions(&self) -> bool {
         self.transformers.is_none()
+    }
+
+    /// The indexes that come and go.
+    pub(crate) fn indexes_in_turn(&self) -> Vec<&str> {
+        in_turn(&self.indexes, LATER_INDEXES, self.changing_columns)
+    }
+
+    /// The views that come and go.
+    pub(crate) fn views_in_turn(&self) -> Vec<&str> {
+        in_turn(&self.views, LATER_VIEWS, self.changing_columns)
     }
 
     /// Whether compactions change column groups or formats: not where a map is all that there is.

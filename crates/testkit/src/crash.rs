@@ -245,7 +245,7 @@ pub(crate) fn apply(
         Action::ReleaseSnapshot(id) => drop(snapshots.remove(id)),
         Action::Get { .. } | Action::Scan { .. } | Action::Walk { .. } | Action::Verify => {}
         // Nothing of this is drawn for workloads.
-        Action::Hold { .. } | Action::GoOn { .. } | Action::LetGo(_) | Action::Look => {}
+        Action::Hold { .. } | Action::GoOn { .. } | Action::LetGo(_) | Action::Look | Action::Salvage => {}
         Action::Begin { .. } | Action::Within { .. } | Action::End { .. } => {}
     }
     Ok(())

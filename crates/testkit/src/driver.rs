@@ -14,7 +14,7 @@ use std::fmt;
 use mycelium_base::{Error, ErrorKind, SequenceNumber};
 
 use crate::model::{
-    CrashKind, Direction, Durability, Model, Move, Row, ScanRange, TransactionRead, TransactionStep, show,
+    CrashKind, Direction, Durability, Model, Move, Row, ScanRange, State, TransactionRead, TransactionStep, show,
     surviving_writes, walk_over,
 };
 use crate::open_transaction::{Fate, OpenTransaction};
@@ -162,14 +162,15 @@ impl<S: Store> Driver<'_, S> {
             Action::Verify => self.store.verify().map_err(failed),
             Action::Checkpoint => {
                 let found = self.store.checkpoint().map_err(failed)?;
-                let expected = self.model.state(self.model.last_sequence());
-                if found.len() != expected.len() {
-                    return Err(format!("the checkpoint has {} tables, not {}", found.len(), expected.len()));
-                }
-                for (expected, found) in expected.into_iter().zip(found) {
-                    same_rows(&expected.into_iter().collect::<Vec<_>>(), &found.into_iter().collect::<Vec<_>>())?;
-                }
-                Ok(())
+                self.has_all(found)
+            }
+            Action::Salvage => {
+                self.snapshots.clear();
+                self.open.clear();
+                let found = self.store.salvage().map_err(failed)?;
+                self.model.mark_durable(CrashKind::PowerLoss);
+                self.has_all(found)?;
+                self.everything()
             }
             Action::Look => {
                 let found = self.store.look().map_err(failed)?;
@@ -197,6 +198,18 @@ impl<S: Store> Driver<'_, S> {
                 self.everything()
             }
         }
+    }
+
+    /// A copy must have all rows of the newest state.
+    fn has_all(&self, copy: State) -> Result<(), String> {
+        let expected = self.model.state(self.model.last_sequence());
+        if copy.len() != expected.len() {
+            return Err(format!("the copy has {} tables, not {}", copy.len(), expected.len()));
+        }
+        for (expected, found) in expected.into_iter().zip(copy) {
+            same_rows(&expected.into_iter().collect::<Vec<_>>(), &found.into_iter().collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 
     /// The transaction must see its own writes, those rolled back apart, over the newest state.
@@ -423,7 +436,7 @@ fn same_rows(expected: &[Row], found: &[Row]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{State, Write, WriteKind};
+    use crate::model::{Write, WriteKind};
     use crate::operations::{HistoryOptions, Weights, generate};
     use crate::shrink::shrink;
     use crate::store::{ModelStore, ModelWalk};
@@ -600,6 +613,9 @@ mod tests {
         }
         fn checkpoint(&mut self) -> Result<State> {
             self.inner.checkpoint()
+        }
+        fn salvage(&mut self) -> Result<State> {
+            self.inner.salvage()
         }
         fn look(&mut self) -> Result<State> {
             self.inner.look()

@@ -101,7 +101,8 @@ fn check_columns(table: &Table, index: &Index, rows: &[Row], find: &Find<'_>) ->
     let (places, expected): (Vec<_>, Vec<Expected>) = expected.into_iter().unzip();
     compare_rows("all rows", &expected, find(index, ALL, None)?, None)?;
     let columns = table.schema().map(|schema| schema.columns().len()).unwrap_or_default();
-    let is_held = |column: &usize| *column == 0 || index.on().contains(column) || index.cover().contains(*column);
+    let is_of_key = |column: usize| table.schema().is_some_and(|schema| schema.is_primary_key(column));
+    let is_held = |column: &usize| is_of_key(*column) || index.on().contains(column) || index.cover().contains(*column);
     let held: Vec<usize> = (0..columns).filter(is_held).collect();
     compare_rows("held columns", &expected, find(index, ALL, Some(&held))?, Some(&held))?;
     // Some values by themselves, and what comes after their first.

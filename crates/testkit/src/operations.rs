@@ -144,6 +144,8 @@ pub enum Action {
     Step,
     /// Closes and opens the database.
     Reopen,
+    /// Closes the database, salvages it, reads what was saved, and opens it again.
+    Salvage,
     /// Makes a checkpoint and reads it back.
     Checkpoint,
     /// Opens the database once more, for reading only, and reads it.
@@ -323,7 +325,7 @@ pub struct Weights {
     pub release_snapshot: u32,
     pub flush: u32,
     pub compact: u32,
-    /// 0 by default, as are the seven below: what is drawn without them stays as it was.
+    /// 0 by default, as are the eight below: what is drawn without them stays as it was.
     pub compact_part: u32,
     pub hold: u32,
     pub go_on: u32,
@@ -333,6 +335,7 @@ pub struct Weights {
     pub look: u32,
     /// Of a table of [`TableKind::Growing`].
     pub change_columns: u32,
+    pub salvage: u32,
     pub step: u32,
     pub reopen: u32,
     pub checkpoint: u32,
@@ -366,6 +369,7 @@ impl Default for Weights {
             end: 0,
             look: 0,
             change_columns: 0,
+            salvage: 0,
             step: 60,
             reopen: 4,
             checkpoint: 1,
@@ -510,6 +514,7 @@ impl<'a> Generator<'a> {
             w.end,
             w.look,
             w.change_columns,
+            w.salvage,
         ];
         match weighted(&mut self.rng, &kinds) {
             0 => self.write(),
@@ -549,7 +554,12 @@ impl<'a> Generator<'a> {
             18 | 20 => self.end(),
             19 => self.within(),
             21 => Action::Look,
-            _ => self.change_columns(),
+            22 => self.change_columns(),
+            _ => {
+                self.live.clear();
+                self.open.clear();
+                Action::Salvage
+            }
         }
     }
 
@@ -887,6 +897,7 @@ mod tests {
             end: 10,
             look: 3,
             change_columns: 9,
+            salvage: 3,
             recreate: 4,
             checkpoint: 4,
             verify: 4,
@@ -897,7 +908,7 @@ mod tests {
         let history = generate(&options);
         let first_words = |text: String| text.split([' ', ':']).take(1).collect::<String>();
         let actions: HashSet<String> = history.iter().map(|action| first_words(action.to_string())).collect();
-        assert_eq!(actions.len(), 25, "{actions:?}");
+        assert_eq!(actions.len(), 26, "{actions:?}");
         let writes: HashSet<String> = history
             .iter()
             .filter_map(|action| if let Action::Write(batch, _) = action { Some(batch) } else { None })

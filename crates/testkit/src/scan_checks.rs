@@ -73,6 +73,9 @@ pub(crate) fn check_scans(table: &Table, rows: &Rows, snapshot: Option<&Snapshot
     }
     let projection = projection_of(table, draw)?;
     check_scan(table, (rows, draw.bounds(rows)), snapshot, draw, (&projection, None))?;
+    if draw.0.is_multiple_of(4) {
+        check_parts(table, rows.len(), snapshot, 2 + draw.0 / 4 % 4)?;
+    }
     let filters = filters_of(table, rows)?;
     match filters.get(draw.0 % filters.len().max(1)) {
         Some((projection, filter)) => {
@@ -81,6 +84,25 @@ pub(crate) fn check_scans(table: &Table, rows: &Rows, snapshot: Option<&Snapshot
         }
         None => Ok(()),
     }
+}
+
+/// A table must have no more rows than its extent says entries, and the parts that it is cut into each of them once.
+fn check_parts(table: &Table, rows: usize, snapshot: Option<&Snapshot>, parts: usize) -> Result<()> {
+    let (entries, cuts) = (table.extent(None, None).entries, table.split_points(parts, None, None)?);
+    let lowers = std::iter::once(Bound::Unbounded).chain(cuts.iter().cloned().map(Bound::Included));
+    let uppers = cuts.iter().cloned().map(Bound::Excluded).chain([Bound::Unbounded]);
+    let mut found = 0;
+    for (lower, upper) in lowers.zip(uppers) {
+        let snapshot = snapshot.cloned();
+        let options = ScanOptions { projection: Some(Vec::new()), lower, upper, snapshot, ..ScanOptions::default() };
+        for batch in table.scan_batches(options)? {
+            found += batch?.num_rows();
+        }
+    }
+    if found == rows && entries >= rows as u64 {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{found} rows between {cuts:?}, and {entries} entries, where there are {rows} rows")))
 }
 
 /// An open scan of a typed table, of what its rows have or of those of them that pass, which takes so many batches at
@@ -239,9 +261,9 @@ fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
     for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
         let row = layout.row(row)?;
         let value_of = |column: usize| -> Result<Datum> {
-            Ok(match layout.schema().primary_key().contains(&column) {
-                true => decode_key(layout.schema(), key)?[0].clone(),
-                false => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
+            Ok(match layout.schema().primary_key().iter().position(|&of_key| of_key == column) {
+                Some(place) => decode_key(layout.schema(), key)?[place].clone(),
+                None => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
             })
         };
         let mut conjuncts = Vec::new();

@@ -70,17 +70,31 @@ pub enum TableKind {
     Growing,
     /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
     KeysAlone,
+    /// As `Typed`, with keys that are numbers ([`NUMBERED_SCHEMA`]), all of one length. Values lie as those of `Typed`.
+    Numbered,
+    /// As `Typed`, with keys of a number and bytes ([`PAIRED_SCHEMA`]), many of which have the same number.
+    Paired,
 }
 
 /// The schema of [`TableKind::Typed`]: one column of every width, and two of variable length.
 pub const TYPED_SCHEMA: &str = "k binary not null, flag bool, small int16, count int64 not null, amount decimal(20, 4), \
      name utf8, blob binary, primary key (k)";
 
+/// The schema of [`TableKind::Numbered`]: that of `Typed`, but for the type of the key.
+pub const NUMBERED_SCHEMA: &str = "k int64 not null, flag bool, small int16, count int64 not null, \
+     amount decimal(20, 4), name utf8, blob binary, primary key (k)";
+
+/// The schema of [`TableKind::Paired`]: that of `Typed` with another key, whose second column is behind the others.
+pub const PAIRED_SCHEMA: &str = "k int64 not null, flag bool, small int16, count int64 not null, \
+     amount decimal(20, 4), name utf8, blob binary, part binary not null, primary key (k, part)";
+
 /// The schema of [`TableKind::KeysAlone`].
 pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
 
 static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
 static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
+static NUMBERED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(NUMBERED_SCHEMA));
+static PAIRED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(PAIRED_SCHEMA));
 
 /// The columns that tables of [`TableKind::Growing`] get later, in this order.
 static LATER_COLUMNS: LazyLock<[Column; 3]> = LazyLock::new(|| {
@@ -128,7 +142,9 @@ impl TableKind {
             Self::Removing | Self::RemovingApart => {
                 TableRules { merge: Some(Arc::new(append_or_remove)), ..TableRules::default() }
             }
-            Self::Typed => TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() },
+            Self::Typed | Self::Numbered | Self::Paired => {
+                TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() }
+            }
             Self::Growing => {
                 let growth = Growth { columns: LATER_COLUMNS.len(), write: without_later, read: with_nulls };
                 TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), ..TableRules::default() }
@@ -144,7 +160,7 @@ impl TableKind {
             Self::MergingApart => Some(Arc::new(AppendOperator { fuses: false })),
             Self::Removing => Some(Arc::new(RemovingOperator { fuses: true })),
             Self::RemovingApart => Some(Arc::new(RemovingOperator { fuses: false })),
-            Self::KeyValue | Self::Typed | Self::Growing | Self::KeysAlone => None,
+            Self::KeyValue | Self::Typed | Self::Growing | Self::KeysAlone | Self::Numbered | Self::Paired => None,
         }
     }
 
@@ -153,6 +169,8 @@ impl TableKind {
         match self {
             Self::Typed | Self::Growing => Some(&*TYPED_LAYOUT),
             Self::KeysAlone => Some(&*KEYS_LAYOUT),
+            Self::Numbered => Some(&*NUMBERED_LAYOUT),
+            Self::Paired => Some(&*PAIRED_LAYOUT),
             _ => None,
         }
     }
@@ -164,7 +182,13 @@ impl TableKind {
 
     /// Whether it is a table of which configurations name columns: those of [`TYPED_SCHEMA`].
     pub fn has_columns(self) -> bool {
-        matches!(self, Self::Typed | Self::Growing)
+        matches!(self, Self::Typed | Self::Growing | Self::Numbered | Self::Paired)
+    }
+
+    /// The position of a column by the name that it has when the table gets it, whether or not it is there yet.
+    pub(crate) fn position_of(self, name: &str) -> Option<usize> {
+        let layout = if self == Self::Growing { grown_layout() } else { self.layout()? };
+        layout.schema().index_of(name)
     }
 
     /// The schema that a typed table is created with.
@@ -186,11 +210,17 @@ impl TableKind {
         pack(&GROWING_LAYOUTS[columns - columns_with(0)], &unpack(grown_layout(), value)[..columns])
     }
 
-    /// The key of such a table for a byte string; keeps order and prefixes apart from each other.
+    /// The key of such a table for a byte string; keeps order and prefixes apart from each other, but where it has a
+    /// number: that of the last eight bytes, or one of a few before the bytes.
     pub fn key(self, bytes: &[u8]) -> Vec<u8> {
         let Some(layout) = self.layout() else { return bytes.to_vec() };
         let mut out = Vec::with_capacity(bytes.len() + 2);
-        match key::encode_key(layout.schema(), &[DatumRef::Binary(bytes)], &mut out) {
+        let values = match self {
+            Self::Numbered => vec![DatumRef::Int64(number_of(bytes))],
+            Self::Paired => vec![DatumRef::Int64(number_of(bytes) % 3), DatumRef::Binary(bytes)],
+            _ => vec![DatumRef::Binary(bytes)],
+        };
+        match key::encode_key(layout.schema(), &values, &mut out) {
             Ok(()) => out,
             Err(error) => unreachable!("keys are short: {error}"),
         }
@@ -199,7 +229,7 @@ impl TableKind {
     /// A random whole row of about `len` bytes.
     pub fn random_row(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
         match self {
-            Self::Typed => random_cells(rng, len, 0.0),
+            Self::Typed | Self::Numbered | Self::Paired => random_cells(rng, len, 0.0),
             Self::Growing => random_grown_cells(rng, len, 0.0),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
             _ => random_bytes(rng, len),
@@ -209,7 +239,7 @@ impl TableKind {
     /// A random patch (of a typed table) or merge operand of about `len` bytes.
     pub fn random_increment(self, rng: &mut SmallRng, len: usize) -> Vec<u8> {
         match self {
-            Self::Typed => random_cells(rng, len, 0.6),
+            Self::Typed | Self::Numbered | Self::Paired => random_cells(rng, len, 0.6),
             Self::Growing => random_grown_cells(rng, len, 0.6),
             Self::KeysAlone => pack(&KEYS_LAYOUT, &[ColumnState::Absent]),
             Self::Removing | Self::RemovingApart => {
@@ -227,11 +257,19 @@ impl TableKind {
     /// integers.
     pub fn at_edges(self, rng: &mut SmallRng, value: Vec<u8>) -> Vec<u8> {
         match self {
-            Self::Typed => cells_at_edges(rng, &TYPED_LAYOUT, &value),
+            Self::Typed | Self::Numbered | Self::Paired => cells_at_edges(rng, &TYPED_LAYOUT, &value),
             Self::Growing => cells_at_edges(rng, grown_layout(), &value),
             _ => value,
         }
     }
+}
+
+/// The number that the last eight bytes are, of fewer with zeros before them.
+fn number_of(bytes: &[u8]) -> i64 {
+    let last = &bytes[bytes.len().saturating_sub(8)..];
+    let mut code = [0; 8];
+    code[8 - last.len()..].copy_from_slice(last);
+    i64::from_be_bytes(code)
 }
 
 /// Half compressible: a random head, then one repeated byte.
@@ -564,6 +602,22 @@ mod tests {
             let fused = operator.fuse(b"", older).unwrap().unwrap();
             let rest: Vec<&[u8]> = std::iter::once(fused.as_slice()).chain(newer.iter().copied()).collect();
             assert_eq!(operator.apply(b"", base, &rest).unwrap(), expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn keys_with_numbers_are_of_rows_as_typed_tables_have_them() {
+        let texts = [&b""[..], b"a", b"tenant/00000001/orders/000007", &[0xff; 8]];
+        assert!(texts.iter().all(|bytes| TableKind::Numbered.key(bytes).len() == 8));
+        assert_eq!((number_of(b""), number_of(&[1, 2]), number_of(&[0xff; 9])), (0, 258, -1));
+        for seed in 0..20 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            for (kind, layout) in [(TableKind::Numbered, &*NUMBERED_LAYOUT), (TableKind::Paired, &*PAIRED_LAYOUT)] {
+                let row = kind.random_row(&mut rng, 20);
+                let cells = unpack(layout, &row);
+                assert_eq!(pack(layout, &cells), row, "seed {seed}");
+                assert_eq!(cells[..columns_with(0)], unpack(&TYPED_LAYOUT, &row), "seed {seed}");
+            }
         }
     }
 

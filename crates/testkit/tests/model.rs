@@ -181,6 +181,38 @@ fn what_is_held_open_shows_its_own_moment_under_random_configurations() {
     check_histories(80_000..80_000 + seeds, actions, held_options, |seed| vec![Configuration::random(seed)], |_, _| {});
 }
 
+/// The same with keys that are numbers, which merge by windows and are searched in blocks as such, or of two columns;
+/// and what is whole is salvaged as it is.
+fn numbered_options(seed: u64, actions: usize, configurations: &[Configuration]) -> HistoryOptions {
+    let mut options = held_options(seed, actions, configurations);
+    options.tables = match seed % 3 {
+        0 => vec![TableKind::Numbered, TableKind::Merging],
+        1 => vec![TableKind::KeysAlone, TableKind::Numbered],
+        _ => vec![TableKind::Paired, TableKind::KeyValue],
+    };
+    options.weights = Weights { change_columns: 0, salvage: 4, ..options.weights };
+    options
+}
+
+/// Under every configuration with columnar files, where keys of one length lie otherwise than others.
+#[test]
+fn keys_with_numbers_give_the_answers_of_the_model() {
+    let mut all = without_maps();
+    all.retain(|configuration| configuration.layouts.iter().any(|layout| layout.contains("columnar")));
+    assert!(all.len() >= 8, "{} configurations", all.len());
+    let (rounds, actions) = Scale::from_environment().pick((1, 700), (100, 5_000));
+    let seeds = 90_000..90_000 + rounds * all.len() as u64;
+    check_histories(seeds, actions, numbered_options, |seed| vec![all[seed as usize % all.len()].clone()], |_, _| {});
+}
+
+/// The same under random configurations.
+#[test]
+fn keys_with_numbers_give_the_answers_of_the_model_under_random_configurations() {
+    let (seeds, actions) = Scale::from_environment().pick((4, 1_500), (200, 5_000));
+    let configurations = |seed| vec![Configuration::random(seed)];
+    check_histories(95_000..95_000 + seeds, actions, numbered_options, configurations, |_, _| {});
+}
+
 /// A compaction left nothing of what went into an empty insertion part, and its inputs stayed as segments that stood
 /// for nothing: the manifest named files that no tree held, which were removed, and a checkpoint missed them.
 #[test]

@@ -13,11 +13,10 @@ use mycelium_encoding::key::decode_key;
 use mycelium_encoding::row_format::{RowFormat, RowScratch};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
-    BackupInfo, Backups, Buffering, Database, IndexOptions, IsolationLevel, Options, ReadOptions, Savepoint, Snapshot,
-    Table, TableIterator, Transaction, TransactionIterator, TransactionOptions, ViewOptions, WriteBatch,
+    BackupInfo, Backups, Buffering, Database, IsolationLevel, Options, ReadOptions, SalvageOptions, Savepoint,
+    Snapshot, Table, TableIterator, Transaction, TransactionIterator, TransactionOptions, WriteBatch, salvage,
     verify_directory,
 };
-use mycelium_transform::Augment;
 use mycelium_vfs::{Disk, MemoryDisk};
 
 use crate::configurations::Configuration;
@@ -31,6 +30,8 @@ use crate::store::Store;
 use crate::tables::TableKind;
 use crate::transformers::{is_mapped, unmapped};
 use crate::view_checks::check_views;
+
+mod derived;
 
 /// The directory of the databases that tests make.
 pub const DIRECTORY: &str = "/database";
@@ -54,6 +55,8 @@ pub struct EngineStore {
     openings: usize,
     /// Checkpoints made so far; each gets a directory of its own.
     checkpoints: u64,
+    /// The same of what was salvaged.
+    salvages: u64,
     /// Flushes asked for so far; each brings the next layout.
     flushes: usize,
     /// Scans of whole tables so far; each asks for other columns, in another way.
@@ -179,6 +182,7 @@ impl EngineStore {
             opened: None,
             openings: 0,
             checkpoints: 0,
+            salvages: 0,
             flushes: 0,
             scans: 0,
             held_scans: 0,
@@ -347,81 +351,6 @@ impl EngineStore {
             None => opened.database.create_table(&name, options)?,
         };
         opened.tables[index] = Some(table);
-        Ok(())
-    }
-
-    /// Creates an index of a typed table: `small on 2`, or `letters by test.letters`.
-    fn create_index(&self, table: usize, augment: &str) -> Result<()> {
-        let (table, has_columns) = (self.table(table)?, self.kinds[table].has_columns());
-        let Some(schema) = table.schema().filter(|_| has_columns) else { return Ok(()) };
-        if let Some((name, transformer)) = augment.split_once(" by ") {
-            let flat_map = Some(transformer.parse()?);
-            let options = IndexOptions { name: name.to_owned(), flat_map, ..IndexOptions::default() };
-            return self.database()?.create_index(table, &options).map(drop);
-        }
-        let augment = Augment::parse(augment, schema)?;
-        let name = |column: usize| schema.columns()[column].name.clone();
-        let options = IndexOptions {
-            name: augment.name().to_owned(),
-            on: augment.on().iter().copied().map(name).collect(),
-            cover: augment.cover().iter().map(name).collect(),
-            ..IndexOptions::default()
-        };
-        self.database()?.create_index(table, &options).map(drop)
-    }
-
-    /// Drops an index, or creates it again if it is not there.
-    fn turn_index(&self) -> Result<()> {
-        let augments = &self.configuration.indexes;
-        let augment = &augments[self.flushes % augments.len()];
-        let name = augment.split_whitespace().next().unwrap_or_default();
-        for index in 0..self.kinds.len() {
-            match self.table(index) {
-                Ok(table) if table.index(name).is_ok() => self.database()?.drop_index(table, name)?,
-                Ok(_) => self.create_index(index, augment)?,
-                Err(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Creates a view of a typed table: `small: flag: count(*), sum(count)`.
-    fn create_view(&self, table: usize, text: &str) -> Result<()> {
-        let (table, kind) = (self.table(table)?, self.kinds[table]);
-        let (Some(first), Some(schema)) = (kind.schema().filter(|_| kind.has_columns()), table.schema()) else {
-            return Ok(());
-        };
-        // Columns may have got other names.
-        let column = |name: &str| match first.index_of(name) {
-            Some(column) => schema.columns()[column].name.clone(),
-            None => name.to_owned(),
-        };
-        let aggregate = |text: &str| match text.split_once('(') {
-            Some((function, name)) => format!("{function}({})", column(name.trim_end_matches(')'))),
-            None => text.to_owned(),
-        };
-        let list = |part: Option<&str>, item: &dyn Fn(&str) -> String| -> Vec<String> {
-            let texts = part.unwrap_or_default().split(',').map(str::trim);
-            texts.filter(|text| !text.is_empty()).map(item).collect()
-        };
-        let mut parts = text.split(':');
-        let name = parts.next().unwrap_or_default().to_owned();
-        let (group_by, aggregates) = (list(parts.next(), &column), list(parts.next(), &aggregate));
-        self.database()?.create_view(table, &ViewOptions { name, group_by, aggregates }).map(drop)
-    }
-
-    /// Drops a view, or creates it again if it is not there.
-    fn turn_view(&self) -> Result<()> {
-        let views = &self.configuration.views;
-        let view = &views[self.flushes % views.len()];
-        let name = view.split(':').next().unwrap_or_default();
-        for index in 0..self.kinds.len() {
-            match self.table(index) {
-                Ok(table) if table.view(name).is_ok() => self.database()?.drop_view(table, name)?,
-                Ok(_) => self.create_view(index, view)?,
-                Err(_) => {}
-            }
-        }
         Ok(())
     }
 
@@ -950,6 +879,25 @@ impl Store for EngineStore {
             self.database()?.checkpoint(&directory)?;
         }
         self.state_of_copy(&directory)
+    }
+
+    fn salvage(&mut self) -> Result<State> {
+        self.observe();
+        self.mechanisms.reopened();
+        self.look_once_more()?;
+        if let Some(opened) = self.opened.take() {
+            opened.close()?;
+        }
+        self.salvages += 1;
+        let directory = format!("/salvaged-{}", self.salvages);
+        let options = SalvageOptions { disk: self.disk.clone(), ..SalvageOptions::default() };
+        let report = salvage(DIRECTORY, &directory, &options, |_, _| {})?;
+        if !report.is_complete() {
+            return Err(Error::invalid(format!("of what is whole something was lost: {report:?}")));
+        }
+        let state = self.state_of_copy(&directory)?;
+        self.open_again()?;
+        Ok(state)
     }
 
     /// What was opened before it is read once more first. It leaves the directory as it is.

@@ -375,8 +375,8 @@ impl Inner {
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = OlderPlaces::Files(older_files.iter().map(|files| OlderFiles::new(files)).collect());
-        let mut context = TableJob::new(self, &taken.table, files, WritePriority::Compaction, older)
-            .making_way(taken.interruption);
+        let mut context =
+            TableJob::new(self, &taken.table, files, WritePriority::Compaction, older).making_way(taken.interruption);
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if let Some(layout) = encoded_layout(taken)? {

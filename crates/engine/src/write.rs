@@ -210,7 +210,8 @@ pub(crate) trait Precondition: Send + Sync {
 const MOST_COMPARED: u32 = 4096;
 
 /// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with
-/// what they derive; the others are told. A group has `most_bytes`, or one batch: room is made once for all of it.
+/// what they derive; the others are told. A group has `most_bytes`, with what it derives, but for its last batch:
+/// room is made once for all of it.
 fn form_group<'w>(
     writer: &mut Writer,
     waiting: &'w [Arc<Waiting>],
@@ -224,7 +225,7 @@ fn form_group<'w>(
         }
         match next.admit(writer, &group) {
             Ok(derived) => {
-                bytes = would_have;
+                bytes = would_have.saturating_add(derived.memory_usage());
                 operations = operations.saturating_add(next.batch.count);
                 group.push((&**next, derived));
             }

@@ -142,7 +142,11 @@ impl Inner {
             work.take(table, entry)?;
         }
         if work.body.len() > MAX_BATCH_LEN - HEAD_LEN {
-            return Err(Error::invalid(format!("a completed batch exceeds the limit of {MAX_BATCH_LEN} bytes")));
+            let message = format!(
+                "a batch whose patches were completed for indexes has {} bytes, which exceeds the limit of {MAX_BATCH_LEN}",
+                work.body.len()
+            );
+            return Err(Error::invalid(message));
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };
         for (id, table) in work.tables {

@@ -289,7 +289,8 @@ impl Transaction {
     /// Removes the rows of all keys in `[start, end)`. Conflicts with every write to that interval.
     pub fn delete_range(&mut self, table: &Table, start: &[u8], end: &[u8]) -> Result<()> {
         if end.len() > MAX_KEY_LEN {
-            return Err(Error::invalid("the end of the range is longer than a key can be"));
+            let message = format!("the end of the range has {} bytes: a key has at most {MAX_KEY_LEN}", end.len());
+            return Err(Error::invalid(message));
         }
         self.write(table, Operation::RangeDelete, start, end)
     }
@@ -408,7 +409,11 @@ impl Transaction {
     fn write(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_table(table)?;
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
-            return Err(Error::invalid("the key or value is longer than it can be"));
+            return Err(Error::invalid(format!(
+                "a key of {} bytes with a value of {}: at most {MAX_KEY_LEN} and {MAX_VALUE_LEN} are possible",
+                key.len(),
+                value.len()
+            )));
         }
         let fits_table = match operation {
             Operation::Merge => table.has_merge_operator(),
@@ -421,8 +426,10 @@ impl Transaction {
         if !fits_table {
             return Err(Error::invalid("merge needs a table with a merge operator, patch a table with a schema"));
         }
-        if self.batch.encoded_len() + key.len() + value.len() + OPERATION_OVERHEAD > MAX_BATCH_LEN {
-            return Err(Error::invalid(format!("the transaction's writes exceed the limit of {MAX_BATCH_LEN} bytes")));
+        let bytes = self.batch.encoded_len() + key.len() + value.len() + OPERATION_OVERHEAD;
+        if bytes > MAX_BATCH_LEN {
+            let message = format!("the transaction's writes take {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
+            return Err(Error::invalid(message));
         }
         let position = self.batch.position();
         match operation {

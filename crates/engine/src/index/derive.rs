@@ -120,16 +120,15 @@ impl WriteDerivers {
     /// Derivers for the indexes that there are, which are of this generation.
     pub(crate) fn new(core: &Core, generation: IndexGeneration) -> Result<Self> {
         let mut tables = Vec::new();
-        for (id, base) in &core.tables {
-            let mut derivers = Vec::new();
-            for (table, index) in core.derived_tables(*id) {
+        for (id, derived) in core.derived_tables() {
+            let Some(base) = core.tables.get(&id) else { continue };
+            let mut derivers = Vec::with_capacity(derived.len());
+            for (table, index) in derived {
                 let formats = base.typed_formats()?;
                 let deriver = index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
                 derivers.push(IndexDeriver { table: table.clone(), index: index.clone(), deriver });
             }
-            if !derivers.is_empty() {
-                tables.push((*id, derivers));
-            }
+            tables.push((id, derivers));
         }
         let indexed = Arc::new(IndexedTables::new(core, generation));
         Ok(Self { indexed, tables, ..Self::default() })

@@ -576,7 +576,9 @@ pub struct ReadOptions {
     pub prefix: Option<Vec<u8>>,
     /// Put blocks read from disk into the cache. Default: true; set to false for large scans.
     pub fill_cache: bool,
-    /// Bytes to read ahead in one piece; 0 reads block by block and grows by itself on long ranges. Default: 0.
+    /// Bytes to read ahead in one piece, in each place of the table where rows lie. Where these are many it is less, so
+    /// that all pieces together have 64 MiB, down to 16 KiB each. 0 reads block by block and grows by itself on long
+    /// ranges. Default: 0.
     pub read_ahead: usize,
     /// About how many rows will be read, if that is known: where nothing is said of `read_ahead`, so much is read from
     /// each place of the table in one piece, and not block by block. Ends nothing. Default: not known.

@@ -8,8 +8,8 @@
 //!
 //! What a batch holds is bounded in bytes: it is full once a column has so many of text or binary
 //! ([`RecordBatchBuilder::with_most_bytes`]). Who appends many cells at once first asks how many fit
-//! ([`RecordBatchBuilder::fitting`]); one cell always does, since it has 256 MiB at most and a full column 1 GiB, of the
-//! 2 GiB that Arrow's offsets can count.
+//! ([`RecordBatchBuilder::fitting`]); one cell always does, since it has 256 MiB at most and a full column 1 GiB, of
+//! the 2 GiB that Arrow's offsets can count.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, TimeUnit};
 /// Text and binary of one column from which on a batch counts as full, at most.
 const FULL_BYTES: usize = 1 << 30;
 
-/// Rows that a batch takes at once where texts or binaries of keys are wanted: as many as surely fit behind a column that
-/// is not full.
+/// Rows that a batch takes at once where texts or binaries of keys are wanted: as many as surely fit behind a column
+/// that is not full.
 const MOST_TEXT_KEYS: usize = (i32::MAX as usize - FULL_BYTES) / MAX_KEY_LEN;
 
 /// Bytes of text or binary of one column for which there is room from the beginning, at most.

@@ -335,8 +335,8 @@ fn rows_of_memtables_do_not_end_an_interval() {
     }
 }
 
-/// A scan appended what interleaves of a block of each run, and what lies next to each other of a block, before it asked
-/// how much text that was: more than 2 GiB of it were an error.
+/// A scan appended what interleaves of a block of each run, and what lies next to each other of a block, before it
+/// asked how much text that was: more than 2 GiB of it were an error.
 #[test]
 fn batches_end_before_their_texts_are_too_many() {
     const LEN: usize = 900;

@@ -80,8 +80,8 @@ impl ManifestState {
         })
     }
 
-    /// The state after `edit`. Fails with `ErrorKind::InvalidArgument` if the edit does not fit. O(tables + files of the
-    /// tables that the edit touches); what it says nothing of is shared with this state.
+    /// The state after `edit`. Fails with `ErrorKind::InvalidArgument` if the edit does not fit. O(tables + files of
+    /// the tables that the edit touches); what it says nothing of is shared with this state.
     pub fn apply(&self, edit: &VersionEdit) -> Result<ManifestState> {
         let mut next = self.clone();
         next.edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);

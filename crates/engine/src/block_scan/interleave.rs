@@ -450,8 +450,8 @@ impl BlockScan {
         Ok(())
     }
 
-    /// Leaves in all `picks` those of the first keys whose cells surely have no more text than the batch still takes, of
-    /// one key at least; how many they are. Cells are looked at only where what is known of all is more.
+    /// Leaves in all `picks` those of the first keys whose cells surely have no more text than the batch still takes,
+    /// of one key at least; how many they are. Cells are looked at only where what is known of all is more.
     fn keep_fitting(&self, state: &mut Interleaving, builder: &RecordBatchBuilder) -> usize {
         let Interleaving { atoms, parts, rest, .. } = &*state;
         let mut fitting = atoms.first().map_or(0, |atom| atom.picks.len());

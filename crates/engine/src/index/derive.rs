@@ -1,8 +1,8 @@
 //! Deriving at the moment of the write.
 //!
 //! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`]:
-//!    what cannot be derived is refused while nothing has happened yet, and so is a batch that derives more than is held
-//!    beside it. It takes effect as one, so that it cannot be cut here; whoever wrote it can.
+//!    what cannot be derived is refused while nothing has happened yet, and so is a batch that derives more than is
+//!    held beside it. It takes effect as one, so that it cannot be cut here; whoever wrote it can.
 //! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
 //!    sequence number of its operation. They are not logged: replaying the log derives them again.
 //! 3. When the indexes change, other derivers take the place of these, with the commit lock held

@@ -7,9 +7,9 @@
 //! 3. Commit validates and then writes the batch. First it validates without a lock: nothing that it wrote may have an
 //!    entry newer than its snapshot, nor, under `Serializable`, anything that it read (see `validate`). Then it takes
 //!    the commit lock and does the same for what was committed since the first validation began. Of a few keys it looks
-//!    that up, in memory as a rule; where the transaction touched many, or intervals, those who committed meanwhile have
-//!    compared it already (see `watch`). So what is done under the lock does not grow with what was touched and written.
-//!    Then the batch is committed like any other, under the same lock: no commit can slip in between.
+//!    that up, in memory as a rule; where the transaction touched many, or intervals, those who committed meanwhile
+//!    have compared it already (see `watch`). So what is done under the lock does not grow with what was touched and
+//!    written. Then the batch is committed like any other, under the same lock: no commit can slip in between.
 //! 4. Where several threads commit at once, their batches form a group, which is logged and synced as one. Its leader
 //!    does the second validation of each transaction in it, in the order of the group. It also compares the transaction
 //!    with every operation of the batches that stand before it and are not in a memtable yet. So the group is as good

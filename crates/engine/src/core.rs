@@ -30,6 +30,9 @@ pub(crate) struct Generation {
     pub(crate) memtables: Vec<(TableId, Arc<Memtable>)>,
 }
 
+/// The derived tables of one table, with the indexes that they are.
+type DerivedTables<'c> = Vec<(&'c Arc<TableShared>, &'c Arc<IndexShared>)>;
+
 pub(crate) struct Core {
     pub(crate) tables: BTreeMap<TableId, Arc<TableShared>>,
     pub(crate) numbers: FileNumbers,
@@ -81,8 +84,8 @@ impl Core {
 
     /// The derived tables of all indexes, with their indexes, by the table that these are of; both ascend.
     /// O(tables log tables).
-    pub(crate) fn derived_tables(&self) -> BTreeMap<TableId, Vec<(&Arc<TableShared>, &Arc<IndexShared>)>> {
-        let mut of_tables: BTreeMap<TableId, Vec<_>> = BTreeMap::new();
+    pub(crate) fn derived_tables(&self) -> BTreeMap<TableId, DerivedTables<'_>> {
+        let mut of_tables: BTreeMap<TableId, DerivedTables<'_>> = BTreeMap::new();
         for table in self.tables.values() {
             if let Some(index) = &table.index {
                 of_tables.entry(index.base).or_default().push((table, index));

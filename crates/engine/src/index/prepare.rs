@@ -142,10 +142,8 @@ impl Inner {
             work.take(table, entry)?;
         }
         if work.body.len() > MAX_BATCH_LEN - HEAD_LEN {
-            let message = format!(
-                "a batch whose patches were completed for indexes has {} bytes, which exceeds the limit of {MAX_BATCH_LEN}",
-                work.body.len()
-            );
+            let bytes = work.body.len();
+            let message = format!("a batch completed for indexes has {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
             return Err(Error::invalid(message));
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };

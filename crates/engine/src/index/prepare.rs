@@ -143,7 +143,8 @@ impl Inner {
         }
         if work.body.len() > MAX_BATCH_LEN - HEAD_LEN {
             let bytes = work.body.len();
-            let message = format!("a batch completed for indexes has {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
+            let message =
+                format!("a batch completed for indexes has {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
             return Err(Error::invalid(message));
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };

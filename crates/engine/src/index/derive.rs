@@ -265,7 +265,7 @@ mod tests {
             database.create_index(&table, &options).unwrap();
         }
         let city = "x".repeat(1000);
-        let batch = |rows| {
+        let batch = |rows: i64| {
             let mut batch = WriteBatch::new();
             for id in 0..rows {
                 batch.insert_row(&table, &[DatumRef::Int64(id), DatumRef::Utf8(&city)]).unwrap();

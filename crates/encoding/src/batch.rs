@@ -5,6 +5,11 @@
 //! plain arrays or views ([`TextArrays`]). Rows in other formats are read column by column
 //! ([`RecordBatchBuilder::append_stored`]). Where rows lie in columnar files it takes whole pages of columns instead
 //! ([`RecordBatchBuilder::append_cells`]).
+//!
+//! What a batch holds is bounded in bytes: it is full once a column has so many of text or binary
+//! ([`RecordBatchBuilder::with_most_bytes`]). Who appends many cells at once first asks how many fit
+//! ([`RecordBatchBuilder::fitting`]); one cell always does, since it has 256 MiB at most and a full column 1 GiB, of
+//! the 2 GiB that Arrow's offsets can count.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +21,7 @@ use arrow_buffer::{Buffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
 #[cfg(doc)]
 use mycelium_base::ErrorKind;
+use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{ColumnSet, Error, Result};
 
 use crate::key::KeyReader;
@@ -25,8 +31,12 @@ use crate::row_format::{RowFormat, RowScratch};
 use crate::text_views::{TextViews, too_much_text};
 use crate::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, TimeUnit};
 
-/// Text and binary of one column beyond which a batch counts as full.
+/// Text and binary of one column from which on a batch counts as full, at most.
 const FULL_BYTES: usize = 1 << 30;
+
+/// Rows that a batch takes at once where texts or binaries of keys are wanted: as many as surely fit behind a column
+/// that is not full.
+const MOST_TEXT_KEYS: usize = (i32::MAX as usize - FULL_BYTES) / MAX_KEY_LEN;
 
 /// Bytes of text or binary of one column for which there is room from the beginning, at most.
 const MOST_ROOM: usize = 1 << 20;
@@ -48,6 +58,10 @@ pub struct RecordBatchBuilder {
     layout: Arc<PackedLayout>,
     arrow: SchemaRef,
     rows_per_batch: usize,
+    /// Rows that are appended at once, at most.
+    rows_at_once: usize,
+    /// Bytes of text or binary of one column from which on the batch is full.
+    most_bytes: usize,
     rows: usize,
     /// In projection order.
     columns: Vec<ColumnBuilder>,
@@ -75,6 +89,10 @@ enum KeyStep {
 }
 
 impl KeyStep {
+    fn reads_text(&self) -> bool {
+        matches!(self, Self::Read(ColumnType::Utf8 | ColumnType::Binary, _))
+    }
+
     fn of(columns: Vec<(ColumnType, Vec<usize>)>) -> Vec<Self> {
         let mut steps = Vec::new();
         for (ty, targets) in columns {
@@ -134,19 +152,30 @@ impl RecordBatchBuilder {
             }
         }
         let read = from_value.iter().map(|&(index, _)| layout.column(index)).collect();
+        let from_key = KeyStep::of(of_key);
+        let rows_at_once = if from_key.iter().any(KeyStep::reads_text) { MOST_TEXT_KEYS } else { usize::MAX };
         Ok(Self {
             layout,
             arrow: Arc::new(arrow_schema::Schema::new(fields)),
             rows_per_batch,
+            rows_at_once,
+            most_bytes: FULL_BYTES,
             rows: 0,
             columns,
-            from_key: KeyStep::of(of_key),
+            from_key,
             from_value,
             read,
             scratch: Vec::new(),
             offsets: Vec::new(),
             widest: 0,
         })
+    }
+
+    /// The same, with batches that are full once a column has so many bytes of text or binary, or 1 GiB, which is what
+    /// it is otherwise. A column outside the key has more than that by less than one value, where rows are appended one
+    /// by one or as many as are [`fitting`](Self::fitting).
+    pub fn with_most_bytes(self, bytes: usize) -> Self {
+        Self { most_bytes: bytes.clamp(1, FULL_BYTES), ..self }
     }
 
     /// The schema of the batches.
@@ -166,7 +195,7 @@ impl RecordBatchBuilder {
 
     /// Whether the batch has all its rows, or so much text in one column that it must be finished.
     pub fn is_full(&self) -> bool {
-        self.rows >= self.rows_per_batch || self.widest >= FULL_BYTES
+        self.rows >= self.rows_per_batch || self.widest >= self.most_bytes
     }
 
     /// Appends a row. The value is not read if no column outside the primary key is projected.
@@ -233,12 +262,34 @@ impl RecordBatchBuilder {
                 KeyStep::Read(ty, targets) => {
                     let datum = reader.next(ty, &mut self.scratch)?;
                     for &target in targets {
-                        self.columns[target].push_datum(datum)?;
+                        let len = self.columns[target].push_datum(datum)?;
+                        self.widest = self.widest.max(len);
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Bytes of text or binary that the column at this place of the projection still takes.
+    pub fn text_room(&self, target: usize) -> usize {
+        self.most_bytes.saturating_sub(self.columns[target].values.bytes())
+    }
+
+    /// How many of the first of these rows of a page surely have no more text or binary than the column at this place
+    /// of the projection still takes; one at least, which any batch takes that is not full. O(1) where all of them fit
+    /// by what is known of all; otherwise `most` of them are looked at, and no more are said to fit.
+    pub fn fitting(&self, target: usize, page: &Page<'_>, rows: Range<usize>, most: usize) -> usize {
+        let mut room = self.text_room(target);
+        if page.text_bound(rows.clone()) <= room {
+            return rows.len();
+        }
+        let fits = |row: &usize| {
+            let rest = room.checked_sub(page.text_bound_at(*row));
+            room = rest.unwrap_or_default();
+            rest.is_some()
+        };
+        rows.take(most).take_while(fits).count().max(1)
     }
 
     /// Appends cells of a page to the column at this place of the projection; see [`RecordBatchBuilder::end_rows`].
@@ -319,9 +370,9 @@ impl RecordBatchBuilder {
         self.rows += count;
     }
 
-    /// Rows that the batch still takes.
+    /// Rows that the batch still takes at once.
     pub fn room(&self) -> usize {
-        if self.widest >= FULL_BYTES { 0 } else { self.rows_per_batch.saturating_sub(self.rows) }
+        if self.is_full() { 0 } else { (self.rows_per_batch - self.rows).min(self.rows_at_once) }
     }
 
     /// The rows collected so far as a batch (maybe an empty one); the builder starts a new one.

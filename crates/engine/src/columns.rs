@@ -63,7 +63,8 @@ impl PointRead<'_> {
         counters: &mut ReadCounters,
     ) -> Result<Option<Vec<u8>>> {
         if key.len() > MAX_KEY_LEN {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the key is longer than a key can be"));
+            let message = format!("a key of {} bytes: at most {MAX_KEY_LEN} are possible", key.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let hash = hash_key(key);
         let mut merge = ColumnMerge::new(plan);

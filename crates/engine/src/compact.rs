@@ -36,6 +36,7 @@ use crate::interruption::Interruption;
 use crate::options::{Background, TableOptions, for_level, sizes};
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
+use crate::sources::shared_read_ahead;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::table::{IndexState, TableShared};
@@ -575,7 +576,8 @@ fn encoded_layout(taken: &Taken) -> Result<Option<Arc<PackedLayout>>> {
 /// One cursor per input run, which `over` makes of its files. They see all versions.
 fn cursors_over<C>(taken: &Taken, over: impl Fn(Vec<Arc<SstFile>>, CursorOptions) -> C) -> Vec<C> {
     let files: HashMap<FileNumber, _> = taken.tree.files().map(|(_, file)| (file.meta.number, file)).collect();
-    let options = CursorOptions { fill_cache: taken.admits_inputs, read_ahead: READ_AHEAD, ..CursorOptions::default() };
+    let read_ahead = shared_read_ahead(READ_AHEAD, taken.plan.inputs.len());
+    let options = CursorOptions { fill_cache: taken.admits_inputs, read_ahead, ..CursorOptions::default() };
     taken
         .plan
         .inputs

@@ -30,6 +30,9 @@ pub(crate) struct Generation {
     pub(crate) memtables: Vec<(TableId, Arc<Memtable>)>,
 }
 
+/// The derived tables of one table, with the indexes that they are.
+type DerivedTables<'c> = Vec<(&'c Arc<TableShared>, &'c Arc<IndexShared>)>;
+
 pub(crate) struct Core {
     pub(crate) tables: BTreeMap<TableId, Arc<TableShared>>,
     pub(crate) numbers: FileNumbers,
@@ -82,40 +85,34 @@ impl Core {
         self.tables.values().find(|table| table.name == name && table.index.is_none())
     }
 
-    /// The derived tables of a table's indexes, with their indexes.
-    pub(crate) fn derived_tables(&self, base: TableId) -> impl Iterator<Item = (&Arc<TableShared>, &Arc<IndexShared>)> {
-        let derived = self.tables.values().filter_map(|table| table.index.as_ref().map(|index| (table, index)));
-        derived.filter(move |(_, index)| index.base == base)
-    }
-
-    /// The indexes of a table as they are now.
-    fn indexes_of(&self, base: TableId) -> Arc<[IndexState]> {
-        self.derived_tables(base).map(|(table, index)| IndexState::now(table, index)).collect()
-    }
-
-    /// The same of a table that had `last` when they were published last: it has none where it had none then.
-    fn indexes_after(&self, base: TableId, last: &Arc<[IndexState]>) -> Arc<[IndexState]> {
-        if last.is_empty() { last.clone() } else { self.indexes_of(base) }
-    }
-
-    /// Puts the present states of indexes into the states of their tables: readers see both as of one moment. Called
-    /// before the critical section ends in which a derived table changed, or an index came or went.
+    /// The derived tables of all indexes, with their indexes, by the table that these are of; both ascend.
     /// O(tables log tables).
-    pub(crate) fn publish_indexes(&self) {
-        let mut of_tables: BTreeMap<TableId, Vec<IndexState>> = BTreeMap::new();
+    pub(crate) fn derived_tables(&self) -> BTreeMap<TableId, DerivedTables<'_>> {
+        let mut of_tables: BTreeMap<TableId, DerivedTables<'_>> = BTreeMap::new();
         for table in self.tables.values() {
             if let Some(index) = &table.index {
-                of_tables.entry(index.base).or_default().push(IndexState::now(table, index));
+                of_tables.entry(index.base).or_default().push((table, index));
             }
         }
+        of_tables
+    }
+
+    /// Puts the present states of indexes into the states of their tables, where those are others: readers see both as
+    /// of one moment. Called before the critical section ends in which a derived table changed, or an index came or
+    /// went. O(tables log tables).
+    pub(crate) fn publish_indexes(&self) {
+        let mut of_tables = self.derived_tables();
         for (id, table) in &self.tables {
             let state = table.state.load_full();
-            let indexes: Arc<[IndexState]> = of_tables.remove(id).unwrap_or_default().into();
-            if !(state.indexes.is_empty() && indexes.is_empty()) {
-                let TableState { active, sealed, tree, .. } = &*state;
-                let (active, sealed, tree) = (active.clone(), sealed.clone(), tree.clone());
-                table.state.store(Arc::new(TableState { active, sealed, tree, indexes }));
+            let derived = of_tables.remove(id).unwrap_or_default();
+            let mut pairs = state.indexes.iter().zip(&derived);
+            if derived.len() == state.indexes.len() && pairs.all(|(known, (table, index))| known.is_now(table, index)) {
+                continue;
             }
+            let indexes = derived.into_iter().map(|(table, index)| IndexState::now(table, index)).collect();
+            let TableState { active, sealed, tree, .. } = &*state;
+            let (active, sealed, tree) = (active.clone(), sealed.clone(), tree.clone());
+            table.state.store(Arc::new(TableState { active, sealed, tree, indexes }));
         }
     }
 
@@ -140,7 +137,7 @@ impl Core {
             sealed.push(state.active.clone());
             sealed.extend_from_slice(&state.sealed);
             memtables.push((*id, state.active.clone()));
-            let indexes = self.indexes_after(*id, &state.indexes);
+            let indexes = indexes_after(&state.indexes);
             table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone(), indexes }));
         }
         memtables.reverse();
@@ -161,7 +158,58 @@ impl Core {
             }
         }
         let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
-        let indexes = self.indexes_after(id, &state.indexes);
+        let indexes = indexes_after(&state.indexes);
         table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree, indexes }));
+    }
+}
+
+/// The indexes of a table as they are now, of which these were published last: any that came or went since are
+/// published before the critical section ends. O(indexes).
+fn indexes_after(last: &Arc<[IndexState]>) -> Arc<[IndexState]> {
+    match last.is_empty() {
+        true => last.clone(),
+        false => last.iter().map(|known| IndexState::now(&known.table, &known.index)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_encoding::{DatumRef, Schema};
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+    use crate::{Background, Database, Durability, IndexOptions, Options, Table, TableOptions};
+
+    /// Each flush and compaction gave every table that has indexes another state, however many there were.
+    #[test]
+    fn a_flush_of_one_table_leaves_the_states_of_others_with_indexes_alone() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let create = |name: &str| {
+            let table = database.create_typed_table(name, schema.clone(), TableOptions::default()).unwrap();
+            for index in ["first", "second"] {
+                let options = IndexOptions { name: index.into(), on: vec!["city".into()], ..IndexOptions::default() };
+                database.create_index(&table, &options).unwrap();
+            }
+            table
+        };
+        let insert = |table: &Table, id| {
+            table.insert_row(&[DatumRef::Int64(id), DatumRef::Utf8("Graz")], Durability::Os).unwrap();
+        };
+        let (written, other) = (create("written"), create("other"));
+        insert(&other, 1);
+        database.flush().unwrap();
+        let (before, left_alone) = (written.shared.state.load_full(), other.shared.state.load_full());
+        insert(&written, 2);
+        database.flush().unwrap();
+        assert!(Arc::ptr_eq(&left_alone, &other.shared.state.load_full()));
+        let after = written.shared.state.load_full();
+        assert_eq!((before.tree.version.file_count(), after.tree.version.file_count()), (0, 1));
+        let files = after.indexes.iter().map(|index| index.state.tree.version.file_count());
+        assert!(files.eq([1, 1]), "the states of the indexes are as of the same moment");
+        let names: Vec<&str> = after.indexes.iter().map(|index| index.index.name()).collect();
+        assert_eq!(names, ["first", "second"]);
     }
 }

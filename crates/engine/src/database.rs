@@ -340,7 +340,7 @@ impl Inner {
         let Some(state) = manifest.state().tables.get(&table.id) else {
             return Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", table.name)));
         };
-        let record = TableRecord { layout: layout.to_string(), ..state.record.clone() };
+        let record = TableRecord { layout: layout.to_string(), ..TableRecord::clone(&state.record) };
         let mut edit = VersionEdit::default();
         edit.changed_tables.push(record);
         let shape = Arc::new(Shape::new(layout, &table.definition.options, self.options.deferral()));

@@ -316,6 +316,7 @@ impl Inner {
         writer.last_sequence = sequence;
         table.loads.fetch_add(1, Ordering::Release);
         self.visible.store(sequence, Ordering::Release);
+        self.commits.watches.show_load();
         drop(reservation);
         Ok(Some(sequence))
     }

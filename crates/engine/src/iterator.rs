@@ -21,7 +21,7 @@ use crate::database::Inner;
 use crate::options::ReadOptions;
 use crate::shape::TableFormats;
 use crate::snapshot::Snapshot;
-use crate::sources::Source;
+use crate::sources::{Source, shared_read_ahead};
 use crate::table::{TableShared, TableState};
 use crate::traces::{ScanTally, TracedRun};
 use crate::tree::{OpenRun, Tree};
@@ -162,6 +162,12 @@ struct WantedRuns<'a> {
 }
 
 impl WantedRuns<'_> {
+    /// Whether a run shares a column with what is wanted.
+    fn shares(&self, run: &OpenRun) -> bool {
+        let shares = |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
+        self.columns.is_none_or(shares)
+    }
+
     /// Whether entries with these marks may say something.
     fn concern(&self, marks: u64) -> bool {
         self.marks.is_none_or(|wanted| wanted & marks != 0)
@@ -192,13 +198,14 @@ impl Sources {
         let cursor_options = CursorOptions {
             snapshot: if filter_snapshots { snapshot } else { mycelium_base::MAX_SEQUENCE_NUMBER },
             fill_cache: options.fill_cache,
-            read_ahead: options.read_ahead,
+            read_ahead: match options.read_ahead {
+                0 => 0,
+                bytes => shared_read_ahead(bytes, state.tree.runs().filter(|(_, run)| wanted.shares(run)).count()),
+            },
             expected: 0,
         };
         for (level, run) in state.tree.runs() {
-            let shares =
-                |columns: &ColumnSet| run.files.first().is_some_and(|file| file.meta.overlaps_columns(columns));
-            if wanted.columns.is_none_or(shares) {
+            if wanted.shares(run) {
                 let expected = options.expected_rows.map_or(0, |rows| state.tree.bytes_of_rows(run, rows));
                 let cursor_options = CursorOptions { expected, ..cursor_options };
                 sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, wanted);

@@ -178,29 +178,35 @@ impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         // Else nothing would ever be written, or writers would wait for what never comes.
         if self.rate_limit_bytes_per_second == Some(0) {
-            return Err(Error::invalid("background work must be allowed at least 1 byte a second; None is unlimited"));
+            let message = "background work must be allowed some bytes a second; None is unlimited";
+            return Err(Error::invalid(message).expected("1 or more", 0));
         }
         if self.slowdown_debt_bytes == 0 {
-            return Err(Error::invalid("writers cannot be slowed at 0 bytes that await compaction"));
+            let message = "writers cannot be slowed at no bytes that await compaction";
+            return Err(Error::invalid(message).expected("1 or more", 0));
         }
         if self.memory_budget < 4096 {
-            return Err(Error::invalid("the memory budget must be at least 4096 bytes"));
+            return Err(Error::invalid("the memory budget is too small").expected("4,096 or more", self.memory_budget));
         }
         if self.slowdown_level0_runs == 0 || self.stop_level0_runs < self.slowdown_level0_runs {
-            return Err(Error::invalid("level-0 limits must satisfy 0 < slowdown <= stop"));
+            let found = format!("{} and {}", self.slowdown_level0_runs, self.stop_level0_runs);
+            return Err(Error::invalid("limits of level 0 that cannot be").expected("0 < slowdown <= stop", found));
         }
         if self.deferral_percent > 100 {
-            return Err(Error::invalid("at most 100 percent of a table can be deferred"));
+            let message = "more than all of a table cannot be deferred";
+            return Err(Error::invalid(message).expected("up to 100 percent", self.deferral_percent));
         }
         if self.slowed_bytes_per_second == 0 {
-            return Err(Error::invalid("slowed writers must be allowed at least 1 byte a second"));
+            let message = "slowed writers must be allowed some bytes a second";
+            return Err(Error::invalid(message).expected("1 or more", 0));
         }
         let threads = match self.background {
             Background::Threads(threads) => threads,
             Background::Manual => 1,
         };
-        if [threads, self.subcompactions].iter().any(|count| !(1..=MOST_THREADS).contains(count)) {
-            return Err(Error::invalid(format!("background threads and subcompactions must be 1 to {MOST_THREADS}")));
+        if let Some(count) = [threads, self.subcompactions].iter().find(|count| !(1..=MOST_THREADS).contains(*count)) {
+            let message = "a number of background threads or subcompactions that cannot be";
+            return Err(Error::invalid(message).expected(format_args!("1 to {MOST_THREADS}"), count));
         }
         Ok(())
     }
@@ -320,31 +326,36 @@ impl TableOptions {
     /// Refuses what cannot work.
     pub(crate) fn check(&self) -> Result<()> {
         if !(64..=16 << 20).contains(&self.block_size) {
-            return Err(Error::invalid("block_size must be between 64 bytes and 16 MiB"));
+            let message = "a block_size that cannot be";
+            return Err(Error::invalid(message).expected("64 bytes to 16 MiB", self.block_size));
         }
         if !(1..=1024).contains(&self.restart_interval) {
-            return Err(Error::invalid("restart_interval must be between 1 and 1,024"));
+            let message = "a restart_interval that cannot be";
+            return Err(Error::invalid(message).expected("1 to 1,024", self.restart_interval));
         }
-        if self.filter_bits.iter().any(|&bits| bits > 64) {
-            return Err(Error::invalid("filter_bits must be at most 64"));
+        if let Some(bits) = self.filter_bits.iter().find(|&&bits| bits > 64) {
+            return Err(Error::invalid("filter_bits that cannot be").expected("up to 64", bits));
         }
-        if self.compression.len() > MAX_LEVELS || self.filter_bits.len() > MAX_LEVELS {
-            return Err(Error::invalid("more per-level choices than levels"));
+        let choices = self.compression.len().max(self.filter_bits.len());
+        if choices > MAX_LEVELS {
+            let message = "more choices by level than levels";
+            return Err(Error::invalid(message).expected(format_args!("up to {MAX_LEVELS}"), choices));
         }
         match &self.policy {
             Policy::Leveled(o) | Policy::TwoPhase(o) => {
                 check_levels(o.level_count, o.target_file_size)?;
                 if o.level0_trigger == 0 || o.base_level_bytes == 0 || !(o.fanout > 1.0 && o.fanout <= 1e6) {
-                    return Err(Error::invalid(
-                        "levels: level0_trigger and base_level_bytes above 0, fanout above 1, to 1,000,000",
-                    ));
+                    let expected = "level0_trigger and base_level_bytes above 0, fanout above 1, to 1,000,000";
+                    let found = format!("{}, {} and {}", o.level0_trigger, o.base_level_bytes, o.fanout);
+                    return Err(Error::invalid("sizes of levels that cannot be").expected(expected, found));
                 }
                 check_runs(o.level0_trigger.max(o.level0_pileup))?;
             }
             Policy::Tiered(o) => {
                 check_levels(o.level_count, o.target_file_size)?;
                 if o.runs_per_level < 2 {
-                    return Err(Error::invalid("tiered: at least 2 runs per level"));
+                    let message = "too few runs_per_level";
+                    return Err(Error::invalid(message).expected("2 or more", o.runs_per_level));
                 }
                 check_runs(o.runs_per_level)?;
             }
@@ -504,17 +515,19 @@ const MOST_RUNS: usize = 1 << 20;
 
 fn check_runs(count: usize) -> Result<()> {
     if count > MOST_RUNS {
-        return Err(Error::invalid(format!("a level is merged at {MOST_RUNS} runs at the latest, not at {count}")));
+        let message = "more runs than those at which a level is merged at the latest";
+        return Err(Error::invalid(message).expected(format_args!("up to {MOST_RUNS}"), count));
     }
     Ok(())
 }
 
 fn check_levels(level_count: usize, target_file_size: u64) -> Result<()> {
     if !(2..=MAX_LEVELS).contains(&level_count) {
-        return Err(Error::invalid(format!("level_count must be between 2 and {MAX_LEVELS}")));
+        let message = "a level_count that cannot be";
+        return Err(Error::invalid(message).expected(format_args!("2 to {MAX_LEVELS}"), level_count));
     }
     if target_file_size < 1024 {
-        return Err(Error::invalid("target_file_size must be at least 1,024 bytes"));
+        return Err(Error::invalid("the target_file_size is too small").expected("1,024 or more", target_file_size));
     }
     Ok(())
 }
@@ -577,7 +590,9 @@ pub struct ReadOptions {
     pub prefix: Option<Vec<u8>>,
     /// Put blocks read from disk into the cache. Default: true; set to false for large scans.
     pub fill_cache: bool,
-    /// Bytes to read ahead in one piece; 0 reads block by block and grows by itself on long ranges. Default: 0.
+    /// Bytes to read ahead in one piece, in each place of the table where rows lie. Where these are many it is less, so
+    /// that all pieces together have 64 MiB, down to 16 KiB each. 0 reads block by block and grows by itself on long
+    /// ranges. Default: 0.
     pub read_ahead: usize,
     /// About how many rows will be read, if that is known: where nothing is said of `read_ahead`, so much is read from
     /// each place of the table in one piece, and not block by block. Ends nothing. Default: not known.

@@ -219,7 +219,8 @@ impl PointRead<'_> {
             return packed.map(|row| self.table.typed_formats()?.stored(row)).transpose();
         }
         if key.len() > MAX_KEY_LEN {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the key is longer than a key can be"));
+            let message = format!("a key of {} bytes: at most {MAX_KEY_LEN} are possible", key.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let hash = hash_key(key);
         let mut lookup = Lookup::new();

@@ -213,7 +213,7 @@ fn check_reads(before: &TableShared, after: &TableShared) -> Result<()> {
 /// The table that is to have these columns, first, and the derived tables of its indexes.
 fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> Result<Vec<ReplacedTable>> {
     let record_of = |table: &TableShared| match state.tables.get(&table.id) {
-        Some(state) => Ok(&state.record),
+        Some(state) => Ok(&*state.record),
         None => Err(Error::new(ErrorKind::NotFound, format!("table {} was dropped", table.name))),
     };
     let (formats, record) = (table.typed_formats()?, record_of(table)?);

@@ -7,6 +7,16 @@ use mycelium_sst::{ColumnPosition, LevelCursor, RunCursor};
 use crate::index::StagedCursor;
 use crate::traces::TracedRun;
 
+/// What the windows of all sources of a read or a job hold at most, as long as each has the least.
+const MOST_WINDOW_BYTES: usize = 64 << 20;
+const LEAST_WINDOW_BYTES: usize = 16 << 10;
+
+/// The bytes that each of so many runs is read ahead by, where one would be by `wanted`: a table of many column groups
+/// has hundreds of runs, and a bulk load hundreds of files beside each other.
+pub(crate) fn shared_read_ahead(wanted: usize, runs: usize) -> usize {
+    wanted.min((MOST_WINDOW_BYTES / runs.max(1)).max(LEAST_WINDOW_BYTES))
+}
+
 /// One sorted source of a read.
 pub(crate) enum Source {
     Memtable(MemtableCursor),
@@ -86,3 +96,21 @@ macro_rules! forward {
 
 forward!(Source: Memtable, Run, Columns, Traced);
 forward!(DerivedSource: Memtable, Staged, Run);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each run had a window of its own size, however many there were.
+    #[test]
+    fn the_windows_of_many_runs_are_bounded_together() {
+        for wanted in [0, 1000, 256 << 10, 64 << 20] {
+            for runs in [0, 1, 200, 256, 257, 3_000, 100_000] {
+                let each = shared_read_ahead(wanted, runs);
+                assert!(each <= wanted && each >= wanted.min(LEAST_WINDOW_BYTES));
+                assert!(each * runs <= MOST_WINDOW_BYTES.max(runs * LEAST_WINDOW_BYTES), "{wanted} of {runs}");
+            }
+        }
+        assert_eq!(shared_read_ahead(256 << 10, 256), 256 << 10);
+    }
+}

@@ -48,6 +48,10 @@ mod drawn {
             };
             Some(MutexGuard { mutex: self, held: Some(held) })
         }
+
+        pub(crate) fn into_inner(self) -> T {
+            self.0.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
     }
 
     impl<T> Deref for MutexGuard<'_, T> {

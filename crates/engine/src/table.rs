@@ -172,6 +172,12 @@ impl IndexState {
         let status = index.status();
         Self { table, index, state, status }
     }
+
+    /// Whether that is what it says.
+    pub(crate) fn is_now(&self, table: &Arc<TableShared>, index: &Arc<IndexShared>) -> bool {
+        let is_same = Arc::ptr_eq(&self.table, table) && Arc::ptr_eq(&self.index, index);
+        is_same && Arc::ptr_eq(&self.state, &table.state.load()) && self.status == index.status()
+    }
 }
 
 impl TableState {

@@ -33,6 +33,9 @@ pub struct ScanOptions {
     pub snapshot: Option<Snapshot>,
     /// Rows of a batch at most. Default: 8,192.
     pub batch_rows: usize,
+    /// Bytes of text or binary in one column of a batch, at most 1 GiB, with which it ends, however few its rows. A
+    /// column outside the key has more by less than one value. Default: 64 MiB.
+    pub batch_bytes: usize,
     /// Rows of the scan at most.
     pub limit: Option<u64>,
     /// What rows must pass. Decided on the row that the snapshot sees; `None` is all.
@@ -51,6 +54,7 @@ impl Default for ScanOptions {
             upper: Bound::Unbounded,
             snapshot: None,
             batch_rows: 8192,
+            batch_bytes: 64 << 20,
             limit: None,
             filter: None,
             filter_plan: FilterPlan::Automatic,
@@ -285,7 +289,10 @@ impl Table {
         };
         let moment = TableIterator::moment(&self.database, &self.shared, &read)?;
         let batch_rows = options.batch_rows.max(1);
-        let builder = |layout| RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts);
+        let builder = |layout| {
+            RecordBatchBuilder::with_texts(layout, &projection, batch_rows, options.texts)
+                .map(|builder| builder.with_most_bytes(options.batch_bytes))
+        };
         let left = options.limit.unwrap_or(u64::MAX);
         let shared = &self.shared;
         let filtering = (filter.as_ref(), options.filter_plan);

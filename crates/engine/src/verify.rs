@@ -228,12 +228,12 @@ impl Inner {
         let mut trees = Vec::with_capacity(core.tables.len());
         for (id, table) in &core.tables {
             let tree = table.state.load().tree.clone();
-            let record = TableRecord {
+            let record = Arc::new(TableRecord {
                 id: *id,
                 name: table.name.clone(),
                 definition: table.definition.encode(),
                 layout: if table.index.is_some() { TableRecord::DERIVED.into() } else { String::new() },
-            };
+            });
             state.tables.insert(*id, mycelium_manifest::TableState { record, version: tree.version.clone() });
             trees.push((*id, tree));
         }

@@ -39,6 +39,7 @@ use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::TableShared;
+use crate::transaction::Watches;
 
 /// Everything that only the holder of the commit lock touches.
 pub(crate) struct Writer {
@@ -163,6 +164,8 @@ impl SealedLog {
 pub(crate) struct CommitQueue {
     pub(crate) writer: Mutex<Writer>,
     waiting: Mutex<Vec<Arc<Waiting>>>,
+    /// Are shown what is committed.
+    pub(crate) watches: Watches,
 }
 
 struct Waiting {
@@ -207,7 +210,8 @@ pub(crate) trait Precondition: Send + Sync {
 const MOST_COMPARED: u32 = 4096;
 
 /// How many of the batches, from the first on, make the next group, and those of them whose precondition holds, with
-/// what they derive; the others are told. A group has `most_bytes`, or one batch: room is made once for all of it.
+/// what they derive; the others are told. A group has `most_bytes`, with what it derives, but for its last batch:
+/// room is made once for all of it.
 fn form_group<'w>(
     writer: &mut Writer,
     waiting: &'w [Arc<Waiting>],
@@ -221,7 +225,7 @@ fn form_group<'w>(
         }
         match next.admit(writer, &group) {
             Ok(derived) => {
-                bytes = would_have;
+                bytes = would_have.saturating_add(derived.memory_usage());
                 operations = operations.saturating_add(next.batch.count);
                 group.push((&**next, derived));
             }
@@ -246,15 +250,10 @@ impl Waiting {
 }
 
 fn check_operations(precondition: &dyn Precondition, before: &[(&Waiting, DerivedBatch)]) -> Result<()> {
-    for (earlier, derived) in before {
-        let mut operations = Operations::new(&earlier.batch.body, 0, earlier.batch.count);
-        while let Some((table, entry)) = operations.next()? {
-            precondition.check_operation(table, entry)?;
-        }
-        // Whatever the sequence numbers will be.
-        derived.entries(1).try_for_each(|(table, entry)| precondition.check_operation(table, entry))?;
-    }
-    Ok(())
+    before.iter().try_for_each(|(earlier, derived)| {
+        let pending = Pending { batch: &earlier.batch, derived };
+        pending.try_each(|table, entry| precondition.check_operation(table, entry))
+    })
 }
 
 /// A batch about to be committed.
@@ -265,9 +264,20 @@ struct Pending<'a> {
     derived: &'a DerivedBatch,
 }
 
+impl Pending<'_> {
+    /// Calls `check` with its operations and with what they derive, whatever the sequence numbers will be.
+    fn try_each(&self, check: impl Fn(TableId, EntryRef<'_>) -> Result<()>) -> Result<()> {
+        let mut operations = Operations::new(&self.batch.body, 0, self.batch.count);
+        while let Some((table, entry)) = operations.next()? {
+            check(table, entry)?;
+        }
+        self.derived.entries(1).try_for_each(|(table, entry)| check(table, entry))
+    }
+}
+
 impl CommitQueue {
     pub(crate) fn new(writer: Writer) -> Self {
-        Self { writer: Mutex::new(writer), waiting: Mutex::new(Vec::new()) }
+        Self { writer: Mutex::new(writer), waiting: Mutex::new(Vec::new()), watches: Watches::default() }
     }
 
     /// The number of batches that wait for the commit lock.
@@ -394,6 +404,11 @@ impl Inner {
             done(i, writer.last_sequence);
         }
         self.visible.store(writer.last_sequence, Ordering::Release);
+        self.commits.watches.show(|footprint| {
+            group
+                .iter()
+                .try_for_each(|pending| pending.try_each(|table, entry| footprint.check_operation(table, entry)))
+        });
         self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
         self.counters.operations.fetch_add(total, Ordering::Relaxed);
         Ok(())

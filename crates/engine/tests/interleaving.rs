@@ -199,6 +199,7 @@ impl Twin {
             upper: to.map_or(Bound::Unbounded, |to| Bound::Excluded(vec![id_of(to, texts)])),
             snapshot,
             batch_rows: [1, 70, 1024, 8192][random.random_range(0..4)],
+            batch_bytes: if limit.is_some_and(|limit| limit % 2 == 0) { 500 } else { usize::MAX },
             limit,
             filter: (!conjuncts.is_empty()).then_some(Filter { conjuncts }),
             texts: if random.random() { TextArrays::Views } else { TextArrays::Plain },
@@ -330,6 +331,50 @@ fn rows_of_memtables_do_not_end_an_interval() {
         assert!(counters.rows_interleaved as usize > (rows - 3_600) * 9 / 10, "{counters:?} of {rows} rows");
         for scan in 0..50 {
             twin.check(&format!("texts {texts}, scan {scan}"));
+        }
+    }
+}
+
+/// A scan appended what interleaves of a block of each run, and what lies next to each other of a block, before it
+/// asked how much text that was: more than 2 GiB of it were an error.
+#[test]
+fn batches_end_before_their_texts_are_too_many() {
+    const LEN: usize = 900;
+    // A dictionary of few texts, and texts that hardly come twice; runs that interleave, and one that does not.
+    for (distinct, runs) in [(3, 2), (3, 1), (u32::MAX, 2), (u32::MAX, 1)] {
+        let context = format!("{distinct} texts, {runs} runs");
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, body utf8, primary key (id)").unwrap();
+        let layout =
+            Layout::parse("L0 tiered: * columnar\nL1 leveled: * columnar", &ColumnSet::from_iter([1])).unwrap();
+        let options = TableOptions { layout: Some(layout), block_size: 32 << 10, ..TableOptions::default() };
+        let table = database.create_typed_table("t", schema, options).unwrap();
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut bodies: Vec<String> = (0..1200).map(|_| (random.random::<u32>() % distinct).to_string()).collect();
+        bodies.iter_mut().for_each(|body| *body = body.repeat(LEN / body.len()));
+        for run in 0..runs {
+            for (id, body) in bodies.iter().enumerate().skip(run).step_by(runs) {
+                table.insert_row(&[DatumRef::Int64(id as i64), DatumRef::Utf8(body)], Durability::Buffered).unwrap();
+            }
+            database.flush().unwrap();
+        }
+        let filter = Filter { conjuncts: vec![ColumnTest { column: 1, test: Test::IsNotNull }] };
+        for (filter, batch_bytes) in [(None, 20_000), (Some(filter.clone()), 20_000), (Some(filter), usize::MAX)] {
+            let is_filtered = filter.is_some();
+            let options = ScanOptions { batch_bytes, filter, ..ScanOptions::default() };
+            let mut scan = table.scan_batches(options).unwrap();
+            let mut found = Vec::new();
+            for batch in scan.by_ref() {
+                let batch = batch.unwrap();
+                let texts = batch.column(1).as_string::<i32>();
+                let bytes = texts.value_data().len();
+                assert!(bytes < batch_bytes.saturating_add(LEN), "{context}: {bytes} bytes in {} rows", texts.len());
+                found.extend(texts.iter().map(|text| text.unwrap().to_owned()));
+            }
+            assert!(found == bodies, "{context}, {batch_bytes} bytes");
+            assert!(is_filtered || (scan.counters().rows_interleaved > 0) == (runs > 1), "{context}");
         }
     }
 }

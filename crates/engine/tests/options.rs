@@ -64,6 +64,7 @@ fn options_of_a_database_that_cannot_be_are_refused() {
         change(&mut options);
         let error = Database::open("/db", options).err().unwrap_or_else(|| panic!("{what} was taken"));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+        assert!(error.to_string().contains("found"), "the limit and what was met: {what}: {error}");
     }
     assert!(disk.paths().is_empty());
 }
@@ -143,6 +144,7 @@ fn options_of_a_table_that_cannot_be_are_refused() {
         let what = format!("{options:?}");
         let error = database.create_table("t", options).err().unwrap_or_else(|| panic!("taken: {what}"));
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}: {what}");
+        assert!(error.to_string().contains("found"), "the limit and what was met: {error}: {what}");
     }
     assert!(database.table_names().is_empty());
 }

@@ -317,6 +317,42 @@ fn compactions_that_make_way_for_flushes_lose_none() {
     });
 }
 
+/// Each takes one key if both are there, and finds that out by reading all of them: what the other commits meanwhile is
+/// shown to it.
+#[test]
+fn serializable_transactions_that_read_all_rows_do_not_skew_writes() {
+    explore(|| {
+        let setup = Setup::new();
+        (0..2).for_each(|key| put(&setup.table, key, 1));
+        let threads = (0..2_u8)
+            .map(|own| {
+                let (database, table) = (setup.database.clone(), setup.table.clone());
+                thread::spawn(move || {
+                    let mut transaction = database.begin(IsolationLevel::Serializable);
+                    let mut left = 0;
+                    let mut rows = transaction.iter(&table, &ReadOptions::default()).unwrap();
+                    rows.seek_to_first().unwrap();
+                    while rows.valid() {
+                        left += number(rows.value());
+                        rows.next().unwrap();
+                    }
+                    drop(rows);
+                    if left == 2 {
+                        transaction.put(&table, &[own], &value(0)).unwrap();
+                        if let Err(error) = transaction.commit(Durability::Os) {
+                            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        setup.database.flush().unwrap();
+        join_all(threads);
+        let left = get(&setup.table, 0).unwrap() + get(&setup.table, 1).unwrap();
+        assert_eq!(left, 1, "both saw two and both took one");
+    });
+}
+
 #[test]
 fn a_checkpoint_beside_writes_holds_a_prefix() {
     explore(|| {

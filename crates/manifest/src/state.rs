@@ -14,8 +14,8 @@ use crate::version::{Version, VersionError};
 /// A live table: its record and its files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableState {
-    /// Name, definition, layout.
-    pub record: TableRecord,
+    /// Name, definition, layout. Shared by the states of which no edit changes it.
+    pub record: Arc<TableRecord>,
     /// The table's files.
     pub version: Arc<Version>,
 }
@@ -27,7 +27,7 @@ impl TableState {
     }
 }
 
-/// The state of a database. Cheap to clone: versions are shared.
+/// The state of a database. Cheap to clone: records and versions are shared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManifestState {
     /// Live tables by id.
@@ -80,8 +80,8 @@ impl ManifestState {
         })
     }
 
-    /// The state after `edit`. Fails with `ErrorKind::InvalidArgument` if the edit does not fit. O(files of the tables
-    /// the edit touches); other tables' versions are shared with this state.
+    /// The state after `edit`. Fails with `ErrorKind::InvalidArgument` if the edit does not fit. O(tables + files of
+    /// the tables that the edit touches); what it says nothing of is shared with this state.
     pub fn apply(&self, edit: &VersionEdit) -> Result<ManifestState> {
         let mut next = self.clone();
         next.edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);
@@ -117,7 +117,7 @@ impl ManifestState {
             match self.tables.entry(record.id) {
                 Entry::Occupied(_) => return Err(Error::invalid(format!("table id {} is taken", record.id))),
                 Entry::Vacant(slot) => {
-                    slot.insert(TableState { record: record.clone(), version: Arc::default() });
+                    slot.insert(TableState { record: Arc::new(record.clone()), version: Arc::default() });
                 }
             }
             self.next_table_id = self.next_table_id.max(record.id.0.saturating_add(1));
@@ -127,7 +127,7 @@ impl ManifestState {
                 return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
             }
             match self.tables.get_mut(&record.id) {
-                Some(table) => table.record = record.clone(),
+                Some(table) => table.record = Arc::new(record.clone()),
                 None => return Err(Error::invalid(format!("table {} to be changed does not exist", record.id))),
             }
         }
@@ -149,7 +149,7 @@ impl ManifestState {
             None => version,
         };
         self.next_table_id = record.id.0.saturating_add(1);
-        self.tables.insert(record.id, TableState { record: record.clone(), version });
+        self.tables.insert(record.id, TableState { record: Arc::new(record.clone()), version });
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl ManifestState {
     pub fn to_edits(&self) -> Vec<VersionEdit> {
         let mut edits = vec![VersionEdit {
             format_version: Some(FORMAT_VERSION),
-            created_tables: self.tables.values().map(|t| t.record.clone()).collect(),
+            created_tables: self.tables.values().map(|t| TableRecord::clone(&t.record)).collect(),
             next_file_number: Some(self.next_file_number),
             last_sequence: Some(self.last_sequence),
             oldest_wal: Some(self.oldest_wal),

@@ -68,7 +68,7 @@ fn random_edit(rng: &mut SmallRng, state: &ManifestState, next_file: &mut u64) -
         0 | 1 => edit = create(state.next_table_id, rng.random_range(0..50)),
         2 if tables.len() > 3 => edit.dropped_tables.push(tables[rng.random_range(0..tables.len())]),
         3 if !tables.is_empty() => {
-            let mut record = state.tables[&tables[0]].record.clone();
+            let mut record = TableRecord::clone(&state.tables[&tables[0]].record);
             record.definition.push(7);
             edit.changed_tables.push(record);
         }
@@ -152,7 +152,7 @@ fn a_table_that_is_replaced_leaves_its_files_to_the_other() {
     assert!(!next.tables.contains_key(&TableId(0)) && next.next_table_id == 2);
     let next = next.apply(&replaced(1, named(2), 4)).unwrap();
     assert_eq!(groups(&next, 2), ["1-4/packed/lacking:3-4", "1/packed", "2-4/columnar/lacking:3-4"]);
-    assert_eq!(next.tables[&TableId(2)].record, named(2));
+    assert_eq!(*next.tables[&TableId(2)].record, named(2));
 
     let again = next.to_edits().iter().try_fold(ManifestState::default(), |state, edit| {
         let mut bytes = Vec::new();
@@ -163,6 +163,16 @@ fn a_table_that_is_replaced_leaves_its_files_to_the_other() {
     for (from, record) in [(7, named(1)), (0, named(0)), (0, record(1, 5))] {
         assert_eq!(state.apply(&replaced(from, record, 3)).unwrap_err().kind(), ErrorKind::InvalidArgument);
     }
+}
+
+/// Every edit copied the names and definitions of all tables.
+#[test]
+fn an_edit_shares_the_records_that_it_does_not_change() {
+    let state = ManifestState::default().apply(&create(0, 5)).unwrap().apply(&create(1, 5)).unwrap();
+    let edit = VersionEdit { changed_tables: vec![record(1, 6)], ..VersionEdit::default() };
+    let next = state.apply(&edit).unwrap();
+    assert!(Arc::ptr_eq(&state.tables[&TableId(0)].record, &next.tables[&TableId(0)].record));
+    assert_eq!(*next.tables[&TableId(1)].record, record(1, 6));
 }
 
 #[test]

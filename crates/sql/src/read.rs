@@ -25,7 +25,7 @@ use mycelium_engine::{Index, ReadOptions, ScanOptions, Snapshot, Table};
 use crate::key_range::KeyRange;
 use crate::sql_type::{TEXTS, to_sql};
 
-/// Bytes of texts from which on rows found by an index are handed on, however few.
+/// Bytes of texts from which on rows found by their keys or by an index are handed on, however few.
 const BATCH_BYTES: usize = 16 << 20;
 /// Rows of the first batch of an index's.
 const FIRST_BATCH: usize = 256;
@@ -222,7 +222,7 @@ impl Reader<'_> {
             none => {
                 let rows = self.work.batch_rows.min(self.left).max(1);
                 let builder = RecordBatchBuilder::with_texts(layout.clone(), projection, rows, TEXTS)?;
-                &mut none.insert((layout, builder)).1
+                &mut none.insert((layout, builder.with_most_bytes(BATCH_BYTES))).1
             }
         };
         builder.append(&key, &row)?;

@@ -31,6 +31,11 @@ impl Draw {
         [1, 7, usize::MAX][self.0 % 3]
     }
 
+    /// Of two thirds of the draws so few that batches end before they have all their rows.
+    fn batch_bytes(self) -> usize {
+        [usize::MAX, 100, 1][self.0 / 2 % 3]
+    }
+
     fn next(self) -> Self {
         Self(self.0 + 1)
     }
@@ -176,6 +181,7 @@ fn open_scan(
         lower: values(bounds.0)?,
         upper: values(bounds.1)?,
         batch_rows: draw.batch_rows(),
+        batch_bytes: draw.batch_bytes(),
         limit,
         texts: draw.texts(),
         filter: filter.cloned(),

@@ -91,8 +91,10 @@ impl DerivedEntries {
 
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let start = self.bytes.len();
-        if start + key.len() + value.len() > MAX_DERIVED_BYTES {
-            return Err(Error::invalid(format!("a row derives more than {MAX_DERIVED_BYTES} bytes")));
+        let end = start + key.len() + value.len();
+        if end > MAX_DERIVED_BYTES {
+            let message = format!("a row derives {end} bytes or more: at most {MAX_DERIVED_BYTES} are possible");
+            return Err(Error::invalid(message));
         }
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();

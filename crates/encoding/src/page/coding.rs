@@ -29,14 +29,15 @@ impl TextCoding {
         }
     }
 
-    /// As [`TextCoding::parse`] of bytes that it accepted before; see [`Dictionary::parse_checked`]. O(1).
+    /// As [`TextCoding::parse`] of bytes that it accepted before, and whose [`TextCoding::longest`] is known; see
+    /// [`Dictionary::parse_checked`]. O(1).
     ///
     /// # Errors
     /// As [`TextCoding::parse`], as far as it is noticed.
-    pub fn parse_checked(bytes: Arc<[u8]>, payload: Range<usize>) -> Result<Self> {
+    pub fn parse_checked(bytes: Arc<[u8]>, payload: Range<usize>, longest: usize) -> Result<Self> {
         match bytes.get(payload.clone()) {
             Some(body) if SymbolTable::begins(body) => SymbolTable::parse(body).map(Self::SymbolTable),
-            _ => Dictionary::parse_checked(bytes, payload).map(Self::Dictionary),
+            _ => Dictionary::parse_checked(bytes, payload, longest).map(Self::Dictionary),
         }
     }
 
@@ -54,6 +55,11 @@ impl TextCoding {
             Self::Dictionary(dictionary) => Some(dictionary),
             Self::SymbolTable(_) => None,
         }
+    }
+
+    /// Bytes of the longest text of a dictionary; 0 of a symbol table, which has none.
+    pub fn longest(&self) -> usize {
+        self.dictionary().map_or(0, Dictionary::longest)
     }
 
     /// Bytes in memory.

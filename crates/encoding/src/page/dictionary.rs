@@ -24,6 +24,8 @@ pub struct Dictionary {
     bytes: Arc<[u8]>,
     payload: Range<usize>,
     len: u32,
+    /// Bytes of the longest value.
+    longest: usize,
 }
 
 impl fmt::Debug for Dictionary {
@@ -42,11 +44,11 @@ impl Dictionary {
     /// # Errors
     /// `ErrorKind::Corruption` where it is malformed: not ascending, or cut short.
     pub fn parse(bytes: Arc<[u8]>, payload: Range<usize>) -> Result<Self> {
-        let dictionary = Self::parse_checked(bytes, payload)?;
+        let mut dictionary = Self::parse_checked(bytes, payload, 0)?;
         let len = dictionary.len;
         let values_len = dictionary.body().len() - ENTRY_LEN * (1 + dictionary.len());
         let mut before: Option<&[u8]> = None;
-        let mut end_before = 0;
+        let (mut end_before, mut longest) = (0, 0);
         for code in 0..len {
             let end = dictionary.end(code);
             if end < end_before || end > values_len {
@@ -56,27 +58,29 @@ impl Dictionary {
             if before.is_some_and(|before| before >= value) {
                 return Err(malformed("order of values"));
             }
+            longest = longest.max(value.len());
             (before, end_before) = (Some(value), end);
         }
         if end_before != values_len {
             return Err(malformed("bytes behind the values").expected(values_len, end_before));
         }
+        dictionary.longest = longest;
         Ok(dictionary)
     }
 
-    /// As [`Dictionary::parse`] of bytes that it accepted before: the ends and the order of values are not looked at
-    /// again. Of others codes may be wrong, and values missing. O(1).
+    /// As [`Dictionary::parse`] of bytes that it accepted before, and whose [`Dictionary::longest`] is known: the ends
+    /// and the order of values are not looked at again. Of others codes may be wrong, and values missing. O(1).
     ///
     /// # Errors
     /// `ErrorKind::Corruption` where it is cut short before its values.
-    pub fn parse_checked(bytes: Arc<[u8]>, payload: Range<usize>) -> Result<Self> {
+    pub fn parse_checked(bytes: Arc<[u8]>, payload: Range<usize>, longest: usize) -> Result<Self> {
         let body = bytes.get(payload.clone()).ok_or_else(|| malformed("length"))?;
         let len = body.first_chunk::<4>().map(|&chunk| u32::from_le_bytes(chunk)).ok_or_else(|| malformed("length"))?;
         let values_at = (len as usize).checked_mul(ENTRY_LEN).and_then(|ends| ends.checked_add(ENTRY_LEN));
         if values_at.is_none_or(|at| at > body.len()) {
             return Err(malformed("length"));
         }
-        Ok(Self { bytes, payload, len })
+        Ok(Self { bytes, payload, len, longest })
     }
 
     /// A dictionary of these values, ascending, each once.
@@ -89,9 +93,10 @@ impl Dictionary {
             end += value.len() as u32;
             out.extend_from_slice(&end.to_le_bytes());
         }
-        values.for_each(|value| out.extend_from_slice(value));
+        values.clone().for_each(|value| out.extend_from_slice(value));
         let payload = 0..out.len();
-        Self { bytes: out.into(), payload, len: count as u32 }
+        let longest = values.map(<[u8]>::len).max().unwrap_or_default();
+        Self { bytes: out.into(), payload, len: count as u32, longest }
     }
 
     /// Appends the payload.
@@ -124,6 +129,11 @@ impl Dictionary {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes of the longest value, 0 if there is none.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Bytes in memory.
@@ -201,8 +211,9 @@ mod tests {
             assert_eq!(read.value(code as u32), Some(*value));
             assert_eq!(read.code(value), Ok(code as u32));
         }
-        let again = Dictionary::parse_checked(bytes.clone().into(), 0..bytes.len()).unwrap();
+        let again = Dictionary::parse_checked(bytes.clone().into(), 0..bytes.len(), read.longest()).unwrap();
         assert!(again.values().eq(values.iter().copied()));
+        assert_eq!((dictionary.longest(), read.longest(), again.longest()), (2, 2, 2));
         assert_eq!((read.value(6), read.code(b"b"), read.len()), (None, Err(4), 6));
         assert_eq!(read.codes_within(Bound::Excluded(b""), Bound::Included(b"a")), 1..4);
         assert_eq!(read.codes_within(Bound::Included(b"b"), Bound::Excluded(b"c")), 4..4);
@@ -219,7 +230,7 @@ mod tests {
             }
             // Wrong, perhaps, but nothing worse.
             let len = damaged.len();
-            if let Ok(read) = Dictionary::parse_checked(damaged.into(), 0..len) {
+            if let Ok(read) = Dictionary::parse_checked(damaged.into(), 0..len, 2) {
                 assert_eq!(read.values().count(), read.len());
                 assert!(read.code(b"a").unwrap_or_else(|code| code) <= read.len() as u32);
             }

@@ -70,6 +70,7 @@ use self::bitmap::bit;
 use self::cell_state::State;
 use self::filter::Compiled;
 use self::integers::{Form, Integers};
+use self::symbol_table::LONGEST_SYMBOL;
 use crate::{ColumnState, ColumnType, DatumRef};
 
 pub use ascending::AscendingSearch;
@@ -530,6 +531,31 @@ impl<'a> Page<'a> {
         malformed("code").expected(self.codes().map_or(0, |(_, dictionary)| dictionary.len()), code)
     }
 
+    /// Bytes that the texts or binaries of neighbouring rows have together at most; 0 of a page of anything else. O(1):
+    /// for each code of a dictionary the longest text is taken.
+    pub fn text_bound(&self, rows: Range<usize>) -> usize {
+        if rows.is_empty() || rows.end > self.rows {
+            return 0;
+        }
+        match &self.body {
+            Body::Plain(ends, _) => stored_len(ends, &rows),
+            Body::Compressed(ends, ..) => stored_len(ends, &rows).saturating_mul(LONGEST_SYMBOL),
+            Body::Codes(_, dictionary) => rows.len().saturating_mul(dictionary.longest()),
+            Body::Ordinals(_) | Body::Decimals(..) | Body::Wide(_) => 0,
+        }
+    }
+
+    /// As [`Page::text_bound`], of one row, and exact but for compressed texts.
+    pub fn text_bound_at(&self, row: usize) -> usize {
+        match &self.body {
+            Body::Codes(codes, dictionary) if row < self.rows => {
+                let code = u32::try_from(codes.get(row)).ok();
+                code.and_then(|code| dictionary.value(code)).map_or(0, <[u8]>::len)
+            }
+            _ => self.text_bound(row..row + 1),
+        }
+    }
+
     /// Whether a cell is null.
     #[inline]
     pub(crate) fn is_null(&self, row: usize) -> bool {
@@ -644,6 +670,12 @@ impl<'p, 'a> PlainValues<'p, 'a> {
         let value = range.and_then(|(start, end)| self.bytes.get(start..end));
         value.ok_or_else(|| malformed("end of a value"))
     }
+}
+
+/// Bytes that neighbouring rows have, of which there are some, where `ends` says where each of them ends.
+fn stored_len(ends: &Integers<'_>, rows: &Range<usize>) -> usize {
+    let start = rows.start.checked_sub(1).map_or(0, |before| ends.get(before));
+    usize::try_from(ends.get(rows.end - 1).wrapping_sub(start)).unwrap_or(0)
 }
 
 fn plain<'a>(ends: &Integers<'_>, bytes: &'a [u8], row: usize) -> Option<&'a [u8]> {

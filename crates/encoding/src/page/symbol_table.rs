@@ -28,7 +28,8 @@ const MARK: u32 = u32::MAX;
 /// The code before a byte that is written as it is.
 const ESCAPE: u8 = u8::MAX;
 
-const LONGEST_SYMBOL: usize = 8;
+/// Bytes that a code stands for, at most.
+pub(super) const LONGEST_SYMBOL: usize = 8;
 /// Codes for which room is made at once.
 const CODES_AT_ONCE: usize = 1024;
 

@@ -519,6 +519,49 @@ fn batches_take_pages_as_they_take_rows() {
     }
 }
 
+/// What the rows of a page had of text was known once they were appended: those of a dictionary's longest text could be
+/// more than an array can have.
+#[test]
+fn what_fits_of_a_page_is_known_before_it_is_appended() {
+    for (name, seed) in ["utf8", "binary", "int32"].into_iter().flat_map(|name| (0..40).map(move |seed| (name, seed))) {
+        let kind = kind(name);
+        let schema = Arc::new(Schema::parse(&format!("k int64 not null, c {name}, primary key (k)")).unwrap());
+        let layout = Arc::new(PackedLayout::of(schema, &ColumnSet::from_iter([1])));
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut all = cells(&mut rng, &kind, 800);
+        all.retain(|cell| !matches!(cell, Err(true)));
+        if all.is_empty() {
+            continue;
+        }
+        let len = |cell: &Cell| match cell {
+            Ok(Datum::Utf8(text)) => text.len(),
+            Ok(Datum::Binary(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        let (longest, most) = (all.iter().map(len).max().unwrap(), rng.random_range(1..4_000));
+        let file = write(gather(&kind, &all), &mut rng);
+        let builder = RecordBatchBuilder::new(layout, &[1], usize::MAX).unwrap();
+        let (mut builder, mut at) = (builder.with_most_bytes(most), 0);
+        for page in file.pages(&kind) {
+            let mut row = 0;
+            while row < page.rows() {
+                let count = builder.fitting(0, &page, row..page.rows(), rng.random_range(1..100));
+                builder.append_cells(0, &page, row..row + count).unwrap();
+                builder.end_rows(count);
+                row += count;
+                if builder.is_full() {
+                    let rows = at..at + builder.finish().unwrap().num_rows();
+                    let bytes: usize = all[rows.clone()].iter().map(len).sum();
+                    assert!((most..most + longest).contains(&bytes), "{name}, seed {seed}: {bytes} of {most}");
+                    at = rows.end;
+                }
+            }
+        }
+        assert_eq!(at + builder.finish().unwrap().num_rows(), all.len());
+        assert!(kind != ColumnType::Int32 || at == 0, "integers fill no batch");
+    }
+}
+
 #[test]
 fn malformed_pages_give_errors_or_other_cells_but_never_a_panic() {
     for name in TYPES.split_whitespace() {

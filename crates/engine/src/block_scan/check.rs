@@ -57,7 +57,9 @@ impl BlockScan {
         next_key.extend_from_slice(key);
         self.row = std::mem::replace(&mut self.key, next_key);
         if let Some(run) = run {
-            let count = self.find_standing(run, most)?;
+            self.at = self.layer_of(&[run], builder)?;
+            let within = self.fitting(usize::MAX, builder);
+            let count = self.find_standing(run, (most, within))?;
             if count > 0 {
                 self.append_standing(run, count, builder)?;
                 return Ok(true);
@@ -67,9 +69,10 @@ impl BlockScan {
         Ok(true)
     }
 
-    /// Makes `passing` the candidates of the run's block that stand and pass, from the one that it stands on up to one
-    /// that does not stand; how many rows of the block are done with then.
-    fn find_standing(&mut self, run: usize, most: usize) -> Result<usize> {
+    /// Makes `passing` the candidates of the run's block that stand and pass, `most` of them at most, among the next
+    /// `within` rows, from the one that it stands on up to one that does not stand; how many rows of the block are done
+    /// with then.
+    fn find_standing(&mut self, run: usize, (most, within): (usize, usize)) -> Result<usize> {
         self.passing.clear();
         let Self { runs, snapshot, upper, touched, all_range_deletes, filter, key, row: row_key, passing, .. } = self;
         let Some((block, first)) = runs[run].block() else { return Ok(0) };
@@ -79,7 +82,7 @@ impl BlockScan {
         let others = runs.iter().enumerate().filter(|(other, _)| *other != run).filter_map(|(_, other)| other.key());
         let bound = others.chain(touched.key()).chain(upper.as_deref()).min();
         let mut candidate = Some(first);
-        while let Some(row) = candidate.filter(|_| passing.len() < most) {
+        while let Some(row) = candidate.filter(|row| passing.len() < most && row - first < within) {
             // Other versions of a block's first and last key may be in the blocks beside it.
             if row == 0 || row + 1 == block.rows() {
                 break;
@@ -108,7 +111,6 @@ impl BlockScan {
         self.plan.work.candidates += self.passing.len() as u64;
         self.plan.work.steps += u64::from(!self.passing.is_empty());
         self.counters.candidates_checked += self.passing.len() as u64;
-        self.at = self.layer_of(&[run], builder)?;
         self.append_selected(builder)?;
         self.runs[run].go_on(count)?;
         self.counters.rows_passed_through += count as u64;

@@ -15,7 +15,7 @@
 //!    and row in its lower bits: of one key the youngest comes first and hides the others. Keys whose integers are the
 //!    same, and that may be longer, are compared as they are. Column groups that are compacted one by one (LASER §4.4)
 //!    have a row at different levels, so that each atom is sorted by itself. As far as all atoms have the same keys,
-//!    their rows are put together.
+//!    their rows are put together, and as far as their texts surely fit into the batch.
 //! 4. Of each run the rows that were picked, and that pass the filter, are appended column by column; then the batch's
 //!    new rows are put in the order of the keys ([`RecordBatchBuilder::arrange`]).
 //!
@@ -220,7 +220,8 @@ impl BlockScan {
         for at in 0..state.atoms.len() {
             self.merge_atom(state, at, most)?;
         }
-        let keys = self.agree(state)?;
+        self.agree(state)?;
+        let keys = self.keep_fitting(state, builder);
         let Some(&last) = state.atoms.first().and_then(|atom| atom.picks.last()) else { return Ok(0) };
         state.note_picks();
         self.append_picked(state, builder)?;
@@ -428,10 +429,10 @@ impl BlockScan {
         Ok((*a.1).cmp(b.1))
     }
 
-    /// How many of the first keys all atoms have; makes all `picks` these.
-    fn agree(&self, state: &mut Interleaving) -> Result<usize> {
+    /// Makes all `picks` those of the first keys, as many as all atoms have.
+    fn agree(&self, state: &mut Interleaving) -> Result<()> {
         let Interleaving { atoms, parts, are_exact, key, other_key, .. } = state;
-        let Some((first, others)) = atoms.split_first() else { return Ok(0) };
+        let Some((first, others)) = atoms.split_first() else { return Ok(()) };
         let mut count = first.picks.len();
         for other in others {
             let mut same = 0;
@@ -446,7 +447,52 @@ impl BlockScan {
             count = same;
         }
         atoms.iter_mut().for_each(|atom| atom.picks.truncate(count));
-        Ok(count)
+        Ok(())
+    }
+
+    /// Leaves in all `picks` those of the first keys whose cells surely have no more text than the batch still takes,
+    /// of one key at least; how many they are. Cells are looked at only where what is known of all is more.
+    fn keep_fitting(&self, state: &mut Interleaving, builder: &RecordBatchBuilder) -> usize {
+        let Interleaving { atoms, parts, rest, .. } = &*state;
+        let mut fitting = atoms.first().map_or(0, |atom| atom.picks.len());
+        for Atom { sources, targets, picks, .. } in atoms {
+            for (target, columns) in targets {
+                let bound = |&source: &usize| self.text_bound(source, parts, columns, rest);
+                let mut room = builder.text_room(*target);
+                if sources.iter().map(bound).fold(0, usize::saturating_add) <= room {
+                    continue;
+                }
+                let fits = |entry: &&u128| {
+                    let left = room.checked_sub(self.text_bound_at(**entry, parts, columns, rest));
+                    room = left.unwrap_or_default();
+                    left.is_some()
+                };
+                fitting = picks.iter().take(fitting).take_while(fits).count().max(1).min(fitting);
+            }
+        }
+        state.atoms.iter_mut().for_each(|atom| atom.picks.truncate(fitting));
+        fitting
+    }
+
+    /// Bytes of text that a source has of the interval at most, in the column that is at these places in the runs.
+    fn text_bound(&self, source: usize, parts: &[Part], columns: &[usize], rest: &RestRows) -> usize {
+        if source == REST {
+            return rest.bytes.len();
+        }
+        let Part { row, rows, .. } = parts[source];
+        let block = self.runs[source - 1].block().filter(|_| rows > 0);
+        block.map_or(0, |(block, _)| block.read(|pages| pages[columns[source - 1]].text_bound(row..row + rows)))
+    }
+
+    /// The same of an entry.
+    fn text_bound_at(&self, entry: u128, parts: &[Part], columns: &[usize], rest: &RestRows) -> usize {
+        let (source, row) = place_of(entry);
+        if source == REST {
+            return rest.get(row).map_or(0, <[u8]>::len);
+        }
+        let block = self.runs[source - 1].block();
+        let row = parts[source].row + row;
+        block.map_or(0, |(block, _)| block.read(|pages| pages[columns[source - 1]].text_bound_at(row)))
     }
 
     /// Has all sources go on behind this key; how many rows they pass.

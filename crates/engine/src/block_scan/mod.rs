@@ -23,6 +23,8 @@
 //! 7. So far the plan is to merge keys and then to filter. Where runs interleave and few rows pass it costs less to
 //!    filter first and to check what is found ([`check`]); which of the two it is, is judged again and again
 //!    ([`plan`]).
+//! 8. A stretch or interval ends before its texts would be more than the batch still takes, which is seen from the ends
+//!    of texts and the longest of a dictionary, before anything is appended.
 //!
 //! Cost: O(runs) a stretch or interval and column, not a row, beside what the rows themselves take; O(log) more for
 //! each key that is touched. Memory: a block of each run, and one batch.
@@ -288,6 +290,7 @@ impl BlockScan {
         let mut count = 0;
         if self.find_layer(builder)? {
             self.find_bound();
+            let most = self.fitting(most, builder);
             loop {
                 let plain = self.untouched(count)?.min(most - count);
                 let taken = self.overwrites_touched(count..count + plain, builder)?;
@@ -343,6 +346,22 @@ impl BlockScan {
         }
         self.layers.push(Layer::new(runs.to_vec(), &self.runs, builder)?);
         Ok(self.layers.len() - 1)
+    }
+
+    /// How many of the next rows of the layer, `most` at most, surely have no more text than the batch still takes.
+    fn fitting(&self, most: usize, builder: &RecordBatchBuilder) -> usize {
+        let mut fitting = most;
+        for &Target { target, run, place, .. } in &self.layer().targets {
+            let Some((block, row)) = self.runs[run].block() else { continue };
+            let rows = row..block.rows().min(row.saturating_add(fitting));
+            let there = rows.len();
+            let within = block.read(|pages| builder.fitting(target, &pages[place], rows, self.reach));
+            // Of rows that are not there nothing is known.
+            if within < there {
+                fitting = within;
+            }
+        }
+        fitting
     }
 
     /// Makes `bound` the run whose key ends the stretch.

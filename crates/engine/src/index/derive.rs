@@ -1,7 +1,8 @@
 //! Deriving at the moment of the write.
 //!
 //! 1. Before a batch is logged, every operation on a table with indexes derives its entries into a [`DerivedBatch`]:
-//!    what cannot be derived is refused while nothing has happened yet.
+//!    what cannot be derived is refused while nothing has happened yet, and so is a batch that derives more than is
+//!    held beside it. It takes effect as one, so that it cannot be cut here; whoever wrote it can.
 //! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
 //!    sequence number of its operation. They are not logged: replaying the log derives them again.
 //! 3. When the indexes change, other derivers take the place of these, with the commit lock held
@@ -13,7 +14,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use mycelium_base::limits::MAX_KEY_LEN;
+use mycelium_base::limits::{MAX_DERIVED_BATCH_LEN, MAX_KEY_LEN};
 use mycelium_base::{ColumnSet, EntryRef, Error, ErrorKind, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_transform::{Derived, Deriver};
 
@@ -27,13 +28,14 @@ use crate::table::TableShared;
 use crate::write::Writer;
 
 /// What derives the entries of all indexes, for the holder of the commit lock.
-#[derive(Default)]
 pub(crate) struct WriteDerivers {
     indexed: Arc<IndexedTables>,
     /// By table, ascending; only tables with indexes.
     tables: Vec<(TableId, Vec<IndexDeriver>)>,
     /// The memory of a batch that was committed.
     spare: DerivedBatch,
+    /// Bytes that a batch may derive.
+    most_bytes: usize,
 }
 
 /// The most bytes of a derived batch whose memory is kept for the next.
@@ -84,6 +86,11 @@ struct DerivedEntry {
 }
 
 impl DerivedBatch {
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_usage(&self) -> usize {
+        self.bytes.len() + self.entries.len() * size_of::<DerivedEntry>()
+    }
+
     /// The entries with the sequence numbers that they get where the batch's first is `first`.
     pub(crate) fn entries(&self, first: SequenceNumber) -> impl Iterator<Item = (TableId, EntryRef<'_>)> {
         self.entries.iter().map(move |entry| {
@@ -102,22 +109,29 @@ impl DerivedBatch {
     }
 }
 
+impl Default for WriteDerivers {
+    fn default() -> Self {
+        let (indexed, tables, spare) = Default::default();
+        Self { indexed, tables, spare, most_bytes: MAX_DERIVED_BATCH_LEN }
+    }
+}
+
 impl WriteDerivers {
     /// Derivers for the indexes that there are, which are of this generation.
     pub(crate) fn new(core: &Core, generation: IndexGeneration) -> Result<Self> {
         let mut tables = Vec::new();
-        for (id, base) in &core.tables {
-            let mut derivers = Vec::new();
-            for (table, index) in core.derived_tables(*id) {
+        for (id, derived) in core.derived_tables() {
+            let Some(base) = core.tables.get(&id) else { continue };
+            let mut derivers = Vec::with_capacity(derived.len());
+            for (table, index) in derived {
                 let formats = base.typed_formats()?;
                 let deriver = index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
                 derivers.push(IndexDeriver { table: table.clone(), index: index.clone(), deriver });
             }
-            if !derivers.is_empty() {
-                tables.push((*id, derivers));
-            }
+            tables.push((id, derivers));
         }
-        Ok(Self { indexed: Arc::new(IndexedTables::new(core, generation)), tables, spare: DerivedBatch::default() })
+        let indexed = Arc::new(IndexedTables::new(core, generation));
+        Ok(Self { indexed, tables, ..Self::default() })
     }
 
     /// The tables whose indexes these feed.
@@ -137,7 +151,8 @@ impl WriteDerivers {
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::Conflict`] for a batch that was prepared for other indexes, and is to be prepared
-    /// again; [`mycelium_base::ErrorKind::InvalidArgument`] for a row that an index cannot hold (unfit.rs).
+    /// again; [`mycelium_base::ErrorKind::InvalidArgument`] for a row that an index cannot hold (unfit.rs), and for a
+    /// batch that derives too much.
     #[inline]
     pub(crate) fn derive(&mut self, body: &[u8], count: u32, prepared_for: IndexGeneration) -> Result<DerivedBatch> {
         self.indexed.check(prepared_for)?;
@@ -148,12 +163,16 @@ impl WriteDerivers {
     }
 
     fn derive_batch(&mut self, body: &[u8], count: u32) -> Result<DerivedBatch> {
-        let mut batch = std::mem::take(&mut self.spare);
+        let (mut batch, most_bytes) = (std::mem::take(&mut self.spare), self.most_bytes);
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, entry)) = operations.next()? {
             for index in self.of(table) {
                 let (table, operation) = (index.table.id, entry.trailer.sequence());
                 index.derive(entry, &mut |key, value| batch.add(table, operation, key, value))?;
+                // A row derives a bounded number of bytes: so it is found soon.
+                if batch.memory_usage() > most_bytes {
+                    return Err(too_much(batch.memory_usage(), most_bytes));
+                }
             }
         }
         Ok(batch)
@@ -213,6 +232,54 @@ impl Inner {
 }
 
 #[cold]
+fn too_much(bytes: usize, most: usize) -> Error {
+    Error::invalid(format!("the batch derives {bytes} bytes or more for indexes: at most {most} are possible"))
+}
+
+#[cold]
 fn incomplete(missing: &ColumnSet) -> Error {
     Error::invalid(format!("a patch was not completed: it lacks the columns {missing}, which an index reads"))
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_encoding::{DatumRef, Schema};
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+    use crate::batch::WriteBatch;
+    use crate::database::Database;
+    use crate::index::IndexOptions;
+    use crate::options::{Background, Durability, Options, TableOptions};
+
+    /// What each of its rows derives, up to 16 MiB, was held beside a batch, however many rows it had.
+    #[test]
+    fn a_batch_that_derives_too_much_is_refused_and_leaves_nothing_behind() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let schema = Schema::parse("id int64 not null, city utf8, primary key (id)").unwrap();
+        let table = database.create_typed_table("people", schema, TableOptions::default()).unwrap();
+        for name in ["first", "second"] {
+            let options = IndexOptions { name: name.into(), on: vec!["city".into()], ..IndexOptions::default() };
+            database.create_index(&table, &options).unwrap();
+        }
+        let city = "x".repeat(1000);
+        let batch = |rows: i64| {
+            let mut batch = WriteBatch::new();
+            for id in 0..rows {
+                batch.insert_row(&table, &[DatumRef::Int64(id), DatumRef::Utf8(&city)]).unwrap();
+            }
+            batch
+        };
+        // Two entries a row, of some more than 1,000 bytes each.
+        database.inner.commits.writer.lock().derivers.most_bytes = 22_000;
+        let refused = database.write(&batch(11), Durability::Os).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        assert!(refused.to_string().contains("at most 22000"), "{refused}");
+        let before = database.last_sequence();
+        database.write(&batch(10), Durability::Os).unwrap();
+        database.write(&batch(10), Durability::Os).unwrap();
+        assert_eq!(database.last_sequence() - before, 20);
+    }
 }

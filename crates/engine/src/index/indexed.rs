@@ -49,12 +49,12 @@ impl IndexGeneration {
 impl IndexedTables {
     /// The tables that have indexes now.
     pub(super) fn new(core: &Core, generation: IndexGeneration) -> Self {
-        let indexed = |id: &TableId| {
-            let mut indexes = core.derived_tables(*id).map(|(_, index)| index.status().unique).peekable();
-            indexes.peek()?;
-            Some(IndexedTable { id: *id, has_unique: indexes.any(|is_unique| is_unique) })
-        };
-        Self { generation, tables: core.tables.keys().filter_map(indexed).collect() }
+        let of_tables = core.derived_tables().into_iter().filter(|(id, _)| core.tables.contains_key(id));
+        let indexed = of_tables.map(|(id, derived)| {
+            let has_unique = derived.iter().any(|(_, index)| index.status().unique);
+            IndexedTable { id, has_unique }
+        });
+        Self { generation, tables: indexed.collect() }
     }
 
     #[inline]

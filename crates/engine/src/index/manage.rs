@@ -367,7 +367,7 @@ impl Database {
 /// The manifest's record of an index with another status; `None` if it was dropped.
 pub(crate) fn changed_index(manifest: &Manifest, table: &TableShared, status: IndexStatus) -> Option<TableRecord> {
     let index = table.index.as_ref()?;
-    let record = &manifest.state().tables.get(&table.id)?.record;
+    let record = &*manifest.state().tables.get(&table.id)?.record;
     let definition = TableDefinition { index: Some(index.definition(status)), ..table.definition.clone() };
     Some(TableRecord { definition: definition.encode(), ..record.clone() })
 }

@@ -142,7 +142,10 @@ impl Inner {
             work.take(table, entry)?;
         }
         if work.body.len() > MAX_BATCH_LEN - HEAD_LEN {
-            return Err(Error::invalid(format!("a completed batch exceeds the limit of {MAX_BATCH_LEN} bytes")));
+            let bytes = work.body.len();
+            let message =
+                format!("a batch completed for indexes has {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
+            return Err(Error::invalid(message));
         }
         let mut guard = Guard { snapshot: snapshot.clone(), rows: BTreeMap::new(), claims: Vec::new() };
         for (id, table) in work.tables {

@@ -278,7 +278,7 @@ impl Salvage<'_> {
         index.created_at = state.last_sequence;
         index.status.is_built = false;
         index.status.trusted_from = 0;
-        table.record.definition = definition.encode();
+        Arc::make_mut(&mut table.record).definition = definition.encode();
         table.version = Arc::default();
         state.tables.insert(id, table);
         self.report.emptied_indexes.push(name);

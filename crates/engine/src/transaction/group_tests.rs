@@ -391,24 +391,32 @@ fn prepare<'a>(setup: &'a Setup, script: &Script, tag: u8) -> Commit<'a> {
         }
         return Box::new(move || setup.database.write(&batch, Durability::Sync));
     };
+    Setup::commit(begin(setup, isolation, &script.steps, tag))
+}
+
+/// A transaction that has done this.
+fn begin(setup: &Setup, isolation: IsolationLevel, steps: &[Step], tag: u8) -> Transaction {
+    let table = &setup.table;
     let mut transaction = setup.begin(isolation);
-    for step in &script.steps {
+    for step in steps {
         match step {
             Step::Put(n) => transaction.put(table, &key(*n), &[tag]).unwrap(),
             Step::Delete(n) => transaction.delete(table, &key(*n)).unwrap(),
             Step::DeleteRange(from, to) => transaction.delete_range(table, &key(*from), &key(*to)).unwrap(),
             Step::Get(n) => drop(transaction.get(table, &key(*n)).unwrap()),
-            Step::Scan(from, to) => {
-                let options = ReadOptions { lower: Some(key(*from)), upper: Some(key(*to)), ..ReadOptions::default() };
-                let mut rows = transaction.iter(table, &options).unwrap();
-                rows.seek_to_first().unwrap();
-                while rows.valid() {
-                    rows.next().unwrap();
-                }
-            }
+            Step::Scan(from, to) => scan(&transaction, table, *from, *to),
         }
     }
-    Setup::commit(transaction)
+    transaction
+}
+
+fn scan(transaction: &Transaction, table: &Table, from: u32, to: u32) {
+    let options = ReadOptions { lower: Some(key(from)), upper: Some(key(to)), ..ReadOptions::default() };
+    let mut rows = transaction.iter(table, &options).unwrap();
+    rows.seek_to_first().unwrap();
+    while rows.valid() {
+        rows.next().unwrap();
+    }
 }
 
 #[test]
@@ -435,4 +443,81 @@ fn a_group_decides_like_one_commit_after_the_other() {
     }
     println!("{committed} commits, {conflicts} conflicts");
     assert!(committed > 300 && conflicts > 100, "{committed} commits, {conflicts} conflicts");
+}
+
+/// What is left to do of a transaction when it is committed, beyond what is validated without the commit lock.
+fn validate_ahead(setup: &Setup, transaction: Transaction) -> Validation {
+    let Transaction { snapshot, writes, reads, .. } = transaction;
+    let footprint = Arc::new(Footprint::new(writes, reads.map(Mutex::into_inner)));
+    let mut validation = Validation { footprint, validated: snapshot.sequence(), snapshot, watch: None, guard: None };
+    validation.validate_ahead(&setup.database.inner).unwrap();
+    validation
+}
+
+/// A transaction that had read an interval went through all of it in the memtable, and in files that had been flushed
+/// meanwhile, with the commit lock held.
+#[test]
+fn what_was_flushed_beside_a_validation_is_not_read_under_the_commit_lock() {
+    let setup = Setup::new();
+    setup.database.flush().unwrap();
+    let transaction = setup.begin(IsolationLevel::Serializable);
+    scan(&transaction, &setup.table, 10, 90);
+    let validation = validate_ahead(&setup, transaction);
+    for n in [0, 95] {
+        setup.table.put(&key(n), b"1", Durability::Buffered).unwrap();
+    }
+    setup.database.flush().unwrap();
+    let before = setup.disk.count(OperationKind::Read);
+    validation.check(setup.database.last_sequence()).unwrap();
+    assert_eq!(setup.disk.count(OperationKind::Read), before);
+}
+
+/// Whatever is committed between the two validations is found by those who commit it, or by looking for it.
+#[test]
+fn what_is_committed_beside_a_validation_conflicts_as_what_was_before_it() {
+    let (mut valid, mut conflicts) = (0, 0);
+    for seed in 0..300 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let setup = Setup::new();
+        let steps = random_script(&mut rng).steps;
+        let isolation = [IsolationLevel::Snapshot, IsolationLevel::Serializable][rng.random_range(0..2)];
+        let validation = validate_ahead(&setup, begin(&setup, isolation, &steps, 0));
+        for tag in 1..rng.random_range(2..5) {
+            if rng.random_ratio(1, 6) {
+                let from = rng.random_range(0..40);
+                setup.table.ingest((from..from + 3).map(|n| Ok((key(n), [tag])))).unwrap();
+            }
+            let script = Script { isolation: None, ..random_script(&mut rng) };
+            prepare(&setup, &script, tag)().unwrap();
+            if rng.random_bool(0.2) {
+                setup.database.flush().unwrap();
+            }
+        }
+        let last = setup.database.last_sequence();
+        let expected = validation.footprint.validate(validation.snapshot.sequence(), last);
+        let found = validation.check(last);
+        assert_eq!(found.is_err(), expected.is_err(), "seed {seed}: {found:?}, {expected:?}, {steps:?}");
+        assert!(found.is_ok() || found.is_err_and(|error| error.kind() == ErrorKind::Conflict));
+        *if expected.is_ok() { &mut valid } else { &mut conflicts } += 1;
+    }
+    assert!(valid > 30 && conflicts > 30, "{valid} valid, {conflicts} conflicts");
+}
+
+/// The entry that a row puts into the index is shown to who validates, as the row is.
+#[test]
+fn a_row_that_comes_into_a_lookup_beside_its_validation_conflicts() {
+    let setup = Setup::new();
+    let (people, index) = people(&setup, false);
+    let look_up = || {
+        let transaction = setup.begin(IsolationLevel::Serializable);
+        transaction.index_get(&index, &[DatumRef::Utf8("Graz")], None).unwrap().for_each(|row| drop(row.unwrap()));
+        validate_ahead(&setup, transaction)
+    };
+    let (first, second) = (look_up(), look_up());
+    insert(&people, 1, "Linz")().unwrap();
+    first.check(setup.database.last_sequence()).unwrap();
+    insert(&people, 2, "Graz")().unwrap();
+    let refused = second.check(setup.database.last_sequence()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    look_up().check(setup.database.last_sequence()).unwrap();
 }

@@ -6,8 +6,10 @@
 //!    through (see `reads`), and the intervals of indexes that it looked up (see `index_rows`).
 //! 3. Commit validates and then writes the batch. First it validates without a lock: nothing that it wrote may have an
 //!    entry newer than its snapshot, nor, under `Serializable`, anything that it read (see `validate`). Then it takes
-//!    the commit lock and does the same for what was committed since the first validation began. That is little, and in
-//!    memory. Then the batch is committed like any other, under the same lock: no commit can slip in between.
+//!    the commit lock and does the same for what was committed since the first validation began. Of a few keys it looks
+//!    that up, in memory as a rule; where the transaction touched many, or intervals, those who committed meanwhile
+//!    have compared it already (see `watch`). So what is done under the lock does not grow with what was touched and
+//!    written. Then the batch is committed like any other, under the same lock: no commit can slip in between.
 //! 4. Where several threads commit at once, their batches form a group, which is logged and synced as one. Its leader
 //!    does the second validation of each transaction in it, in the order of the group. It also compares the transaction
 //!    with every operation of the batches that stand before it and are not in a memtable yet. So the group is as good
@@ -39,6 +41,7 @@
 //! - A compaction that read the list of live snapshots before the transaction began has only inputs that the snapshot
 //!   sees.
 
+mod footprint;
 #[cfg(test)]
 mod group_tests;
 mod index_rows;
@@ -46,6 +49,7 @@ mod iterator;
 mod overlay;
 mod reads;
 mod validate;
+mod watch;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -66,11 +70,14 @@ use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableShared};
 use crate::transformers::refuse_with_maps;
 use crate::write::{Precondition, ReadyBatch};
+use footprint::{Footprint, TableWrites};
 pub use index_rows::TransactionIndexRows;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
 pub(crate) use validate::Check;
+use watch::Watch;
+pub(crate) use watch::Watches;
 
 /// What a transaction is protected from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -106,25 +113,10 @@ const OPERATION_OVERHEAD: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Savepoint(u64);
 
+/// Validations without the commit lock, at most, where bulk loads come in between.
+const MOST_ROUNDS: usize = 4;
+
 static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-
-/// What a transaction wrote to one table.
-struct TableWrites {
-    table: Table,
-    overlay: Overlay,
-}
-
-/// What a transaction has touched, to be validated.
-struct Footprint {
-    /// Keeps the versions that the validation looks for.
-    snapshot: Snapshot,
-    /// Up to here nothing conflicts.
-    validated: SequenceNumber,
-    writes: BTreeMap<TableId, TableWrites>,
-    reads: Option<Mutex<ReadSet>>,
-    /// What indexes rest on.
-    guard: Option<Guard>,
-}
 
 /// Reads and writes that take effect together or not at all. Dropping it without [`Transaction::commit`] rolls it back.
 ///
@@ -297,7 +289,8 @@ impl Transaction {
     /// Removes the rows of all keys in `[start, end)`. Conflicts with every write to that interval.
     pub fn delete_range(&mut self, table: &Table, start: &[u8], end: &[u8]) -> Result<()> {
         if end.len() > MAX_KEY_LEN {
-            return Err(Error::invalid("the end of the range is longer than a key can be"));
+            let message = format!("the end of the range has {} bytes: a key has at most {MAX_KEY_LEN}", end.len());
+            return Err(Error::invalid(message));
         }
         self.write(table, Operation::RangeDelete, start, end)
     }
@@ -386,8 +379,6 @@ impl Transaction {
         }
         database.check_writable()?;
         batch.check(database.identity)?;
-        // Before the states are taken: what the validation does not see is newer than this.
-        let seen = database.visible.load(Ordering::Acquire);
         let count = batch.len() as u32;
         let (mut body, mut guard) = (None, None);
         let indexed = database.indexed.load();
@@ -397,11 +388,12 @@ impl Transaction {
             (body, guard) = (prepared.body, Some(prepared.guard));
         }
         let body = Cow::Owned(body.unwrap_or_else(|| batch.into_body()));
-        let mut footprint = Footprint { validated: snapshot.sequence(), snapshot, writes, reads, guard };
-        footprint.validate(seen)?;
-        footprint.validated = seen;
+        let footprint = Arc::new(Footprint::new(writes, reads.map(Mutex::into_inner)));
+        let validated = snapshot.sequence();
+        let mut validation = Validation { footprint, snapshot, validated, watch: None, guard };
+        validation.validate_ahead(&database)?;
         let batch = ReadyBatch { body, count, durability, prepared_for: indexed.generation() };
-        database.commit(batch, Some(Arc::new(footprint)))
+        database.commit(batch, Some(Arc::new(validation)))
     }
 
     fn find(&self, savepoint: Savepoint) -> Result<usize> {
@@ -417,7 +409,11 @@ impl Transaction {
     fn write(&mut self, table: &Table, operation: Operation, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_table(table)?;
         if key.len() > MAX_KEY_LEN || value.len() > MAX_VALUE_LEN {
-            return Err(Error::invalid("the key or value is longer than it can be"));
+            return Err(Error::invalid(format!(
+                "a key of {} bytes with a value of {}: at most {MAX_KEY_LEN} and {MAX_VALUE_LEN} are possible",
+                key.len(),
+                value.len()
+            )));
         }
         let fits_table = match operation {
             Operation::Merge => table.has_merge_operator(),
@@ -430,8 +426,10 @@ impl Transaction {
         if !fits_table {
             return Err(Error::invalid("merge needs a table with a merge operator, patch a table with a schema"));
         }
-        if self.batch.encoded_len() + key.len() + value.len() + OPERATION_OVERHEAD > MAX_BATCH_LEN {
-            return Err(Error::invalid(format!("the transaction's writes exceed the limit of {MAX_BATCH_LEN} bytes")));
+        let bytes = self.batch.encoded_len() + key.len() + value.len() + OPERATION_OVERHEAD;
+        if bytes > MAX_BATCH_LEN {
+            let message = format!("the transaction's writes take {bytes} bytes: at most {MAX_BATCH_LEN} are possible");
+            return Err(Error::invalid(message));
         }
         let position = self.batch.position();
         match operation {
@@ -454,82 +452,51 @@ impl Transaction {
     }
 }
 
-impl Footprint {
-    /// Fails if anything written, or noted as read, has an entry above what was validated; `newest` is the newest there
-    /// is.
-    fn validate(&self, newest: SequenceNumber) -> Result<()> {
-        if newest <= self.validated {
-            return Ok(());
-        }
-        for own in self.writes.values() {
-            let check = Check::new(&own.table.shared, self.validated)?;
-            for key in own.overlay.keys() {
-                check.key(key)?;
-            }
-            for (start, end) in own.overlay.ranges() {
-                check.range(start, Some(end))?;
-            }
-        }
-        let Some(reads) = &self.reads else { return Ok(()) };
-        for noted in reads.lock().tables() {
-            let check = Check::new(&noted.table().shared, self.validated)?;
-            for key in noted.keys() {
-                check.key(key)?;
-            }
-            for (start, end) in noted.ranges() {
-                check.range(start, end)?;
+/// What must hold of a transaction when its batch is committed.
+struct Validation {
+    footprint: Arc<Footprint>,
+    /// Keeps the versions that the validation looks for.
+    snapshot: Snapshot,
+    /// Up to here nothing conflicts.
+    validated: SequenceNumber,
+    /// What was committed since then was shown to it.
+    watch: Option<Arc<Watch>>,
+    /// What indexes rest on.
+    guard: Option<Guard>,
+}
+
+impl Validation {
+    /// The first validation of step 3 of the module. One that met a bulk load is done again, but not for ever.
+    fn validate_ahead(&mut self, database: &Inner) -> Result<()> {
+        let is_wide = self.footprint.is_wide();
+        for _ in 0..MOST_ROUNDS {
+            let watch = is_wide.then(|| database.commits.watches.add(&self.footprint));
+            // Only now: whatever is newer is shown to the watch, or looked for under the commit lock.
+            let newest = database.visible.load(Ordering::Acquire);
+            self.footprint.validate(self.validated, newest)?;
+            (self.validated, self.watch) = (newest, watch);
+            if !self.watch.as_ref().is_some_and(|watch| watch.met_load()) {
+                break;
             }
         }
         Ok(())
     }
 }
 
-impl Precondition for Footprint {
+impl Precondition for Validation {
     fn check(&self, last: SequenceNumber) -> Result<()> {
         debug_assert!(self.snapshot.sequence() <= self.validated && self.validated <= last);
-        self.validate(last)?;
+        let was_shown_all = self.watch.as_ref().map_or(Ok(false), |watch| watch.decide())?;
+        if !was_shown_all {
+            self.footprint.validate(self.validated, last)?;
+        }
         self.guard.as_ref().map_or(Ok(()), Guard::check_all)?;
-        self.writes.values().try_for_each(|own| own.table.shared.check_alive())?;
-        let Some(reads) = &self.reads else { return Ok(()) };
-        reads.lock().tables().try_for_each(|noted| check_tells(&noted.table().shared))
+        self.footprint.check_tables()
     }
 
     fn check_operation(&self, table: TableId, entry: EntryRef<'_>) -> Result<()> {
-        if let Some(guard) = &self.guard {
-            guard.check_operation(table, entry)?;
-        }
-        let range = (entry.trailer.operation() == Operation::RangeDelete).then_some((entry.key, entry.value));
-        if let Some(own) = self.writes.get(&table) {
-            let touched = match range {
-                Some((start, end)) => own.overlay.touches_range(start, end),
-                None => own.overlay.touches(entry.key),
-            };
-            if touched {
-                return Err(conflict(&own.table.shared, entry.key));
-            }
-        }
-        let Some(reads) = &self.reads else { return Ok(()) };
-        let reads = reads.lock();
-        let Some(noted) = reads.of_table(table) else { return Ok(()) };
-        let touched = match range {
-            Some((start, end)) => noted.touches_range(start, end),
-            None => noted.touches(entry.key),
-        };
-        if touched { Err(conflict(&noted.table().shared, entry.key)) } else { Ok(()) }
-    }
-}
-
-/// Fails if what was read of a table is not known to be unchanged, though no newer entry says so. A table is dropped
-/// without one. An index that failed is about to be, and rows that it cannot hold come into the table without an entry
-/// in it.
-fn check_tells(table: &TableShared) -> Result<()> {
-    table.check_alive()?;
-    match table.index.as_ref().and_then(|index| index.failure()) {
-        None => Ok(()),
-        Some(failure) => {
-            let message = format!("the index {} is being dropped: {failure}", table.name);
-            Err(Error::new(ErrorKind::NotFound, message).caused_by(failure))
-        }
+        self.guard.as_ref().map_or(Ok(()), |guard| guard.check_operation(table, entry))?;
+        self.footprint.check_operation(table, entry)
     }
 }
 

@@ -186,7 +186,7 @@ impl Inner {
         };
         let mut definition = TableDefinition::decode(&state.record.definition)?;
         let changed = change(&mut definition.views)?;
-        let record = TableRecord { definition: definition.encode(), ..state.record.clone() };
+        let record = TableRecord { definition: definition.encode(), ..TableRecord::clone(&state.record) };
         let edit = VersionEdit { changed_tables: vec![record], ..VersionEdit::default() };
         let views = Arc::new(definition.views);
         self.apply_edit(&mut manifest, edit, &[], &[], |_| table.shared.views.store(views))?;

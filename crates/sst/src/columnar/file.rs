@@ -3,8 +3,7 @@
 //! Dictionaries stay in memory if the cache grants a reservation for them; otherwise they are cached like any block,
 //! and read again, with their checksum, when they were evicted. Whether their values are in order is checked once.
 
-use std::sync::Arc;
-use std::sync::atomic::{self, AtomicBool};
+use std::sync::{Arc, OnceLock};
 
 use mycelium_base::{Error, Result};
 use mycelium_cache::BlockKind;
@@ -26,8 +25,9 @@ pub(crate) struct FileColumns {
     positions: Vec<Option<usize>>,
     /// By column; `None` where they are not resident.
     codings: Option<Arc<[Option<TextCoding>]>>,
-    /// By column, whether its coding was found well-formed: as long as its checksum matches it is.
-    checked: Box<[AtomicBool]>,
+    /// By column, once its coding was found well-formed, the bytes of its longest text: as long as its checksum matches
+    /// it is.
+    checked: Box<[OnceLock<usize>]>,
     most_rows: usize,
 }
 
@@ -40,7 +40,7 @@ impl FileColumns {
         for (position, part) in directory.parts.iter().enumerate() {
             positions[part.column] = Some(position);
         }
-        let checked = directory.parts.iter().map(|_| AtomicBool::new(false)).collect();
+        let checked = directory.parts.iter().map(|_| OnceLock::new()).collect();
         // A file that does not say has the largest.
         let said = usize::try_from(block_size).ok().filter(|&size| size > 0);
         let block_size = said.map_or(MAX_BLOCK_SIZE, |size| size.min(MAX_BLOCK_SIZE));
@@ -158,12 +158,12 @@ impl SstFile {
         }
         let framed = self.cached_part(part, BlockKind::Dictionary)?;
         let payload = 0..payload_of(&framed).len();
-        let coding = match checked.load(atomic::Ordering::Relaxed) {
-            true => TextCoding::parse_checked(framed, payload),
-            false => TextCoding::parse(framed, payload),
+        let coding = match checked.get() {
+            Some(&longest) => TextCoding::parse_checked(framed, payload, longest),
+            None => TextCoding::parse(framed, payload),
         };
         let coding = coding.map_err(|e| malformed_part(self.path(), "coding of texts", part.offset, e))?;
-        checked.store(true, atomic::Ordering::Relaxed);
+        checked.get_or_init(|| coding.longest());
         Ok(Some(coding))
     }
 

@@ -48,14 +48,20 @@ impl ZoneMapBuilder {
         let mut out = vec![0; HEADER_LEN];
         for (number, cells) in [self.least, self.greatest, self.nulls].into_iter().enumerate() {
             if let Some(at) = number.checked_sub(1).map(|place| 4 * place) {
-                let begins = (out.len() as u32).to_le_bytes();
-                out[at..at + 4].copy_from_slice(&begins);
+                let begins = u32::try_from(out.len()).map_err(|_| too_long(out.len()))?;
+                out[at..at + 4].copy_from_slice(&begins.to_le_bytes());
             }
             let blocks = cells.len();
             cells.finish().encode(0..blocks, &mut out)?;
         }
         Ok(out)
     }
+}
+
+/// What its header cannot say. Texts are cut, but for those of nothing but the greatest characters.
+#[cold]
+fn too_long(bytes: usize) -> Error {
+    Error::invalid(format!("a zone map of {bytes} bytes or more: at most {} are possible", u32::MAX))
 }
 
 /// The zone map of one column of a file.

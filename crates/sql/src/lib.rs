@@ -6,6 +6,8 @@
 //! | module | what it is |
 //! |---|---|
 //! | `statement` | what may be said, and what is refused before DataFusion sees it |
+//! | `passed_over` | clauses that DataFusion would pass over, which are refused |
+//! | `with_clause` | queries of a `WITH` clause, which DataFusion plans wherever they are used |
 //! | `session` | a statement's life; snapshots under names |
 //! | `catalog`, `table` | the tables as DataFusion finds and asks them |
 //! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |
@@ -41,6 +43,7 @@ mod literal;
 mod moment;
 mod moving_frame;
 mod null_lists;
+mod passed_over;
 mod plan_rewrite;
 mod pushdown;
 mod read;
@@ -49,6 +52,7 @@ mod session;
 mod sql_type;
 mod statement;
 mod table;
+mod with_clause;
 
 pub use catalog::{CATALOG, Catalog, SCHEMA};
 pub use datafusion;

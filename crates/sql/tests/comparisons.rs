@@ -6,6 +6,7 @@ mod twin;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use mycelium_base::ErrorKind;
 use mycelium_encoding::batch::batch_of;
 use mycelium_encoding::{Datum, DatumRef, TextArrays};
 use mycelium_engine::{Durability, IndexOptions, Table};
@@ -442,6 +443,22 @@ fn sums_of_keys_are_in_the_order_of_the_keys() {
         ["1 | 0", "1 | 1", "1 | 2", "1 | 3", "2 | 0"]
     );
     assert!(twin.plan("SELECT a * 2 AS x, b FROM t ORDER BY a - b").contains("SortExec"));
+}
+
+/// A link more, and the plan was twice as large: the fortieth never ended.
+#[test]
+fn a_chain_of_queries_that_doubles_is_refused() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, primary key (k)", Form::Rows);
+    fill(&table, (0..4).map(|k| vec![DatumRef::Int64(k)]));
+    let chain = |links: usize| {
+        let link = |at: usize| format!("x{} AS (SELECT a.k FROM x{at} a JOIN x{at} b ON a.k = b.k)", at + 1);
+        let queries: Vec<String> = (0..links).map(link).collect();
+        format!("WITH x0 AS (SELECT k FROM t), {} SELECT count(*) FROM x{links}", queries.join(", "))
+    };
+    assert_eq!(twin.rows(&chain(3)), ["4"]);
+    let refused = twin.runtime.block_on(twin.session.query(&chain(40))).map(drop).expect_err("too large");
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
 }
 
 /// A look-up of nothing gave a row.

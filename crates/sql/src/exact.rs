@@ -19,6 +19,10 @@
 //!    ([`crate::alike`]): in comparisons, of joins too, and, of decimals beside floats, where a `CASE`, `coalesce`,
 //!    `greatest`, `least` or `UNION` gives one of several values.
 //! 7. A zero in a list of floats has both signs, as it has beside `=`.
+//! 8. The year of nanoseconds, beside one that they do not reach or that they end in (`EXTRACT(YEAR FROM n) < 2300`),
+//!    becomes a comparison of the nanoseconds with its ends, which DataFusion takes for null.
+//! 9. The seconds and milliseconds of a moment have what is behind the point: `EXTRACT(SECOND FROM t)` becomes a decimal
+//!    of its microseconds.
 //!
 //! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they
 //! are divided (`1.0 / 3` would be 0.33333).
@@ -28,6 +32,7 @@
 //! It refuses casts to decimals of negative scale, on which DataFusion panics.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, TimeUnit};
@@ -46,6 +51,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::alike::{alike, one_of, type_of, united};
+use crate::kept_cast::is_rounded;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::null_lists::{chained, keep_nulls};
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
@@ -54,6 +60,8 @@ use crate::plan_rewrite::{columns_of, rewrite_expressions};
 const MOST_DIGITS: usize = 38;
 /// Functions that give one of their arguments.
 const ONE_OF_SEVERAL: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
+/// What `date_part` calls a year.
+const YEAR: [&str; 5] = ["year", "years", "y", "yr", "yrs"];
 
 /// The rule.
 #[derive(Debug)]
@@ -145,6 +153,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         },
         Expr::Case(case) => Ok(rewrite_case(case, schema)),
         Expr::ScalarFunction(function) if function.name() == "nullif" => Ok(rewrite_nullif(function, schema)),
+        Expr::ScalarFunction(function) if function.name() == "date_part" => Ok(rewrite_seconds(function, schema)),
         Expr::ScalarFunction(ScalarFunction { func, args }) if ONE_OF_SEVERAL.contains(&func.name()) => {
             one_of(args, schema).map_data(|args| Ok(Expr::ScalarFunction(ScalarFunction { func, args })))
         }
@@ -174,6 +183,11 @@ fn is_comparison(op: Operator) -> bool {
 
 fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSchema) -> Transformed<Expr> {
     let comparison = |left: Box<Expr>, op, right: Expr| Expr::BinaryExpr(BinaryExpr::new(left, op, Box::new(right)));
+    let year = FarYear::of(&left, &right, schema).map(|year| (year, Some(op)));
+    let year = year.or_else(|| FarYear::of(&right, &left, schema).map(|year| (year, op.swap())));
+    if let Some((year, Some(op))) = year {
+        return Transformed::yes(year.compared(op));
+    }
     if let Some(exact) = exact_beside(&left, &right, schema) {
         return Transformed::yes(exact.compared(*left, op));
     }
@@ -195,6 +209,13 @@ fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSch
 fn is_inexact(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     exact_beside(left, right, schema).is_some()
         || exact_beside(right, left, schema).is_some()
+        || is_compared_alone(left, right, schema)
+}
+
+/// Whether comparing the two takes more than another literal.
+fn is_compared_alone(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    FarYear::of(left, right, schema).is_some()
+        || FarYear::of(right, left, schema).is_some()
         || alike(left, right, [schema; 2]).is_some()
 }
 
@@ -231,6 +252,32 @@ fn rewrite_nullif(function: ScalarFunction, schema: &DFSchema) -> Transformed<Ex
         }
         _ => Transformed::no(Expr::ScalarFunction(function)),
     }
+}
+
+fn rewrite_seconds(function: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    let places = match &function.args[..] {
+        [part, moment] if has_fraction(moment, schema) => match part_of(part).as_deref() {
+            Some("s" | "sec" | "secs" | "second" | "seconds") => Some(6),
+            Some("ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecond" | "milliseconds") => Some(3),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(places) = places else { return Transformed::no(Expr::ScalarFunction(function)) };
+    let ScalarFunction { func, args } = function;
+    let args = [lit("microsecond")].into_iter().chain(args.into_iter().skip(1)).collect();
+    let microseconds = cast(Expr::ScalarFunction(ScalarFunction { func, args }), DataType::Decimal128(8, 0));
+    Transformed::yes(microseconds * lit(ScalarValue::Decimal128(Some(1), places, places as i8)))
+}
+
+/// Whether a moment may lie between two seconds.
+fn has_fraction(moment: &Expr, schema: &DFSchema) -> bool {
+    matches!(type_of(moment, schema), Some(DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_)))
+}
+
+/// What `date_part` is asked for.
+fn part_of(part: &Expr) -> Option<String> {
+    Some(text_of(&constant(part)?)?.to_ascii_lowercase())
 }
 
 /// The rows of a subquery that has one column and says all its values: `SELECT 4.48`, `VALUES (1), (2)`, unions of
@@ -297,7 +344,7 @@ fn is_zero(expr: &Expr) -> bool {
 
 fn rewrite_list(list: InList, schema: &DFSchema) -> Transformed<Expr> {
     let ty = type_of(&list.expr, schema);
-    if !list.list.iter().any(|item| alike(&list.expr, item, [schema; 2]).is_some()) {
+    if !list.list.iter().any(|item| is_compared_alone(&list.expr, item, schema)) {
         return rewrite_alike(list, ty.is_some_and(|ty| ty.is_floating()), schema);
     }
     if list.expr.is_volatile() {
@@ -376,6 +423,66 @@ impl Exact {
     }
 }
 
+/// A year beside which that of a column of nanoseconds is compared, and whose beginning or end nanoseconds do not reach.
+struct FarYear {
+    /// The nanoseconds.
+    moment: Expr,
+    ty: DataType,
+    year: i64,
+}
+
+impl FarYear {
+    /// The years that have both in nanoseconds.
+    const WHOLE: RangeInclusive<i64> = 1678..=2261;
+
+    /// `EXTRACT(YEAR FROM moment)` beside such a year.
+    fn of(left: &Expr, right: &Expr, schema: &DFSchema) -> Option<Self> {
+        let Expr::ScalarFunction(ScalarFunction { func, args }) = left else { return None };
+        let ([part, moment], "date_part") = (&args[..], func.name()) else { return None };
+        let is_year = YEAR.contains(&&*part_of(part)?);
+        let year = constant(right).filter(|value| value.data_type().is_integer())?.cast_to(&DataType::Int64).ok()?;
+        let ScalarValue::Int64(Some(year)) = year else { return None };
+        if !is_year || Self::WHOLE.contains(&year) || moment.is_volatile() {
+            return None;
+        }
+        let ty = type_of(moment, schema)?;
+        let is_of_utc = match &ty {
+            DataType::Timestamp(TimeUnit::Nanosecond, None) => true,
+            DataType::Timestamp(TimeUnit::Nanosecond, Some(zone)) => matches!(&**zone, "UTC" | "Z" | "+00:00"),
+            _ => false,
+        };
+        is_of_utc.then(|| Self { moment: moment.clone(), ty, year })
+    }
+
+    fn compared(self, op: Operator) -> Expr {
+        use Operator::{Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+        let (this, next) = (self.year, self.year.saturating_add(1));
+        let (within, outside) = (
+            |year: &Self| year.beside(GtEq, this).and(year.beside(Lt, next)),
+            |year: &Self| year.beside(Lt, this).or(year.beside(GtEq, next)),
+        );
+        match op {
+            Lt | GtEq => self.beside(op, this),
+            LtEq => self.beside(Lt, next),
+            Gt => self.beside(GtEq, next),
+            NotEq => outside(&self),
+            IsDistinctFrom => outside(&self).or(self.moment.is_null()),
+            IsNotDistinctFrom => within(&self).and(self.moment.is_not_null()),
+            _ => within(&self),
+        }
+    }
+
+    /// The comparison with the beginning of a year, which may lie before or after all that nanoseconds count.
+    fn beside(&self, op: Operator, year: i64) -> Expr {
+        let beginning = parse_moment(&format!("{:04}-01-01", year.clamp(0, 9999)), None);
+        let exact = beginning.and_then(|beginning| as_ticks(beginning, &self.ty)).unwrap_or_else(|| {
+            let zone = if let DataType::Timestamp(_, zone) = &self.ty { zone.clone() } else { None };
+            Exact { value: timestamp(i64::MIN, TimeUnit::Nanosecond, zone), order: Ordering::Equal }
+        });
+        exact.compared(self.moment.clone(), op)
+    }
+}
+
 /// The literal beside an expression, if it must be changed to be compared exactly.
 fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact> {
     // The type of an expression takes as long as it is deep.
@@ -414,6 +521,8 @@ fn constant(expr: &Expr) -> Option<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Some(value.clone()),
         Expr::Cast(cast) => match &*cast.expr {
+            // It would be cut off.
+            Expr::Literal(value, _) if is_rounded(&value.data_type(), cast.field.data_type()) => None,
             Expr::Literal(value, _) => value.cast_to(cast.field.data_type()).ok(),
             _ => None,
         },

@@ -15,6 +15,7 @@
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
 //! | `alike` | sides of comparisons whose common type would lose something |
+//! | `interval_length` | intervals as what they are compared by |
 //! | `kept_cast` | casts that are not moved to the other side of a comparison |
 //! | `moment` | moments as nanoseconds and as ticks |
 //! | `null_lists` | lists beside lists, whose nulls DataFusion forgets |
@@ -22,6 +23,7 @@
 //! | `checked_arithmetic` | `+`, `-` and `*` of integers, likewise |
 //! | `moving_frame` | sums, averages and statistics of floats over frames that move |
 //! | `date_hours` | dates beside intervals of hours |
+//! | `one_zero` | floats that are told apart by their bits, where SQL has one zero |
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
 //! | `scan`, `read` | the leaf of the plan: partitions, order, statistics; what a partition reads |
@@ -37,12 +39,14 @@ mod date_hours;
 mod deep_stack;
 mod exact;
 mod failure;
+mod interval_length;
 mod kept_cast;
 mod key_range;
 mod literal;
 mod moment;
 mod moving_frame;
 mod null_lists;
+mod one_zero;
 mod passed_over;
 mod plan_rewrite;
 mod pushdown;

@@ -39,6 +39,7 @@ use crate::failure::inward;
 use crate::kept_cast::KeptCasts;
 use crate::moving_frame::moving_aggregates;
 use crate::null_lists::NullsOfLists;
+use crate::one_zero::OneZero;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
 
@@ -103,6 +104,7 @@ impl Session {
         // Which operands are integers, and what is cast, is known once types are coerced.
         rules.push(Arc::new(CheckedArithmetic));
         rules.push(Arc::new(KeptCasts));
+        rules.push(Arc::new(OneZero));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
         let builder = builder.with_analyzer_rules(rules).with_optimizer_rules(optimizer_rules());
         let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours)]);

@@ -445,6 +445,135 @@ fn sums_of_keys_are_in_the_order_of_the_keys() {
     assert!(twin.plan("SELECT a * 2 AS x, b FROM t ORDER BY a - b").contains("SortExec"));
 }
 
+/// Intervals were compared months first, then days, then hours: 25 hours were less than a day.
+#[test]
+fn intervals_are_compared_by_their_lengths() {
+    const DAY: i64 = 86_400;
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, s timestamp(s), e timestamp(s), primary key (k)", Form::Columns);
+    let row = |k, length| vec![DatumRef::Int64(k), DatumRef::Timestamp(1_000), DatumRef::Timestamp(1_000 + length)];
+    fill(&table, [row(1, DAY + 3_600), row(2, DAY - 3_600), row(3, 45 * DAY), row(4, -DAY)]);
+    fill(&table, [vec![DatumRef::Int64(5), DatumRef::Timestamp(0), DatumRef::Null]]);
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    assert_eq!(found("e - s > interval '1 day'"), "13");
+    assert_eq!(found("interval '1 day' >= e - s"), "24");
+    assert_eq!(found("e - s < interval '1 month'"), "124");
+    assert_eq!(found("e - s = interval '1 day 1 hour'"), "1");
+    assert_eq!(found("e - s <> interval '25 hours'"), "234");
+    assert_eq!(found("e - s BETWEEN interval '0 days' AND interval '2 days'"), "12");
+    assert_eq!(found("e - s IN (interval '25 hours', interval '1 month 15 days')"), "13");
+    assert_eq!(found("e - s NOT IN (interval '25 hours', interval '23 hours')"), "34");
+    assert_eq!(found("e - s < s - e"), "4");
+    let told = |comparison: &str| twin.rows(&format!("SELECT {comparison}")).concat();
+    assert_eq!(told("interval '24 hours' = interval '1 day'"), "true");
+    assert_eq!(told("interval '1 month' > interval '31 days'"), "false");
+    assert_eq!(told("interval '1 month' = interval '30 days'"), "true");
+}
+
+/// What stood behind the point was cut off.
+#[test]
+fn casts_to_integers_round() {
+    let twin = Twin::new();
+    let table =
+        twin.create("t", "k int64 not null, f float64, r float32, d decimal(6, 2), primary key (k)", Form::Rows);
+    let values = [(1, 1.5, 150), (2, 2.5, 250), (3, -1.7, -170), (4, 0.4, 49), (5, -2.5, -250)];
+    fill(
+        &table,
+        values.map(|(k, f, d)| {
+            vec![DatumRef::Int64(k), DatumRef::Float64(f), DatumRef::Float32(f as f32), DatumRef::Decimal128(d)]
+        }),
+    );
+    fill(&table, [vec![DatumRef::Int64(6), DatumRef::Null, DatumRef::Null, DatumRef::Null]]);
+    // Floats half to even, decimals half away from zero, as PostgreSQL.
+    let cast = "SELECT CAST(f AS INT), CAST(r AS BIGINT), CAST(d AS INT), TRY_CAST(f AS INT) FROM t ORDER BY k";
+    let expected = ["2 | 2 | 2 | 2", "2 | 2 | 3 | 2", "-2 | -2 | -2 | -2", "0 | 0 | 0 | 0", "-2 | -2 | -3 | -2"]
+        .map(str::to_owned);
+    let rows = twin.rows(cast);
+    assert_eq!((&rows[..5], rows[5].as_str()), (&expected[..], "null | null | null | null"));
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    assert_eq!(found("CAST(f AS INT) = 2"), "12");
+    assert_eq!(found("CAST(d AS INT) = 3"), "2");
+    assert_eq!(found("k = CAST(2.5 AS BIGINT)"), "3", "a decimal, as it is written");
+    assert_eq!(found("f IN (CAST(0.7 AS INT), 0.4, 7, 8)"), "4");
+    assert_eq!(twin.rows("SELECT CAST(1.7 AS INT), CAST(-1.5 AS INT), CAST('3' AS INT)"), ["2 | -2 | 3"]);
+    let failing = twin
+        .runtime
+        .block_on(async { twin.session.query("SELECT CAST(f * 1e300 AS INT) FROM t").await?.collect().await });
+    assert!(failing.is_err(), "out of range");
+}
+
+/// Bits were counted: both zeros, and every NaN.
+#[test]
+fn floats_that_are_equal_count_once() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, f float64, primary key (k)", Form::Columns);
+    let values = [0.0, -0.0, 1.5, f64::NAN, -f64::NAN].map(DatumRef::Float64).into_iter().chain([DatumRef::Null]);
+    fill(&table, (1..).zip(values).map(|(k, value)| vec![DatumRef::Int64(k), value]));
+    assert_eq!(twin.rows("SELECT count(DISTINCT f) FROM t"), ["3"]);
+    assert_eq!(twin.rows("SELECT count(DISTINCT f), count(DISTINCT k) FROM t"), ["3 | 6"]);
+    assert_eq!(twin.rows("SELECT avg(DISTINCT f), count(DISTINCT k) FROM t WHERE k < 4"), ["0.75 | 3"]);
+    assert_eq!(
+        twin.rows("SELECT k % 2, count(DISTINCT f), count(DISTINCT k) FROM t WHERE k < 4 GROUP BY k % 2 ORDER BY 1"),
+        ["0 | 1 | 1", "1 | 2 | 2"]
+    );
+    let having = "SELECT count(DISTINCT f) AS n, count(DISTINCT k) FROM t HAVING count(DISTINCT f) = 3 ORDER BY n";
+    assert_eq!(twin.rows(having), ["3 | 6"]);
+    let partitions = "SELECT k, count(*) OVER (PARTITION BY f) FROM t ORDER BY k";
+    assert_eq!(twin.rows(partitions), ["1 | 2", "2 | 2", "3 | 1", "4 | 2", "5 | 2", "6 | 1"]);
+}
+
+/// They were cut off to whole ones.
+#[test]
+fn seconds_have_what_is_behind_the_point() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, u timestamp(us), s timestamp(s), primary key (k)", Form::Rows);
+    let row = |k, micros, second| vec![DatumRef::Int64(k), DatumRef::Timestamp(micros), DatumRef::Timestamp(second)];
+    fill(&table, [row(1, 88_500_001, 88), row(2, 28_000_000, 28)]);
+    fill(&table, [vec![DatumRef::Int64(3), DatumRef::Null, DatumRef::Null]]);
+    let parts = "SELECT EXTRACT(SECOND FROM u), date_part('milliseconds', u), EXTRACT(MICROSECOND FROM u), \
+                 EXTRACT(SECOND FROM s), EXTRACT(MINUTE FROM u) FROM t ORDER BY k";
+    let expected = [
+        "28.500001 | 28500.001 | 28500001 | 28.000000 | 1",
+        "28.000000 | 28000.000 | 28000000 | 28.000000 | 0",
+        "null | null | null | null | null",
+    ];
+    assert_eq!(twin.rows(parts), expected);
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    assert_eq!(found("EXTRACT(SECOND FROM u) > 28.5"), "1");
+    assert_eq!(found("EXTRACT(SECOND FROM u) = 28"), "2");
+    assert_eq!(found("EXTRACT(SECOND FROM s) IN (28, 7)"), "12");
+}
+
+/// The ends of a year that nanoseconds do not reach were null, and with them all comparisons.
+#[test]
+fn years_beyond_nanoseconds_are_compared() {
+    let twin = Twin::new();
+    let table = twin.create("t", "k int64 not null, n timestamp(ns), primary key (k)", Form::Columns);
+    let moments = [0, i64::MAX - 7, i64::MIN + 7].map(DatumRef::Timestamp).into_iter().chain([DatumRef::Null]);
+    fill(&table, (1..).zip(moments).map(|(k, moment)| vec![DatumRef::Int64(k), moment]));
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    let year = "EXTRACT(YEAR FROM n)";
+    for (operator, far, last, first, early) in [
+        ("=", "", "2", "3", ""),
+        ("<>", "123", "13", "12", "123"),
+        ("<", "123", "13", "", ""),
+        ("<=", "123", "123", "3", ""),
+        (">", "", "", "12", "123"),
+        (">=", "", "2", "123", "123"),
+    ] {
+        assert_eq!(found(&format!("{year} {operator} 3000")), far, "{operator}");
+        assert_eq!(found(&format!("date_part('year', n) {operator} 2262")), last, "{operator}");
+        assert_eq!(found(&format!("{year} {operator} 1677")), first, "{operator}");
+        assert_eq!(found(&format!("{year} {operator} -5")), early, "{operator}");
+    }
+    assert_eq!(found(&format!("{year} = 1970")), "1");
+    assert_eq!(found(&format!("3000 > {year}")), "123");
+    assert_eq!(found(&format!("{year} BETWEEN 1600 AND 2262")), "123");
+    assert_eq!(found(&format!("{year} IN (1677, 3000)")), "3");
+    assert_eq!(found(&format!("{year} NOT IN (1970, 3000, 100000)")), "23");
+    assert_eq!(found(&format!("({year} IS DISTINCT FROM 3000)")), "1234");
+}
+
 /// A link more, and the plan was twice as large: the fortieth never ended.
 #[test]
 fn a_chain_of_queries_that_doubles_is_refused() {

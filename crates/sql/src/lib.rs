@@ -12,6 +12,7 @@
 //! | `catalog`, `table` | the tables as DataFusion finds and asks them |
 //! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
+//! | `wider_test` | predicates that bound a column, and are no test of it |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
 //! | `alike` | sides of comparisons whose common type would lose something |
@@ -56,6 +57,7 @@ mod session;
 mod sql_type;
 mod statement;
 mod table;
+mod wider_test;
 mod with_clause;
 
 pub use catalog::{CATALOG, Catalog, SCHEMA};

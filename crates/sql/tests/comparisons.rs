@@ -574,6 +574,44 @@ fn years_beyond_nanoseconds_are_compared() {
     assert_eq!(found(&format!("({year} IS DISTINCT FROM 3000)")), "1234");
 }
 
+/// What bounds a column is asked of storage, and tested again.
+#[test]
+fn predicates_that_bound_a_column_answer_as_over_memory() {
+    for form in Form::ALL {
+        let twin = written(&mut SmallRng::seed_from_u64(seed()), form);
+        let mut found = 0;
+        for filter in [
+            "k BETWEEN 3 AND 9 OR k BETWEEN 120 AND 130",
+            "(k = 3 AND y > 0) OR (k = 40 AND p) OR k = 41",
+            "(k = 3 OR k > 170) AND NOT (k > 100 AND k < 110)",
+            "k < 10 OR k IS NULL OR k >= 150",
+            "t LIKE 'a%b' OR t = 'ab'",
+            "t LIKE 'a%b'",
+            "t LIKE 'b\\_%'",
+            "t LIKE 'b\\%'",
+            "t NOT LIKE 'b\\%'",
+            "t LIKE 'a_' OR t LIKE 'b%x'",
+            "starts_with(t, 'b_')",
+            "starts_with(t, 'b%')",
+            "d < 0 AND day > DATE '2022-01-01' OR d BETWEEN 3 AND 4",
+            "n IS NULL OR n > TIMESTAMP '1970-01-01 00:00:00.000000500'",
+            "(u = 1 OR u > 5) AND k > 50",
+            "f > 1 AND k < 90 OR f < -1",
+            "(y = 1 AND f > 0) OR (y = 2 AND f < 0) OR (y = 0 AND r > 1)",
+        ] {
+            found += twin.check(&format!("SELECT * FROM t WHERE {filter}"), false);
+            found += twin.check(&format!("SELECT count(*) FROM t WHERE {filter}"), false);
+        }
+        assert!(found > 100, "{found} rows in all");
+        let plan = twin.plan("SELECT k, t FROM t WHERE k BETWEEN 3 AND 9 OR k BETWEEN 120 AND 130");
+        assert!(plan.contains("key ranges=[(3), (130)]") && plan.contains("FilterExec"), "{plan}");
+        let plan = twin.plan("SELECT k FROM t WHERE (k = 3 AND y > 0) OR (k = 40 AND p)");
+        assert!(plan.contains("2 look-ups=(3) (40)") && plan.contains("FilterExec"), "{plan}");
+        let plan = twin.plan("SELECT k FROM t WHERE t LIKE 'b\\_%'");
+        assert!(!plan.contains("FilterExec"), "{plan}");
+    }
+}
+
 /// A link more, and the plan was twice as large: the fortieth never ended.
 #[test]
 fn a_chain_of_queries_that_doubles_is_refused() {

@@ -21,8 +21,8 @@
 //! 7. A zero in a list of floats has both signs, as it has beside `=`.
 //! 8. The year of nanoseconds, beside one that they do not reach or that they end in (`EXTRACT(YEAR FROM n) < 2300`),
 //!    becomes a comparison of the nanoseconds with its ends, which DataFusion takes for null.
-//! 9. The seconds and milliseconds of a moment have what is behind the point: `EXTRACT(SECOND FROM t)` becomes a decimal
-//!    of its microseconds.
+//! 9. The seconds and milliseconds of a moment have what is behind the point: `EXTRACT(SECOND FROM t)` becomes a
+//!    decimal of its microseconds.
 //!
 //! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they
 //! are divided (`1.0 / 3` would be 0.33333).
@@ -423,7 +423,7 @@ impl Exact {
     }
 }
 
-/// A year beside which that of a column of nanoseconds is compared, and whose beginning or end nanoseconds do not reach.
+/// A year beside which that of nanoseconds is compared, and whose beginning or end nanoseconds do not reach.
 struct FarYear {
     /// The nanoseconds.
     moment: Expr,

@@ -1,8 +1,8 @@
 //! Floats that are told apart by their bits, where SQL has one zero and one NaN.
 //!
-//! `=` and `GROUP BY` hold 0.0 and -0.0 for equal, and every NaN for every other. DataFusion's `count(DISTINCT x)`, what
-//! else it has of `DISTINCT` within an aggregate, and `PARTITION BY` compare bits. An analyzer rule after the coercion of
-//! types gives them values of which each has one form.
+//! `=` and `GROUP BY` hold 0.0 and -0.0 for equal, and every NaN for every other. DataFusion's `count(DISTINCT x)`,
+//! what else it has of `DISTINCT` within an aggregate, and `PARTITION BY` compare bits. An analyzer rule after the
+//! coercion of types gives them values of which each has one form.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@
 //! 3. Tests that the key ranges decide are done with. Every other goes along as a filter, which is decided on each row,
 //!    or, in columnar blocks, on codes and zones. All these are `Exact`: DataFusion drops them.
 //! 4. A list of more than [`LONGEST_LIST`] values is not: a filter compares with them one by one, and DataFusion has a
-//!    hash table. It is only `Inexact`, for the sake of bounds; DataFusion tests the rows again. So it does where a test
-//!    passes more than the predicate.
+//!    hash table. It is only `Inexact`, for the sake of bounds; DataFusion tests the rows again. So it does where a
+//!    test passes more than the predicate.
 //!
 //! Floats: filters compare them by IEEE 754's total order ([`crate::column_test`]). Codes of keys and indexes know one
 //! zero and one NaN. So ranges of keys, which hold 0.0 and one NaN only, are made from floats that are no NaN, and

@@ -1,8 +1,8 @@
 //! Predicates that are no test of one column, and bound one all the same.
 //!
 //! `a BETWEEN 1 AND 3 OR a BETWEEN 90 AND 99` holds of nothing below 1 and above 99, `(a = 1 AND b = 2) OR (a = 5 AND
-//! c = 3)` of two values of `a`, and `t LIKE 'ab%c'` of what begins with `ab`. [`wider_test`] gives a test that every row
-//! passes for which the predicate is true. Storage skips by it, and DataFusion filters what comes:
+//! c = 3)` of two values of `a`, and `t LIKE 'ab%c'` of what begins with `ab`. [`wider_test`] gives a test that every
+//! row passes for which the predicate is true. Storage skips by it, and DataFusion filters what comes:
 //!
 //! 1. Of an `AND` the narrower side bounds a column: a set of values before an interval; of two intervals what both
 //!    hold.
@@ -68,20 +68,17 @@ fn beginning(schema: &Schema, expr: &Expr, column: usize) -> Option<Test> {
 
 /// A test that passes what both pass, if it may pass more.
 fn narrower(left: Test, right: Test) -> Test {
-    match (&left, &right) {
-        (Test::Equal(_) | Test::In(_), _) => left,
-        (_, Test::Equal(_) | Test::In(_)) => right,
-        (Test::Range { lower: from, upper: to }, Test::Range { lower: other_from, upper: other_to }) => {
-            let lower = if lower_key(from) >= lower_key(other_from) { from } else { other_from };
-            let upper = match (upper_key(to), upper_key(other_to)) {
-                (Some(one), Some(other)) if other < one => other_to,
-                (None, _) => other_to,
-                _ => to,
-            };
-            Test::Range { lower: lower.clone(), upper: upper.clone() }
-        }
-        _ => left,
-    }
+    let ((from, to), (other_from, other_to)) = match (left, right) {
+        (set @ (Test::Equal(_) | Test::In(_)), _) | (_, set @ (Test::Equal(_) | Test::In(_))) => return set,
+        (Test::Range { lower: from, upper: to }, Test::Range { lower, upper }) => ((from, to), (lower, upper)),
+        (left, _) => return left,
+    };
+    let is_narrower = match (upper_key(&to), upper_key(&other_to)) {
+        (Some(one), Some(other)) => one <= other,
+        (one, _) => one.is_some(),
+    };
+    let lower = if lower_key(&from) >= lower_key(&other_from) { from } else { other_from };
+    Test::Range { lower, upper: if is_narrower { to } else { other_to } }
 }
 
 /// A test that passes what one of both passes.

@@ -1,7 +1,7 @@
 //! Queries of a `WITH` clause, which DataFusion plans anew wherever they are used.
 //!
-//! A chain of them, each of which uses the one before twice, is twice as large a plan with every link: forty links never
-//! end. [`check_size`] counts the plan before it is made, in tables and queries, and refuses one of more than
+//! A chain of them, each of which uses the one before twice, is twice as large a plan with every link: forty links
+//! never end. [`check_size`] counts the plan before it is made, in tables and queries, and refuses one of more than
 //! [`MOST_RELATIONS`], unless the statement is as long as that itself.
 //!
 //! 1. A query counts for one, and for what its tables and subqueries count for.

@@ -14,6 +14,7 @@
 //! | `column_test`, `literal` | predicates as tests of one column, literals as its values |
 //! | `wider_test` | predicates that bound a column, and are no test of it |
 //! | `key_range` | tests of leading key columns as disjoint ranges |
+//! | `correlated` | subqueries that refer outside, where DataFusion would lose what they say |
 //! | `exact` | comparisons that DataFusion would make with other values than were written |
 //! | `alike` | sides of comparisons whose common type would lose something |
 //! | `interval_length` | intervals as what they are compared by |
@@ -36,6 +37,7 @@ mod catalog;
 mod checked_arithmetic;
 mod checked_sum;
 mod column_test;
+mod correlated;
 mod date_hours;
 mod deep_stack;
 mod exact;

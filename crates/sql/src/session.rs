@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
 use crate::checked_arithmetic::CheckedArithmetic;
 use crate::checked_sum::CheckedSum;
+use crate::correlated::CorrelatedSubqueries;
 use crate::date_hours::DatesWithHours;
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
@@ -101,6 +102,7 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
         let mut rules = Analyzer::new().rules;
         rules.insert(0, Arc::new(ExactComparisons));
+        rules.insert(0, Arc::new(CorrelatedSubqueries));
         // Which operands are integers, and what is cast, is known once types are coerced.
         rules.push(Arc::new(CheckedArithmetic));
         rules.push(Arc::new(KeptCasts));

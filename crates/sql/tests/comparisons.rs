@@ -485,7 +485,8 @@ fn casts_to_integers_round() {
     );
     fill(&table, [vec![DatumRef::Int64(6), DatumRef::Null, DatumRef::Null, DatumRef::Null]]);
     // Floats half to even, decimals half away from zero, as PostgreSQL.
-    let cast = "SELECT CAST(f AS INT), CAST(r AS BIGINT), CAST(d AS INT), TRY_CAST(f AS INT) FROM t ORDER BY k";
+    let cast = "SELECT CAST(f AS INT) AS a, CAST(r AS BIGINT) AS b, CAST(d AS INT) AS c, TRY_CAST(f AS INT) AS e FROM t \
+                ORDER BY k";
     let expected = ["2 | 2 | 2 | 2", "2 | 2 | 3 | 2", "-2 | -2 | -2 | -2", "0 | 0 | 0 | 0", "-2 | -2 | -3 | -2"]
         .map(str::to_owned);
     let rows = twin.rows(cast);

@@ -20,7 +20,8 @@
 //!    `greatest`, `least` or `UNION` gives one of several values.
 //! 7. A zero in a list of floats has both signs, as it has beside `=`.
 //! 8. The year of nanoseconds, beside one that they do not reach or that they end in (`EXTRACT(YEAR FROM n) < 2300`),
-//!    becomes a comparison of the nanoseconds with its ends, which DataFusion takes for null.
+//!    becomes a comparison of the nanoseconds with its ends, which DataFusion takes for null. So does a day, hour,
+//!    minute or second (`date_trunc('day', t) = '2020-01-01'`), so that storage decides it.
 //! 9. The seconds and milliseconds of a moment have what is behind the point: `EXTRACT(SECOND FROM t)` becomes a
 //!    decimal of its microseconds.
 //!
@@ -60,6 +61,8 @@ use crate::plan_rewrite::{columns_of, rewrite_expressions};
 const MOST_DIGITS: usize = 38;
 /// Functions that give one of their arguments.
 const ONE_OF_SEVERAL: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
+/// Functions of a part and a moment.
+const OF_MOMENTS: [&str; 2] = ["date_part", "date_trunc"];
 /// What `date_part` calls a year.
 const YEAR: [&str; 5] = ["year", "years", "y", "yr", "yrs"];
 
@@ -183,10 +186,10 @@ fn is_comparison(op: Operator) -> bool {
 
 fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSchema) -> Transformed<Expr> {
     let comparison = |left: Box<Expr>, op, right: Expr| Expr::BinaryExpr(BinaryExpr::new(left, op, Box::new(right)));
-    let year = FarYear::of(&left, &right, schema).map(|year| (year, Some(op)));
-    let year = year.or_else(|| FarYear::of(&right, &left, schema).map(|year| (year, op.swap())));
-    if let Some((year, Some(op))) = year {
-        return Transformed::yes(year.compared(op));
+    let stretch = Stretch::of(&left, &right, schema).map(|stretch| (stretch, Some(op)));
+    let stretch = stretch.or_else(|| Stretch::of(&right, &left, schema).map(|stretch| (stretch, op.swap())));
+    if let Some((stretch, Some(op))) = stretch {
+        return Transformed::yes(stretch.compared(op));
     }
     if let Some(exact) = exact_beside(&left, &right, schema) {
         return Transformed::yes(exact.compared(*left, op));
@@ -214,8 +217,8 @@ fn is_inexact(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
 
 /// Whether comparing the two takes more than another literal.
 fn is_compared_alone(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
-    FarYear::of(left, right, schema).is_some()
-        || FarYear::of(right, left, schema).is_some()
+    Stretch::of(left, right, schema).is_some()
+        || Stretch::of(right, left, schema).is_some()
         || alike(left, right, [schema; 2]).is_some()
 }
 
@@ -275,7 +278,7 @@ fn has_fraction(moment: &Expr, schema: &DFSchema) -> bool {
     matches!(type_of(moment, schema), Some(DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_)))
 }
 
-/// What `date_part` is asked for.
+/// What `date_part` or `date_trunc` is asked for.
 fn part_of(part: &Expr) -> Option<String> {
     Some(text_of(&constant(part)?)?.to_ascii_lowercase())
 }
@@ -423,48 +426,44 @@ impl Exact {
     }
 }
 
-/// A year beside which that of nanoseconds is compared, and whose beginning or end nanoseconds do not reach.
-struct FarYear {
-    /// The nanoseconds.
+/// The stretch of moments of which a function has the value that it is compared with.
+struct Stretch {
     moment: Expr,
     ty: DataType,
-    year: i64,
+    /// In nanoseconds.
+    from: i128,
+    /// The next one begins here.
+    to: i128,
 }
 
-impl FarYear {
-    /// The years that have both in nanoseconds.
-    const WHOLE: RangeInclusive<i64> = 1678..=2261;
-
-    /// `EXTRACT(YEAR FROM moment)` beside such a year.
+impl Stretch {
+    /// Of a function of a moment on the left, and its value on the right.
     fn of(left: &Expr, right: &Expr, schema: &DFSchema) -> Option<Self> {
         let Expr::ScalarFunction(ScalarFunction { func, args }) = left else { return None };
-        let ([part, moment], "date_part") = (&args[..], func.name()) else { return None };
-        let is_year = YEAR.contains(&&*part_of(part)?);
-        let year = constant(right).filter(|value| value.data_type().is_integer())?.cast_to(&DataType::Int64).ok()?;
-        let ScalarValue::Int64(Some(year)) = year else { return None };
-        if !is_year || Self::WHOLE.contains(&year) || moment.is_volatile() {
+        let [part, moment] = &args[..] else { return None };
+        if !OF_MOMENTS.contains(&func.name()) || moment.is_volatile() {
             return None;
         }
         let ty = type_of(moment, schema)?;
-        let is_of_utc = match &ty {
-            DataType::Timestamp(TimeUnit::Nanosecond, None) => true,
-            DataType::Timestamp(TimeUnit::Nanosecond, Some(zone)) => matches!(&**zone, "UTC" | "Z" | "+00:00"),
-            _ => false,
+        let DataType::Timestamp(unit, zone) = &ty else { return None };
+        let is_of_utc = zone.as_deref().is_none_or(|zone| matches!(zone, "UTC" | "Z" | "+00:00"));
+        let part = part_of(part)?;
+        let (from, to) = match func.name() {
+            "date_part" if is_of_utc && *unit == TimeUnit::Nanosecond && YEAR.contains(&&*part) => far_year(right)?,
+            "date_trunc" if is_of_utc => truncated(&part, right, zone.as_ref())?,
+            _ => return None,
         };
-        is_of_utc.then(|| Self { moment: moment.clone(), ty, year })
+        Some(Self { moment: moment.clone(), from, to, ty })
     }
 
     fn compared(self, op: Operator) -> Expr {
         use Operator::{Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
-        let (this, next) = (self.year, self.year.saturating_add(1));
-        let (within, outside) = (
-            |year: &Self| year.beside(GtEq, this).and(year.beside(Lt, next)),
-            |year: &Self| year.beside(Lt, this).or(year.beside(GtEq, next)),
-        );
+        let within = |this: &Self| this.beside(GtEq, this.from).and(this.beside(Lt, this.to));
+        let outside = |this: &Self| this.beside(Lt, this.from).or(this.beside(GtEq, this.to));
         match op {
-            Lt | GtEq => self.beside(op, this),
-            LtEq => self.beside(Lt, next),
-            Gt => self.beside(GtEq, next),
+            Lt | GtEq => self.beside(op, self.from),
+            LtEq => self.beside(Lt, self.to),
+            Gt => self.beside(GtEq, self.to),
             NotEq => outside(&self),
             IsDistinctFrom => outside(&self).or(self.moment.is_null()),
             IsNotDistinctFrom => within(&self).and(self.moment.is_not_null()),
@@ -472,15 +471,41 @@ impl FarYear {
         }
     }
 
-    /// The comparison with the beginning of a year, which may lie before or after all that nanoseconds count.
-    fn beside(&self, op: Operator, year: i64) -> Expr {
-        let beginning = parse_moment(&format!("{:04}-01-01", year.clamp(0, 9999)), None);
-        let exact = beginning.and_then(|beginning| as_ticks(beginning, &self.ty)).unwrap_or_else(|| {
-            let zone = if let DataType::Timestamp(_, zone) = &self.ty { zone.clone() } else { None };
-            Exact { value: timestamp(i64::MIN, TimeUnit::Nanosecond, zone), order: Ordering::Equal }
-        });
+    /// The comparison with an end, which may lie before or after all that the type counts.
+    fn beside(&self, op: Operator, end: i128) -> Expr {
+        let first = match &self.ty {
+            DataType::Timestamp(unit, zone) => timestamp(i64::MIN, *unit, zone.clone()),
+            _ => ScalarValue::Null,
+        };
+        let exact = as_ticks(end, &self.ty).unwrap_or(Exact { value: first, order: Ordering::Equal });
         exact.compared(self.moment.clone(), op)
     }
+}
+
+/// The ends of a year that nanoseconds do not have as a whole. DataFusion knows those of others.
+fn far_year(year: &Expr) -> Option<(i128, i128)> {
+    const WHOLE: RangeInclusive<i64> = 1678..=2261;
+    let year = constant(year).filter(|value| value.data_type().is_integer())?.cast_to(&DataType::Int64).ok()?;
+    let ScalarValue::Int64(Some(year)) = year else { return None };
+    let beginning = |year: i64| parse_moment(&format!("{:04}-01-01", year.clamp(1, 9999)), None);
+    if WHOLE.contains(&year) { None } else { Some((beginning(year)?, beginning(year.saturating_add(1))?)) }
+}
+
+/// What `date_trunc` makes this moment of, if it makes it of any.
+fn truncated(part: &str, moment: &Expr, zone: Option<&Arc<str>>) -> Option<(i128, i128)> {
+    let second = nanoseconds(TimeUnit::Second);
+    let length = match part {
+        "second" => second,
+        "minute" => 60 * second,
+        "hour" => 3_600 * second,
+        "day" => 86_400 * second,
+        _ => return None,
+    };
+    let from = match constant(moment)? {
+        ScalarValue::Date32(day) => i128::from(day?) * 86_400 * second,
+        _ => moment_of(moment, zone)?,
+    };
+    (from.rem_euclid(length) == 0).then_some((from, from + length))
 }
 
 /// The literal beside an expression, if it must be changed to be compared exactly.

@@ -575,6 +575,35 @@ fn years_beyond_nanoseconds_are_compared() {
     assert_eq!(found(&format!("({year} IS DISTINCT FROM 3000)")), "1234");
 }
 
+#[test]
+fn days_and_hours_are_stretches_of_moments() {
+    const DAY: i64 = 86_400_000_000;
+    let twin = Twin::new();
+    let schema = "k int64 not null, u timestamp(us), z timestamp(us, \"+00:00\"), primary key (k)";
+    let table = twin.create("t", schema, Form::Columns);
+    let moments = [18_262 * DAY, 18_263 * DAY - 1, 18_263 * DAY, -3_600_000_000].map(DatumRef::Timestamp);
+    let moments = moments.into_iter().chain([DatumRef::Null]);
+    fill(&table, (1..).zip(moments).map(|(k, moment)| vec![DatumRef::Int64(k), moment, moment]));
+    let found = |predicate: &str| twin.rows(&format!("SELECT k FROM t WHERE {predicate} ORDER BY k")).concat();
+    for (operator, expected) in [("=", "12"), ("<>", "34"), ("<", "4"), ("<=", "124"), (">", "3"), (">=", "123")] {
+        assert_eq!(found(&format!("date_trunc('day', u) {operator} timestamp '2020-01-01'")), expected, "{operator}");
+        assert_eq!(found(&format!("date_trunc('DAY', u) {operator} date '2020-01-01'")), expected, "{operator}");
+        assert_eq!(found(&format!("date_trunc('day', z) {operator} timestamp '2020-01-01'")), expected, "{operator}");
+    }
+    assert_eq!(found("date_trunc('day', u) = '2020-01-01'"), "12");
+    assert_eq!(found("timestamp '1969-12-31 23:00:00' = date_trunc('hour', u)"), "4");
+    assert_eq!(found("date_trunc('second', u) >= timestamp '2020-01-01 23:59:59'"), "23");
+    assert_eq!(found("date_trunc('day', u) IN (timestamp '2020-01-02', timestamp '1969-12-31')"), "34");
+    assert_eq!(found("date_trunc('day', u) BETWEEN timestamp '1970-01-01' AND timestamp '2020-01-01'"), "12");
+    assert_eq!(found("(date_trunc('day', u) IS DISTINCT FROM timestamp '2020-01-01')"), "345");
+    // No day begins then, and months have no one length.
+    assert_eq!(found("date_trunc('day', u) = timestamp '2020-01-01 01:00:00'"), "");
+    assert_eq!(found("date_trunc('day', u) > timestamp '2020-01-01 01:00:00'"), "3");
+    assert_eq!(found("date_trunc('month', u) = timestamp '2020-01-01'"), "123");
+    let plan = twin.plan("SELECT k FROM t WHERE date_trunc('day', u) = timestamp '2020-01-01'");
+    assert!(!plan.contains("FilterExec"), "{plan}");
+}
+
 /// What bounds a column is asked of storage, and tested again.
 #[test]
 fn predicates_that_bound_a_column_answer_as_over_memory() {

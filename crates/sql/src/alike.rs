@@ -6,6 +6,7 @@
 //! | 32-bit float, integer | 32-bit floats, which take 16,777,217 for 16,777,216 | doubles |
 //! | date, timestamp | nanoseconds, which end in 2262 | the timestamp's ticks |
 //! | timestamp, one of nanoseconds | nanoseconds | nanoseconds as decimals, which do not end |
+//! | intervals, differences of moments | months before days before hours | lengths ([`crate::interval_length`]) |
 //!
 //! A float is one that is made of columns of floats: in `price < 0.2 * cost` of decimals the literal alone is a double,
 //! and fifteen places are what was meant. A moment that is made of literals stays as it is; it becomes a literal, and
@@ -21,6 +22,7 @@ use datafusion::logical_expr::binary::type_union_coercion;
 use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Union, cast, lit};
 
+use crate::interval_length::length_of;
 use crate::moment::nanoseconds;
 
 /// What both sides become.
@@ -31,12 +33,14 @@ enum Common {
     Ticks(TimeUnit),
     /// Decimals.
     Nanoseconds,
+    /// Lengths of intervals, in nanoseconds as decimals.
+    Length,
 }
 
 impl Common {
     /// What sides of these types should become, if DataFusion has another idea.
     fn of(left: &DataType, right: &DataType) -> Option<Self> {
-        use DataType::{Date32, Float32, Float64, Timestamp};
+        use DataType::{Date32, Duration, Float32, Float64, Interval, Timestamp};
         match (left, right) {
             (Float32 | Float64, other) | (other, Float32 | Float64) if other.is_decimal() => Some(Self::Double),
             (Float32, other) | (other, Float32) if other.is_integer() => Some(Self::Double),
@@ -49,6 +53,7 @@ impl Common {
                 let is_other = one != other && has_nanoseconds && zone.is_some() == other_zone.is_some();
                 is_other.then_some(Self::Nanoseconds)
             }
+            (Interval(_), Interval(_) | Duration(_)) | (Duration(_), Interval(_)) => Some(Self::Length),
             _ => None,
         }
     }
@@ -64,6 +69,8 @@ impl Common {
             (Self::Nanoseconds, DataType::Date32) => {
                 in_nanoseconds(cast(expr, DataType::Int32), 86_400 * nanoseconds(TimeUnit::Second))
             }
+            (Self::Length, DataType::Interval(_)) => length_of(expr),
+            (Self::Length, DataType::Duration(unit)) => in_nanoseconds(cast(expr, DataType::Int64), nanoseconds(*unit)),
             _ => expr,
         }
     }
@@ -97,7 +104,7 @@ pub(crate) fn alike(left: &Expr, right: &Expr, [left_columns, right_columns]: [&
     let is_meant = match common {
         Common::Double if left_type.is_decimal() => is_of_floats(right, right_columns),
         Common::Double if right_type.is_decimal() => is_of_floats(left, left_columns),
-        Common::Double => true,
+        Common::Double | Common::Length => true,
         Common::Ticks(_) | Common::Nanoseconds => !is_constant(left) && !is_constant(right),
     };
     is_meant.then(|| (common.brought(left.clone(), &left_type), common.brought(right.clone(), &right_type)))

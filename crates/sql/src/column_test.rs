@@ -3,8 +3,9 @@
 //!
 //! A predicate is translated if it compares one column with literals: `=`, `<>`, `<`, `<=`, `>`, `>=` with the literal
 //! on either side, `BETWEEN`, `IN`, a chain of `OR` over equalities of one column (a short `IN` comes as one), `LIKE
-//! 'x%'`, `IS [NOT] NULL`, and a column of booleans by itself. A test holds for exactly the rows for which the
-//! predicate is true; a null passes none but `IsNull`. What is not translated is DataFusion's to filter.
+//! 'x%'` with and without escapes, `IS [NOT] NULL`, and a column of booleans by itself. A test holds for exactly the
+//! rows for which the predicate is true; a null passes none but `IsNull`. What is not translated is DataFusion's to
+//! filter.
 //!
 //! Floats: the engine's tests compare by IEEE 754's total order, in which -0.0 lies below 0.0 and NaNs differ by their
 //! bits; DataFusion does, too, but takes both zeros for one. So tests against a zero are widened to both, or left.
@@ -125,16 +126,43 @@ fn of_list(schema: &Schema, list: &InList) -> Option<ColumnTest> {
     (!list.negated).then_some(ColumnTest { column, test: Test::In(values) })
 }
 
+/// A pattern without wildcards is a text, and one that ends with its first a prefix.
 fn of_like(schema: &Schema, like: &Like) -> Option<ColumnTest> {
+    let (column, text, rest) = pattern_of(schema, like)?;
+    let test = match rest {
+        "" => Test::Equal(Datum::Utf8(text)),
+        rest if rest.bytes().all(|byte| byte == b'%') => Test::Prefix(text.into_bytes()),
+        _ => return None,
+    };
+    (!like.negated && !like.case_insensitive).then_some(ColumnTest { column, test })
+}
+
+/// The column of texts that a pattern is of, the text before its first wildcard, and the rest of it.
+pub(crate) fn pattern_of<'e>(schema: &Schema, like: &'e Like) -> Option<(usize, String, &'e str)> {
     let column = column_of(schema, through_casts(schema, &like.expr)?)?;
     let Expr::Literal(ScalarValue::Utf8(pattern) | ScalarValue::Utf8View(pattern), _) = &*like.pattern else {
         return None;
     };
-    let prefix = pattern.as_deref()?.strip_suffix('%')?;
-    let is_plain = !prefix.contains(['%', '_', '\\']) && !like.negated && !like.case_insensitive;
     let is_text = schema.columns()[column].ty == ColumnType::Utf8;
-    let is_prefix = is_plain && is_text && like.escape_char.is_none();
-    is_prefix.then(|| ColumnTest { column, test: Test::Prefix(prefix.as_bytes().to_vec()) })
+    let (text, rest) = until_wildcard(pattern.as_deref()?)?;
+    (is_text && matches!(like.escape_char, None | Some('\\'))).then_some((column, text, rest))
+}
+
+/// `None` if a backslash stands before anything but a wildcard or another.
+fn until_wildcard(pattern: &str) -> Option<(String, &str)> {
+    let mut text = String::new();
+    let mut rest = pattern.char_indices();
+    while let Some((at, character)) = rest.next() {
+        match character {
+            '%' | '_' => return Some((text, &pattern[at..])),
+            '\\' => match rest.next()? {
+                (_, escaped @ ('%' | '_' | '\\')) => text.push(escaped),
+                _ => return None,
+            },
+            character => text.push(character),
+        }
+    }
+    Some((text, ""))
 }
 
 /// The values of which a test wants one.
@@ -257,7 +285,10 @@ mod tests {
     #[test]
     fn text_nulls_and_booleans() {
         assert_eq!(test(col("b").like(lit("ab%"))), Some((1, Test::Prefix(b"ab".to_vec()))));
-        for pattern in ["a_b%", "a%b%", "ab", "%ab", "a\\%%"] {
+        assert_eq!(test(col("b").like(lit("ab%%"))), Some((1, Test::Prefix(b"ab".to_vec()))));
+        assert_eq!(test(col("b").like(lit("a\\%\\_\\\\%"))), Some((1, Test::Prefix(b"a%_\\".to_vec()))));
+        assert_eq!(test(col("b").like(lit("a\\%b"))), Some((1, Test::Equal(Datum::Utf8("a%b".into())))));
+        for pattern in ["a_b%", "a%b%", "%ab", "a\\b%", "ab\\", "ab%\\"] {
             assert_eq!(test(col("b").like(lit(pattern))), None, "{pattern}");
         }
         assert_eq!(test(col("b").not_like(lit("ab%"))), None);

@@ -19,6 +19,11 @@
 //!    ([`crate::alike`]): in comparisons, of joins too, and, of decimals beside floats, where a `CASE`, `coalesce`,
 //!    `greatest`, `least` or `UNION` gives one of several values.
 //! 7. A zero in a list of floats has both signs, as it has beside `=`.
+//! 8. The year of nanoseconds, beside one that they do not reach or that they end in (`EXTRACT(YEAR FROM n) < 2300`),
+//!    becomes a comparison of the nanoseconds with its ends, which DataFusion takes for null. So does a day, hour,
+//!    minute or second (`date_trunc('day', t) = '2020-01-01'`), so that storage decides it.
+//! 9. The seconds and milliseconds of a moment have what is behind the point: `EXTRACT(SECOND FROM t)` becomes a
+//!    decimal of its microseconds.
 //!
 //! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they
 //! are divided (`1.0 / 3` would be 0.33333).
@@ -28,6 +33,7 @@
 //! It refuses casts to decimals of negative scale, on which DataFusion panics.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, TimeUnit};
@@ -46,6 +52,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::alike::{alike, one_of, type_of, united};
+use crate::kept_cast::is_rounded;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::null_lists::{chained, keep_nulls};
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
@@ -54,6 +61,10 @@ use crate::plan_rewrite::{columns_of, rewrite_expressions};
 const MOST_DIGITS: usize = 38;
 /// Functions that give one of their arguments.
 const ONE_OF_SEVERAL: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
+/// Functions of a part and a moment.
+const OF_MOMENTS: [&str; 2] = ["date_part", "date_trunc"];
+/// What `date_part` calls a year.
+const YEAR: [&str; 5] = ["year", "years", "y", "yr", "yrs"];
 
 /// The rule.
 #[derive(Debug)]
@@ -145,6 +156,7 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         },
         Expr::Case(case) => Ok(rewrite_case(case, schema)),
         Expr::ScalarFunction(function) if function.name() == "nullif" => Ok(rewrite_nullif(function, schema)),
+        Expr::ScalarFunction(function) if function.name() == "date_part" => Ok(rewrite_seconds(function, schema)),
         Expr::ScalarFunction(ScalarFunction { func, args }) if ONE_OF_SEVERAL.contains(&func.name()) => {
             one_of(args, schema).map_data(|args| Ok(Expr::ScalarFunction(ScalarFunction { func, args })))
         }
@@ -174,6 +186,11 @@ fn is_comparison(op: Operator) -> bool {
 
 fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSchema) -> Transformed<Expr> {
     let comparison = |left: Box<Expr>, op, right: Expr| Expr::BinaryExpr(BinaryExpr::new(left, op, Box::new(right)));
+    let stretch = Stretch::of(&left, &right, schema).map(|stretch| (stretch, Some(op)));
+    let stretch = stretch.or_else(|| Stretch::of(&right, &left, schema).map(|stretch| (stretch, op.swap())));
+    if let Some((stretch, Some(op))) = stretch {
+        return Transformed::yes(stretch.compared(op));
+    }
     if let Some(exact) = exact_beside(&left, &right, schema) {
         return Transformed::yes(exact.compared(*left, op));
     }
@@ -195,6 +212,13 @@ fn rewrite_comparison(BinaryExpr { left, op, right }: BinaryExpr, schema: &DFSch
 fn is_inexact(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
     exact_beside(left, right, schema).is_some()
         || exact_beside(right, left, schema).is_some()
+        || is_compared_alone(left, right, schema)
+}
+
+/// Whether comparing the two takes more than another literal.
+fn is_compared_alone(left: &Expr, right: &Expr, schema: &DFSchema) -> bool {
+    Stretch::of(left, right, schema).is_some()
+        || Stretch::of(right, left, schema).is_some()
         || alike(left, right, [schema; 2]).is_some()
 }
 
@@ -231,6 +255,32 @@ fn rewrite_nullif(function: ScalarFunction, schema: &DFSchema) -> Transformed<Ex
         }
         _ => Transformed::no(Expr::ScalarFunction(function)),
     }
+}
+
+fn rewrite_seconds(function: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
+    let places = match &function.args[..] {
+        [part, moment] if has_fraction(moment, schema) => match part_of(part).as_deref() {
+            Some("s" | "sec" | "secs" | "second" | "seconds") => Some(6),
+            Some("ms" | "msec" | "msecs" | "msecond" | "mseconds" | "millisecond" | "milliseconds") => Some(3),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(places) = places else { return Transformed::no(Expr::ScalarFunction(function)) };
+    let ScalarFunction { func, args } = function;
+    let args = [lit("microsecond")].into_iter().chain(args.into_iter().skip(1)).collect();
+    let microseconds = cast(Expr::ScalarFunction(ScalarFunction { func, args }), DataType::Decimal128(8, 0));
+    Transformed::yes(microseconds * lit(ScalarValue::Decimal128(Some(1), places, places as i8)))
+}
+
+/// Whether a moment may lie between two seconds.
+fn has_fraction(moment: &Expr, schema: &DFSchema) -> bool {
+    matches!(type_of(moment, schema), Some(DataType::Timestamp(..) | DataType::Time32(_) | DataType::Time64(_)))
+}
+
+/// What `date_part` or `date_trunc` is asked for.
+fn part_of(part: &Expr) -> Option<String> {
+    Some(text_of(&constant(part)?)?.to_ascii_lowercase())
 }
 
 /// The rows of a subquery that has one column and says all its values: `SELECT 4.48`, `VALUES (1), (2)`, unions of
@@ -297,7 +347,7 @@ fn is_zero(expr: &Expr) -> bool {
 
 fn rewrite_list(list: InList, schema: &DFSchema) -> Transformed<Expr> {
     let ty = type_of(&list.expr, schema);
-    if !list.list.iter().any(|item| alike(&list.expr, item, [schema; 2]).is_some()) {
+    if !list.list.iter().any(|item| is_compared_alone(&list.expr, item, schema)) {
         return rewrite_alike(list, ty.is_some_and(|ty| ty.is_floating()), schema);
     }
     if list.expr.is_volatile() {
@@ -376,6 +426,88 @@ impl Exact {
     }
 }
 
+/// The stretch of moments of which a function has the value that it is compared with.
+struct Stretch {
+    moment: Expr,
+    ty: DataType,
+    /// In nanoseconds.
+    from: i128,
+    /// The next one begins here.
+    to: i128,
+}
+
+impl Stretch {
+    /// Of a function of a moment on the left, and its value on the right.
+    fn of(left: &Expr, right: &Expr, schema: &DFSchema) -> Option<Self> {
+        let Expr::ScalarFunction(ScalarFunction { func, args }) = left else { return None };
+        let [part, moment] = &args[..] else { return None };
+        if !OF_MOMENTS.contains(&func.name()) || moment.is_volatile() {
+            return None;
+        }
+        let ty = type_of(moment, schema)?;
+        let DataType::Timestamp(unit, zone) = &ty else { return None };
+        let is_of_utc = zone.as_deref().is_none_or(|zone| matches!(zone, "UTC" | "Z" | "+00:00"));
+        let part = part_of(part)?;
+        let (from, to) = match func.name() {
+            "date_part" if is_of_utc && *unit == TimeUnit::Nanosecond && YEAR.contains(&&*part) => far_year(right)?,
+            "date_trunc" if is_of_utc => truncated(&part, right, zone.as_ref())?,
+            _ => return None,
+        };
+        Some(Self { moment: moment.clone(), from, to, ty })
+    }
+
+    fn compared(self, op: Operator) -> Expr {
+        use Operator::{Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+        let within = |this: &Self| this.beside(GtEq, this.from).and(this.beside(Lt, this.to));
+        let outside = |this: &Self| this.beside(Lt, this.from).or(this.beside(GtEq, this.to));
+        match op {
+            Lt | GtEq => self.beside(op, self.from),
+            LtEq => self.beside(Lt, self.to),
+            Gt => self.beside(GtEq, self.to),
+            NotEq => outside(&self),
+            IsDistinctFrom => outside(&self).or(self.moment.is_null()),
+            IsNotDistinctFrom => within(&self).and(self.moment.is_not_null()),
+            _ => within(&self),
+        }
+    }
+
+    /// The comparison with an end, which may lie before or after all that the type counts.
+    fn beside(&self, op: Operator, end: i128) -> Expr {
+        let first = match &self.ty {
+            DataType::Timestamp(unit, zone) => timestamp(i64::MIN, *unit, zone.clone()),
+            _ => ScalarValue::Null,
+        };
+        let exact = as_ticks(end, &self.ty).unwrap_or(Exact { value: first, order: Ordering::Equal });
+        exact.compared(self.moment.clone(), op)
+    }
+}
+
+/// The ends of a year that nanoseconds do not have as a whole. DataFusion knows those of others.
+fn far_year(year: &Expr) -> Option<(i128, i128)> {
+    const WHOLE: RangeInclusive<i64> = 1678..=2261;
+    let year = constant(year).filter(|value| value.data_type().is_integer())?.cast_to(&DataType::Int64).ok()?;
+    let ScalarValue::Int64(Some(year)) = year else { return None };
+    let beginning = |year: i64| parse_moment(&format!("{:04}-01-01", year.clamp(1, 9999)), None);
+    if WHOLE.contains(&year) { None } else { Some((beginning(year)?, beginning(year.saturating_add(1))?)) }
+}
+
+/// What `date_trunc` makes this moment of, if it makes it of any.
+fn truncated(part: &str, moment: &Expr, zone: Option<&Arc<str>>) -> Option<(i128, i128)> {
+    let second = nanoseconds(TimeUnit::Second);
+    let length = match part {
+        "second" => second,
+        "minute" => 60 * second,
+        "hour" => 3_600 * second,
+        "day" => 86_400 * second,
+        _ => return None,
+    };
+    let from = match constant(moment)? {
+        ScalarValue::Date32(day) => i128::from(day?) * 86_400 * second,
+        _ => moment_of(moment, zone)?,
+    };
+    (from.rem_euclid(length) == 0).then_some((from, from + length))
+}
+
 /// The literal beside an expression, if it must be changed to be compared exactly.
 fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact> {
     // The type of an expression takes as long as it is deep.
@@ -414,6 +546,8 @@ fn constant(expr: &Expr) -> Option<ScalarValue> {
     match expr {
         Expr::Literal(value, _) => Some(value.clone()),
         Expr::Cast(cast) => match &*cast.expr {
+            // It would be cut off.
+            Expr::Literal(value, _) if is_rounded(&value.data_type(), cast.field.data_type()) => None,
             Expr::Literal(value, _) => value.cast_to(cast.field.data_type()).ok(),
             _ => None,
         },

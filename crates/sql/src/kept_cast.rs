@@ -1,4 +1,4 @@
-//! Casts that DataFusion must not move.
+//! Casts that DataFusion must not move, and casts that round.
 //!
 //! It makes `x = 5`, with 5 as a value of `x`'s type, of `CAST(x AS t) = 5`. Where the cast loses something, or moves
 //! the value, that says something else:
@@ -8,14 +8,21 @@
 //! - to finer ticks, as beside a finer column or in a `UNION` with one: half a second was cut off to none;
 //! - of timestamps to a zone that is not UTC: the hours were left out.
 //!
+//! And it cuts off what floats and decimals have behind the point where they become integers. Here they are rounded, as
+//! in PostgreSQL, and as decimals are that become ones of fewer places: decimals half away from zero, floats half to
+//! even.
+//!
 //! An analyzer rule after the coercion of types, which adds casts, puts a function in the place of these. Of finer
 //! ticks it tells which ticks of the column a comparison is about ([`KeptCast::ticks_before`]), so that storage still
 //! decides it.
 
 use std::sync::Arc;
 
+use arrow_array::ArrayRef;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
 use arrow_schema::{DataType, Field, FieldRef};
-use datafusion::arrow::compute::CastOptions;
+use datafusion::arrow::compute::{CastOptions, cast};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -28,7 +35,7 @@ use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    Signature, Volatility, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -59,12 +66,24 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         _ => return Ok(Transformed::no(expr)),
     };
     let is_moved = to.is_integer() || to.is_decimal() || matches!(to, DataType::Timestamp(..));
-    if !is_moved || matches!(**inner, Expr::Literal(..)) {
+    if !is_moved {
         return Ok(Transformed::no(expr));
     }
     let from = inner.get_type(schema)?;
     if !says_another(&from, to, is_try) {
         return Ok(Transformed::no(expr));
+    }
+    let (is_literal, whole) = match &**inner {
+        // What is written with a point is a decimal to PostgreSQL.
+        Expr::Literal(ScalarValue::Float64(Some(number)), _) if is_rounded(&from, to) => (true, Some(number.round())),
+        Expr::Literal(..) => (true, None),
+        _ => (false, None),
+    };
+    if is_literal {
+        return Ok(match whole {
+            Some(whole) => Transformed::yes(with_operand(expr, lit(whole))),
+            None => Transformed::no(expr),
+        });
     }
     let function = Arc::new(ScalarUDF::new_from_impl(KeptCast::new(from, to.clone(), is_try)));
     match expr {
@@ -75,6 +94,16 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
+/// The same cast of something else.
+fn with_operand(of: Expr, operand: Expr) -> Expr {
+    let expr = Box::new(operand);
+    match of {
+        Expr::Cast(Cast { field, .. }) => Expr::Cast(Cast { expr, field }),
+        Expr::TryCast(TryCast { field, .. }) => Expr::TryCast(TryCast { expr, field }),
+        other => other,
+    }
+}
+
 /// Whether a comparison with what is cast may say another thing of what it is cast from.
 fn says_another(from: &DataType, to: &DataType, is_try: bool) -> bool {
     match (from, to) {
@@ -82,8 +111,31 @@ fn says_another(from: &DataType, to: &DataType, is_try: bool) -> bool {
             nanoseconds(*to) < nanoseconds(*unit) || !is_same_clock(zone.as_ref(), to_zone.as_ref())
         }
         (DataType::Decimal128(_, scale), DataType::Decimal128(_, to)) if to < scale => true,
-        (DataType::Decimal128(_, scale), to) if to.is_integer() && *scale > 0 => true,
+        (from, to) if is_rounded(from, to) => true,
         (from, to) => is_try && from != to && from.is_numeric() && to.is_numeric(),
+    }
+}
+
+/// Whether a cast takes the nearest integer.
+pub(crate) fn is_rounded(from: &DataType, to: &DataType) -> bool {
+    let has_fraction = from.is_floating() || matches!(from, DataType::Decimal128(_, scale) if *scale > 0);
+    has_fraction && to.is_integer()
+}
+
+/// The nearest integer, in a type that may have a point.
+fn rounded(value: &ColumnarValue, from: &DataType) -> Result<ColumnarValue> {
+    if let DataType::Decimal128(precision, _) = from {
+        return value.cast_to(&DataType::Decimal128(*precision, 0), None);
+    }
+    let round = |values: &ArrayRef| -> Result<ArrayRef> {
+        let values = cast(values, &DataType::Float64)?;
+        Ok(Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::round_ties_even)))
+    };
+    match value {
+        ColumnarValue::Array(values) => Ok(ColumnarValue::Array(round(values)?)),
+        ColumnarValue::Scalar(value) => {
+            Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&round(&value.to_array()?)?, 0)?))
+        }
     }
 }
 
@@ -152,7 +204,11 @@ impl ScalarUDFImpl for KeptCast {
         let [value] = &args.args[..] else {
             return Err(DataFusionError::Internal(format!("{} takes one value", self.name)));
         };
-        value.cast_to(&self.to, Some(&CastOptions { safe: self.is_try, ..DEFAULT_CAST_OPTIONS }))
+        let options = CastOptions { safe: self.is_try, ..DEFAULT_CAST_OPTIONS };
+        match is_rounded(&self.from, &self.to) {
+            true => rounded(value, &self.from)?.cast_to(&self.to, Some(&options)),
+            false => value.cast_to(&self.to, Some(&options)),
+        }
     }
 
     fn preimage(&self, args: &[Expr], literal: &Expr, _: &SimplifyContext) -> Result<PreimageResult> {
@@ -202,12 +258,16 @@ mod tests {
 
     #[test]
     fn casts_that_lose_or_move_something_are_kept() {
-        use DataType::{Decimal128, Int32, Int64};
+        use DataType::{Decimal128, Float32, Float64, Int32, Int64};
         use TimeUnit::{Microsecond, Nanosecond, Second};
         for (from, to, is_kept) in [
             (Decimal128(10, 2), Decimal128(10, 0), true),
             (Decimal128(10, 2), Decimal128(12, 4), false),
             (Decimal128(10, 2), Int32, true),
+            (Decimal128(10, 0), Int32, false),
+            (Float64, Int32, true),
+            (Float32, Int64, true),
+            (Float64, Decimal128(10, 2), false),
             (Int64, Int32, false),
             (Int64, Decimal128(20, 0), false),
             (moment(Second, None), moment(Nanosecond, None), true),

@@ -2,13 +2,15 @@
 //!
 //! [`plan_filters`] splits the conjuncts of a `WHERE` clause:
 //!
-//! 1. Each is translated to a test of one column, or left ([`crate::column_test`]): `Unsupported`, DataFusion filters.
+//! 1. Each is translated to a test of one column ([`crate::column_test`]), or to one that passes more
+//!    ([`crate::wider_test`]), or left: `Unsupported`, DataFusion filters.
 //! 2. Tests of the leading primary key columns become key ranges ([`crate::key_range`]). Where the key says nothing,
 //!    the index whose leading columns have most tests gives ranges of its own.
 //! 3. Tests that the key ranges decide are done with. Every other goes along as a filter, which is decided on each row,
 //!    or, in columnar blocks, on codes and zones. All these are `Exact`: DataFusion drops them.
 //! 4. A list of more than [`LONGEST_LIST`] values is not: a filter compares with them one by one, and DataFusion has a
-//!    hash table. It is only `Inexact`, for the sake of bounds; DataFusion tests the rows again.
+//!    hash table. It is only `Inexact`, for the sake of bounds; DataFusion tests the rows again. So it does where a
+//!    test passes more than the predicate.
 //!
 //! Floats: filters compare them by IEEE 754's total order ([`crate::column_test`]). Codes of keys and indexes know one
 //! zero and one NaN. So ranges of keys, which hold 0.0 and one NaN only, are made from floats that are no NaN, and
@@ -23,6 +25,7 @@ use mycelium_encoding::{Column, ColumnType, Datum, Schema};
 
 use crate::column_test::column_test;
 use crate::key_range::{KeyRange, KeyRanges, ranges};
+use crate::wider_test::wider_test;
 
 /// Values of a list that a filter compares with at most.
 pub(crate) const LONGEST_LIST: usize = 64;
@@ -47,8 +50,13 @@ pub(crate) fn plan_filters(schema: &Schema, indexes: &[&[usize]], filters: &[&Ex
         let support = vec![TableProviderFilterPushDown::Exact; filters.len()];
         return Pushed { keys: Some(Vec::new()), index: None, tests: Vec::new(), support };
     }
-    let test = |(at, filter): (usize, &&Expr)| Some((at, column_test(schema, filter)?));
-    let tests: Vec<(usize, ColumnTest)> = filters.iter().enumerate().filter_map(test).collect();
+    let mut is_exact = vec![false; filters.len()];
+    let mut tests: Vec<(usize, ColumnTest)> = Vec::new();
+    for (at, filter) in filters.iter().enumerate() {
+        let exact = column_test(schema, filter);
+        is_exact[at] = exact.is_some();
+        tests.extend(exact.or_else(|| wider_test(schema, filter)).map(|test| (at, test)));
+    }
     let keys = ranges_of(schema, schema.primary_key(), &tests, is_float_of_keys);
     let decided = |at: usize| keys.as_ref().is_some_and(|keys| keys.decided.contains(&at));
     let mut support = vec![TableProviderFilterPushDown::Unsupported; filters.len()];
@@ -59,10 +67,11 @@ pub(crate) fn plan_filters(schema: &Schema, indexes: &[&[usize]], filters: &[&Ex
     for (at, test) in &tests {
         let is_long = matches!(&test.test, Test::In(values) if values.len() > LONGEST_LIST);
         let is_indexed = indexes.iter().any(|on| on.contains(&test.column)) || schema.is_primary_key(test.column);
-        support[*at] = match (decided(*at), is_long) {
-            (true, _) | (_, false) => TableProviderFilterPushDown::Exact,
-            (false, true) if is_indexed => TableProviderFilterPushDown::Inexact,
-            (false, true) => continue,
+        support[*at] = match decided(*at) || !is_long {
+            true if is_exact[*at] => TableProviderFilterPushDown::Exact,
+            true => TableProviderFilterPushDown::Inexact,
+            false if is_indexed => TableProviderFilterPushDown::Inexact,
+            false => continue,
         };
         if !decided(*at) && !is_long {
             rest.push(test.clone());
@@ -235,6 +244,22 @@ mod tests {
         let ranges = keys.expect("the key is bounded");
         assert_eq!((ranges.len(), ranges[0].to_string().as_str()), (100, "[(0, 06), (0, 49)]"));
         assert!(matches!(&tests[..], [ColumnTest { column: 1, test: Test::In(values) }] if values.len() == 50));
+    }
+
+    #[test]
+    fn what_bounds_a_column_is_tested_again() {
+        let within = |low: i32, high: i32| col("a").between(lit(low), lit(high));
+        let either = within(1, 3).or(within(90, 99));
+        assert_eq!(keys(std::slice::from_ref(&either)), both(&["[(1), (99)]"], &[]));
+        assert_eq!(pushed(&[either.clone()]).support, [Inexact]);
+        assert_eq!(pushed(&[either, col("a").eq(lit(2))]).support, [Inexact, Exact]);
+        let pairs = col("c").eq(lit(1_i64)).and(col("e").gt(lit(0.5))).or(col("c").gt(lit(7_i64)));
+        assert_eq!(keys(std::slice::from_ref(&pairs)), both(&["[first, last]"], &["c >= 1"]));
+        assert_eq!(pushed(&[pairs]).support, [Inexact]);
+        let pattern = col("b").like(lit("x%y"));
+        let filters = [col("a").eq(lit(1)), pattern];
+        assert_eq!(keys(&filters), both(&["[(1, x), (1, y))"], &[]));
+        assert_eq!(pushed(&filters).support, [Exact, Inexact]);
     }
 
     #[test]

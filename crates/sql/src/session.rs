@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use crate::catalog::{CATALOG, Catalog, SCHEMA};
 use crate::checked_arithmetic::CheckedArithmetic;
 use crate::checked_sum::CheckedSum;
+use crate::correlated::CorrelatedSubqueries;
 use crate::date_hours::DatesWithHours;
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
@@ -39,6 +40,7 @@ use crate::failure::inward;
 use crate::kept_cast::KeptCasts;
 use crate::moving_frame::moving_aggregates;
 use crate::null_lists::NullsOfLists;
+use crate::one_zero::OneZero;
 use crate::scan::MyceliumScan;
 use crate::statement::Statement;
 
@@ -100,9 +102,11 @@ impl Session {
         let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory_limit(), 1.0).build_arc().unwrap_or_default();
         let mut rules = Analyzer::new().rules;
         rules.insert(0, Arc::new(ExactComparisons));
+        rules.insert(0, Arc::new(CorrelatedSubqueries));
         // Which operands are integers, and what is cast, is known once types are coerced.
         rules.push(Arc::new(CheckedArithmetic));
         rules.push(Arc::new(KeptCasts));
+        rules.push(Arc::new(OneZero));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
         let builder = builder.with_analyzer_rules(rules).with_optimizer_rules(optimizer_rules());
         let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours)]);

@@ -2,7 +2,8 @@
 //!
 //! A text is one statement. It is parsed before DataFusion plans it, and refused if anything in it, however deep, would
 //! write, lock or read files: DataFusion would run some of that (`EXPLAIN DELETE` deletes while it plans), and pass
-//! over some in silence (`FOR UPDATE`).
+//! over some in silence (`FOR UPDATE`). So is what it would pass over or take for something else
+//! ([`crate::passed_over`]), and what would be planned too often ([`crate::with_clause`]).
 //!
 //! | statement | |
 //! |---|---|
@@ -16,16 +17,13 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::{DFParser, Statement as Parsed};
-use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr as AstExpr, Query, Select, SetExpr, SetOperator, SetQuantifier, Statement as Ast, Visit,
-    Visitor,
-};
+use datafusion::sql::sqlparser::ast::{Expr as AstExpr, Query, Select, Statement as Ast, TableFactor, Visit, Visitor};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use mycelium_base::{Error, ErrorKind, Result};
 
-use crate::deep_stack;
 use crate::failure::inward;
+use crate::{deep_stack, passed_over, with_clause};
 
 /// A statement that may be run.
 #[derive(Clone, PartialEq, Debug)]
@@ -94,7 +92,7 @@ impl Statement {
 fn check(statement: &Parsed) -> Result<()> {
     match statement {
         Parsed::Statement(statement) => match statement.visit(&mut Reading) {
-            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Continue(()) => with_clause::check_size(statement),
             ControlFlow::Break(error) => Err(error),
         },
         Parsed::Explain(explain) => check(&explain.statement),
@@ -103,18 +101,15 @@ fn check(statement: &Parsed) -> Result<()> {
     }
 }
 
-fn unsupported(message: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, message)
+/// Goes on if there is no message of what is refused.
+fn go_on(refused: Option<&str>) -> ControlFlow<Error> {
+    match refused {
+        Some(message) => ControlFlow::Break(Error::new(ErrorKind::Unsupported, message)),
+        None => ControlFlow::Continue(()),
+    }
 }
 
-/// Whether it, or one that it is made of, is an `EXCEPT ALL` or `INTERSECT ALL`: DataFusion makes joins of them.
-fn counts_rows(body: &SetExpr) -> bool {
-    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return false };
-    let is_all = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
-    is_all && !matches!(op, SetOperator::Union) || counts_rows(left) || counts_rows(right)
-}
-
-/// Finds what does more than read.
+/// Finds what does more than read, and what would be read as something else.
 struct Reading;
 
 impl Visitor for Reading {
@@ -136,26 +131,15 @@ impl Visitor for Reading {
     }
 
     fn pre_visit_expr(&mut self, expr: &AstExpr) -> ControlFlow<Error> {
-        let right = match expr {
-            AstExpr::IsDistinctFrom(_, right) | AstExpr::IsNotDistinctFrom(_, right) => right,
-            // It is taken for a regular expression.
-            AstExpr::SimilarTo { .. } => return ControlFlow::Break(unsupported("SIMILAR TO: use LIKE or ~")),
-            _ => return ControlFlow::Continue(()),
-        };
-        match &**right {
-            // The parser takes all that follows for the right side.
-            AstExpr::BinaryOp { op: BinaryOperator::And | BinaryOperator::Or | BinaryOperator::Xor, .. } => {
-                let message = "IS DISTINCT FROM followed by AND, OR or XOR: put the comparison in parentheses";
-                ControlFlow::Break(unsupported(message))
-            }
-            _ => ControlFlow::Continue(()),
-        }
+        go_on(passed_over::in_expr(expr))
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
+        go_on(passed_over::in_table(table))
     }
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        if counts_rows(&query.body) {
-            return ControlFlow::Break(unsupported("EXCEPT ALL and INTERSECT ALL: repeated rows are not counted"));
-        }
+        go_on(passed_over::in_query(query))?;
         if query.locks.is_empty() {
             return ControlFlow::Continue(());
         }
@@ -167,7 +151,7 @@ impl Visitor for Reading {
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
         match &select.into {
-            None => ControlFlow::Continue(()),
+            None => go_on(passed_over::in_select(select)),
             Some(_) => ControlFlow::Break(writes("SELECT INTO")),
         }
     }
@@ -270,6 +254,63 @@ mod tests {
         ] {
             let error = Statement::parse(text).expect_err(text);
             assert_eq!(error.kind(), ErrorKind::ReadOnly, "{text}: {error}");
+        }
+    }
+
+    /// DataFusion answered as if they were not there, or as if they said something else.
+    #[test]
+    fn clauses_that_would_be_passed_over_are_refused() {
+        for text in [
+            "SELECT * FROM t TABLESAMPLE BERNOULLI (10)",
+            "SELECT * FROM (SELECT * FROM t) x TABLESAMPLE SYSTEM (10)",
+            "SELECT * FROM t PARTITION (p)",
+            "SELECT * FROM generate_series(1, 3) WITH ORDINALITY",
+            "SELECT a FROM t PREWHERE a > 1 WHERE b > 2",
+            "SELECT a FROM t START WITH a = 1 CONNECT BY PRIOR a = b",
+            "SELECT a, count(*) FROM t GROUP BY a WITH ROLLUP",
+            "EXPLAIN SELECT a FROM (SELECT a, count(*) FROM t GROUP BY a WITH TOTALS) x",
+            "WITH RECURSIVE x AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM x LIMIT 5) SELECT * FROM x",
+            "WITH RECURSIVE x AS (SELECT 1 AS n UNION SELECT 2 ORDER BY 1 LIMIT 1) SELECT * FROM x",
+            "SELECT CAST(a AS VARCHAR(3)) FROM t",
+            "SELECT a::char(2) FROM t",
+            "SELECT a FROM t WHERE CAST(a AS CHAR) = 'x'",
+            "SELECT to_char(h, 'YYYY-MM-DD') FROM t",
+            "SELECT 2 ^ 3",
+            "SELECT k FROM t RIGHT JOIN u USING (k)",
+            "SELECT k FROM t NATURAL FULL JOIN u",
+            "SELECT * FROM u LEFT JOIN t USING (k)",
+            "SELECT count(*) FROM (SELECT * FROM t AS x NATURAL LEFT JOIN u AS \"W\") v",
+            "SELECT * FROM v, (u LEFT JOIN t USING (k))",
+            "SELECT * FROM t JOIN v USING (k) LEFT JOIN u USING (k)",
+            "SELECT * FROM public.t LEFT JOIN u USING (k)",
+            "SELECT a FROM t EXCEPT ALL SELECT a FROM u",
+            "SELECT a FROM t WHERE a SIMILAR TO 'x%'",
+            "SELECT a FROM t WHERE a IS DISTINCT FROM 1 AND b",
+        ] {
+            let error = Statement::parse(text).expect_err(text);
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_says_the_same_in_other_words_passes() {
+        for text in [
+            "SELECT a, count(*) FROM t GROUP BY ROLLUP (a)",
+            "WITH RECURSIVE x AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM x WHERE n < 9) SELECT * FROM x LIMIT 5",
+            "WITH x AS (SELECT 1 UNION SELECT 2 LIMIT 1) SELECT * FROM x",
+            "WITH RECURSIVE x AS (SELECT 1 AS n LIMIT 1) SELECT * FROM x",
+            "SELECT CAST(a AS VARCHAR), CAST(a AS TEXT), left(a, 3) FROM t",
+            "SELECT to_char(h, '%Y-%m-%d'), to_char(h, d) FROM t",
+            "SELECT 2 XOR 3",
+            "SELECT coalesce(t.k, u.k) FROM t FULL JOIN u ON t.k = u.k",
+            "SELECT * FROM t JOIN u USING (k)",
+            "SELECT * FROM t LEFT JOIN u USING (k)",
+            "SELECT u.a, k FROM u LEFT JOIN t USING (k)",
+            "SELECT count(*) FROM u LEFT JOIN t USING (k)",
+            "SELECT * FROM z AS a NATURAL LEFT JOIN (SELECT * FROM t) AS b",
+            "SELECT a FROM t EXCEPT SELECT a FROM u",
+        ] {
+            assert!(Statement::parse(text).is_ok(), "{text}: {:?}", Statement::parse(text));
         }
     }
 

@@ -109,9 +109,9 @@ impl Core {
             let state = table.state.load_full();
             let indexes: Arc<[IndexState]> = of_tables.remove(id).unwrap_or_default().into();
             if !(state.indexes.is_empty() && indexes.is_empty()) {
-                let TableState { active, sealed, tree, .. } = &*state;
-                let (active, sealed, tree) = (active.clone(), sealed.clone(), tree.clone());
-                table.state.store(Arc::new(TableState { active, sealed, tree, indexes }));
+                let TableState { active, sealed, tree, as_of, .. } = &*state;
+                let (active, sealed, tree, as_of) = (active.clone(), sealed.clone(), tree.clone(), *as_of);
+                table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
             }
         }
     }
@@ -138,7 +138,8 @@ impl Core {
             sealed.extend_from_slice(&state.sealed);
             memtables.push((*id, state.active.clone()));
             let indexes = self.indexes_after(*id, &state.indexes);
-            table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone(), indexes }));
+            let (tree, as_of) = (state.tree.clone(), state.as_of);
+            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
         }
         memtables.reverse();
         self.pace.note_seal(Instant::now());
@@ -159,6 +160,7 @@ impl Core {
         }
         let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
         let indexes = self.indexes_after(id, &state.indexes);
-        table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree, indexes }));
+        let (active, as_of) = (state.active.clone(), state.as_of);
+        table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
     }
 }

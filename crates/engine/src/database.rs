@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
-use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, ManifestState, TableRecord, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
@@ -15,6 +15,7 @@ use crate::background::{FullDisk, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
+use crate::follow::Follower;
 use crate::index::IndexedTables;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
@@ -41,8 +42,8 @@ pub(crate) struct Inner {
     pub(crate) commits: CommitQueue,
     /// `None` in a database opened read-only.
     manifest: Option<Mutex<Manifest>>,
-    /// What the manifest said when the database was opened read-only; `None` in any other.
-    pub(crate) opened_state: Option<ManifestState>,
+    /// What a database opened read-only shows; `None` in any other.
+    pub(crate) follower: Option<Follower>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
@@ -77,7 +78,7 @@ pub(crate) struct Recovered {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) commits: CommitQueue,
     pub(crate) manifest: Option<Manifest>,
-    pub(crate) opened_state: Option<ManifestState>,
+    pub(crate) follower: Option<Follower>,
     pub(crate) core: Core,
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -100,7 +101,7 @@ impl Inner {
             indexed: ArcSwap::new(indexed),
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
-            opened_state: parts.opened_state,
+            follower: parts.follower,
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -233,7 +234,10 @@ impl Inner {
 
     /// The present state, kept readable.
     pub(crate) fn take_snapshot(&self) -> Snapshot {
-        self.snapshots.take(|| self.visible.load(Ordering::Acquire))
+        match &self.follower {
+            Some(follower) => self.snapshots.take_view(follower.view()),
+            None => self.snapshots.take(|| self.visible.load(Ordering::Acquire)),
+        }
     }
 
     /// Ends the log cleanly. Idempotent: who comes second waits for the first.
@@ -502,6 +506,8 @@ impl Database {
     /// or transformer that is not registered; [`ErrorKind::NotFound`] if there is no database and none is to be
     /// created; [`ErrorKind::InvalidArgument`] for options that cannot be. Opened read-only, [`ErrorKind::Conflict`] if
     /// another process changes the database whenever it is read: try again.
+    ///
+    /// Opened read-only it writes nothing, takes no lock and shows the state as of now, until [`Database::catch_up`].
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);

@@ -498,7 +498,8 @@ impl Database {
     /// Opens the database in `directory`, creating it if the options say so, and recovers it.
     ///
     /// Recovery replays the log, writes what it held as level-0 files and removes orphans. It may be interrupted at any
-    /// point and run again.
+    /// point and run again. Opened read-only, a database writes nothing, takes no lock, and shows what was there when it
+    /// was opened until it is told to catch up ([`Database::catch_up`]).
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says, and for the
@@ -506,8 +507,6 @@ impl Database {
     /// or transformer that is not registered; [`ErrorKind::NotFound`] if there is no database and none is to be
     /// created; [`ErrorKind::InvalidArgument`] for options that cannot be. Opened read-only, [`ErrorKind::Conflict`] if
     /// another process changes the database whenever it is read: try again.
-    ///
-    /// Opened read-only it writes nothing, takes no lock and shows the state as of now, until [`Database::catch_up`].
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);

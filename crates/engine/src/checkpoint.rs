@@ -81,7 +81,7 @@ impl Inner {
     fn checkpoint(&self, directory: &Path) -> Result<CheckpointSummary> {
         self.check_unclosed()?;
         check_vacant(&*self.disk, directory, "a checkpoint")?;
-        let _kept = self.keep_view()?;
+        let _kept = self.keep_shown()?;
         let moment = self.take_moment()?;
         self.disk.create_directory(directory)?;
         let result = self.fill_checkpoint(directory, &moment);

@@ -235,7 +235,7 @@ impl Inner {
     /// The present state, kept readable.
     pub(crate) fn take_snapshot(&self) -> Snapshot {
         match &self.follower {
-            Some(follower) => self.snapshots.take_view(follower.view()),
+            Some(follower) => self.snapshots.take_shown(follower.shown()),
             None => self.snapshots.take(|| self.visible.load(Ordering::Acquire)),
         }
     }

@@ -8,7 +8,7 @@
 //! A database opened read-only is at one moment from one catching up to the next: what it shows is the manifest's state,
 //! and the memtables that its log filled. Step 1 only notes them, and the copy gets the memtables as the level-0 files
 //! that a flush would have made of them ([`Inner::write_memtables`]); until it has them, nothing is caught up with
-//! ([`Inner::keep_view`]). The source is not written to, and its log is not copied: a process that has the database open
+//! ([`Inner::keep_shown`]). The source is not written to, and its log is not copied: a process that has the database open
 //! for writing may be appending to it. Such a process may remove the files, whose names are then gone; open they can
 //! still be read.
 //!
@@ -26,7 +26,7 @@ use mycelium_vfs::ReadableFile;
 
 use crate::database::Inner;
 use crate::flush::file_meta;
-use crate::follow::View;
+use crate::follow::DatabaseState;
 use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
 use crate::tree::Tree;
@@ -54,19 +54,19 @@ fn without_log(state: &ManifestState, sequence: SequenceNumber) -> ManifestState
 }
 
 /// The moment that a database opened read-only shows.
-fn moment_of(view: &View) -> Moment {
-    let (state, sequence) = (without_log(&view.manifest, view.sequence), view.sequence);
-    let pins = view.states.values().map(|state| state.tree.clone()).collect();
-    Moment { state, sequence, generations: view.stretches.clone(), pins }
+fn moment_of(shown: &DatabaseState) -> Moment {
+    let (state, sequence) = (without_log(&shown.manifest, shown.sequence), shown.sequence);
+    let pins = shown.states.values().map(|state| state.tree.clone()).collect();
+    Moment { state, sequence, generations: shown.stretches.clone(), pins }
 }
 
 impl Inner {
     /// The present moment; of a database that is not written to any more, the only one. One opened read-only is to be
-    /// kept as it is ([`Inner::keep_view`]) for as long as the moment is used.
+    /// kept as it is ([`Inner::keep_shown`]) for as long as the moment is used.
     pub(crate) fn take_moment(&self) -> Result<Moment> {
         self.check_unclosed()?;
         match &self.follower {
-            Some(follower) => Ok(moment_of(&follower.view())),
+            Some(follower) => Ok(moment_of(&follower.shown())),
             None if self.is_latched() => self.moment_as_latched(),
             None => self.moment(),
         }

@@ -54,8 +54,8 @@ impl Inner {
             if !snapshot.belongs_to(&self.snapshots) {
                 return Err(Error::invalid("the snapshot belongs to another database"));
             }
-            if let Some(view) = snapshot.view() {
-                return Ok((Guard::from_inner(view.state_of(table)?), snapshot.sequence()));
+            if let Some(shown) = snapshot.shown() {
+                return Ok((Guard::from_inner(shown.state_of(table)?), snapshot.sequence()));
             }
             let state = table.state.load();
             table.check_alive()?;

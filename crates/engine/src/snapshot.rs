@@ -5,7 +5,7 @@
 //! needs can be dropped. Memtables are flushed when all that they hold is visible; files of a bulk load, which are in
 //! the tree before that, are kept from compactions until it is (ingest.rs).
 //!
-//! In a database opened read-only a snapshot holds what was shown when it was taken (follow/view.rs): the process that
+//! In a database opened read-only a snapshot holds what was shown when it was taken (follow/state.rs): the process that
 //! writes knows nothing of it.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use mycelium_base::SequenceNumber;
 
-use crate::follow::View;
+use crate::follow::DatabaseState;
 use crate::sync::Mutex;
 
 /// The sequence numbers in use by live snapshots.
@@ -37,21 +37,21 @@ impl SnapshotRegistry {
     }
 
     /// Registers what a database opened read-only shows.
-    pub(crate) fn take_view(self: &Arc<Self>, view: Arc<View>) -> Snapshot {
-        let sequence = view.sequence;
-        self.register(|| sequence, Some(view))
+    pub(crate) fn take_shown(self: &Arc<Self>, shown: Arc<DatabaseState>) -> Snapshot {
+        let sequence = shown.sequence;
+        self.register(|| sequence, Some(shown))
     }
 
     fn register(
         self: &Arc<Self>,
         newest_visible: impl FnOnce() -> SequenceNumber,
-        view: Option<Arc<View>>,
+        shown: Option<Arc<DatabaseState>>,
     ) -> Snapshot {
         let mut live = self.live.lock();
         let sequence = newest_visible();
         live.entry(sequence).or_insert_with(|| Held { count: 0, since: Instant::now() }).count += 1;
         drop(live);
-        Snapshot(Arc::new(Registered { registry: self.clone(), sequence, view }))
+        Snapshot(Arc::new(Registered { registry: self.clone(), sequence, shown }))
     }
 
     /// The live sequence numbers, ascending.
@@ -71,7 +71,7 @@ struct Registered {
     registry: Arc<SnapshotRegistry>,
     sequence: SequenceNumber,
     /// In a database opened read-only: what it is read from.
-    view: Option<Arc<View>>,
+    shown: Option<Arc<DatabaseState>>,
 }
 
 impl Drop for Registered {
@@ -119,8 +119,8 @@ impl Snapshot {
 
     /// What it is read from, in a database opened read-only.
     #[inline]
-    pub(crate) fn view(&self) -> Option<&View> {
-        self.0.view.as_deref()
+    pub(crate) fn shown(&self) -> Option<&DatabaseState> {
+        self.0.shown.as_deref()
     }
 
     pub(crate) fn belongs_to(&self, registry: &Arc<SnapshotRegistry>) -> bool {

@@ -9,7 +9,7 @@
 //! 3. Replay what came to the log since, as recovery would: a record that is not whole is a torn tail, and whole the
 //!    next time (log.rs). Memtables whose segment the manifest does not need any more are let go.
 //! 4. Publish: every table gets a state with the new tree and memtables and the sequence number that reads of it see,
-//!    and all of them together make the *view* (view.rs), which snapshots hold.
+//!    and all of them together make the state of the database (state.rs), which snapshots hold.
 //!
 //! Nothing is seen of a try that fails. As the other process goes on meanwhile, a file that the manifest named a moment
 //! ago may be gone, or the log have what follows a bulk load or is of a table that the manifest did not have yet: then
@@ -20,8 +20,8 @@
 //! has left the log by then is in files that the manifest names.
 
 mod log;
+mod state;
 mod tables;
-mod view;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,8 +35,8 @@ use mycelium_vfs::Disk;
 use mycelium_wal::RecoveryMode;
 
 use self::log::{FollowedLog, Replayed};
+pub(crate) use self::state::DatabaseState;
 use self::tables::{NextTable, states_of, tables_of};
-pub(crate) use self::view::View;
 use crate::core::Core;
 use crate::database::{Database, Inner, Recovered};
 use crate::directory_syncs::DirectorySyncs;
@@ -50,7 +50,7 @@ use crate::write::{CommitQueue, Writer};
 /// What only a database has that was opened read-only.
 #[derive(Default)]
 pub(crate) struct Follower {
-    view: ArcSwap<View>,
+    shown: ArcSwap<DatabaseState>,
     progress: Mutex<Progress>,
 }
 
@@ -65,14 +65,14 @@ pub(crate) struct Progress {
 
 impl Follower {
     /// What is shown now.
-    pub(crate) fn view(&self) -> Arc<View> {
-        self.view.load_full()
+    pub(crate) fn shown(&self) -> Arc<DatabaseState> {
+        self.shown.load_full()
     }
 
     /// Keeps what is shown as it is, memtables and all, for who writes it down.
     fn keep(&self) -> Result<MutexGuard<'_, Progress>> {
         let progress = self.progress.lock();
-        if progress.log.is_none() && !self.view.load().stretches.is_empty() {
+        if progress.log.is_none() && !self.shown.load().stretches.is_empty() {
             let message = "catching up failed, and what is in memory is no state of the database: catch up first";
             return Err(Error::new(ErrorKind::Conflict, message));
         }
@@ -164,16 +164,16 @@ impl Inner {
         self.check_unclosed()?;
         let mut progress = follower.progress.lock();
         again_while_it_changes(&*self.disk, &self.directory, || self.try_to_catch_up(follower, &mut progress))?;
-        Ok(follower.view.load().sequence)
+        Ok(follower.shown.load().sequence)
     }
 
     /// Steps 1 to 4 of the module, once.
     fn try_to_catch_up(&self, follower: &Follower, progress: &mut Progress) -> Result<()> {
         let source = (&*self.disk, self.directory.as_path());
         progress.manifest.catch_up(source.0, source.1)?;
-        let (view, mut state) = (follower.view(), progress.manifest.state().clone());
-        check_follows(&view.manifest, &state)?;
-        let tables = tables_of(self, &view, &state)?;
+        let (shown, mut state) = (follower.shown(), progress.manifest.state().clone());
+        check_follows(&shown.manifest, &state)?;
+        let tables = tables_of(self, &shown, &state)?;
         let segments = needed_segments(source.0, source.1, &mut state, self.options.recovery)?;
         // What fails from here on leaves no log.
         let known = progress.log.take().filter(|log| log.is_of(tables.keys()));
@@ -185,7 +185,7 @@ impl Inner {
         let replayed = log.replay(source, &segments, &state, self.options.recovery)?;
         let records = replayed.records;
         self.check_replayed(replayed, &progress.manifest)?;
-        if is_new || records > 0 || state != view.manifest {
+        if is_new || records > 0 || state != shown.manifest {
             self.publish(follower, state, &tables, &log);
         }
         self.counters.recovered_records.fetch_add(records, Ordering::Relaxed);
@@ -227,23 +227,23 @@ impl Inner {
         let mut core = self.core.lock();
         let states = states_of(tables, log, sequence);
         core.numbers.raise_to(manifest.next_file_number);
-        let view = Arc::new(View { manifest, sequence, states, stretches: log.stretches() });
+        let now = Arc::new(DatabaseState { manifest, sequence, states, stretches: log.stretches() });
         let next = tables.iter().map(|(id, table)| (*id, table.shared.clone())).collect();
         let before = std::mem::replace(&mut core.tables, next);
-        for (id, state) in &view.states {
+        for (id, state) in &now.states {
             if let Some(table) = core.tables.get(id) {
                 table.state.store(state.clone());
             }
         }
-        follower.view.store(view.clone());
+        follower.shown.store(now.clone());
         self.visible.store(sequence, Ordering::Release);
-        for (_, table) in before.into_iter().filter(|(id, _)| !view.states.contains_key(id)) {
-            view.retire(&table);
+        for (_, table) in before.into_iter().filter(|(id, _)| !now.states.contains_key(id)) {
+            now.retire(&table);
         }
     }
 
     /// Of a database opened read-only, keeps it from catching up while somebody copies what it shows.
-    pub(crate) fn keep_view(&self) -> Result<Option<MutexGuard<'_, Progress>>> {
+    pub(crate) fn keep_shown(&self) -> Result<Option<MutexGuard<'_, Progress>>> {
         self.follower.as_ref().map(Follower::keep).transpose()
     }
 }

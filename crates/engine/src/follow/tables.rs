@@ -11,7 +11,7 @@ use mycelium_manifest::{FileMeta, ManifestState, TableRecord, Version};
 use mycelium_memtable::{Memtable, MemtableOptions};
 
 use super::log::FollowedLog;
-use super::view::View;
+use super::state::DatabaseState;
 use crate::database::Inner;
 use crate::index::IndexStatus;
 use crate::shape::{Shape, TableFormats, recorded_layout};
@@ -54,11 +54,15 @@ impl TableChange {
     }
 }
 
-/// The tables of `state`, where those of `view` are there.
-pub(super) fn tables_of(inner: &Inner, view: &View, state: &ManifestState) -> Result<BTreeMap<TableId, NextTable>> {
-    let mut opening = Opening { inner, view, known: inner.core.lock().tables.clone(), files: HashMap::new() };
-    if *state != view.manifest {
-        let files = view.states.values().flat_map(|state| state.tree.all_files());
+/// The tables of `state`, where those of `shown` are there.
+pub(super) fn tables_of(
+    inner: &Inner,
+    shown: &DatabaseState,
+    state: &ManifestState,
+) -> Result<BTreeMap<TableId, NextTable>> {
+    let mut opening = Opening { inner, shown, known: inner.core.lock().tables.clone(), files: HashMap::new() };
+    if *state != shown.manifest {
+        let files = shown.states.values().flat_map(|state| state.tree.all_files());
         opening.files.extend(files.map(|file| (file.meta.number, file.clone())));
     }
     state.tables.iter().map(|(id, table)| Ok((*id, opening.table(*id, table)?))).collect()
@@ -67,22 +71,22 @@ pub(super) fn tables_of(inner: &Inner, view: &View, state: &ManifestState) -> Re
 /// Opens what is not open yet.
 struct Opening<'a> {
     inner: &'a Inner,
-    view: &'a View,
+    shown: &'a DatabaseState,
     known: BTreeMap<TableId, Arc<TableShared>>,
     files: HashMap<FileNumber, Arc<OpenFile>>,
 }
 
 impl Opening<'_> {
     fn table(&mut self, id: TableId, table: &mycelium_manifest::TableState) -> Result<NextTable> {
-        let (inner, view) = (self.inner, self.view);
-        let (Some(shared), Some(state)) = (self.known.get(&id).cloned(), view.states.get(&id)) else {
+        let (inner, shown) = (self.inner, self.shown);
+        let (Some(shared), Some(state)) = (self.known.get(&id).cloned(), shown.states.get(&id)) else {
             return self.new_table(table);
         };
         let tree = match &state.tree {
             tree if tree.version == table.version => tree.clone(),
             _ => Arc::new(self.tree(&table.version, shared.formats.as_deref())?),
         };
-        let is_as_before = view.manifest.tables.get(&id).is_some_and(|before| before.record == table.record);
+        let is_as_before = shown.manifest.tables.get(&id).is_some_and(|before| before.record == table.record);
         let change = if is_as_before { None } else { Some(TableChange::of(inner, &shared, &table.record)?) };
         Ok(NextTable { shared, tree, change })
     }

@@ -118,7 +118,7 @@ impl IndexRows {
         let state = Guard::into_inner(state);
         let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
         // What a database opened read-only showed before it caught up with the making of the index.
-        let is_older = || snapshot.is_some_and(|snapshot| snapshot.view().is_some());
+        let is_older = || snapshot.is_some_and(|snapshot| snapshot.shown().is_some());
         if found.is_none() && !(is_older() && index.derived.check_alive().is_ok()) {
             return Err(dropped(index));
         }

@@ -11,10 +11,10 @@ use mycelium_memtable::Memtable;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
 
-/// All tables at one sequence number. Nothing of it changes: memtables may receive what is newer, which no read of the
-/// view sees. Snapshots hold theirs, for the process that writes knows of none, and keeps no version for it.
+/// All tables at one sequence number. Nothing of it changes: memtables may receive what is newer, which no read at that
+/// number sees. Snapshots hold theirs, for the process that writes knows of none, and keeps no version for it.
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct DatabaseState {
     pub(crate) manifest: ManifestState,
     /// What reads see: everything up to it, and nothing beyond.
     pub(crate) sequence: SequenceNumber,
@@ -23,9 +23,9 @@ pub(crate) struct View {
     pub(crate) stretches: Vec<Vec<(TableId, Arc<Memtable>)>>,
 }
 
-impl View {
-    /// The state of a table for reads at the view, which has it also if the table was dropped since. One that was made
-    /// since has nothing that the view's sequence number sees.
+impl DatabaseState {
+    /// The state of a table for reads of this one, which has it also if the table was dropped since. One that was made
+    /// since has nothing that the sequence number sees.
     pub(crate) fn state_of(&self, table: &TableShared) -> Result<Arc<TableState>> {
         if let Some(state) = self.states.get(&table.id) {
             return Ok(state.clone());
@@ -40,7 +40,7 @@ impl View {
         Ok(state)
     }
 
-    /// A table that the view does not have any more: another of its name took its place, or none. Its handles find that
+    /// A table that is not there any more: another of its name took its place, or none. Its handles find that
     /// out; its state is left empty, so that they keep nothing.
     pub(super) fn retire(&self, table: &TableShared) {
         let is_replaced = self.manifest.table_named(&table.name).is_some();
@@ -50,9 +50,9 @@ impl View {
     }
 }
 
-impl fmt::Debug for View {
+impl fmt::Debug for DatabaseState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View")
+        f.debug_struct("DatabaseState")
             .field("edit_count", &self.manifest.edit_count)
             .field("sequence", &self.sequence)
             .finish_non_exhaustive()

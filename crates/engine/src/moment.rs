@@ -12,8 +12,8 @@
 //! for writing may be appending to it. Such a process may remove the files, whose names are then gone; open they can
 //! still be read.
 //!
-//! So is a database that an error has latched, but that it may have several generations of memtables. It has all that
-//! was acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not
+//! So is a database that an error has latched, which has the memtables that waited for their flush. It has all that was
+//! acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not
 //! have in files. What the disk may have lost, the end of the log and of the manifest, is not asked.
 
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ fn without_log(state: &ManifestState, sequence: SequenceNumber) -> ManifestState
 fn moment_of(shown: &DatabaseState) -> Moment {
     let (state, sequence) = (without_log(&shown.manifest, shown.sequence), shown.sequence);
     let pins = shown.states.values().map(|state| state.tree.clone()).collect();
-    Moment { state, sequence, generations: shown.stretches.clone(), pins }
+    Moment { state, sequence, generations: shown.generations.clone(), pins }
 }
 
 impl Inner {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Rows, assert_verified, key, scan, scan_with, small_options, small_table};
@@ -460,6 +460,50 @@ fn what_a_writer_does_while_a_follower_catches_up_is_seen_as_a_whole_or_not() {
         reader.catch_up().unwrap();
         assert!(reader.table("new").unwrap().get(b"then").unwrap().is_some(), "operation {moment}");
     }
+}
+
+/// One thread writes, one catches up, one reads.
+#[test]
+fn readers_see_batches_whole_and_never_go_back_while_another_thread_catches_up() {
+    let (_disk, writer, table, reader) = pair();
+    let other = writer.create_table("other", small_table()).unwrap();
+    let write = |n: u64| {
+        let mut batch = WriteBatch::new();
+        batch.put(&table, b"key", &n.to_be_bytes()).put(&other, b"key", &n.to_be_bytes());
+        writer.write(&batch, Durability::Os).unwrap();
+    };
+    write(0);
+    reader.catch_up().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=300 {
+                write(n);
+                if n % 50 == 0 {
+                    writer.flush().unwrap();
+                }
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) {
+                reader.catch_up().unwrap();
+            }
+        });
+        let [one, two] = ["t", "other"].map(|name| reader.table(name).unwrap());
+        let mut last = Vec::new();
+        while !is_over.load(Ordering::Acquire) {
+            let snapshot = reader.snapshot();
+            let read = |table: &Table| table.multi_get(&[b"key"], &ReadOptions::at(&snapshot)).unwrap().remove(0);
+            let found = read(&one).unwrap();
+            assert_eq!(read(&two).as_ref(), Some(&found), "half of a batch");
+            assert!(found >= last, "{found:?} after {last:?}");
+            assert!(one.get(b"key").unwrap().unwrap() >= found, "a snapshot is newer than what is read without");
+            last = found;
+        }
+    });
+    reader.catch_up().unwrap();
+    assert_eq!(reader.table("t").unwrap().get(b"key").unwrap().unwrap(), 300_u64.to_be_bytes());
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The log of another process, replayed part by part.
 //!
-//! 1. A *stretch* is what one log segment holds, in memtables of its own: the generation that its writer has, too. More
-//!    of the segment goes into the same memtables, whose readers do not see it before it is published.
-//! 2. Stretches go when the manifest does not need their segment any more: their rows are in files.
+//! 1. Each log segment fills a generation of memtables of its own, as it does in its writer. More of the segment goes
+//!    into the same memtables, whose readers do not see it before it is published.
+//! 2. Generations go when the manifest does not need their segment any more: their rows are in files.
 //! 3. What entries derive for indexes is derived as in recovery. So a log is of a set of tables: if that changes, it is
 //!    read from the oldest segment on that is needed, as it is after anything failed, and if what was read of it is not
 //!    there any more.
@@ -28,7 +28,7 @@ type Tables = BTreeMap<TableId, Arc<TableShared>>;
 
 /// What a log segment holds.
 #[derive(Default)]
-struct Stretch {
+struct Generation {
     segment: FileNumber,
     memtables: BTreeMap<TableId, TableWriter>,
 }
@@ -41,9 +41,9 @@ pub(super) struct FollowedLog {
     filter_bytes: usize,
     /// Of tables of which the log holds nothing.
     empty: Arc<Memtable>,
-    /// Stretches that are complete, the oldest first.
-    older: Vec<Stretch>,
-    newest: Stretch,
+    /// Those that are complete, the oldest first.
+    older: Vec<Generation>,
+    newest: Generation,
     position: Option<SegmentPosition>,
     last_sequence: SequenceNumber,
 }
@@ -60,14 +60,14 @@ pub(super) struct Replayed {
 }
 
 impl FollowedLog {
-    /// Of these tables, nothing read yet; `filter_bytes` are for the filters of the memtables of a stretch.
+    /// Of these tables, nothing read yet; `filter_bytes` are for the filters of the memtables of a generation.
     pub(super) fn new(tables: Tables, filter_bytes: usize) -> Result<Self> {
         let filter_bytes = filter_bytes / tables.len().max(1);
         let mut core = Core::new(FileNumbers::starting_at(1), filter_bytes);
         core.tables = tables.clone();
         let derivers = WriteDerivers::new(&core, IndexGeneration::default())?;
         let (_, empty) = Memtable::new(MemtableOptions::default());
-        let (older, newest, position, last_sequence) = (Vec::new(), Stretch::default(), None, 0);
+        let (older, newest, position, last_sequence) = (Vec::new(), Generation::default(), None, 0);
         Ok(Self { tables, derivers, filter_bytes, empty, older, newest, position, last_sequence })
     }
 
@@ -123,7 +123,7 @@ impl FollowedLog {
     ) -> Result<Option<TableId>> {
         let (first, count, mut operations) = Operations::of_record(payload)?;
         replayed.is_ahead |= first > self.last_sequence.saturating_add(1);
-        self.begin_stretch(segment);
+        self.begin_generation(segment);
         let Self { tables, derivers, filter_bytes, newest, .. } = self;
         let options = MemtableOptions { filter_bytes: *filter_bytes };
         // Entries of tables that were dropped later go nowhere.
@@ -145,38 +145,38 @@ impl FollowedLog {
         Ok(unknown)
     }
 
-    fn begin_stretch(&mut self, segment: FileNumber) {
+    fn begin_generation(&mut self, segment: FileNumber) {
         if self.newest.segment != segment {
-            let complete = std::mem::replace(&mut self.newest, Stretch { segment, ..Stretch::default() });
+            let complete = std::mem::replace(&mut self.newest, Generation { segment, ..Generation::default() });
             self.older.push(complete);
         }
     }
 
     /// Step 2 of the module.
     fn forget_before(&mut self, oldest: FileNumber) {
-        self.older.retain(|stretch| stretch.segment >= oldest);
+        self.older.retain(|generation| generation.segment >= oldest);
         if self.newest.segment < oldest {
-            self.newest = Stretch::default();
+            self.newest = Generation::default();
         }
         self.position = self.position.filter(|position| position.number() >= oldest);
     }
 
     /// The newest memtable of a table, and those before it, newest first.
     pub(super) fn memtables_of(&self, table: TableId) -> (Arc<Memtable>, Vec<Arc<Memtable>>) {
-        let stretches = std::iter::once(&self.newest).chain(self.older.iter().rev());
-        let writers = stretches.filter_map(|stretch| stretch.memtables.get(&table));
+        let generations = std::iter::once(&self.newest).chain(self.older.iter().rev());
+        let writers = generations.filter_map(|generation| generation.memtables.get(&table));
         let mut memtables = writers.map(|writer| writer.memtable.memtable().clone());
         let newest = memtables.next().unwrap_or_else(|| self.empty.clone());
         (newest, memtables.collect())
     }
 
-    /// The memtables of all stretches that hold something, each ascending by table; the oldest first.
-    pub(super) fn stretches(&self) -> Vec<Vec<(TableId, Arc<Memtable>)>> {
-        let stretches = self.older.iter().chain([&self.newest]).filter(|stretch| !stretch.memtables.is_empty());
-        let memtables = |stretch: &Stretch| {
-            let writers = stretch.memtables.iter();
-            writers.map(|(table, writer)| (*table, writer.memtable.memtable().clone())).collect()
+    /// The memtables of all generations that hold something, each ascending by table; the oldest first.
+    pub(super) fn generations(&self) -> Vec<Vec<(TableId, Arc<Memtable>)>> {
+        let generations = self.older.iter().chain([&self.newest]).filter(|generation| !generation.memtables.is_empty());
+        let memtables = |generation: &Generation| {
+            let writers = generation.memtables.iter();
+            writers.map(|(table, writer)| (*table, writer.memtable.memtable().clone())).collect::<Vec<_>>()
         };
-        stretches.map(memtables).collect()
+        generations.map(memtables).collect()
     }
 }

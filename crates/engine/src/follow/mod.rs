@@ -72,7 +72,7 @@ impl Follower {
     /// Keeps what is shown as it is, memtables and all, for who writes it down.
     fn keep(&self) -> Result<MutexGuard<'_, Progress>> {
         let progress = self.progress.lock();
-        if progress.log.is_none() && !self.shown.load().stretches.is_empty() {
+        if progress.log.is_none() && !self.shown.load().generations.is_empty() {
             let message = "catching up failed, and what is in memory is no state of the database: catch up first";
             return Err(Error::new(ErrorKind::Conflict, message));
         }
@@ -227,7 +227,7 @@ impl Inner {
         let mut core = self.core.lock();
         let states = states_of(tables, log, sequence);
         core.numbers.raise_to(manifest.next_file_number);
-        let now = Arc::new(DatabaseState { manifest, sequence, states, stretches: log.stretches() });
+        let now = Arc::new(DatabaseState { manifest, sequence, states, generations: log.generations() });
         let next = tables.iter().map(|(id, table)| (*id, table.shared.clone())).collect();
         let before = std::mem::replace(&mut core.tables, next);
         for (id, state) in &now.states {

@@ -19,8 +19,8 @@ pub(crate) struct DatabaseState {
     /// What reads see: everything up to it, and nothing beyond.
     pub(crate) sequence: SequenceNumber,
     pub(crate) states: BTreeMap<TableId, Arc<TableState>>,
-    /// What is in no file: the memtables of each stretch of the log, ascending by table; the oldest first.
-    pub(crate) stretches: Vec<Vec<(TableId, Arc<Memtable>)>>,
+    /// What is in no file: the memtables of each generation, ascending by table; the oldest first.
+    pub(crate) generations: Vec<Vec<(TableId, Arc<Memtable>)>>,
 }
 
 impl DatabaseState {

@@ -498,8 +498,8 @@ impl Database {
     /// Opens the database in `directory`, creating it if the options say so, and recovers it.
     ///
     /// Recovery replays the log, writes what it held as level-0 files and removes orphans. It may be interrupted at any
-    /// point and run again. Opened read-only, a database writes nothing, takes no lock, and shows what was there when it
-    /// was opened until it is told to catch up ([`Database::catch_up`]).
+    /// point and run again. Opened read-only, a database writes nothing, takes no lock, and shows what was there when
+    /// it was opened until it is told to catch up ([`Database::catch_up`]).
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says, and for the

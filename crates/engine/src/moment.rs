@@ -5,12 +5,12 @@
 //!    entry up to one sequence number is in that state's files, and none beyond. Pin the files; release the locks.
 //! 2. Files that are pinned stay open, and are not removed, even if a compaction replaces them meanwhile.
 //!
-//! A database opened read-only is at one moment from one catching up to the next: what it shows is the manifest's state,
-//! and the memtables that its log filled. Step 1 only notes them, and the copy gets the memtables as the level-0 files
-//! that a flush would have made of them ([`Inner::write_memtables`]); until it has them, nothing is caught up with
-//! ([`Inner::keep_shown`]). The source is not written to, and its log is not copied: a process that has the database open
-//! for writing may be appending to it. Such a process may remove the files, whose names are then gone; open they can
-//! still be read.
+//! A database opened read-only is at one moment from one catching up to the next: what it shows is the manifest's
+//! state, and the memtables that its log filled. Step 1 only notes them, and the copy gets the memtables as the level-0
+//! files that a flush would have made of them ([`Inner::write_memtables`]); until it has them, nothing is caught up
+//! with ([`Inner::keep_shown`]). The source is not written to, and its log is not copied: a process that has the
+//! database open for writing may be appending to it. Such a process may remove the files, whose names are then gone;
+//! open they can still be read.
 //!
 //! So is a database that an error has latched, which has the memtables that waited for their flush. It has all that was
 //! acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not

@@ -462,6 +462,15 @@ fn what_a_writer_does_while_a_follower_catches_up_is_seen_as_a_whole_or_not() {
     }
 }
 
+/// Says that it is over also if its thread panics, for which the others would wait.
+struct SaysWhenOver<'a>(&'a AtomicBool);
+
+impl Drop for SaysWhenOver<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// One thread writes, one catches up, one reads.
 #[test]
 fn readers_see_batches_whole_and_never_go_back_while_another_thread_catches_up() {
@@ -477,13 +486,13 @@ fn readers_see_batches_whole_and_never_go_back_while_another_thread_catches_up()
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let _over = SaysWhenOver(&is_over);
             for n in 1..=300 {
                 write(n);
                 if n % 50 == 0 {
                     writer.flush().unwrap();
                 }
             }
-            is_over.store(true, Ordering::Release);
         });
         scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {

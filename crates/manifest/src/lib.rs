@@ -2,8 +2,8 @@
 //!
 //! A [`Version`] is the immutable list of one table's files by level and run. A [`VersionEdit`] turns one set of
 //! versions into the next, for any number of tables at once, and is the unit of durability: [`Manifest::apply`] makes
-//! it durable before it returns. [`ManifestState`] is what all edits so far add up to; [`ManifestFollower`] reads it beside
-//! the process that changes it.
+//! it durable before it returns. [`ManifestState`] is what all edits so far add up to; [`ManifestFollower`] reads it
+//! beside the process that changes it.
 //!
 //! ```
 //! use mycelium_manifest::Version;

@@ -109,9 +109,10 @@ impl Database {
     ///
     /// Reads see everything that was acknowledged before the call with [`crate::Durability::Os`] or
     /// [`crate::Durability::Sync`], bulk loads, and tables, columns, indexes, views and layouts as they are now. What
-    /// was written [`crate::Durability::Buffered`] is seen when it was handed to the operating system: by the next write
-    /// that is more durable, by [`Database::sync`] or by a flush. What is seen may not have been acknowledged yet, and a
-    /// power loss may take what was not synced. Batches are seen as a whole, and in the order of their commits.
+    /// was written [`crate::Durability::Buffered`] is seen when it was handed to the operating system: by the next
+    /// write that is more durable, by [`Database::sync`] or by a flush. What is seen may not have been acknowledged
+    /// yet, and a power loss may take what was not synced. Batches are seen as a whole, and in the order of their
+    /// commits.
     ///
     /// All tables change together. Snapshots, iterators, scans and transactions that there are read what they read
     /// before, also of tables that were dropped since, and keep its files open and its memtables in memory. At a

@@ -1,7 +1,7 @@
 //! `mycelium sql`: statements from the command line, a file or standard input, or a shell.
 //!
-//! The database is opened read-only, beside a process that may be writing it. The shell catches up with that before each
-//! statement, the others where they are told to follow; else all their statements read one state.
+//! The database is opened read-only, beside a process that may be writing it. The shell catches up with that before
+//! each statement, the others where they are told to follow; else all their statements read one state.
 
 mod completion;
 mod shell;

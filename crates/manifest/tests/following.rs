@@ -34,7 +34,7 @@ fn record(id: u32, layout: &str) -> TableRecord {
 fn random_edit(rng: &mut SmallRng, state: &ManifestState) -> VersionEdit {
     let tables: Vec<TableId> = state.tables.keys().copied().collect();
     let mut edit = VersionEdit::default();
-    match (tables.get(rng.random_range(0..8)), rng.random_bool(0.5)) {
+    match (tables.get(rng.random_range(0..8_usize)), rng.random_bool(0.5)) {
         (None, _) => edit.created_tables.push(record(state.next_table_id, "new")),
         (Some(id), true) => edit.changed_tables.push(record(id.0, &format!("layout {}", rng.random_range(0..99)))),
         (Some(id), false) => edit.dropped_tables.push(*id),

@@ -90,8 +90,9 @@ pub(crate) enum Command {
                             mycelium sql ./db -c 'SELECT dest, count(*) FROM flights WHERE month = 12 GROUP BY dest' --csv\n  \
                             mycelium sql ./db --file questions.sql\n  \
                             mycelium sql ./db -c 'EXPLAIN ANALYZE SELECT * FROM flights WHERE year = 2013 AND month = 1'\n\n\
-                            The database is read as it is when the command begins. EXPLAIN shows what is pushed down, EXPLAIN \
-                            ANALYZE also the blocks read and skipped.")]
+                            Another process may be writing the database. All statements read it as it is when the command begins; \
+                            in the shell, and with --follow, each as it is when the statement begins. EXPLAIN shows what is \
+                            pushed down, EXPLAIN ANALYZE also the blocks read and skipped.")]
     Sql(SqlArgs),
     /// Propose a layout for what a table was asked for, and compare what layouts would cost.
     #[command(after_help = "Example:\n  mycelium advise ./db --table flights\n  \
@@ -152,6 +153,9 @@ pub(crate) struct SqlArgs {
     /// Run the statements of this file (`-`: of standard input) and end.
     #[arg(short, long, value_name = "FILE", conflicts_with = "command")]
     pub(crate) file: Option<PathBuf>,
+    /// Catch up with the process that writes the database before each statement, as the shell does.
+    #[arg(long)]
+    pub(crate) follow: bool,
     /// Print CSV with the names of the columns in the first line. Null is nothing, empty text `""`.
     #[arg(long)]
     pub(crate) csv: bool,

@@ -760,6 +760,34 @@ fn ctrl_c_ends_a_join() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
+/// A row is put while the first statement waits for its rows to be taken, which are more than a pipe holds.
+#[test]
+fn sql_that_follows_sees_what_another_process_wrote_since_it_began() {
+    use std::io::Read;
+    let shell = Shell::new();
+    people(&shell);
+    let columns: Vec<String> = (0..8).map(|n| format!("p{n}.id AS c{n}")).collect();
+    let tables: Vec<String> = (0..8).map(|n| format!("people p{n}")).collect();
+    let many = format!("SELECT {} FROM {}", columns.join(", "), tables.join(", "));
+    for (follow, id) in [(&["--follow"][..], "id=4"), (&[], "id=5")] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_mycelium"))
+            .args(["sql", "db", "--csv", "-c", &many, "-c", "SELECT count(*) AS n FROM people"])
+            .args(follow)
+            .current_dir(shell.home.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let mut begun = [0];
+        output.read_exact(&mut begun).unwrap();
+        shell.one(&["put", "db", "people", id, "name=Edsger"]);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(rest.lines().next_back(), Some("4"), "{follow:?}");
+    }
+}
+
 /// A statement that began with a comment was taken for an unknown argument; and there was no other way to give long
 /// ones.
 #[test]

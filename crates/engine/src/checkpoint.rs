@@ -47,14 +47,15 @@ impl Database {
     /// says. Durable when it returns.
     ///
     /// Writers wait for the flush of what was written since the call began; reads do not. A database opened read-only
-    /// can be copied too, as it was when it was opened, and one that an error has latched, as it is read; what is in
-    /// memory becomes files of the copy alone. Everything committed before the call is in the copy, whatever durability
-    /// it was written with.
+    /// can be copied too, as it was when it was opened or caught up last, and one that an error has latched, as it is
+    /// read; what is in memory becomes files of the copy alone. Everything committed before the call is in the copy,
+    /// whatever durability it was written with.
     ///
     /// # Errors
     /// [`mycelium_base::ErrorKind::InvalidArgument`] if `directory` exists and is not an empty directory. After any
     /// other failure the files made so far are removed again. Of a database opened read-only,
-    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file: open it again. Of one that
+    /// [`mycelium_base::ErrorKind::NotFound`] if another process has since removed a file, and
+    /// [`mycelium_base::ErrorKind::Conflict`] if catching up failed halfway: [`Database::catch_up`] first. Of one that
     /// was latched, [`mycelium_base::ErrorKind::ReadOnly`] if the error came as the manifest was replaced: it may be
     /// ahead of what is read. See [`Database`] for the others.
     ///
@@ -80,6 +81,7 @@ impl Inner {
     fn checkpoint(&self, directory: &Path) -> Result<CheckpointSummary> {
         self.check_unclosed()?;
         check_vacant(&*self.disk, directory, "a checkpoint")?;
+        let _kept = self.keep_shown()?;
         let moment = self.take_moment()?;
         self.disk.create_directory(directory)?;
         let result = self.fill_checkpoint(directory, &moment);

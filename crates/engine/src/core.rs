@@ -110,9 +110,9 @@ impl Core {
                 continue;
             }
             let indexes = derived.into_iter().map(|(table, index)| IndexState::now(table, index)).collect();
-            let TableState { active, sealed, tree, .. } = &*state;
-            let (active, sealed, tree) = (active.clone(), sealed.clone(), tree.clone());
-            table.state.store(Arc::new(TableState { active, sealed, tree, indexes }));
+            let TableState { active, sealed, tree, as_of, .. } = &*state;
+            let (active, sealed, tree, as_of) = (active.clone(), sealed.clone(), tree.clone(), *as_of);
+            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
         }
     }
 
@@ -138,7 +138,8 @@ impl Core {
             sealed.extend_from_slice(&state.sealed);
             memtables.push((*id, state.active.clone()));
             let indexes = indexes_after(&state.indexes);
-            table.state.store(Arc::new(TableState { active, sealed, tree: state.tree.clone(), indexes }));
+            let (tree, as_of) = (state.tree.clone(), state.as_of);
+            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
         }
         memtables.reverse();
         self.pace.note_seal(Instant::now());
@@ -159,7 +160,8 @@ impl Core {
         }
         let sealed = state.sealed.iter().filter(|m| !flushed.iter().any(|f| Arc::ptr_eq(f, m))).cloned().collect();
         let indexes = indexes_after(&state.indexes);
-        table.state.store(Arc::new(TableState { active: state.active.clone(), sealed, tree, indexes }));
+        let (active, as_of) = (state.active.clone(), state.as_of);
+        table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
     }
 }
 

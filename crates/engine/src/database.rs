@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
-use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, ManifestState, TableRecord, VersionEdit};
+use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, TableRecord, VersionEdit};
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
@@ -15,6 +15,7 @@ use crate::background::{FullDisk, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
+use crate::follow::Follower;
 use crate::index::IndexedTables;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
@@ -41,8 +42,8 @@ pub(crate) struct Inner {
     pub(crate) commits: CommitQueue,
     /// `None` in a database opened read-only.
     manifest: Option<Mutex<Manifest>>,
-    /// What the manifest said when the database was opened read-only; `None` in any other.
-    pub(crate) opened_state: Option<ManifestState>,
+    /// What a database opened read-only shows; `None` in any other.
+    pub(crate) follower: Option<Follower>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
@@ -77,7 +78,7 @@ pub(crate) struct Recovered {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) commits: CommitQueue,
     pub(crate) manifest: Option<Manifest>,
-    pub(crate) opened_state: Option<ManifestState>,
+    pub(crate) follower: Option<Follower>,
     pub(crate) core: Core,
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -100,7 +101,7 @@ impl Inner {
             indexed: ArcSwap::new(indexed),
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
-            opened_state: parts.opened_state,
+            follower: parts.follower,
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -233,7 +234,10 @@ impl Inner {
 
     /// The present state, kept readable.
     pub(crate) fn take_snapshot(&self) -> Snapshot {
-        self.snapshots.take(|| self.visible.load(Ordering::Acquire))
+        match &self.follower {
+            Some(follower) => self.snapshots.take_shown(follower.shown()),
+            None => self.snapshots.take(|| self.visible.load(Ordering::Acquire)),
+        }
     }
 
     /// Ends the log cleanly. Idempotent: who comes second waits for the first.
@@ -494,7 +498,8 @@ impl Database {
     /// Opens the database in `directory`, creating it if the options say so, and recovers it.
     ///
     /// Recovery replays the log, writes what it held as level-0 files and removes orphans. It may be interrupted at any
-    /// point and run again.
+    /// point and run again. Opened read-only, a database writes nothing, takes no lock, and shows what was there when
+    /// it was opened until it is told to catch up ([`Database::catch_up`]).
     ///
     /// # Errors
     /// [`ErrorKind::Locked`] if it is open elsewhere; [`ErrorKind::Corruption`] as the recovery mode says, and for the

@@ -20,6 +20,7 @@ pub mod events;
 mod exposition;
 mod extent;
 mod flush;
+mod follow;
 mod index;
 mod ingest;
 mod inspect;

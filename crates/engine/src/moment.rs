@@ -5,14 +5,15 @@
 //!    entry up to one sequence number is in that state's files, and none beyond. Pin the files; release the locks.
 //! 2. Files that are pinned stay open, and are not removed, even if a compaction replaces them meanwhile.
 //!
-//! A database opened read-only is at one moment all the time, the one at which it was opened: the manifest's state, and
-//! the memtables that its log filled. Step 1 only notes them, and the copy gets the memtables as the level-0 files that
-//! a flush would have made of them ([`Inner::write_memtables`]). The source is not written to, and its log is not
-//! copied: a process that has the database open for writing may be appending to it. Such a process may remove the
-//! files, whose names are then gone; open they can still be read.
+//! A database opened read-only is at one moment from one catching up to the next: what it shows is the manifest's
+//! state, and the memtables that its log filled. Step 1 only notes them, and the copy gets the memtables as the level-0
+//! files that a flush would have made of them ([`Inner::write_memtables`]); until it has them, nothing is caught up
+//! with ([`Inner::keep_shown`]). The source is not written to, and its log is not copied: a process that has the
+//! database open for writing may be appending to it. Such a process may remove the files, whose names are then gone;
+//! open they can still be read.
 //!
-//! So is a database that an error has latched, but that it may have several generations of memtables. It has all that
-//! was acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not
+//! So is a database that an error has latched, which has the memtables that waited for their flush. It has all that was
+//! acknowledged: nothing is in the memtables that was refused, and nothing left them that the manifest does not
 //! have in files. What the disk may have lost, the end of the log and of the manifest, is not asked.
 
 use std::collections::HashMap;
@@ -25,9 +26,9 @@ use mycelium_vfs::ReadableFile;
 
 use crate::database::Inner;
 use crate::flush::file_meta;
+use crate::follow::DatabaseState;
 use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
 use crate::tree::Tree;
 
 /// A state of the manifest that needs no log, and what keeps its files. See the module.
@@ -52,12 +53,20 @@ fn without_log(state: &ManifestState, sequence: SequenceNumber) -> ManifestState
     ManifestState { oldest_wal: 0, last_sequence: state.last_sequence.max(sequence), ..state.clone() }
 }
 
+/// The moment that a database opened read-only shows.
+fn moment_of(shown: &DatabaseState) -> Moment {
+    let (state, sequence) = (without_log(&shown.manifest, shown.sequence), shown.sequence);
+    let pins = shown.states.values().map(|state| state.tree.clone()).collect();
+    Moment { state, sequence, generations: shown.generations.clone(), pins }
+}
+
 impl Inner {
-    /// The present moment; of a database that is not written to any more, the only one.
+    /// The present moment; of a database that is not written to any more, the only one. One opened read-only is to be
+    /// kept as it is ([`Inner::keep_shown`]) for as long as the moment is used.
     pub(crate) fn take_moment(&self) -> Result<Moment> {
         self.check_unclosed()?;
-        match &self.opened_state {
-            Some(state) => Ok(self.moment_as_opened(state)),
+        match &self.follower {
+            Some(follower) => Ok(moment_of(&follower.shown())),
             None if self.is_latched() => self.moment_as_latched(),
             None => self.moment(),
         }
@@ -94,16 +103,6 @@ impl Inner {
         let sequence = writer.last_sequence;
         let (state, generations) = (without_log(manifest.state(), sequence), sealed.chain([active]).collect());
         Ok(Moment { state, sequence, generations, pins })
-    }
-
-    /// The only state of a database opened read-only.
-    fn moment_as_opened(&self, state: &ManifestState) -> Moment {
-        let sequence = self.visible.load(Ordering::Acquire);
-        let tables: Vec<_> = self.core.lock().tables.values().cloned().collect();
-        let pins = tables.iter().map(|table| table.state.load().tree.clone()).collect();
-        let filled = tables.into_iter().map(|table| (table.id, table.state.load().active.clone()));
-        let memtables = filled.filter(|(_, memtable)| !memtable.is_empty()).collect();
-        Moment { state: without_log(state, sequence), sequence, generations: vec![memtables], pins }
     }
 
     /// Writes what a moment has in no file, as the level-0 files that flushes would have made of it; `outputs` says

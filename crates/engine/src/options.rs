@@ -87,8 +87,8 @@ pub struct Options {
     pub disk: Arc<dyn Disk>,
     /// Create the database if the directory holds none. Default: true.
     pub create_if_missing: bool,
-    /// Refuse all writes and run no background work. Another process may have the database open, and write. Default:
-    /// false.
+    /// Refuse all writes and run no background work. Another process may have the database open, and write;
+    /// [`crate::Database::catch_up`] follows it. Default: false.
     pub read_only: bool,
     /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. Default: 128
     /// MiB.

@@ -41,6 +41,9 @@ impl Inner {
     /// The number is taken after the state, whose memtable goes on receiving what is written. A bulk load comes past
     /// it, into a new state only; were the number that of a later write, that write would be seen and the load before
     /// it not. So both are taken again where a load came in between.
+    ///
+    /// In a database opened read-only a state says itself up to which number it has everything, and a snapshot has
+    /// states of its own: versions that the process which writes has dropped since are in these alone.
     #[inline]
     pub(crate) fn read_moment(
         &self,
@@ -51,6 +54,9 @@ impl Inner {
             if !snapshot.belongs_to(&self.snapshots) {
                 return Err(Error::invalid("the snapshot belongs to another database"));
             }
+            if let Some(shown) = snapshot.shown() {
+                return Ok((Guard::from_inner(shown.state_of(table)?), snapshot.sequence()));
+            }
             let state = table.state.load();
             table.check_alive()?;
             return Ok((state, snapshot.sequence()));
@@ -58,7 +64,7 @@ impl Inner {
         loop {
             let loads = table.loads.load(Ordering::Acquire);
             let state = table.state.load();
-            let visible = self.visible.load(Ordering::Acquire);
+            let visible = state.as_of.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
             table.check_alive()?;
             if table.loads.load(Ordering::Acquire) == loads {
                 return Ok((state, visible));

@@ -11,10 +11,8 @@
 //!    not been checked yet.
 //!
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing
-//! that a second crash could turn into loss). A database opened read-only stops after step 3 and keeps the memtables;
-//! it writes no manifest either. Another process may be writing meanwhile, so that what the manifest named is gone by
-//! the time that it is opened, or the log has what follows a bulk load, or is of a table, that the manifest did not
-//! have yet: then all of this begins anew.
+//! that a second crash could turn into loss). A database opened read-only is read by steps 1 to 3 as well, and again
+//! where another process goes on with it (follow/mod.rs).
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -23,7 +21,7 @@ use std::sync::Arc;
 
 use mycelium_base::{EntryRef, Error, ErrorKind, FileKind, FileNumber, Result, TableId};
 use mycelium_cache::BlockCache;
-use mycelium_manifest::{FileNumbers, Manifest, ManifestOptions, ManifestState};
+use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, ReplayReport, SegmentHeader, SegmentWriter, replay};
 
@@ -31,6 +29,7 @@ use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
 use crate::directory_syncs::DirectorySyncs;
+use crate::follow;
 use crate::index::{IndexGeneration, WriteDerivers};
 use crate::options::Options;
 use crate::shape::TableFormats;
@@ -48,16 +47,17 @@ const ATTEMPTS: usize = 16;
 
 /// Opens the database in `directory`.
 pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
-    if !options.read_only {
-        return recover(directory, options);
-    }
-    again_while_it_changes(&*options.disk, directory, || recover(directory, options.clone()))
+    if options.read_only { follow::open(directory, options) } else { recover(directory, options) }
 }
 
 /// Does what reads a directory that another process may be writing to. A file that the manifest named a moment ago may
 /// be flushed or merged, and gone by the time that it is opened, and the manifest itself replaced. So an error counts
 /// only if no file came or went meanwhile, or if they always do.
-pub(crate) fn again_while_it_changes<T>(disk: &dyn Disk, directory: &Path, read: impl Fn() -> Result<T>) -> Result<T> {
+pub(crate) fn again_while_it_changes<T>(
+    disk: &dyn Disk,
+    directory: &Path,
+    mut read: impl FnMut() -> Result<T>,
+) -> Result<T> {
     let names = || disk.list(directory).ok();
     for _ in 1..ATTEMPTS {
         let before = names();
@@ -75,47 +75,44 @@ fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let disk: Arc<dyn Disk> = Arc::new(DirectorySyncs::of(options.disk, directory));
     let options = Options { disk: disk.clone(), ..options };
     let exists = disk.exists(&directory.join(FileKind::Current.name(0)))?;
-    if !exists && (!options.create_if_missing || options.read_only) {
+    if !exists && !options.create_if_missing {
         return Err(Error::new(ErrorKind::NotFound, "there is no database").in_file(directory));
     }
     if !exists {
         disk.create_directory(directory)?;
     }
-    let lock = if options.read_only { None } else { Some(disk.lock(&directory.join(FileKind::Lock.name(0)))?) };
+    let lock = Some(disk.lock(&directory.join(FileKind::Lock.name(0)))?);
     let (manifest, state, segments) = open_manifest(&disk, directory, &options, exists)?;
     let cache = Arc::new(BlockCache::with_budgets(options.cache_bytes, options.index_and_filter_bytes));
     let graveyard = Arc::<Graveyard>::default();
-    // A bit of filter per ten bytes of a full generation: ten bits a key for entries of about 100 bytes.
-    let filter_bytes = (options.memory_budget / 2 / 80).min(MOST_FILTER_BYTES);
-    let numbers = manifest
-        .as_ref()
-        .map_or_else(|| FileNumbers::starting_at(state.next_file_number), |manifest| manifest.file_numbers().clone());
-    let mut core = Core::new(numbers, filter_bytes);
+    let mut core = Core::new(manifest.file_numbers().clone(), filter_bytes(&options));
     let parts = Parts { disk: &*disk, directory, options: &options, state: &state };
     parts.open_tables(&mut core, &cache, &graveyard)?;
     let (replayed, writer) = parts.replay(&segments, &core)?;
     let last_sequence = writer.last_sequence;
     let commits = CommitQueue::new(writer);
     let directory = directory.to_path_buf();
-    let opened_state = options.read_only.then_some(state);
-    let recovered =
-        Recovered { directory, cache, commits, manifest, opened_state, core, last_sequence, graveyard, lock };
+    let (manifest, follower) = (Some(manifest), None);
+    let recovered = Recovered { directory, cache, commits, manifest, follower, core, last_sequence, graveyard, lock };
     let inner = Inner::new(options, recovered);
     inner.counters.recovered_records.store(replayed.records, Ordering::Relaxed);
-    if !inner.options.read_only {
-        inner.finish_recovery()?;
-    }
+    inner.finish_recovery()?;
     Ok(inner)
 }
 
-/// The manifest, unless the database is opened read-only, its state, and the log segments to replay. The log is looked
-/// for before a fresh manifest is written.
+/// The bytes that the filters of the memtables of a generation may take together: a bit per ten bytes of a full one,
+/// which is ten bits a key for entries of about 100 bytes.
+pub(crate) fn filter_bytes(options: &Options) -> usize {
+    (options.memory_budget / 2 / 80).min(MOST_FILTER_BYTES)
+}
+
+/// The manifest, its state, and the log segments to replay. The log is looked for before a fresh manifest is written.
 fn open_manifest(
     disk: &Arc<dyn Disk>,
     directory: &Path,
     options: &Options,
     exists: bool,
-) -> Result<(Option<Manifest>, ManifestState, Vec<FileNumber>)> {
+) -> Result<(Manifest, ManifestState, Vec<FileNumber>)> {
     let mut state = ManifestState::default();
     if exists {
         state = Manifest::read(&**disk, directory)?;
@@ -123,9 +120,6 @@ fn open_manifest(
         refuse_foreign_directory(&**disk, directory)?;
     }
     let segments = needed_segments(&**disk, directory, &mut state, options.recovery)?;
-    if options.read_only {
-        return Ok((None, state, segments));
-    }
     if state.identity == 0 {
         // Made anew, or by a version that knew of none.
         state.identity = new_identity(directory);
@@ -135,7 +129,7 @@ fn open_manifest(
         false => Manifest::create_with(disk.clone(), directory, state, ManifestOptions::default())?,
     };
     let state = manifest.state().clone();
-    Ok((Some(manifest), state, segments))
+    Ok((manifest, state, segments))
 }
 
 /// A number that no other database has: by keys that the system gives at random.
@@ -216,7 +210,7 @@ pub(crate) fn check_tables_of(payload: &[u8], next_table_id: u32) -> Result<()> 
     Ok(())
 }
 
-fn unknown_table(table: TableId, next_table_id: u32) -> Error {
+pub(crate) fn unknown_table(table: TableId, next_table_id: u32) -> Error {
     Error::corruption("the log is of a table that the manifest does not have: it has lost edits")
         .expected(format_args!("tables before {next_table_id}"), table)
 }
@@ -260,17 +254,15 @@ impl Parts<'_> {
         for table in core.tables.values() {
             let (writer, active) = core.new_memtable();
             let tree = table.state.load().tree.clone();
-            table.state.store(Arc::new(TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() }));
+            table.state.store(Arc::new(TableState::new(active, tree)));
             memtables.push(TableWriter::new(table, writer));
         }
         core.publish_indexes();
         let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
-        // Of all that has a sequence number only bulk loads are not in the log, and only tables made since are unknown.
-        let (mut is_ahead, mut unknown, next_table_id) = (false, None, self.state.next_table_id);
+        let (mut unknown, next_table_id) = (None, self.state.next_table_id);
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
-            is_ahead |= first > last_sequence.saturating_add(1);
             // Entries of tables that were dropped later go nowhere.
             let mut insert = |table: TableId, entry: EntryRef<'_>| {
                 if let Ok(at) = memtables.binary_search_by_key(&table, |writer| writer.table) {
@@ -279,7 +271,6 @@ impl Parts<'_> {
             };
             while let Some((table, entry)) = operations.next().map_err(locate)? {
                 if table.0 >= next_table_id {
-                    is_ahead = true;
                     unknown.get_or_insert_with(|| locate(unknown_table(table, next_table_id)));
                 }
                 insert(table, entry);
@@ -289,27 +280,13 @@ impl Parts<'_> {
             Ok(())
         };
         let report = replay(self.disk, self.directory, segments, self.options.recovery, &mut apply)?;
-        if self.options.read_only && is_ahead {
-            self.check_unchanged()?;
-        }
         if let Some(error) = unknown.filter(|_| self.options.recovery != RecoveryMode::PointInTime) {
             return Err(error);
         }
-        let log = if self.options.read_only { None } else { Some(self.begin_log(core, &report)?) };
-        let mut writer = Writer::new(log, last_sequence);
+        let mut writer = Writer::new(Some(self.begin_log(core, &report)?), last_sequence);
         writer.memtables = memtables;
         writer.derivers = derivers;
         Ok((report, writer))
-    }
-
-    /// Fails if the manifest is another than was read before the log, which is ahead of that: without what came to the
-    /// manifest meanwhile, what came to the log after it is no state that the database ever had.
-    fn check_unchanged(&self) -> Result<()> {
-        if Manifest::read(self.disk, self.directory)?.edit_count == self.state.edit_count {
-            return Ok(());
-        }
-        let message = "the database is being written to, and its log was ahead of its manifest whenever it was read";
-        Err(Error::new(ErrorKind::Conflict, message).in_file(self.directory))
     }
 
     fn begin_log(&self, core: &Core, report: &ReplayReport) -> Result<SegmentWriter> {

@@ -4,6 +4,9 @@
 //! the live numbers when it starts: a snapshot taken later sees everything the compaction's inputs hold, so nothing it
 //! needs can be dropped. Memtables are flushed when all that they hold is visible; files of a bulk load, which are in
 //! the tree before that, are kept from compactions until it is (ingest.rs).
+//!
+//! In a database opened read-only a snapshot holds what was shown when it was taken (follow/state.rs): the process that
+//! writes knows nothing of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +14,7 @@ use std::time::Instant;
 
 use mycelium_base::SequenceNumber;
 
+use crate::follow::DatabaseState;
 use crate::sync::Mutex;
 
 /// The sequence numbers in use by live snapshots.
@@ -29,11 +33,25 @@ impl SnapshotRegistry {
     /// Registers the newest visible sequence number. The number is read under the registry's lock, so that no
     /// compaction can read the live numbers between the reading and the registering.
     pub(crate) fn take(self: &Arc<Self>, newest_visible: impl FnOnce() -> SequenceNumber) -> Snapshot {
+        self.register(newest_visible, None)
+    }
+
+    /// Registers what a database opened read-only shows.
+    pub(crate) fn take_shown(self: &Arc<Self>, shown: Arc<DatabaseState>) -> Snapshot {
+        let sequence = shown.sequence;
+        self.register(|| sequence, Some(shown))
+    }
+
+    fn register(
+        self: &Arc<Self>,
+        newest_visible: impl FnOnce() -> SequenceNumber,
+        shown: Option<Arc<DatabaseState>>,
+    ) -> Snapshot {
         let mut live = self.live.lock();
         let sequence = newest_visible();
         live.entry(sequence).or_insert_with(|| Held { count: 0, since: Instant::now() }).count += 1;
         drop(live);
-        Snapshot(Arc::new(Registered { registry: self.clone(), sequence }))
+        Snapshot(Arc::new(Registered { registry: self.clone(), sequence, shown }))
     }
 
     /// The live sequence numbers, ascending.
@@ -52,6 +70,8 @@ impl SnapshotRegistry {
 struct Registered {
     registry: Arc<SnapshotRegistry>,
     sequence: SequenceNumber,
+    /// In a database opened read-only: what it is read from.
+    shown: Option<Arc<DatabaseState>>,
 }
 
 impl Drop for Registered {
@@ -95,6 +115,12 @@ impl Snapshot {
     /// The newest sequence number that the snapshot sees.
     pub fn sequence(&self) -> SequenceNumber {
         self.0.sequence
+    }
+
+    /// What it is read from, in a database opened read-only.
+    #[inline]
+    pub(crate) fn shown(&self) -> Option<&DatabaseState> {
+        self.0.shown.as_deref()
     }
 
     pub(crate) fn belongs_to(&self, registry: &Arc<SnapshotRegistry>) -> bool {

@@ -153,6 +153,9 @@ pub(crate) struct TableState {
     pub(crate) tree: Arc<Tree>,
     /// The table's indexes as they were at the same moment: what left the table has left them, too.
     pub(crate) indexes: Arc<[IndexState]>,
+    /// In a database opened read-only: the newest sequence number that it has all entries of, at which it is read.
+    /// `None` where reads see what is visible.
+    pub(crate) as_of: Option<SequenceNumber>,
 }
 
 /// An index of a table, at one moment.
@@ -181,6 +184,11 @@ impl IndexState {
 }
 
 impl TableState {
+    /// Of a table without indexes.
+    pub(crate) fn new(active: Arc<Memtable>, tree: Arc<Tree>) -> Self {
+        Self { active, sealed: Vec::new(), tree, indexes: Arc::default(), as_of: None }
+    }
+
     /// All memtables, newest first.
     #[inline]
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
@@ -260,7 +268,7 @@ impl TableShared {
             None => None,
         };
         let views = ArcSwap::from_pointee(definition.views.clone());
-        let state = TableState { active, sealed: Vec::new(), tree: Arc::new(tree), indexes: Arc::default() };
+        let state = TableState::new(active, Arc::new(tree));
         Ok(Self {
             id: record.id,
             name: record.name.clone(),
@@ -295,7 +303,7 @@ impl TableShared {
         debug_assert!(self.check_alive().is_err());
         let (_, active) = Memtable::new(MemtableOptions::default());
         let tree = Arc::new(Tree::empty(self.formats.as_deref()));
-        self.state.swap(Arc::new(TableState { active, sealed: Vec::new(), tree, indexes: Arc::default() }))
+        self.state.swap(Arc::new(TableState::new(active, tree)))
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {

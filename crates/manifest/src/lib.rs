@@ -2,7 +2,8 @@
 //!
 //! A [`Version`] is the immutable list of one table's files by level and run. A [`VersionEdit`] turns one set of
 //! versions into the next, for any number of tables at once, and is the unit of durability: [`Manifest::apply`] makes
-//! it durable before it returns. [`ManifestState`] is what all edits so far add up to.
+//! it durable before it returns. [`ManifestState`] is what all edits so far add up to; [`ManifestFollower`] reads it
+//! beside the process that changes it.
 //!
 //! ```
 //! use mycelium_manifest::Version;
@@ -14,6 +15,7 @@
 
 pub mod edit;
 pub mod file_meta;
+pub mod follower;
 pub mod layout;
 pub mod manifest;
 pub mod round;
@@ -23,6 +25,7 @@ pub mod version;
 
 pub use edit::{AddedColumn, AddedFile, ChangedRound, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 pub use file_meta::{FileMeta, KeyRange};
+pub use follower::ManifestFollower;
 pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, ManifestRemains, read_edits};
 pub use round::{Round, Segment, Segments};

@@ -35,9 +35,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mycelium_base::hash::hash_key;
 use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, MAX_FILE_NUMBER, Result};
 use mycelium_vfs::{AccessPattern, Disk, ReadableFile};
-use mycelium_wal::{RECORD_HEADER_LEN, SegmentHeader, SegmentReader, SegmentWriter, Tear};
+use mycelium_wal::{RECORD_HEADER_LEN, SegmentHeader, SegmentPosition, SegmentReader, SegmentWriter, Tear};
 
 use crate::edit::VersionEdit;
+use crate::follower::ManifestFollower;
 use crate::state::ManifestState;
 
 const RECORD_SEAL: u8 = 0;
@@ -219,21 +220,9 @@ impl Manifest {
 
     /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
     pub fn read(disk: &dyn Disk, directory: &Path) -> Result<ManifestState> {
-        let path = Self::live_path(disk, directory)?;
-        let mut state = ManifestState::default();
-        let mut first = true;
-        read_edits(disk, &path, &mut |offset, edit| {
-            if std::mem::take(&mut first) && edit.format_version.is_none() {
-                return Err(Error::corruption("the first record has no format version").in_file(&path).at(offset));
-            }
-            state = apply_read(&state, &edit, &path, offset)?;
-            Ok(())
-        })?;
-        if first {
-            return Err(Error::corruption("the manifest has no records").in_file(&path));
-        }
-        state.check().map_err(|e| e.in_file(&path))?;
-        Ok(state)
+        let mut follower = ManifestFollower::default();
+        follower.catch_up(disk, directory)?;
+        Ok(follower.into_state())
     }
 
     /// Makes an edit durable and part of the state.
@@ -399,17 +388,28 @@ impl Manifest {
 /// Corruption if an acknowledged record is damaged, or a record does not decode; `ErrorKind::Unsupported` for a newer
 /// format; the first error of `visit`; those of the disk.
 pub fn read_edits(disk: &dyn Disk, path: &Path, visit: &mut dyn FnMut(u64, VersionEdit) -> Result<()>) -> Result<()> {
-    read_records(disk, path, &mut |offset, record| record.map_or(Ok(()), |edit| visit(offset, edit))).map(drop)
+    read_records(disk, path, None, &mut |offset, record| record.map_or(Ok(()), |edit| visit(offset, edit))).map(drop)
 }
 
-/// As [`read_edits`], seals included, which are `None`. Whether the last record is whole.
-fn read_records(
+/// How far a manifest was read.
+pub(crate) struct ReadRecords {
+    /// Whether the last record is whole.
+    is_whole: bool,
+    pub(crate) position: SegmentPosition,
+}
+
+/// As [`read_edits`], seals included, which are `None`; behind `from`, if it is given.
+pub(crate) fn read_records(
     disk: &dyn Disk,
     path: &Path,
+    from: Option<&SegmentPosition>,
     visit: &mut dyn FnMut(u64, Option<VersionEdit>) -> Result<()>,
-) -> Result<bool> {
+) -> Result<ReadRecords> {
     let expected = path.file_name().and_then(|n| n.to_str()).and_then(FileKind::parse).map(|(_, number)| number);
     let mut reader = SegmentReader::open(disk, path, expected)?;
+    if let Some(from) = from {
+        reader.go_on_from(from)?;
+    }
     while let Some(record) = reader.next()? {
         let (offset, body) = (record.offset, record.offset + RECORD_HEADER_LEN as u64);
         match record.payload.split_first() {
@@ -439,10 +439,10 @@ fn read_records(
             .expected("no successor", format_args!("segment {successor}")));
     }
     let number = reader.header().number;
-    match reader.tear() {
-        Some(tear) => check_tear(reader.file(), path, number, tear).map(|()| false),
-        None => Ok(true),
+    if let Some(tear) = reader.tear() {
+        check_tear(reader.file(), path, number, tear)?;
     }
+    Ok(ReadRecords { is_whole: reader.tear().is_none(), position: reader.to_go_on() })
 }
 
 /// What can be read of a manifest that may be damaged.
@@ -463,7 +463,7 @@ impl ManifestRemains {
     pub fn read(disk: &dyn Disk, path: &Path) -> Result<Self> {
         let mut state = ManifestState::default();
         let (mut has_version, mut is_started) = (false, false);
-        let read = read_records(disk, path, &mut |offset, record| {
+        let read = read_records(disk, path, None, &mut |offset, record| {
             // The seal behind them, or an edit that does not say its ordinal, comes after those of the start.
             let Some(edit) = record else {
                 is_started = true;
@@ -475,7 +475,7 @@ impl ManifestRemains {
             Ok(())
         });
         let fault = match read {
-            Ok(is_whole) if has_version && (is_started || is_whole) => None,
+            Ok(read) if has_version && (is_started || read.is_whole) => None,
             Err(error) if has_version && is_started && error.kind() != ErrorKind::Unsupported => Some(error),
             Err(error) => return Err(error),
             Ok(_) => {
@@ -490,7 +490,7 @@ impl ManifestRemains {
 }
 
 /// The state after an edit that was read at `offset`.
-fn apply_read(state: &ManifestState, edit: &VersionEdit, path: &Path, offset: u64) -> Result<ManifestState> {
+pub(crate) fn apply_read(state: &ManifestState, edit: &VersionEdit, path: &Path, offset: u64) -> Result<ManifestState> {
     state.apply(edit).map_err(|e| {
         Error::corruption("an edit does not fit the state before it").in_file(path).at(offset).caused_by(e)
     })

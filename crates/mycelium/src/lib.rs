@@ -83,7 +83,7 @@
 //! | `PurgeOldBackups`, `DeleteBackup`, `GarbageCollect` | [`Backups::keep`], [`Backups::delete`]; what interrupted calls left goes with the next one |
 //! | `GetProperty`, statistics | [`Database::metrics`], [`Table::get_with`] and [`TableIterator::counters`] for single reads |
 //! | event listener, info log | [`Options::listener`]; `tracing`, which a program subscribes to or not |
-//! | secondary (read-only) instance | [`Options::read_only`], which does not follow the writer |
+//! | secondary instance, `TryCatchUpWithPrimary` | [`Options::read_only`], [`Database::catch_up`]; snapshots from before stay |
 //! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again; there are no pessimistic locks |
 //! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; it needs a manifest. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
 //! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |

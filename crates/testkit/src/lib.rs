@@ -26,6 +26,7 @@ pub mod kill_script;
 pub mod mechanisms;
 pub mod model;
 pub mod open_transaction;
+mod opened;
 pub mod operations;
 mod prefix_violation;
 mod random_configurations;

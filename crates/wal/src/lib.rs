@@ -35,6 +35,8 @@
 //! 4. A segment that is gone is missed, but for the first ones, of which the manifest tells: the ones before and after
 //!    it name it. Of the newest alone a power loss may take what names it.
 //! 5. No bytes in a file make the reader panic, or allocate more than 1 MiB for a record that does not verify.
+//! 6. What reads beside the writer, and goes on where it had come ([`replay_from`]), reads what it would read from the
+//!    front: a record that is not whole yet is a tear, by the same rules.
 
 mod format;
 mod reader;
@@ -42,6 +44,6 @@ mod replay;
 mod writer;
 
 pub use format::{FORMAT_VERSION, HEADER_LEN, RECORD_HEADER_LEN, SegmentHeader};
-pub use reader::{Record, SegmentReader, Tear};
-pub use replay::{Apply, RecoveryMode, ReplayReport, replay};
+pub use reader::{Record, SegmentPosition, SegmentReader, Tear};
+pub use replay::{Apply, RecoveryMode, ReplayReport, replay, replay_from};
 pub use writer::{SealedSegment, SegmentWriter};

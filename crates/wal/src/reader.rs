@@ -4,12 +4,14 @@
 //! 2. A longer record is verified piece by piece first, and only then is a buffer of its length allocated.
 //! 3. The first record that does not verify ends the segment: the reader remembers where and why (its [`Tear`]). So
 //!    does the mark that names the segment which continues it, which is no tear.
+//! 4. Who reads a segment that is being written goes on later where a reader had come, with another one, if the record
+//!    before that place is still the one that was read ([`SegmentPosition`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mycelium_base::{Error, FileNumber, Result};
+use mycelium_base::{Error, ErrorKind, FileNumber, Result};
 use mycelium_vfs::{AccessPattern, Disk, ReadableFile};
 
 use crate::format::{
@@ -23,6 +25,27 @@ pub struct Tear {
     pub offset: u64,
     /// What is wrong with it.
     pub reason: String,
+}
+
+/// Where a reader has come in a segment, for another one to go on there when more has been appended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentPosition {
+    number: FileNumber,
+    offset: u64,
+    /// Where the record before it stands, and its header, whose checksum covers all of it.
+    last: Option<(u64, [u8; RECORD_HEADER_LEN])>,
+}
+
+impl SegmentPosition {
+    /// The segment's number.
+    pub fn number(&self) -> FileNumber {
+        self.number
+    }
+
+    /// Byte offset of the end of the last good record.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
 }
 
 /// A verified record.
@@ -45,6 +68,8 @@ pub struct SegmentReader {
     end: u64,
     end_is_known: bool,
     large: Vec<u8>,
+    /// The record before the next: where it stands, and its header.
+    last: Option<(u64, [u8; RECORD_HEADER_LEN])>,
     tear: Option<Tear>,
     continued_by: Option<FileNumber>,
 }
@@ -87,6 +112,7 @@ impl SegmentReader {
             input: Window::new(file),
             position: HEADER_LEN as u64,
             large: Vec::new(),
+            last: None,
             tear: None,
             continued_by: None,
         }
@@ -105,6 +131,35 @@ impl SegmentReader {
     /// Byte offset of the end of the last good record.
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Where the reader has come.
+    pub fn to_go_on(&self) -> SegmentPosition {
+        SegmentPosition { number: self.header.number, offset: self.position, last: self.last }
+    }
+
+    /// Goes on where another reader of the segment had come.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the segment is not what it was then: the record before that place is gone, as its
+    /// writer takes records back that it could not hand over, or the segment's end, as its successor has it, lies
+    /// before it. Read from the front. Otherwise those of the disk.
+    pub fn go_on_from(&mut self, from: &SegmentPosition) -> Result<()> {
+        if !self.still_has(from)? {
+            return Err(Error::new(ErrorKind::Conflict, "the segment is not what it was when it was read before")
+                .in_file(&self.path)
+                .at(from.offset));
+        }
+        (self.position, self.last) = (from.offset, from.last);
+        Ok(())
+    }
+
+    fn still_has(&mut self, from: &SegmentPosition) -> Result<bool> {
+        if from.number != self.header.number || from.offset > self.end.min(self.input.file.len()) {
+            return Ok(false);
+        }
+        let Some((at, header)) = from.last else { return Ok(true) };
+        Ok(*self.input.get(at, RECORD_HEADER_LEN)? == header)
     }
 
     /// Where and why reading stopped before the end of the file; `None` before that, and after a clean end.
@@ -166,6 +221,7 @@ impl SegmentReader {
             return Ok(None);
         }
         let length = header.length as usize;
+        self.last = Some((offset, header.encode()));
         self.position = offset + (RECORD_HEADER_LEN + length) as u64;
         let start = offset + RECORD_HEADER_LEN as u64;
         if RECORD_HEADER_LEN + length <= PIECE {

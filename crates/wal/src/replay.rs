@@ -12,6 +12,9 @@
 //!    was persisted.
 //!
 //! Nothing after a tear is ever applied: what is replayed is a prefix of what was appended.
+//!
+//! A log that another process is writing may be replayed in parts ([`replay_from`]): each begins where the one before
+//! had come, and follows all of the above from there. The tail that is torn for one is whole for the next.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +24,7 @@ use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result};
 use mycelium_vfs::{AccessPattern, Disk, ReadableFile};
 
 use crate::format::{HEADER_LEN, RECORD_HEADER_LEN, RecordHeader, SegmentHeader};
-use crate::reader::{SegmentReader, Tear, Window, read_header, tear_error};
+use crate::reader::{SegmentPosition, SegmentReader, Tear, Window, read_header, tear_error};
 
 /// What to do about a record that does not verify.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
@@ -54,6 +57,8 @@ pub struct ReplayReport {
     /// Where the log ends now: the last segment of which anything is valid, and its valid length. The next segment must
     /// name it as its previous one ([`SegmentHeader::previous`]). `None` if no segment has a valid header.
     pub end: Option<(FileNumber, u64)>,
+    /// The same for [`replay_from`], which goes on there.
+    pub position: Option<SegmentPosition>,
 }
 
 /// What [`replay`] calls for every record, with the segment's number, the record's offset in it and the payload.
@@ -80,14 +85,35 @@ pub fn replay(
     mode: RecoveryMode,
     apply: &mut Apply<'_>,
 ) -> Result<ReplayReport> {
+    replay_from(disk, directory, (segments, None), mode, apply)
+}
+
+/// As [`replay`], of what was appended since the replay that had come to `from`: a position in the first of the
+/// segments. With `None` it is the same.
+///
+/// # Errors
+/// As [`replay`]. [`ErrorKind::Conflict`] if the log up to there is not what was replayed any more, for its writer took
+/// something back or was followed by another: replay it from the first segment that is needed.
+pub fn replay_from(
+    disk: &dyn Disk,
+    directory: &Path,
+    (segments, from): (&[FileNumber], Option<&SegmentPosition>),
+    mode: RecoveryMode,
+    apply: &mut Apply<'_>,
+) -> Result<ReplayReport> {
     if segments.windows(2).any(|pair| pair[0] >= pair[1]) {
         return Err(Error::invalid("log segments must be given in ascending order"));
     }
     let mut report = ReplayReport::default();
     let opened = segments.iter().map(|&n| Segment::open(disk, directory, n, mode)).collect::<Result<Vec<_>>>()?;
     let chain = link(opened, &mut report.superseded_segments);
+    if let Some(from) = from {
+        check_begins_with(&chain, from).map_err(|error| error.in_file(directory))?;
+        report.position = Some(*from);
+    }
     for (i, segment) in chain.iter().enumerate() {
-        let stop = match replay_segment(segment, &mut report, apply)? {
+        let from = from.filter(|_| i == 0);
+        let stop = match replay_segment(segment, from, &mut report, apply)? {
             Ending::ContinuedBy(number) if !segments.contains(&number) => {
                 segment.stop_before_missing(directory, number)
             }
@@ -115,6 +141,18 @@ pub fn replay(
         break;
     }
     Ok(report)
+}
+
+/// Fails if the chain does not begin with the segment that was read before.
+fn check_begins_with(chain: &[Segment], from: &SegmentPosition) -> Result<()> {
+    match chain.first() {
+        Some(segment) if segment.number == from.number() && segment.header.is_ok() => Ok(()),
+        first => {
+            let found = first.map_or_else(|| "no log".to_owned(), |segment| format!("segment {}", segment.number));
+            let error = Error::new(ErrorKind::Conflict, "the log does not begin with the segment that was read before");
+            Err(error.expected(format_args!("segment {}", from.number()), found))
+        }
+    }
 }
 
 /// How the records of a segment end.
@@ -235,8 +273,13 @@ fn link(mut segments: Vec<Segment>, superseded: &mut Vec<FileNumber>) -> Vec<Seg
     chain
 }
 
-/// Applies the records of one segment.
-fn replay_segment(segment: &Segment, report: &mut ReplayReport, apply: &mut Apply<'_>) -> Result<Ending> {
+/// Applies the records of one segment, those behind `from` if it is given.
+fn replay_segment(
+    segment: &Segment,
+    from: Option<&SegmentPosition>,
+    report: &mut ReplayReport,
+    apply: &mut Apply<'_>,
+) -> Result<Ending> {
     if let Some(gap) = &segment.gap {
         return Ok(Ending::Torn(Tear { offset: 0, reason: gap.to_string() }));
     }
@@ -245,12 +288,16 @@ fn replay_segment(segment: &Segment, report: &mut ReplayReport, apply: &mut Appl
         Err(tear) => return Ok(Ending::Torn(tear.clone())),
     };
     let mut reader = SegmentReader::with_header(segment.file.clone(), &segment.path, header, segment.end);
+    if let Some(from) = from {
+        reader.go_on_from(from).map_err(|e| e.in_file(&segment.path))?;
+    }
     while let Some(record) = reader.next().map_err(|e| e.in_file(&segment.path))? {
         apply(segment.number, record.offset, record.payload)?;
         report.records += 1;
         report.bytes += record.payload.len() as u64;
     }
     report.end = Some((segment.number, reader.position()));
+    report.position = Some(reader.to_go_on());
     Ok(match (reader.tear(), reader.continued_by()) {
         (Some(tear), _) => Ending::Torn(tear.clone()),
         (None, Some(number)) => Ending::ContinuedBy(number),

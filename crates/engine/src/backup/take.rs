@@ -76,6 +76,7 @@ impl Inner {
         let backups = Backups::prepare(self.disk.clone(), directory)?;
         let _lock = backups.lock()?;
         let catalog = backups.catalog()?;
+        let _kept = self.keep_shown()?;
         let moment = self.take_moment()?;
         if moment.state.identity == 0 {
             return Err(Error::invalid("the database has no identity yet: it gets one when it is opened for writing")

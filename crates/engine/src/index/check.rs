@@ -23,11 +23,12 @@ impl Inner {
         let tables: Vec<Arc<TableShared>> = self.core.lock().tables.values().cloned().collect();
         for table in tables {
             let snapshot = self.take_snapshot();
-            let state = table.state.load_full();
+            // A table that was dropped meanwhile has nothing to compare.
+            let Ok((state, sequence)) = self.read_moment(&table, Some(&snapshot)) else { continue };
             let built = || state.indexes.iter().filter(|index| index.status.is_built);
             let counts = self.count_entries(&table, built(), &ReadOptions::at(&snapshot))?;
             for (index, expected) in built().zip(counts) {
-                let Held { held, untrue } = check_entries(&table, &state, index, snapshot.sequence())?;
+                let Held { held, untrue } = check_entries(&table, &state, index, sequence)?;
                 compared += 1;
                 let name = &index.table.name;
                 if let Some(key) = untrue.first() {

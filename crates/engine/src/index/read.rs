@@ -117,10 +117,12 @@ impl IndexRows {
         let (state, sequence) = table.database.read_moment(&table.shared, snapshot)?;
         let state = Guard::into_inner(state);
         let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
-        let Some(found) = found else {
+        // What a database opened read-only showed before it caught up with the making of the index.
+        let is_older = || snapshot.is_some_and(|snapshot| snapshot.shown().is_some());
+        if found.is_none() && !(is_older() && index.derived.check_alive().is_ok()) {
             return Err(dropped(index));
-        };
-        let rows = if found.status.is_built {
+        }
+        let rows = if let Some(found) = found.filter(|found| found.status.is_built) {
             let lookup = Lookup::new(table.shared.clone(), state, found, sequence, snapshot, projection);
             Rows::Indexed(Box::new(IndexedRows::new(lookup, from, to)?))
         } else {

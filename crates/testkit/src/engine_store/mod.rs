@@ -25,6 +25,7 @@ use crate::engine_options::{layout_of, otherwise, with_later_columns};
 use crate::index_checks::{check_indexes, check_indexes_by};
 use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, Row, ScanRange, State, TransactionStep, Write, WriteKind};
+use crate::opened::{Follower, Opened, rows_of};
 use crate::scan_checks::{Draw, HeldScan, check_scans, hold_scan};
 use crate::store::Store;
 use crate::tables::TableKind;
@@ -65,8 +66,8 @@ pub struct EngineStore {
     held_scans: usize,
     /// Transactions begun and left open so far.
     begun: usize,
-    /// The database as it was opened last beside itself, and what it had then.
-    reader: Option<(Opened, State)>,
+    /// The database as it was opened beside itself, following.
+    reader: Option<Follower>,
     mechanisms: Mechanisms,
 }
 
@@ -80,36 +81,6 @@ pub struct OpenWalk {
 pub struct OpenBatch {
     transaction: Transaction,
     savepoints: Vec<Savepoint>,
-}
-
-struct Opened {
-    database: Database,
-    /// By index; `None` where the table does not exist (yet).
-    tables: Vec<Option<Table>>,
-}
-
-impl Opened {
-    fn open(options: Options, count: usize) -> Result<Self> {
-        let database = Database::open(Path::new(DIRECTORY), options)?;
-        let mut tables = Vec::with_capacity(count);
-        for index in 0..count {
-            tables.push(match database.table(&table_name(index)) {
-                Ok(table) => Some(table),
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Err(error),
-            });
-        }
-        Ok(Self { database, tables })
-    }
-
-    fn state(&self) -> Result<State> {
-        self.tables.iter().map(|table| table.as_ref().map_or_else(|| Ok(BTreeMap::new()), rows_of)).collect()
-    }
-
-    fn close(self) -> Result<()> {
-        drop(self.tables);
-        self.database.close()
-    }
 }
 
 impl EngineStore {
@@ -149,7 +120,7 @@ impl EngineStore {
         let options = database_options(&self.configuration, &self.kinds, self.disk.clone());
         let copy = Database::open(directory, options)?;
         let rows = |index| match copy.table(&table_name(index)) {
-            Ok(table) => rows_of(&table),
+            Ok(table) => rows_of(&table, None),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(error) => Err(error),
         };
@@ -281,15 +252,6 @@ impl EngineStore {
         }
     }
 
-    /// What was opened for reading only, whatever was written since, has what it had.
-    fn look_once_more(&mut self) -> Result<()> {
-        let Some((reader, had)) = self.reader.take() else { return Ok(()) };
-        if reader.state()? != had {
-            return Err(Error::invalid("opened for reading only beside a writer it has other rows than it had"));
-        }
-        reader.close()
-    }
-
     fn steps_within(&self, open: &mut OpenBatch, steps: &[TransactionStep]) -> Result<()> {
         for step in steps {
             match step {
@@ -409,11 +371,11 @@ fn missing(index: usize) -> Error {
     Error::new(ErrorKind::NotFound, format!("table {index} was not created"))
 }
 
-fn table_name(index: usize) -> String {
+pub(crate) fn table_name(index: usize) -> String {
     format!("table-{index}")
 }
 
-fn current_row(table: &Table, rows: &TableIterator) -> Result<Option<Row>> {
+pub(crate) fn current_row(table: &Table, rows: &TableIterator) -> Result<Option<Row>> {
     if !rows.valid() {
         return Ok(None);
     }
@@ -503,25 +465,6 @@ fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &Rea
         return Ok(());
     }
     Err(Error::invalid(format!("columns {projection:?} read as {found:?}, but the row has {expected:?}")))
-}
-
-fn rows_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let all = scan_of(table)?;
-    let rows: Vec<Row> = all.iter().map(|(key, row)| (key.clone(), row.clone())).collect();
-    check_indexes(table, &rows, None)?;
-    check_views(table, &rows, None)?;
-    Ok(all)
-}
-
-fn scan_of(table: &Table) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let mut rows = table.iter(&ReadOptions::default())?;
-    rows.seek_to_first()?;
-    let mut all = BTreeMap::new();
-    while let Some((key, value)) = current_row(table, &rows)? {
-        all.insert(key, value);
-        rows.next()?;
-    }
-    Ok(all)
 }
 
 impl Store for EngineStore {
@@ -861,7 +804,7 @@ impl Store for EngineStore {
     fn reopen(&mut self) -> Result<()> {
         self.observe();
         self.mechanisms.reopened();
-        self.look_once_more()?;
+        self.reader.iter().try_for_each(Follower::check_unchanged)?;
         if let Some(opened) = self.opened.take() {
             let rows = self.configuration.changing_options.then(|| opened.state()).transpose()?;
             opened.close()?;
@@ -884,7 +827,7 @@ impl Store for EngineStore {
     fn salvage(&mut self) -> Result<State> {
         self.observe();
         self.mechanisms.reopened();
-        self.look_once_more()?;
+        self.reader.iter().try_for_each(Follower::check_unchanged)?;
         if let Some(opened) = self.opened.take() {
             opened.close()?;
         }
@@ -900,23 +843,26 @@ impl Store for EngineStore {
         Ok(state)
     }
 
-    /// What was opened before it is read once more first. It leaves the directory as it is.
+    /// What was opened when it looked first follows, and has the same. Neither changes the directory.
     fn look(&mut self) -> Result<State> {
-        self.look_once_more()?;
+        self.reader.iter().try_for_each(Follower::check_unchanged)?;
         let before = self.disk.list(Path::new(DIRECTORY))?;
         let opened = Opened::open(Options { read_only: true, ..self.options() }, self.kinds.len())?;
         let state = opened.state()?;
+        self.reader = Some(match self.reader.take() {
+            Some(reader) => reader.follow(&state)?,
+            None => Follower::new(opened, state.clone()),
+        });
         if self.disk.list(Path::new(DIRECTORY))? != before {
             return Err(Error::invalid("opened for reading only beside a writer it changed the directory"));
         }
-        self.reader = Some((opened, state.clone()));
         Ok(state)
     }
 
     fn verify(&mut self) -> Result<()> {
         let opened = self.opened.as_ref().ok_or_else(closed)?;
         for table in opened.tables.iter().flatten().filter(|table| table.schema().is_some()) {
-            let rows = rows_of(table)?;
+            let rows = rows_of(table, None)?;
             (0..Draw::ALL).try_for_each(|draw| check_scans(table, &rows, None, Draw(draw)))?;
         }
         self.database()?.verify(|_, _| {})?.into_result().map(drop)

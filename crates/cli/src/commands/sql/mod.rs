@@ -1,4 +1,7 @@
 //! `mycelium sql`: statements from the command line, a file or standard input, or a shell.
+//!
+//! The database is opened read-only, beside a process that may be writing it. The shell catches up with that before
+//! each statement, the others where they are told to follow; else all their statements read one state.
 
 mod completion;
 mod shell;
@@ -36,6 +39,7 @@ pub(crate) fn run(args: &SqlArgs, out: &mut Output) -> Result<(), Failure> {
         workers: workers.handle().clone(),
         front: started(&mut Builder::new_current_thread())?,
         is_csv: args.csv,
+        follows: args.follow.then(|| database.clone()),
         is_shell: false,
         unfinished: None,
     };
@@ -64,6 +68,7 @@ fn run_statements(runner: &mut Runner, args: &SqlArgs, database: &Database, out:
     }
     if args.file.is_none() && std::io::stdin().is_terminal() {
         runner.is_shell = true;
+        runner.follows = Some(database.clone());
         return shell::run(runner, database, out);
     }
     let mut text = String::new();
@@ -80,6 +85,8 @@ struct Runner {
     /// Where this thread waits for rows and for Ctrl-C.
     front: Runtime,
     is_csv: bool,
+    /// The database, if it is to catch up before each statement.
+    follows: Option<Database>,
     is_shell: bool,
     /// The statement that failed or was interrupted last.
     unfinished: Option<JoinHandle<Finished>>,
@@ -103,6 +110,9 @@ impl Runner {
 
     /// One statement. In the shell Ctrl-C ends it, and not the program.
     fn run(&mut self, statement: &str, out: &mut Output) -> Result<Spent, Failure> {
+        if let Some(database) = &self.follows {
+            database.catch_up()?;
+        }
         let (sender, rows) = mpsc::channel(1);
         let mut task = self.workers.spawn(answer(self.session.clone(), statement.to_owned(), sender));
         let work = async {

@@ -17,7 +17,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::output::Output;
 
 const HELP: &str = "\
-Statements end with a semicolon and may take several lines. They read the database as it was when the shell was opened.
+Statements end with a semicolon and may take several lines. Each reads the database as it is when the statement begins.
   SELECT ...;  EXPLAIN [ANALYZE] SELECT ...;  SHOW TABLES;  DESCRIBE table;  SET setting = value;  SHOW ALL;
   \\d [TABLE]   tables, or the columns of one
   \\?           this help
@@ -27,7 +27,6 @@ Tab completes; Ctrl-C ends a statement, and the shell where the statement goes o
 /// Reads and runs statements until the end of input. A statement that fails is reported, and the shell goes on.
 pub(super) fn run(runner: &mut Runner, database: &Database, out: &mut Output) -> Result<(), Failure> {
     let mut editor: Editor<Assistant, DefaultHistory> = Editor::new().map_err(terminal)?;
-    editor.set_helper(Some(Assistant(Words::of(database))));
     let history = history_file();
     if let Some(history) = &history {
         // There is none the first time.
@@ -36,6 +35,8 @@ pub(super) fn run(runner: &mut Runner, database: &Database, out: &mut Output) ->
     out.line(format_args!("{}: SQL, read-only. \\? for help.", database.directory().display()))?;
     out.flush()?;
     loop {
+        // Tables and columns come and go.
+        editor.set_helper(Some(Assistant(Words::of(database))));
         match editor.readline("sql> ") {
             Ok(text) => {
                 editor.add_history_entry(text.trim()).map_err(terminal)?;

@@ -395,7 +395,8 @@ pub(crate) struct GetArgs {
 pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) at: TableArgs,
-    /// Typed tables: COLUMN=VALUE of every column (those left out are null). Key-value tables: KEY VALUE.
+    /// Typed tables: COLUMN=VALUE of every column (those left out have their defaults, or are null).
+    /// Key-value tables: KEY VALUE.
     #[arg(required = true, allow_negative_numbers = true)]
     pub(crate) values: Vec<String>,
     /// Change only the columns given; fails where there is no such row.
@@ -469,13 +470,14 @@ pub(crate) struct ScanArgs {
 /// `mycelium column`.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ColumnCommand {
-    /// Add a column behind the others; the rows that are there have null in it.
+    /// Add a column behind the others; the rows that are there have its default in it, or null.
     #[command(after_help = "Example:\n  mycelium column add ./db users 'visits int32'\n  \
+                            mycelium column add ./db users \"country utf8 not null default 'AT'\"\n  \
                             mycelium column add ./db users '\"last seen\" timestamp(us, \"UTC\")'")]
     Add {
         #[command(flatten)]
         at: TableArgs,
-        /// Its name and type, as in a schema.
+        /// Its name and type, and its default if it has one, as in a schema.
         column: String,
     },
     /// Give a column another name.

@@ -31,9 +31,13 @@ const ARROW_STREAM_MAGIC: [u8; 4] = [0xff; 4];
 /// How files begin that would be taken for CSV.
 const UNREADABLE: [(&[u8], &str); 2] = [(&[0x1f, 0x8b], "packed by gzip"), (b"PAR1", "a Parquet file")];
 
+/// In the metadata of a field: what rows have in the column where the input lacks it.
+pub(crate) const DEFAULT: &str = "default";
+
 /// The schema that rows must have.
 pub(crate) enum Target<'a> {
-    /// This one. Columns of the input that it lacks are passed over.
+    /// This one. Columns of the input that it lacks are passed over; batches are without those of its own that the
+    /// input lacks and that have a [`DEFAULT`].
     Given(SchemaRef),
     /// What the first rows suggest; these columns are the primary key, which is never null.
     Inferred {
@@ -44,7 +48,7 @@ pub(crate) enum Target<'a> {
 
 /// Rows in order of the input.
 pub(crate) struct Rows<E = Failure> {
-    /// Of every batch.
+    /// Of every batch, but for what [`Target::Given`] says.
     pub(crate) schema: SchemaRef,
     /// Until the input ends or is found to be wrong.
     pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, E>>>,
@@ -597,13 +601,10 @@ fn distinct(schema: &Schema) -> Result<(), Failure> {
 }
 
 /// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may
-/// not be null must be there.
+/// not be null must be there, unless it has a default.
 fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure> {
-    let names_without = |of: &SchemaRef, other: &SchemaRef| {
-        let names = of.fields().iter().map(|field| field.name().as_str());
-        names.filter(|name| other.field_with_name(name).is_err()).collect::<Vec<_>>().join(", ")
-    };
-    let lacks = |field: &&Arc<Field>| !field.is_nullable() && found.field_with_name(field.name()).is_err();
+    let is_missing = |field: &Arc<Field>| found.field_with_name(field.name()).is_err();
+    let lacks = |field: &&Arc<Field>| !field.is_nullable() && !has_default(field) && is_missing(field);
     if let Some(field) = schema.fields().iter().find(lacks) {
         if found.fields().is_empty() {
             return Err(no_columns());
@@ -612,12 +613,22 @@ fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure>
         let message = format!("it has no column {:?}, which may not be null", field.name());
         return Err(Failure::input(message).hint(format!("its columns: {columns}")));
     }
-    let (missing, unknown) = (names_without(schema, found), names_without(found, schema));
-    if !missing.is_empty() {
-        eprintln!("mycelium: columns that the input lacks are null: {missing}");
+    let (with_default, without): (Vec<_>, Vec<_>) =
+        schema.fields().iter().filter(|field| is_missing(field)).partition(|field| has_default(field));
+    for (columns, what) in [(with_default, "have their defaults"), (without, "are null")] {
+        if !columns.is_empty() {
+            let names: Vec<&str> = columns.iter().map(|field| field.name().as_str()).collect();
+            eprintln!("mycelium: columns that the input lacks {what}: {}", names.join(", "));
+        }
     }
-    tell_passed_over(&unknown);
+    let unknown = found.fields().iter().map(|field| field.name().as_str());
+    let unknown: Vec<&str> = unknown.filter(|name| schema.field_with_name(name).is_err()).collect();
+    tell_passed_over(&unknown.join(", "));
     Ok(())
+}
+
+fn has_default(field: &Field) -> bool {
+    field.metadata().contains_key(DEFAULT)
 }
 
 fn tell_passed_over(names: &str) {
@@ -626,8 +637,8 @@ fn tell_passed_over(names: &str) {
     }
 }
 
-/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants
-/// without a zone are in UTC.
+/// The batch in the form of `schema`: columns by name, missing ones null, or left out if they have a default, types by a
+/// cast that loses nothing. Instants without a zone are in UTC.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
     let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {
@@ -643,8 +654,10 @@ fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Wrong
         }
         Ok(column)
     };
-    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(schema.clone(), columns).map_err(WrongRows::from)
+    let is_given = |field: &&Arc<Field>| !has_default(field) || batch.column_by_name(field.name()).is_some();
+    let fields: Vec<Arc<Field>> = schema.fields().iter().filter(is_given).cloned().collect();
+    let columns = fields.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(WrongRows::from)
 }
 
 #[cfg(test)]

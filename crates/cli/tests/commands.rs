@@ -133,6 +133,43 @@ fn a_table_gets_a_column_and_another_name_for_one() {
     }
 }
 
+/// Rows from before the columns have their defaults, and so have rows that are given without them.
+#[test]
+fn a_table_gets_columns_with_defaults() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    shell.one(&["column", "add", "db", "people", "visits int32 not null default 3"]);
+    let added = shell.one(&["column", "add", "db", "people", "home utf8 default 'Graz'"]);
+    let schema = "id int64 not null, name utf8, score float64, visits int32 not null default 3, \
+                  home utf8 default 'Graz', primary key (id)";
+    assert_eq!(added["schema"], schema);
+    let before = shell.json(&["scan", "db", "people"]).len();
+    shell.one(&["put", "db", "people", "id=7", "visits=4", "home=null"]);
+    shell.one(&["put", "db", "people", "id=8", "name=Kurt"]);
+    let csv = shell.write("more.csv", b"id,name\n9,Ida\n");
+    shell.one(&["load", "db", &csv, "--table", "people"]);
+    let row = shell.one(&["get", "db", "people", "9"]);
+    assert_eq!((&row["name"], &row["visits"], &row["home"]), (&"Ida".into(), &3.into(), &"Graz".into()));
+    for (condition, rows) in [
+        ("visits = 3", before + 2),
+        ("visits <> 3", 1),
+        ("visits is null", 0),
+        ("home = 'Graz'", before + 2),
+        ("home is null", 1),
+        ("visits between 3 and 4", before + 3),
+    ] {
+        let found = shell.one(&["sql", "db", "-c", &format!("select count(*) as n from people where {condition}")]);
+        assert_eq!(found["n"], rows, "{condition}");
+    }
+    let found =
+        shell.one(&["sql", "db", "-c", "select min(visits) as a, max(visits) as b, min(home) as c from people"]);
+    assert_eq!(found, serde_json::json!({ "a": 3, "b": 4, "c": "Graz" }));
+    assert_eq!(shell.failure(&["put", "db", "people", "--patch", "id=1", "visits=null"]).0, 2);
+    assert_eq!(shell.failure(&["column", "add", "db", "people", "more int8 default x"]).0, 2);
+    shell.json(&["verify", "db"]);
+}
+
 #[test]
 fn a_table_changes_its_layout_and_gives_the_same_rows() {
     let shell = Shell::new();

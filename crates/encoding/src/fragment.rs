@@ -13,7 +13,7 @@
 //! passed it.
 //!
 //! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they
-//! say of such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
+//! say of such a column is that it has its default, or null, in every whole row. Whoever takes them elsewhere fills that in.
 //!
 //! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets
 //! fragments of just the columns that it wants.
@@ -74,8 +74,8 @@ impl FragmentFormat {
         Self { is_columnar: true, ..Self::packed(schema, columns) }
     }
 
-    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: null in
-    /// every whole row, in no patch. These must be packed.
+    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: with
+    /// their defaults, or null, in every whole row, in no patch. These must be packed.
     #[must_use]
     pub fn lacking(self, lacking: &ColumnSet) -> Self {
         Self { columns: self.columns.union(lacking), lacking: self.lacking.union(lacking), ..self }
@@ -244,7 +244,7 @@ impl Reshape {
         self.make(false, value, scratch, out)
     }
 
-    /// As [`Reshape::apply`], of a whole row: columns that it lacks are null.
+    /// As [`Reshape::apply`], of a whole row: columns that it lacks have their defaults, or null.
     ///
     /// # Errors
     /// As [`Reshape::apply`].

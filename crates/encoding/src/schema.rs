@@ -11,16 +11,20 @@
 //!   u8      type tag, see [`ColumnType`]
 //!   ...     timestamp: u8 unit (0 s, 1 ms, 2 us, 3 ns), u8 1 if a time zone follows, then bytes
 //!           decimal: u8 precision, i8 scale
-//!   u8      flags: bit 0 nullable; the others 0
+//!   u8      flags: bit 0 nullable, bit 1 has a default; the others 0
+//!   bytes   the default if bit 1: its slot or its bytes in a packed row
 //! varint  primary key column count, then a varint column index for each
 //! ```
+//!
+//! A reader that does not know bit 1 refuses it.
 
 use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
-use crate::TextArrays;
+use crate::packed::{decode_datum, put_datum};
+use crate::{Datum, DatumRef, TextArrays};
 
 /// The most columns a table may have.
 pub const MAX_COLUMNS: usize = 4_096;
@@ -28,8 +32,12 @@ pub const MAX_COLUMNS: usize = 4_096;
 pub const MAX_NAME_LEN: usize = 255;
 /// The most digits a decimal has.
 pub const MAX_DECIMAL_PRECISION: u8 = 38;
+/// The longest default of a column of text or bytes.
+pub const MAX_DEFAULT_LEN: usize = 1_024;
 
 const FORMAT_VERSION: u8 = 1;
+const NULLABLE: u8 = 1;
+const HAS_DEFAULT: u8 = 2;
 
 /// The tick of a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -280,7 +288,7 @@ impl TimeUnit {
 }
 
 /// One column.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
     /// 1 to [`MAX_NAME_LEN`] bytes, unique in its table, case-sensitive.
     pub name: String,
@@ -288,12 +296,16 @@ pub struct Column {
     pub ty: ColumnType,
     /// Whether the column may be null.
     pub nullable: bool,
+    /// What whole rows that say nothing of the column have in it: those from before the table had the column, and those
+    /// given by other columns alone. `None` is null. It stays what it is for as long as the column is there: rows on
+    /// disk are read by it.
+    pub default: Option<Datum>,
 }
 
 impl Column {
     /// A column that may be null.
     pub fn new(name: impl Into<String>, ty: ColumnType) -> Self {
-        Self { name: name.into(), ty, nullable: true }
+        Self { name: name.into(), ty, nullable: true, default: None }
     }
 
     /// The same column, never null.
@@ -301,6 +313,35 @@ impl Column {
     pub fn not_null(mut self) -> Self {
         self.nullable = false;
         self
+    }
+
+    /// The same column with a default; null is none.
+    #[must_use]
+    pub fn with_default(mut self, default: Datum) -> Self {
+        self.default = Some(default).filter(|default| !default.borrowed().is_null());
+        self
+    }
+
+    /// What whole rows that say nothing of the column have in it.
+    pub fn default_value(&self) -> DatumRef<'_> {
+        self.default.as_ref().map_or(DatumRef::Null, Datum::borrowed)
+    }
+
+    fn check_default(&self) -> Result<()> {
+        let Some(default) = &self.default else { return Ok(()) };
+        let len = match default {
+            Datum::Null => return Err(Error::invalid(format!("column \"{}\": null is no default", self.name))),
+            Datum::Utf8(text) => text.len(),
+            Datum::Binary(bytes) => bytes.len(),
+            _ => 0,
+        };
+        if len > MAX_DEFAULT_LEN {
+            return Err(Error::invalid(format!(
+                "the default of column \"{}\" has {len} bytes; at most {MAX_DEFAULT_LEN} are possible",
+                self.name
+            )));
+        }
+        default.borrowed().check(self)
     }
 }
 
@@ -317,8 +358,8 @@ impl Schema {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] says which column is wrong and why: too many columns, an empty, long or repeated
-    /// name, a bad decimal; an empty primary key, one naming an unknown column, the same column twice, or a column that
-    /// may be null.
+    /// name, a bad decimal, a default that the column cannot hold or that is longer than [`MAX_DEFAULT_LEN`]; an empty
+    /// primary key, one naming an unknown column, the same column twice, or a column that may be null or has a default.
     pub fn new(columns: Vec<Column>, primary_key: Vec<usize>) -> Result<Self> {
         if columns.len() > MAX_COLUMNS {
             return Err(Error::invalid(format!("{} columns; at most {MAX_COLUMNS} are possible", columns.len())));
@@ -336,6 +377,7 @@ impl Schema {
                 return Err(Error::invalid(format!("column \"{}\" appears twice", column.name)));
             }
             column.ty.check().map_err(|e| Error::invalid(format!("column \"{}\": {e}", column.name)))?;
+            column.check_default()?;
         }
         if primary_key.is_empty() {
             return Err(Error::invalid("a table needs a primary key of at least one column"));
@@ -350,6 +392,12 @@ impl Schema {
             if column.nullable {
                 return Err(Error::invalid(format!(
                     "primary key column \"{}\" may be null; declare it not null",
+                    column.name
+                )));
+            }
+            if column.default.is_some() {
+                return Err(Error::invalid(format!(
+                    "primary key column \"{}\" has a default, but every row says what its key is",
                     column.name
                 )));
             }
@@ -375,14 +423,16 @@ impl Schema {
         self.version
     }
 
-    /// The same with one more column behind the others, which may be null.
+    /// The same with one more column behind the others, which may be null or has a default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, and as [`Schema::new`].
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null and has no default, and as [`Schema::new`].
     pub fn with_column(&self, column: Column) -> Result<Self> {
-        if !column.nullable {
-            let message =
-                format!("column \"{}\" must be one that may be null: rows that are there have none", column.name);
+        if !column.nullable && column.default.is_none() {
+            let message = format!(
+                "column \"{}\" must be one that may be null, or have a default: rows that are there have none",
+                column.name
+            );
             return Err(Error::invalid(message));
         }
         let columns = self.columns.iter().cloned().chain([column]).collect();
@@ -431,7 +481,13 @@ impl Schema {
         for column in &self.columns {
             put_bytes(out, column.name.as_bytes());
             column.ty.encode(out);
-            out.push(u8::from(column.nullable));
+            let nullable = if column.nullable { NULLABLE } else { 0 };
+            out.push(nullable | if column.default.is_some() { HAS_DEFAULT } else { 0 });
+            if let Some(default) = &column.default {
+                let mut bytes = Vec::new();
+                put_datum(default.borrowed(), &mut bytes);
+                put_bytes(out, &bytes);
+            }
         }
         put_varint(out, self.primary_key.len() as u64);
         for &index in &self.primary_key {
@@ -453,14 +509,7 @@ impl Schema {
         let count = input.length(MAX_COLUMNS)?;
         let mut columns = Vec::new();
         for _ in 0..count {
-            let name = input.str()?.to_owned();
-            let ty = ColumnType::decode(&mut input)?;
-            let at = input.position() as u64;
-            let flags = input.u8()?;
-            if flags > 1 {
-                return Err(Error::new(ErrorKind::Unsupported, format!("unknown column flags {flags:#04x}")).at(at));
-            }
-            columns.push(Column { name, ty, nullable: flags == 1 });
+            columns.push(Column::decode(&mut input)?);
         }
         let count = input.length(MAX_COLUMNS)?;
         let mut primary_key = Vec::new();
@@ -493,7 +542,7 @@ impl Schema {
             let ty = ColumnType::from_arrow(field.data_type())
                 .map_err(|e| Error::new(e.kind(), format!("column \"{}\": {e}", field.name())))?;
             let nullable = field.is_nullable() && !primary_key.contains(&field.name().as_str());
-            columns.push(Column { name: field.name().clone(), ty, nullable });
+            columns.push(Column { name: field.name().clone(), ty, nullable, default: None });
         }
         let primary_key = primary_key_indices(&columns, primary_key)?;
         Self::new(columns, primary_key)
@@ -501,6 +550,24 @@ impl Schema {
 }
 
 impl Column {
+    fn decode(input: &mut Reader<'_>) -> Result<Self> {
+        let name = input.str()?.to_owned();
+        let ty = ColumnType::decode(input)?;
+        let at = input.position() as u64;
+        let flags = input.u8()?;
+        if flags & !(NULLABLE | HAS_DEFAULT) != 0 {
+            return Err(Error::new(ErrorKind::Unsupported, format!("unknown column flags {flags:#04x}")).at(at));
+        }
+        let default = match flags & HAS_DEFAULT {
+            0 => None,
+            _ => {
+                let malformed = |e: Error| Error::corruption("a column's default is malformed").at(at).caused_by(e);
+                Some(decode_datum(&ty, input.bytes()?).map_err(malformed)?.to_datum())
+            }
+        };
+        Ok(Self { name, ty, nullable: flags & NULLABLE != 0, default })
+    }
+
     /// The column as a field of a record batch with such arrays of text.
     pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Field {
         arrow_schema::Field::new(&self.name, self.ty.to_arrow_with(texts), self.nullable)

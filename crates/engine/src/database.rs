@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, SequenceNumber, TableId};
+use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
 use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, ManifestState, TableRecord, VersionEdit};
@@ -280,6 +280,7 @@ impl Inner {
         let layout = match &definition.schema {
             Some(schema) => {
                 transformers::check_options(&definition.options)?;
+                check_defaults(name, schema, &definition.options)?;
                 let formats = TableFormats::new(schema.clone(), &definition.options.row_format)?
                     .with_transformers(&self.options.transformers, &definition.options)?;
                 if formats.maps().is_some() && definition.options.layout_auto {
@@ -376,6 +377,18 @@ impl Inner {
         drop(manifest);
         self.wake_background();
         Ok(())
+    }
+}
+
+/// Refuses defaults where rows say by themselves what a column has that they leave out.
+fn check_defaults(table: &str, schema: &Schema, options: &TableOptions) -> Result<()> {
+    let kind = options.row_format.kind;
+    match schema.columns().iter().find(|column| column.default.is_some() && kind != RowFormatKind::Packed) {
+        Some(column) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("table {table}: column \"{}\" has a default, and rows of format {kind} take none", column.name),
+        )),
+        None => Ok(()),
     }
 }
 
@@ -528,7 +541,7 @@ impl Database {
     /// # Errors
     /// As [`Database::create_table`]. [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose
     /// level 0 is not the table's own rows; [`ErrorKind::Unsupported`] also for a transformer that is not registered,
-    /// or a format that the table's rows cannot be converted to.
+    /// a format that the table's rows cannot be converted to, or a column with a default where rows are not packed.
     pub fn create_typed_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Table> {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));

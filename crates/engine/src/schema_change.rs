@@ -10,7 +10,8 @@
 //! 3. In the same edit the new column joins a group on every level of the layout, that of the last column outside the
 //!    key, and a group of every file, by the same rule: so groups share no column, and lie within each other, as
 //!    before. A file *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range
-//!    deletes it is one of the file's, which says of it that it is null in every whole row, and nothing in a patch.
+//!    deletes it is one of the file's, which says of it that every whole row has its default, or null, and a patch
+//!    nothing. The default stands in the schema and stays what it is, so that what old rows have in them does.
 //! 4. Compactions write what the layout says, so that a file's rows get the column when they are next rewritten, and
 //!    nothing that lacks a column is written again.
 //!
@@ -39,8 +40,11 @@ use crate::tree::{OpenFile, Tree};
 use crate::write::TableWriter;
 
 impl Database {
-    /// Adds a column to a typed table, behind the others; rows that are there have null in it, at older snapshots too.
-    /// On every level of the layout it joins the column group of the last column outside the primary key;
+    /// Adds a column to a typed table, behind the others; rows that are there have its default in it, null if it has
+    /// none, at older snapshots too. With a default it may be one that is never null. The default never changes; whole
+    /// rows that are written later say themselves what they have in the column.
+    ///
+    /// On every level of the layout the column joins the column group of the last one outside the primary key;
     /// [`Database::set_layout`] may place it elsewhere. Durable when it returns, as is everything committed before. No
     /// row is rewritten: compactions take the column along.
     ///
@@ -65,12 +69,18 @@ impl Database {
     /// let row = people.get_row(&[DatumRef::Int64(1)], None, &ReadOptions::default())?;
     /// assert_eq!(row.unwrap()[2], Datum::Null);
     /// people.patch_row(&[DatumRef::Int64(1)], &[("visits", DatumRef::Int32(1))], Durability::Os)?;
+    ///
+    /// let active = Column::new("active", ColumnType::Bool).not_null().with_default(Datum::Bool(true));
+    /// let people = database.add_column(&people, active)?;
+    /// let row = people.get_row(&[DatumRef::Int64(1)], None, &ReadOptions::default())?;
+    /// assert_eq!(row.unwrap()[2..], [Datum::Int32(1), Datum::Bool(true)]);
     /// # Ok::<(), mycelium_engine::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, a name that there is or that cannot
-    /// be, a column too many, a table of bytes, and while an index of the table is being built;
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null and has no default, a default that it cannot
+    /// hold, a name that there is or that cannot be, a column too many, a table of bytes, and while an index of the
+    /// table is being built;
     /// [`ErrorKind::Unsupported`] if its rows are not packed, its layout or a file has groups of another format than
     /// packed and columnar, or it has transformers. See [`Database`] for the others.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {

@@ -6,8 +6,9 @@
 //!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
 //! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever
-//!    the snapshot, the table's rows are gone. So is adding a column: whatever the snapshot, rows have it, null where
-//!    they were written before. All three are durable when they return, and so is everything before them.
+//!    the snapshot, the table's rows are gone. So is adding a column: whatever the snapshot, rows have it, with its
+//!    default, or null, where they were written before. All three are durable when they return, and so is everything
+//!    before them.
 //! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it
 //!    commits where other commits come between, is said in `open_transaction.rs`.
 //! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use mycelium_base::{Combiner, Result};
-use mycelium_encoding::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, key};
+use mycelium_encoding::{Column, ColumnState, ColumnType, Datum, DatumRef, PackedLayout, Schema, key};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -82,12 +82,13 @@ pub const KEYS_SCHEMA: &str = "k binary not null, primary key (k)";
 static TYPED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(TYPED_SCHEMA));
 static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCHEMA));
 
-/// The columns that tables of [`TableKind::Growing`] get later, in this order.
+/// The columns that tables of [`TableKind::Growing`] get later, in this order: rows from before have null, a text and a
+/// truth in them.
 static LATER_COLUMNS: LazyLock<[Column; 3]> = LazyLock::new(|| {
     [
         Column::new("score", ColumnType::Int64),
-        Column::new("note", ColumnType::Utf8),
-        Column::new("seen", ColumnType::Bool),
+        Column::new("note", ColumnType::Utf8).with_default(Datum::Utf8("later".to_owned())),
+        Column::new("seen", ColumnType::Bool).not_null().with_default(Datum::Bool(true)),
     ]
 });
 /// How rows of such tables are packed, by the number of later columns that are there.
@@ -130,7 +131,7 @@ impl TableKind {
             }
             Self::Typed => TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() },
             Self::Growing => {
-                let growth = Growth { columns: LATER_COLUMNS.len(), write: without_later, read: with_nulls };
+                let growth = Growth { columns: LATER_COLUMNS.len(), write: without_later, read: with_defaults };
                 TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), ..TableRules::default() }
             }
             Self::KeysAlone => TableRules { patch: Some(Arc::new(fold_nothing)), ..TableRules::default() },
@@ -273,10 +274,11 @@ fn random_grown_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
     let value = random_cells(rng, len, absent);
     let mut cells = unpack(&TYPED_LAYOUT, &value);
     let note = *pick(rng, &["", "\0", "later", "much later"]);
-    for later in [DatumRef::Int64(rng.random()), DatumRef::Utf8(note), DatumRef::Bool(rng.random())] {
+    let values = [DatumRef::Int64(rng.random()), DatumRef::Utf8(note), DatumRef::Bool(rng.random())];
+    for (column, later) in LATER_COLUMNS.iter().zip(values) {
         cells.push(match rng.random_bool(absent) {
             true => ColumnState::Absent,
-            false if rng.random_bool(0.15) => ColumnState::Null,
+            false if column.nullable && rng.random_bool(0.15) => ColumnState::Null,
             false => ColumnState::Value(later),
         });
     }
@@ -349,11 +351,12 @@ fn without_later(value: &[u8], later: usize) -> Vec<u8> {
     pack(grown_layout(), &cells)
 }
 
-fn with_nulls(row: &[u8], later: usize) -> Vec<u8> {
+fn with_defaults(row: &[u8], later: usize) -> Vec<u8> {
+    let columns = grown_layout().schema().columns();
     let mut cells = unpack(grown_layout(), row);
     cells.truncate(columns_with(later));
-    for cell in cells.iter_mut().filter(|cell| matches!(cell, ColumnState::Absent)) {
-        *cell = ColumnState::Null;
+    for (cell, column) in cells.iter_mut().zip(columns).filter(|(cell, _)| matches!(cell, ColumnState::Absent)) {
+        *cell = column.default_value().into();
     }
     pack(&GROWING_LAYOUTS[later], &cells)
 }
@@ -537,7 +540,8 @@ mod tests {
                     let read = (growth.read)(&kept, now);
                     let found = unpack(&GROWING_LAYOUTS[now], &read);
                     assert_eq!(found[..columns_with(written)], cells[..columns_with(written)]);
-                    assert!(found[columns_with(written)..].iter().all(|cell| *cell == ColumnState::Null));
+                    let defaults = LATER_COLUMNS[written..now].iter().map(|column| column.default_value().into());
+                    assert_eq!(found[columns_with(written)..], defaults.collect::<Vec<ColumnState<'_>>>());
                 }
             }
         }

@@ -45,8 +45,8 @@ pub struct Group {
     pub columns: ColumnSet,
     /// How their values lie in files.
     pub format: GroupFormat,
-    /// Those of the columns that the table did not have yet when the group's files were written: they are null in every
-    /// whole row, and in no patch. None of a group that is to be written.
+    /// Those of the columns that the table did not have yet when the group's files were written: every whole row has
+    /// their defaults, or null, and no patch has them. None of a group that is to be written.
     pub lacking: ColumnSet,
 }
 

@@ -637,8 +637,8 @@ fn tell_passed_over(names: &str) {
     }
 }
 
-/// The batch in the form of `schema`: columns by name, missing ones null, or left out if they have a default, types by a
-/// cast that loses nothing. Instants without a zone are in UTC.
+/// The batch in the form of `schema`: columns by name, missing ones null, or left out if they have a default, types by
+/// a cast that loses nothing. Instants without a zone are in UTC.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
     let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {

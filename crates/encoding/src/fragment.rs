@@ -13,7 +13,8 @@
 //! passed it.
 //!
 //! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they
-//! say of such a column is that it has its default, or null, in every whole row. Whoever takes them elsewhere fills that in.
+//! say of such a column is that it has its default, or null, in every whole row. Whoever takes them elsewhere fills
+//! that in.
 //!
 //! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets
 //! fragments of just the columns that it wants.

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
                             mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 3,5-8 packed | 11,13-18 packed'")]
     Layout(LayoutArgs),
-    /// Add a column to a typed table, or give one another name. No row is rewritten.
+    /// Add a column to a typed table, drop one, or give one another name. No row is rewritten.
     #[command(subcommand)]
     Column(ColumnCommand),
     /// Drop a table with all its rows, indexes and views.
@@ -478,6 +478,14 @@ pub(crate) enum ColumnCommand {
         #[command(flatten)]
         at: TableArgs,
         /// Its name and type, and its default if it has one, as in a schema.
+        column: String,
+    },
+    /// Drop a column with all that is in it. What an index or a view reads stays; drop that first.
+    #[command(after_help = "Example:\n  mycelium column drop ./db users visits")]
+    Drop {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The column.
         column: String,
     },
     /// Give a column another name.

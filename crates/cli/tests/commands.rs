@@ -171,6 +171,33 @@ fn a_table_gets_columns_with_defaults() {
 }
 
 #[test]
+fn a_table_loses_a_column() {
+    let shell = Shell::new();
+    people(&shell);
+    shell.one(&["compact", "db", "people"]);
+    let dropped = shell.one(&["column", "drop", "db", "people", "name"]);
+    assert_eq!(dropped["schema"], "id int64 not null, score float64, primary key (id)");
+    assert_eq!(shell.one(&["get", "db", "people", "1"]), serde_json::json!({ "id": 1, "score": 1.5 }));
+    shell.one(&["column", "add", "db", "people", "name utf8 default 'new'"]);
+    shell.one(&["put", "db", "people", "id=4", "score=2.5"]);
+    let csv = shell.write("more.csv", b"id,score\n5,3.5\n");
+    shell.one(&["load", "db", &csv, "--table", "people"]);
+    let query = "select * from people where score > 2 and name = 'new' order by id";
+    let rows = shell.json(&["sql", "db", "-c", query]);
+    let expected =
+        [(4, 2.5), (5, 3.5)].map(|(id, score)| serde_json::json!({ "id": id, "score": score, "name": "new" }));
+    assert_eq!(rows, expected);
+    assert_eq!(shell.json(&["scan", "db", "people"]).len(), 5);
+    assert_eq!(shell.one(&["layout", "db", "people"])["columns"], serde_json::json!(["id", null, "score", "name"]));
+    shell.json(&["inspect", "levels", "db", "people"]);
+    shell.one(&["compact", "db", "people"]);
+    assert_eq!(shell.json(&["sql", "db", "-c", query]), expected);
+    assert_eq!(shell.failure(&["column", "drop", "db", "people", "id"]).0, 2);
+    assert_eq!(shell.failure(&["column", "drop", "db", "people", "home"]).0, 1);
+    shell.json(&["verify", "db"]);
+}
+
+#[test]
 fn a_table_changes_its_layout_and_gives_the_same_rows() {
     let shell = Shell::new();
     let json = ["--row-format", "json", "--transform", "convert json to packed", "--transform", "split into 1 | 2"];

@@ -99,9 +99,9 @@ pub fn marks_of(columns: impl IntoIterator<Item = usize>) -> u64 {
 }
 
 impl PackedLayout {
-    /// The layout of a schema's rows: all columns outside the primary key. O(columns).
+    /// The layout of a schema's rows: all columns outside the primary key, but those that were dropped. O(columns).
     pub fn new(schema: Arc<Schema>) -> Self {
-        let all = ColumnSet::first(schema.columns().len());
+        let all = schema.value_columns();
         Self::of(schema, &all)
     }
 
@@ -164,8 +164,8 @@ impl PackedLayout {
         self.columns.iter().map(|place| place.column as usize)
     }
 
-    /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key are
-    /// ignored. Allocates nothing if `out` has room.
+    /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key, and of
+    /// columns that were dropped, are ignored. Allocates nothing if `out` has room.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: wrong number of values, a value its column cannot hold, or a row over

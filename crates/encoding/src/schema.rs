@@ -11,12 +11,13 @@
 //!   u8      type tag, see [`ColumnType`]
 //!   ...     timestamp: u8 unit (0 s, 1 ms, 2 us, 3 ns), u8 1 if a time zone follows, then bytes
 //!           decimal: u8 precision, i8 scale
-//!   u8      flags: bit 0 nullable, bit 1 has a default; the others 0
+//!   u8      flags: bit 0 nullable, bit 1 has a default, bit 2 was dropped, and has no name; the others 0
 //!   bytes   the default if bit 1: its slot or its bytes in a packed row
 //! varint  primary key column count, then a varint column index for each
 //! ```
 //!
-//! A reader that does not know bit 1 refuses it.
+//! A reader that does not know bits 1 and 2 refuses them. A column that was dropped keeps its position and its type, by
+//! which rows are read that still have it.
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ pub const MAX_DEFAULT_LEN: usize = 1_024;
 const FORMAT_VERSION: u8 = 1;
 const NULLABLE: u8 = 1;
 const HAS_DEFAULT: u8 = 2;
+const DROPPED: u8 = 4;
 
 /// The tick of a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -290,7 +292,7 @@ impl TimeUnit {
 /// One column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// 1 to [`MAX_NAME_LEN`] bytes, unique in its table, case-sensitive.
+    /// 1 to [`MAX_NAME_LEN`] bytes, unique in its table, case-sensitive; empty where a column was dropped.
     pub name: String,
     /// The type.
     pub ty: ColumnType,
@@ -327,6 +329,11 @@ impl Column {
         self.default.as_ref().map_or(DatumRef::Null, Datum::borrowed)
     }
 
+    /// Whether the column was dropped: nothing but its position is left of it.
+    pub fn is_dropped(&self) -> bool {
+        self.name.is_empty()
+    }
+
     fn check_default(&self) -> Result<()> {
         let Some(default) = &self.default else { return Ok(()) };
         let len = match default {
@@ -361,19 +368,27 @@ impl Schema {
     /// name, a bad decimal, a default that the column cannot hold or that is longer than [`MAX_DEFAULT_LEN`]; an empty
     /// primary key, one naming an unknown column, the same column twice, or a column that may be null or has a default.
     pub fn new(columns: Vec<Column>, primary_key: Vec<usize>) -> Result<Self> {
+        match columns.iter().any(Column::is_dropped) {
+            true => Err(nameless()),
+            false => Self::checked(columns, primary_key),
+        }
+    }
+
+    /// As [`Schema::new`], where columns without a name were dropped.
+    fn checked(columns: Vec<Column>, primary_key: Vec<usize>) -> Result<Self> {
         if columns.len() > MAX_COLUMNS {
             return Err(Error::invalid(format!("{} columns; at most {MAX_COLUMNS} are possible", columns.len())));
         }
         let mut names = std::collections::HashSet::new();
         for column in &columns {
-            if column.name.is_empty() || column.name.len() > MAX_NAME_LEN {
+            if column.name.len() > MAX_NAME_LEN {
                 return Err(Error::invalid(format!(
                     "column name \"{}\" has {} bytes; 1 to {MAX_NAME_LEN} are possible",
                     column.name,
                     column.name.len()
                 )));
             }
-            if !names.insert(column.name.as_str()) {
+            if !column.is_dropped() && !names.insert(column.name.as_str()) {
                 return Err(Error::invalid(format!("column \"{}\" appears twice", column.name)));
             }
             column.ty.check().map_err(|e| Error::invalid(format!("column \"{}\": {e}", column.name)))?;
@@ -395,6 +410,9 @@ impl Schema {
                     column.name
                 )));
             }
+            if column.is_dropped() {
+                return Err(Error::invalid(format!("the primary key names column {index}, which was dropped")));
+            }
             if column.default.is_some() {
                 return Err(Error::invalid(format!(
                     "primary key column \"{}\" has a default, but every row says what its key is",
@@ -408,7 +426,7 @@ impl Schema {
         Ok(Self { columns, primary_key, version: 0 })
     }
 
-    /// The columns, in order.
+    /// The columns, in order; those that were dropped stand at their positions.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -436,7 +454,37 @@ impl Schema {
             return Err(Error::invalid(message));
         }
         let columns = self.columns.iter().cloned().chain([column]).collect();
-        Ok(Self::new(columns, self.primary_key.clone())?.with_version(self.version))
+        self.changed(columns)
+    }
+
+    /// The same columns but for some changes, of which none makes a name empty.
+    fn changed(&self, columns: Vec<Column>) -> Result<Self> {
+        let dropped = |columns: &[Column]| columns.iter().filter(|column| column.is_dropped()).count();
+        if dropped(&columns) > dropped(&self.columns) {
+            return Err(nameless());
+        }
+        Ok(Self::checked(columns, self.primary_key.clone())?.with_version(self.version))
+    }
+
+    /// The same without a column. Its position stays taken, so that the others keep theirs and rows that have it can be
+    /// read: it has no name, may be null and has no default.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no column of this name; [`ErrorKind::InvalidArgument`] for one of the
+    /// primary key, and for the last one outside of it.
+    pub fn without_column(&self, name: &str) -> Result<Self> {
+        let Some(at) = self.index_of(name) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\"")));
+        };
+        if self.is_primary_key(at) {
+            return Err(Error::invalid(format!("column \"{name}\" is in the primary key, and cannot be dropped")));
+        }
+        if self.value_columns().len() == 1 {
+            return Err(Error::invalid(format!("column \"{name}\" is the last outside the primary key")));
+        }
+        let mut columns = self.columns.clone();
+        columns[at] = Column::new("", columns[at].ty.clone());
+        Ok(Self::checked(columns, self.primary_key.clone())?.with_version(self.version))
     }
 
     /// The same where a column has another name.
@@ -449,7 +497,7 @@ impl Schema {
         };
         let mut columns = self.columns.clone();
         to.clone_into(&mut columns[at].name);
-        Ok(Self::new(columns, self.primary_key.clone())?.with_version(self.version))
+        self.changed(columns)
     }
 
     /// The same columns under another version number.
@@ -461,12 +509,23 @@ impl Schema {
 
     /// The index of the column with this name. O(columns).
     pub fn index_of(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|c| c.name == name)
+        self.live_columns().find(|(_, column)| column.name == name).map(|(at, _)| at)
     }
 
-    /// The columns outside the primary key: what values and column groups are made of. O(columns).
+    /// The columns that were not dropped, with their positions.
+    pub fn live_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.columns.iter().enumerate().filter(|(_, column)| !column.is_dropped())
+    }
+
+    /// Whether there is a column at this position that was not dropped.
+    pub fn has_column(&self, position: usize) -> bool {
+        self.columns.get(position).is_some_and(|column| !column.is_dropped())
+    }
+
+    /// The columns outside the primary key that were not dropped: what values and column groups are made of.
+    /// O(columns).
     pub fn value_columns(&self) -> ColumnSet {
-        (0..self.columns().len()).filter(|&column| !self.is_primary_key(column)).collect()
+        self.live_columns().map(|(at, _)| at).filter(|&at| !self.is_primary_key(at)).collect()
     }
 
     /// Whether the column belongs to the primary key.
@@ -482,7 +541,8 @@ impl Schema {
             put_bytes(out, column.name.as_bytes());
             column.ty.encode(out);
             let nullable = if column.nullable { NULLABLE } else { 0 };
-            out.push(nullable | if column.default.is_some() { HAS_DEFAULT } else { 0 });
+            let dropped = if column.is_dropped() { DROPPED } else { 0 };
+            out.push(nullable | dropped | if column.default.is_some() { HAS_DEFAULT } else { 0 });
             if let Some(default) = &column.default {
                 let mut bytes = Vec::new();
                 put_datum(default.borrowed(), &mut bytes);
@@ -517,19 +577,20 @@ impl Schema {
             primary_key.push(input.length(MAX_COLUMNS)?);
         }
         input.finish()?;
-        let schema =
-            Self::new(columns, primary_key).map_err(|e| Error::corruption("the schema is not valid").caused_by(e))?;
+        let schema = Self::checked(columns, primary_key)
+            .map_err(|e| Error::corruption("the schema is not valid").caused_by(e))?;
         Ok(schema.with_version(version))
     }
 
-    /// The Arrow schema of a full scan.
+    /// The Arrow schema of a full scan: of the columns that were not dropped.
     pub fn to_arrow(&self) -> arrow_schema::Schema {
         self.to_arrow_with(TextArrays::Plain)
     }
 
     /// The same of one with such arrays of text.
     pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Schema {
-        arrow_schema::Schema::new(self.columns.iter().map(|column| column.to_arrow_with(texts)).collect::<Vec<_>>())
+        let fields = self.live_columns().map(|(_, column)| column.to_arrow_with(texts));
+        arrow_schema::Schema::new(fields.collect::<Vec<_>>())
     }
 
     /// The schema of an Arrow schema; `primary_key` names columns, which become not null.
@@ -555,8 +616,11 @@ impl Column {
         let ty = ColumnType::decode(input)?;
         let at = input.position() as u64;
         let flags = input.u8()?;
-        if flags & !(NULLABLE | HAS_DEFAULT) != 0 {
+        if flags & !(NULLABLE | HAS_DEFAULT | DROPPED) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, format!("unknown column flags {flags:#04x}")).at(at));
+        }
+        if name.is_empty() != (flags & DROPPED != 0) {
+            return Err(Error::corruption("a column has a name if it was not dropped, and else none").at(at));
         }
         let default = match flags & HAS_DEFAULT {
             0 => None,
@@ -572,6 +636,11 @@ impl Column {
     pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Field {
         arrow_schema::Field::new(&self.name, self.ty.to_arrow_with(texts), self.nullable)
     }
+}
+
+#[cold]
+fn nameless() -> Error {
+    Error::invalid(format!("column name \"\" has 0 bytes; 1 to {MAX_NAME_LEN} are possible"))
 }
 
 /// Column indices of primary key column names.

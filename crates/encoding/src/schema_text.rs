@@ -79,10 +79,10 @@ fn is_quoted(ty: &ColumnType) -> bool {
     matches!(ty, ColumnType::Utf8 | ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp(..))
 }
 
-/// Prints what [`Schema::parse`] reads (the schema version is not part of it).
+/// Prints what [`Schema::parse`] reads (the schema version is not part of it, nor are columns that were dropped).
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for column in self.columns() {
+        for (_, column) in self.live_columns() {
             write!(f, "{column}, ")?;
         }
         f.write_str("primary key (")?;
@@ -424,6 +424,35 @@ mod tests {
         }
         assert_eq!(schema.with_name("c", "d").unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(schema.with_name("a", "id").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn a_column_that_was_dropped_leaves_its_position() {
+        let schema = Schema::parse("id int64 not null, a int8 not null, b utf8, primary key (id)").unwrap();
+        let without = schema.without_column("a").unwrap();
+        assert_eq!(without.to_string(), "id int64 not null, b utf8, primary key (id)");
+        assert_eq!((without.index_of("a"), without.index_of("b"), without.index_of("")), (None, Some(2), None));
+        assert_eq!((without.value_columns().to_string(), without.to_arrow().fields().len()), ("2".into(), 2));
+        let again = without.with_column("a utf8 not null default 'x'".parse().unwrap()).unwrap();
+        assert_eq!((again.index_of("a"), again.columns()[1].is_dropped()), (Some(3), true));
+        let mut bytes = Vec::new();
+        again.encode(&mut bytes);
+        assert_eq!(Schema::decode(&bytes).unwrap(), again);
+        // Its name is empty, and nothing but the flag says so.
+        let flags = b"\x01\x00\x02\x02id\x05\x00\x00\x02\x05\x01\x00";
+        assert!(Schema::decode(flags).unwrap().columns()[1].is_dropped());
+        for unsound in
+            [&b"\x01\x00\x02\x02id\x05\x00\x00\x02\x01\x01\x00"[..], b"\x01\x00\x02\x02id\x05\x00\x01a\x02\x05\x01\x00"]
+        {
+            assert_eq!(Schema::decode(unsound).unwrap_err().kind(), ErrorKind::Corruption);
+        }
+        assert_eq!(schema.without_column("x").unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(without.without_column("").unwrap_err().kind(), ErrorKind::NotFound);
+        for (of, name) in [(&schema, "id"), (&without, "b")] {
+            assert_eq!(of.without_column(name).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+        assert_eq!(without.with_name("b", "").unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert!(without.with_column(Column::new("", ColumnType::Int8)).is_err());
     }
 
     #[test]

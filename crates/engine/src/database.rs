@@ -406,12 +406,12 @@ pub(crate) fn open_sst(
     Ok(sst)
 }
 
-/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later, and of
-/// whole rows it named none.
+/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later or has no
+/// more, and of whole rows it named none: which columns these had then is in the manifest alone.
 fn holds_group(found: Option<&Group>, stated: Option<&Group>) -> bool {
     match (found, stated) {
-        (None, Some(stated)) => !stated.lacking.is_empty() && stated.format == GroupFormat::default(),
-        (Some(found), Some(stated)) => *found == Group::new(stated.held(), stated.format),
+        (None, Some(stated)) => stated.format == GroupFormat::default(),
+        (Some(found), Some(stated)) => *found == stated.as_written(),
         (found, None) => found.is_none(),
     }
 }

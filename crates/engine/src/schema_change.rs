@@ -1,4 +1,4 @@
-//! Changes of a typed table's columns: one more, or another name of one. No row is rewritten for it.
+//! Changes of a typed table's columns: one more, one less, or another name of one. No row is rewritten for it.
 //!
 //! 1. With the commit lock held, flush: no memtable and no record of the log that is still needed was written before
 //!    the change. What was is in files.
@@ -12,8 +12,13 @@
 //!    before. A file *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range
 //!    deletes it is one of the file's, which says of it that every whole row has its default, or null, and a patch
 //!    nothing. The default stands in the schema and stays what it is, so that what old rows have in them does.
-//! 4. Compactions write what the layout says, so that a file's rows get the column when they are next rewritten, and
-//!    nothing that lacks a column is written again.
+//! 4. A column that is dropped leaves every group likewise. Files that hold it say so
+//!    ([`mycelium_base::Group::dropped`]), for their rows can only be read by a layout that has it; nobody reads it. In
+//!    the schema its position stays taken, without a name: no other column is ever at it. A group that had no other
+//!    column cannot be without it, in the layout as in files: then it is refused, as for columns of the key, of indexes
+//!    and of views.
+//! 5. Compactions write what the layout says, so that a file's rows get or lose the column when they are next
+//!    rewritten, and nothing that lacks a column, or has one that was dropped, is written again.
 //!
 //! Columns are known by their positions, in rows as in files, and a new one is the last: packed values of the columns
 //! that were there lie as they did. Other row formats say in every value how many columns there are, or how they are
@@ -27,7 +32,7 @@ use std::sync::Arc;
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
 use mycelium_encoding::{Column, Schema};
 use mycelium_manifest::{
-    AddedColumn, FileMeta, Layout, ManifestState, ReplacedTable, TableRecord, Version, VersionEdit,
+    AddedColumn, DroppedColumn, FileMeta, Layout, ManifestState, ReplacedTable, TableRecord, Version, VersionEdit,
 };
 use mycelium_memtable::MemtableWriter;
 
@@ -85,6 +90,23 @@ impl Database {
     /// packed and columnar, or it has transformers. See [`Database`] for the others.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.with_column(column))
+    }
+
+    /// Drops a column of a typed table: from now on nobody reads what is in it, at older snapshots either. What files
+    /// have of it leaves them when compactions next rewrite them; [`Database::compact`] rewrites them all.
+    ///
+    /// The other columns keep their positions. That of the dropped one stays taken: whole rows are written and read
+    /// with a value there, which is passed over, and null. Scans without a projection, Arrow schemas and SQL are
+    /// without it. A column that is added later under the same name is another column. Otherwise as
+    /// [`Database::add_column`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no column of this name; [`ErrorKind::InvalidArgument`] for one of the
+    /// primary key, the last outside of it, one that an index or a view reads (an index of key columns alone goes with
+    /// the first column outside the key), and one that is alone in a column group of the table's layout or files: give
+    /// the table another layout, and compact it; else as [`Database::add_column`].
+    pub fn drop_column(&self, table: &Table, name: &str) -> Result<Table> {
+        self.inner.change_columns(table, |schema| schema.without_column(name))
     }
 
     /// Gives a column of a typed table another name. Otherwise as [`Database::add_column`].
@@ -207,6 +229,30 @@ fn check_may_change(table: &TableShared) -> Result<()> {
     }
 }
 
+/// Refuses to drop a column that something of the table stands on. The commit lock and the manifest are held.
+fn check_may_drop(table: &TableShared, column: usize) -> Result<()> {
+    let (state, views, layout) = (table.state.load(), table.views.load(), table.shape.load().layout.clone());
+    let formats = table.typed_formats()?;
+    let name = &formats.schema().columns()[column].name;
+    let refused = |why: String| Err(Error::invalid(format!("column {name:?} of table {}: {why}", table.name)));
+    // An index of key columns alone knows rows by their numbers in the group of the first column.
+    let others = formats.whole.columns();
+    if let Some(index) = state.indexes.iter().find(|index| index.index.source.fed_by(others).contains(column)) {
+        return refused(format!("index {} is fed by it", index.index.name()));
+    }
+    if let Some(view) = views.iter().find(|view| view.aggregation.columns_read().contains(column)) {
+        return refused(format!("view {} reads it", view.name));
+    }
+    let version: &Version = &state.tree.version;
+    let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
+    let in_files = files.filter_map(|file| file.group.as_deref());
+    let mut groups = layout.levels().iter().flat_map(|level| &level.groups).chain(in_files);
+    match groups.find(|group| group.columns.contains(column) && group.columns.len() == 1) {
+        Some(_) => refused("it is alone in a column group: set a layout where it is not, and compact".into()),
+        None => Ok(()),
+    }
+}
+
 /// The table that is to have these columns, first, and the derived tables of its indexes.
 fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> Result<Vec<ReplacedTable>> {
     let record_of = |table: &TableShared| match state.tables.get(&table.id) {
@@ -220,24 +266,29 @@ fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> 
         whole: formats.whole_group(),
         beside: formats.whole.columns().iter().last(),
     });
-    let layout = match (&added, record.layout.as_str()) {
-        (None, text) | (Some(_), text @ PLAIN) => text.to_owned(),
-        (Some(added), text) => {
-            let layout = Layout::parse(text, formats.whole.columns())?;
-            layout.with_column(added.column, added.beside).to_string()
-        }
+    let is_dropped = |column: &usize| schema.columns()[*column].is_dropped() && formats.schema().has_column(*column);
+    let dropped = (0..formats.schema().columns().len()).find(is_dropped);
+    if let Some(column) = dropped {
+        check_may_drop(table, column)?;
+    }
+    let dropped = dropped.map(|column| DroppedColumn { column, whole: formats.whole_group() });
+    let parsed = |text: &str| Layout::parse(text, formats.whole.columns());
+    let layout = match (&added, &dropped, record.layout.as_str()) {
+        (None, None, text) | (_, _, text @ PLAIN) => text.to_owned(),
+        (Some(added), _, text) => parsed(text)?.with_column(added.column, added.beside).to_string(),
+        (None, Some(dropped), text) => parsed(text)?.without_column(dropped.column).to_string(),
     };
     let mut definition = TableDefinition::decode(&record.definition)?;
     definition.schema = Some(schema.clone());
     let record = TableRecord { id, definition: definition.encode(), layout, ..record.clone() };
-    let mut replaced = vec![ReplacedTable { from: table.id, record, added }];
+    let mut replaced = vec![ReplacedTable { from: table.id, record, added, dropped }];
     for (index, derived_id) in table.state.load().indexes.iter().zip(id.0.saturating_add(1)..) {
         let record = record_of(&index.table)?;
         let mut definition = TableDefinition::decode(&record.definition)?;
         let known = index.index.definition(index.index.status());
         definition.index = Some(IndexDefinition { table: id, schema: schema.clone(), ..known });
         let record = TableRecord { id: TableId(derived_id), definition: definition.encode(), ..record.clone() };
-        replaced.push(ReplacedTable { from: index.table.id, record, added: None });
+        replaced.push(ReplacedTable { from: index.table.id, record, added: None, dropped: None });
     }
     Ok(replaced)
 }

@@ -1,9 +1,11 @@
-//! Columns that come later, and other names for them: against a plain map, wherever rows lie and whatever happens
-//! between.
+//! Columns that come later and go again, and other names for them: against a plain map, wherever rows lie and whatever
+//! happens between.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "schema_changes/dropped.rs"]
+mod dropped;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,6 +119,7 @@ impl Walk {
     fn datum(&mut self, column: usize) -> Datum {
         let ty = self.columns()[column].ty.clone();
         match (self.rng.random_range(0..5), ty) {
+            _ if self.columns()[column].is_dropped() => Datum::Null,
             (0, _) if self.columns()[column].nullable => Datum::Null,
             (_, ColumnType::Int32) => Datum::Int32(self.rng.random_range(0..9)),
             _ => Datum::Utf8(format!("text {}", self.rng.random_range(0..9))),
@@ -139,7 +142,8 @@ impl Walk {
                 self.rows.retain(|known, _| !(id..end).contains(known));
             }
             2..=5 => {
-                let chosen: Vec<usize> = (1..columns.len()).filter(|_| self.rng.random_bool(0.4)).collect();
+                let live: Vec<usize> = self.table.schema().unwrap().value_columns().iter().collect();
+                let chosen: Vec<usize> = live.into_iter().filter(|_| self.rng.random_bool(0.4)).collect();
                 let values: Vec<(usize, Datum)> =
                     chosen.into_iter().map(|column| (column, self.datum(column))).collect();
                 let changes: Vec<_> =
@@ -181,8 +185,23 @@ impl Walk {
         self.rows.values_mut().chain(kept).for_each(|row| row.push(value.clone()));
     }
 
+    /// Drops a column, unless something stands on it.
+    fn drop_column(&mut self) {
+        let schema = self.table.schema().unwrap().clone();
+        let live: Vec<usize> = schema.value_columns().iter().collect();
+        let column = *live.choose(&mut self.rng).unwrap();
+        match self.database.drop_column(&self.table, &schema.columns()[column].name) {
+            Ok(table) => {
+                self.table = table;
+                let kept = self.snapshot.iter_mut().flat_map(|(_, rows)| rows.values_mut());
+                self.rows.values_mut().chain(kept).for_each(|row| row[column - 1] = Datum::Null);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+        }
+    }
+
     fn rename_column(&mut self) {
-        let columns = self.columns();
+        let columns: Vec<Column> = self.columns().into_iter().filter(|column| !column.is_dropped()).collect();
         let name = &columns.choose(&mut self.rng).unwrap().name;
         let other = format!("{name}_");
         self.table = self.database.rename_column(&self.table, name, &other).unwrap();
@@ -191,7 +210,7 @@ impl Walk {
     fn add_index(&mut self) {
         let columns = self.columns();
         let column = self.rng.random_range(1..columns.len());
-        if self.indexed.insert(column) {
+        if !columns[column].is_dropped() && self.indexed.insert(column) {
             let (name, on) = (format!("by_{column}"), vec![columns[column].name.clone()]);
             self.database.create_index(&self.table, &IndexOptions { name, on, ..IndexOptions::default() }).unwrap();
             self.database.wait_idle().unwrap();
@@ -203,7 +222,7 @@ impl Walk {
         let last = columns.len() - 1;
         let aggregates = vec!["count(*)".to_owned(), format!("count({})", columns[last].name)];
         let options = ViewOptions { name: format!("v{last}"), group_by: Vec::new(), aggregates };
-        if self.table.view(&options.name).is_err() {
+        if !columns[last].is_dropped() && self.table.view(&options.name).is_err() {
             self.database.create_view(&self.table, &options).unwrap();
             self.views = self.views.max(last);
         }
@@ -247,7 +266,7 @@ impl Walk {
     }
 
     fn step(&mut self) {
-        match self.rng.random_range(0..22) {
+        match self.rng.random_range(0..24) {
             0..=7 => (0..40).for_each(|_| self.write()),
             8..=9 => self.database.flush().unwrap(),
             10..=11 => self.take_jobs(),
@@ -259,6 +278,7 @@ impl Walk {
             18 => self.reopen(),
             19 => self.add_index(),
             20 => self.add_view(),
+            21..=22 => self.drop_column(),
             _ => self.snapshot = Some((self.database.snapshot(), self.rows.clone())),
         }
     }
@@ -300,7 +320,7 @@ impl Walk {
             let expected = rows.get(&id).map(|row| [&[Datum::Int64(id)][..], row].concat());
             assert_eq!(found, expected, "row {id}");
         }
-        for column in 1..self.columns().len() {
+        for column in self.table.schema().unwrap().value_columns().iter() {
             let expected = |passes: &dyn Fn(&Datum) -> bool| -> Vec<i64> {
                 rows.iter().filter(|(_, row)| passes(&row[column - 1])).map(|(id, _)| *id).collect()
             };
@@ -644,6 +664,7 @@ fn tables_whose_columns_cannot_change_say_why() {
     let json = database.create_typed_table("json", schema(), json).unwrap();
     assert_eq!(kind_of(database.add_column(&json, column("c"))), ErrorKind::Unsupported);
     assert_eq!(kind_of(database.rename_column(&json, "a", "c")), ErrorKind::Unsupported);
+    assert_eq!(kind_of(database.drop_column(&json, "a")), ErrorKind::Unsupported);
     let transformers = Some(TransformerSet::parse("split into 1 | 2").unwrap());
     let split = TableOptions { transformers, ..TableOptions::default() };
     let split = database.create_typed_table("split", schema(), split).unwrap();

@@ -21,7 +21,9 @@ pub mod state;
 pub mod text;
 pub mod version;
 
-pub use edit::{AddedColumn, AddedFile, ChangedRound, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit};
+pub use edit::{
+    AddedColumn, AddedFile, ChangedRound, DroppedColumn, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit,
+};
 pub use file_meta::{FileMeta, KeyRange};
 pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, ManifestRemains, read_edits};

@@ -95,7 +95,7 @@ fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>)
 /// The columns of a table's rows, which say what their defaults are.
 fn columns_of(schema: &Schema) -> SchemaRef {
     let arrow = schema.to_arrow();
-    let fields = arrow.fields().iter().zip(schema.columns()).map(|(field, column)| match &column.default {
+    let fields = arrow.fields().iter().zip(schema.live_columns()).map(|(field, (_, column))| match &column.default {
         Some(default) => {
             let text = default.borrowed().display_as(&column.ty).to_string();
             Arc::new(field.as_ref().clone().with_metadata(HashMap::from([(DEFAULT.to_owned(), text)])))

@@ -238,7 +238,7 @@ impl Table {
 
     /// The columns of a projection that are not in the primary key; an error for one that does not exist, or was
     /// dropped.
-    fn value_columns(&self, projection: Option<&[usize]>) -> Result<ColumnSet> {
+    pub(crate) fn value_columns(&self, projection: Option<&[usize]>) -> Result<ColumnSet> {
         let formats = self.shared.typed_formats()?;
         let (all, schema) = (formats.whole.columns(), formats.schema());
         if let Some(column) = projection.unwrap_or_default().iter().find(|&&column| !schema.has_column(column)) {
@@ -343,7 +343,7 @@ fn key_bounds(schema: &Schema, lower: &Bound<Vec<Datum>>, upper: &Bound<Vec<Datu
 fn tested_columns(schema: &Schema, filter: Option<&Filter>) -> Result<Vec<usize>> {
     let tests = || filter.into_iter().flat_map(|filter| &filter.conjuncts);
     if let Some(test) = tests().find(|test| !test.suits(schema)) {
-        return Err(Error::invalid(match schema.columns().get(test.column) {
+        return Err(Error::invalid(match schema.columns().get(test.column).filter(|column| !column.is_dropped()) {
             None => format!("the filter names column {}, which does not exist", test.column),
             Some(column) => {
                 format!("the filter compares column \"{}\", of type {}, with other values", column.name, column.ty)

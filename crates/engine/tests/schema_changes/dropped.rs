@@ -31,6 +31,10 @@ fn a_column_of_the_same_name_as_one_that_was_dropped_is_another() {
             assert_eq!(kind_of(table.scan_batches(of_dropped)), ErrorKind::InvalidArgument);
             let key = [DatumRef::Int64(3)];
             assert_eq!(kind_of(table.get_row(&key, Some(&[1]), &ReadOptions::default())), ErrorKind::InvalidArgument);
+            let transaction = database.begin_with(TransactionOptions::default());
+            assert_eq!(kind_of(transaction.get_row(&table, &key, Some(&[1]))), ErrorKind::InvalidArgument);
+            assert_eq!(transaction.get_row(&table, &key, None).unwrap(), row(&table, 3));
+            drop(transaction);
             let patched = table.patch_row(&key, &[("a", DatumRef::Int32(1))], Durability::Os);
             assert_eq!(kind_of(patched), ErrorKind::InvalidArgument);
 

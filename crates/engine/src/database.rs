@@ -407,12 +407,12 @@ pub(crate) fn open_sst(
 }
 
 /// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later or has no
-/// more, and of whole rows it named none: which columns these had then is in the manifest alone.
+/// more, and of whole rows it named none, unless it was salvaged.
 fn holds_group(found: Option<&Group>, stated: Option<&Group>) -> bool {
     match (found, stated) {
-        (None, Some(stated)) => stated.format == GroupFormat::default(),
+        (None, Some(stated)) => !stated.is_as_written() && stated.format == GroupFormat::default(),
         (Some(found), Some(stated)) => *found == stated.as_written(),
-        (found, None) => found.is_none(),
+        (found, None) => found.is_none_or(|found| found.format == GroupFormat::default()),
     }
 }
 

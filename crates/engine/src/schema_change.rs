@@ -26,7 +26,7 @@
 //!
 //! A scan that asks for a column that some file lacks puts rows together one by one; others read blocks as before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
@@ -103,8 +103,9 @@ impl Database {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no column of this name; [`ErrorKind::InvalidArgument`] for one of the
     /// primary key, the last outside of it, one that an index or a view reads (an index of key columns alone goes with
-    /// the first column outside the key), and one that is alone in a column group of the table's layout or files: give
-    /// the table another layout, and compact it; else as [`Database::add_column`].
+    /// the first column outside the key), and one that is alone in a column group of the table's layout or files, or by
+    /// which alone two groups of files differ: give the table another layout where need be, and compact it; else as
+    /// [`Database::add_column`].
     pub fn drop_column(&self, table: &Table, name: &str) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.without_column(name))
     }
@@ -230,7 +231,8 @@ fn check_may_change(table: &TableShared) -> Result<()> {
 }
 
 /// Refuses to drop a column that something of the table stands on. The commit lock and the manifest are held.
-fn check_may_drop(table: &TableShared, column: usize) -> Result<()> {
+fn check_may_drop(table: &TableShared, dropped: &DroppedColumn) -> Result<()> {
+    let column = dropped.column;
     let (state, views, layout) = (table.state.load(), table.views.load(), table.shape.load().layout.clone());
     let formats = table.typed_formats()?;
     let name = &formats.schema().columns()[column].name;
@@ -245,12 +247,17 @@ fn check_may_drop(table: &TableShared, column: usize) -> Result<()> {
     }
     let version: &Version = &state.tree.version;
     let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
-    let in_files = files.filter_map(|file| file.group.as_deref());
-    let mut groups = layout.levels().iter().flat_map(|level| &level.groups).chain(in_files);
-    match groups.find(|group| group.columns.contains(column) && group.columns.len() == 1) {
-        Some(_) => refused("it is alone in a column group: set a layout where it is not, and compact".into()),
-        None => Ok(()),
+    let in_files: HashSet<Option<&Group>> = files.map(|file| file.group.as_deref()).collect();
+    let mut groups = layout.levels().iter().flat_map(|level| &level.groups).chain(in_files.iter().copied().flatten());
+    if groups.any(|group| group.columns.contains(column) && group.columns.len() == 1) {
+        return refused("it is alone in a column group: set a layout where it is not, and compact".into());
     }
+    // Runs of a group, and what stands for them in the compaction buffer, are told apart by it.
+    let after: HashSet<Option<Group>> = in_files.iter().map(|group| dropped.narrow(*group)).collect();
+    if after.len() < in_files.len() {
+        return refused("files of one group lack it, and others are without it: compact the table first".into());
+    }
+    Ok(())
 }
 
 /// The table that is to have these columns, first, and the derived tables of its indexes.
@@ -268,10 +275,10 @@ fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> 
     });
     let is_dropped = |column: &usize| schema.columns()[*column].is_dropped() && formats.schema().has_column(*column);
     let dropped = (0..formats.schema().columns().len()).find(is_dropped);
-    if let Some(column) = dropped {
-        check_may_drop(table, column)?;
-    }
     let dropped = dropped.map(|column| DroppedColumn { column, whole: formats.whole_group() });
+    if let Some(dropped) = &dropped {
+        check_may_drop(table, dropped)?;
+    }
     let parsed = |text: &str| Layout::parse(text, formats.whole.columns());
     let layout = match (&added, &dropped, record.layout.as_str()) {
         (None, None, text) | (_, _, text @ PLAIN) => text.to_owned(),

@@ -113,9 +113,11 @@ pub struct DroppedColumn {
 }
 
 impl DroppedColumn {
-    /// What files that were written before hold; `None` is whole rows, as they were.
-    pub fn narrow(&self, group: Option<&Group>) -> Group {
-        group.unwrap_or(&self.whole).with_dropped(self.column)
+    /// What files that were written before hold; `None` is whole rows, as they were and as they are from now on.
+    pub fn narrow(&self, group: Option<&Group>) -> Option<Group> {
+        let narrow = group.unwrap_or(&self.whole).with_dropped(self.column);
+        let columns = self.whole.columns.difference(&ColumnSet::from_iter([self.column]));
+        (narrow != Group::new(columns, self.whole.format)).then_some(narrow)
     }
 }
 

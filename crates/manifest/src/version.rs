@@ -226,28 +226,29 @@ impl Version {
 
     /// The same files, of a table that has got another column since they were written. O(files).
     pub fn with_column(&self, added: &AddedColumn) -> Version {
-        self.regrouped(|group| added.widen(group))
+        self.regrouped(|group| Some(added.widen(group)))
     }
 
-    /// The same files, of a table that has a column less since they were written. O(files).
+    /// The same files, of a table that has a column less since they were written; of no two groups may become one.
+    /// O(files).
     pub fn without_column(&self, dropped: &DroppedColumn) -> Version {
         self.regrouped(|group| dropped.narrow(group))
     }
 
     /// The same files, where those of a group (whole rows: `None`) are of what it becomes.
-    fn regrouped(&self, becomes: impl Fn(Option<&Group>) -> Group) -> Version {
-        let mut known: Vec<(Option<Arc<Group>>, Arc<Group>)> = Vec::new();
+    fn regrouped(&self, becomes: impl Fn(Option<&Group>) -> Option<Group>) -> Version {
+        let mut known: Vec<(Option<Arc<Group>>, Option<Arc<Group>>)> = Vec::new();
         let mut regroup = |group: &Option<Arc<Group>>| match known.iter().find(|(before, _)| before == group) {
             Some((_, after)) => after.clone(),
             None => {
-                let after = Arc::new(becomes(group.as_deref()));
+                let after = becomes(group.as_deref()).map(Arc::new);
                 known.push((group.clone(), after.clone()));
                 after
             }
         };
         let mut files: HashMap<FileNumber, Arc<FileMeta>> = HashMap::new();
         for file in self.files().map(|(_, _, file)| file).chain(self.buffered_files()) {
-            let after = FileMeta { group: Some(regroup(&file.group)), ..FileMeta::clone(file) };
+            let after = FileMeta { group: regroup(&file.group), ..FileMeta::clone(file) };
             files.insert(file.number, Arc::new(after));
         }
         let after = |file: &Arc<FileMeta>| files.get(&file.number).unwrap_or(file).clone();
@@ -256,7 +257,7 @@ impl Version {
             *run = Arc::new(Run { files: run.files.iter().map(after).collect() });
         }
         for round in &mut next.rounds {
-            round.group = Some(regroup(&round.group));
+            round.group = regroup(&round.group);
             for segment in round.appending.iter_mut().chain(&mut round.deletion).flat_map(|part| &mut part.files) {
                 segment.file = after(&segment.file);
             }

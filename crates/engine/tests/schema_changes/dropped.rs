@@ -115,7 +115,7 @@ fn what_a_dropped_column_held_leaves_when_its_files_are_compacted() {
     }
 }
 
-/// A file of whole rows names no group: it was missed when the manifest came to name one that it holds as it is.
+/// A file of whole rows names no group, and is one of whole rows again.
 #[test]
 fn a_column_that_goes_before_any_file_has_it_leaves_files_as_they_were() {
     for layout in

@@ -39,7 +39,7 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  mycelium layout ./db flights\n  \
                             mycelium layout ./db flights --set $'L0 tiered: * packed\\nL1 leveled: 3,5-8 packed | 11,13-18 packed'")]
     Layout(LayoutArgs),
-    /// Add a column to a typed table, or give one another name. No row is rewritten.
+    /// Add a column to a typed table, drop one, or give one another name. No row is rewritten.
     #[command(subcommand)]
     Column(ColumnCommand),
     /// Drop a table with all its rows, indexes and views.
@@ -399,7 +399,8 @@ pub(crate) struct GetArgs {
 pub(crate) struct PutArgs {
     #[command(flatten)]
     pub(crate) at: TableArgs,
-    /// Typed tables: COLUMN=VALUE of every column (those left out are null). Key-value tables: KEY VALUE.
+    /// Typed tables: COLUMN=VALUE of every column (those left out have their defaults, or are null).
+    /// Key-value tables: KEY VALUE.
     #[arg(required = true, allow_negative_numbers = true)]
     pub(crate) values: Vec<String>,
     /// Change only the columns given; fails where there is no such row.
@@ -473,13 +474,22 @@ pub(crate) struct ScanArgs {
 /// `mycelium column`.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ColumnCommand {
-    /// Add a column behind the others; the rows that are there have null in it.
+    /// Add a column behind the others; the rows that are there have its default in it, or null.
     #[command(after_help = "Example:\n  mycelium column add ./db users 'visits int32'\n  \
+                            mycelium column add ./db users \"country utf8 not null default 'AT'\"\n  \
                             mycelium column add ./db users '\"last seen\" timestamp(us, \"UTC\")'")]
     Add {
         #[command(flatten)]
         at: TableArgs,
-        /// Its name and type, as in a schema.
+        /// Its name and type, and its default if it has one, as in a schema.
+        column: String,
+    },
+    /// Drop a column with all that is in it. What an index or a view reads stays; drop that first.
+    #[command(after_help = "Example:\n  mycelium column drop ./db users visits")]
+    Drop {
+        #[command(flatten)]
+        at: TableArgs,
+        /// The column.
         column: String,
     },
     /// Give a column another name.

@@ -244,12 +244,12 @@ impl Picker<'_> {
     }
 }
 
-/// The column groups of a plan's inputs; `None` if two of them share a column, or one lacks columns, which nothing is
-/// written without.
+/// The column groups of a plan's inputs; `None` if two of them share a column, or one lacks columns or has some that
+/// the table has no more, as nothing is written.
 fn separate_groups(plan: &CompactionPlan) -> Option<Vec<Unit>> {
     let mut found: Vec<&Arc<FileMeta>> = Vec::new();
     for file in plan.input_files() {
-        if file.group.as_ref().is_some_and(|group| !group.lacking.is_empty()) {
+        if file.group.as_ref().is_some_and(|group| !group.is_as_written()) {
             return None;
         }
         match found.iter().find(|known| known.shares_columns(file)) {

@@ -64,13 +64,13 @@ impl<'a> BatchRows<'a> {
         self.rows == 0
     }
 
-    /// Appends the key and the packed value of row `row`; columns that the batch lacks are null.
+    /// Appends the key and the packed value of row `row`; columns that the batch lacks have their defaults, or null.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] if there is no such row or a column cannot hold its value.
     pub fn encode_row(&self, row: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
         self.encode_key(row, key)?;
-        self.layout.encode_with(|column| self.state(column, row, ColumnState::Null), value)
+        self.layout.encode_with(|column| self.state(column, row).unwrap_or_else(|| self.default_of(column)), value)
     }
 
     /// As [`BatchRows::encode_row`], for a patch: columns that the batch lacks are absent.
@@ -79,11 +79,16 @@ impl<'a> BatchRows<'a> {
     /// As [`BatchRows::encode_row`].
     pub fn encode_patch(&self, row: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<()> {
         self.encode_key(row, key)?;
-        self.layout.encode_with(|column| self.state(column, row, ColumnState::Absent), value)
+        self.layout.encode_with(|column| self.state(column, row).unwrap_or(ColumnState::Absent), value)
     }
 
-    fn state(&self, column: usize, row: usize, missing: ColumnState<'a>) -> ColumnState<'a> {
-        self.columns[column].as_ref().map_or(missing, |reader| reader.get(row).into())
+    /// What the batch says of a column; `None` where it lacks it.
+    fn state(&self, column: usize, row: usize) -> Option<ColumnState<'a>> {
+        self.columns[column].as_ref().map(|reader| reader.get(row).into())
+    }
+
+    fn default_of(&self, column: usize) -> ColumnState<'a> {
+        self.layout.schema().columns()[column].default_value().into()
     }
 
     fn encode_key(&self, row: usize, key: &mut Vec<u8>) -> Result<()> {

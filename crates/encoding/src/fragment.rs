@@ -13,7 +13,11 @@
 //! passed it.
 //!
 //! Where a table got columns after fragments were written, these *lack* them ([`FragmentFormat::lacking()`]): what they
-//! say of such a column is that it is null in every whole row. Whoever takes them elsewhere fills that in.
+//! say of such a column is that it has its default, or null, in every whole row. Whoever takes them elsewhere fills
+//! that in.
+//!
+//! Where a table has columns no more that fragments were written with, these have them in them still
+//! ([`FragmentFormat::with_dropped`]), and nobody takes them out.
 //!
 //! Columnar files take fragments apart into columns and put them together again, packed; of them a reader gets
 //! fragments of just the columns that it wants.
@@ -46,6 +50,8 @@ pub struct FragmentFormat {
     columns: ColumnSet,
     /// Those of the columns that are in no fragment.
     lacking: ColumnSet,
+    /// Others that are in fragments.
+    dropped: ColumnSet,
     rows: RowFormat,
     /// What must yet be done to them.
     map: Option<Arc<dyn ValueMap>>,
@@ -60,13 +66,13 @@ impl FragmentFormat {
             RowFormatKind::Packed => RowFormat::packed_columns(rows.schema().clone(), &columns),
             _ => rows.clone(),
         };
-        Self { columns, lacking: ColumnSet::new(), rows, map: None, is_columnar: false }
+        Self { columns, lacking: ColumnSet::new(), dropped: ColumnSet::new(), rows, map: None, is_columnar: false }
     }
 
     /// Packed fragments of `columns`.
     pub fn packed(schema: Arc<Schema>, columns: ColumnSet) -> Self {
         let rows = RowFormat::packed_columns(schema, &columns);
-        Self { columns, lacking: ColumnSet::new(), rows, map: None, is_columnar: false }
+        Self { columns, lacking: ColumnSet::new(), dropped: ColumnSet::new(), rows, map: None, is_columnar: false }
     }
 
     /// Fragments of `columns` in columnar files, which give them packed.
@@ -74,11 +80,17 @@ impl FragmentFormat {
         Self { is_columnar: true, ..Self::packed(schema, columns) }
     }
 
-    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: null in
-    /// every whole row, in no patch. These must be packed.
+    /// Fragments that were written so before the table had the columns of `lacking`, which belong to them too: with
+    /// their defaults, or null, in every whole row, in no patch. These must be packed.
     #[must_use]
     pub fn lacking(self, lacking: &ColumnSet) -> Self {
         Self { columns: self.columns.union(lacking), lacking: self.lacking.union(lacking), ..self }
+    }
+
+    /// The same fragments, of which the table has the columns of `dropped` no more.
+    #[must_use]
+    pub fn with_dropped(self, dropped: &ColumnSet) -> Self {
+        Self { columns: self.columns.difference(dropped), dropped: self.dropped.union(dropped), ..self }
     }
 
     /// The same fragments, of which only the columns that are in `columns` too are read.
@@ -104,9 +116,14 @@ impl FragmentFormat {
         &self.columns
     }
 
-    /// The columns that are in them.
+    /// The columns that are in them, but for those that the table has no more.
     pub fn held(&self) -> ColumnSet {
         self.columns.difference(&self.lacking)
+    }
+
+    /// Columns that are in them and that the table has no more.
+    pub fn dropped(&self) -> &ColumnSet {
+        &self.dropped
     }
 
     /// Whether they lack one of `columns`.
@@ -244,7 +261,7 @@ impl Reshape {
         self.make(false, value, scratch, out)
     }
 
-    /// As [`Reshape::apply`], of a whole row: columns that it lacks are null.
+    /// As [`Reshape::apply`], of a whole row: columns that it lacks have their defaults, or null.
     ///
     /// # Errors
     /// As [`Reshape::apply`].

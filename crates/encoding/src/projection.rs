@@ -143,15 +143,18 @@ impl Widening {
         Self { from, to }
     }
 
-    /// Appends the value of the columns of the other layout. One that `value` lacks is null in a whole row, and absent
-    /// in a patch. `false` if it is a patch of other columns only; then nothing is appended.
+    /// Appends the value of the columns of the other layout. One that `value` lacks has its default, or null, in a
+    /// whole row, and is absent from a patch. `false` if it is a patch of other columns only; then nothing is appended.
     ///
     /// # Errors
     /// Those of [`PackedLayout::row`] and [`PackedRow::get`] for a malformed value.
     pub(crate) fn widen(&self, value: &[u8], is_row: bool, out: &mut Vec<u8>) -> Result<bool> {
         let row = self.from.row(value)?;
-        let lacking = if is_row { RawColumn::Null } else { RawColumn::Absent };
-        let column = |index| self.from.physical(self.to.column(index)).map_or(Ok(lacking), |held| row.raw(held));
+        let column = |index| match self.from.physical(self.to.column(index)) {
+            Some(held) => row.raw(held),
+            None if is_row => Ok(self.to.default_of(index)),
+            None => Ok(RawColumn::Absent),
+        };
         let columns = (0..self.to.len()).map(column).collect::<Result<Vec<_>>>()?;
         if columns.iter().all(|column| *column == RawColumn::Absent) {
             return Ok(false);
@@ -170,7 +173,7 @@ pub fn join(layout: &PackedLayout, fragments: &[PackedRow<'_>], out: &mut Vec<u8
     join_lacking(layout, fragments, &ColumnSet::new(), out)
 }
 
-/// As [`join`], where those of the columns that `lacking` has are null if no fragment has them.
+/// As [`join`], where those of the columns that `lacking` has are their defaults, or null, if no fragment has them.
 ///
 /// # Errors
 /// As [`join`].
@@ -189,7 +192,7 @@ pub fn join_lacking(
     for index in 0..layout.len() {
         let column = layout.column(index);
         columns.push(match newest_of(column, fragments)? {
-            RawColumn::Absent if lacking.contains(column) => RawColumn::Null,
+            RawColumn::Absent if lacking.contains(column) => layout.default_of(index),
             found => found,
         });
     }

@@ -11,16 +11,21 @@
 //!   u8      type tag, see [`ColumnType`]
 //!   ...     timestamp: u8 unit (0 s, 1 ms, 2 us, 3 ns), u8 1 if a time zone follows, then bytes
 //!           decimal: u8 precision, i8 scale
-//!   u8      flags: bit 0 nullable; the others 0
+//!   u8      flags: bit 0 nullable, bit 1 has a default, bit 2 was dropped, and has no name; the others 0
+//!   bytes   the default if bit 1: its slot or its bytes in a packed row
 //! varint  primary key column count, then a varint column index for each
 //! ```
+//!
+//! A reader that does not know bits 1 and 2 refuses them. A column that was dropped keeps its position and its type, by
+//! which rows are read that still have it.
 
 use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{ColumnSet, Error, ErrorKind, Result};
 
-use crate::TextArrays;
+use crate::packed::{decode_datum, put_datum};
+use crate::{Datum, DatumRef, TextArrays};
 
 /// The most columns a table may have.
 pub const MAX_COLUMNS: usize = 4_096;
@@ -28,8 +33,13 @@ pub const MAX_COLUMNS: usize = 4_096;
 pub const MAX_NAME_LEN: usize = 255;
 /// The most digits a decimal has.
 pub const MAX_DECIMAL_PRECISION: u8 = 38;
+/// The longest default of a column of text or bytes.
+pub const MAX_DEFAULT_LEN: usize = 1_024;
 
 const FORMAT_VERSION: u8 = 1;
+const NULLABLE: u8 = 1;
+const HAS_DEFAULT: u8 = 2;
+const DROPPED: u8 = 4;
 
 /// The tick of a timestamp.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -280,20 +290,24 @@ impl TimeUnit {
 }
 
 /// One column.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Column {
-    /// 1 to [`MAX_NAME_LEN`] bytes, unique in its table, case-sensitive.
+    /// 1 to [`MAX_NAME_LEN`] bytes, unique in its table, case-sensitive; empty where a column was dropped.
     pub name: String,
     /// The type.
     pub ty: ColumnType,
     /// Whether the column may be null.
     pub nullable: bool,
+    /// What whole rows that say nothing of the column have in it: those from before the table had the column, and those
+    /// given by other columns alone. `None` is null. It stays what it is for as long as the column is there: rows on
+    /// disk are read by it.
+    pub default: Option<Datum>,
 }
 
 impl Column {
     /// A column that may be null.
     pub fn new(name: impl Into<String>, ty: ColumnType) -> Self {
-        Self { name: name.into(), ty, nullable: true }
+        Self { name: name.into(), ty, nullable: true, default: None }
     }
 
     /// The same column, never null.
@@ -301,6 +315,40 @@ impl Column {
     pub fn not_null(mut self) -> Self {
         self.nullable = false;
         self
+    }
+
+    /// The same column with a default; null is none.
+    #[must_use]
+    pub fn with_default(mut self, default: Datum) -> Self {
+        self.default = Some(default).filter(|default| !default.borrowed().is_null());
+        self
+    }
+
+    /// What whole rows that say nothing of the column have in it.
+    pub fn default_value(&self) -> DatumRef<'_> {
+        self.default.as_ref().map_or(DatumRef::Null, Datum::borrowed)
+    }
+
+    /// Whether the column was dropped: nothing but its position is left of it.
+    pub fn is_dropped(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    fn check_default(&self) -> Result<()> {
+        let Some(default) = &self.default else { return Ok(()) };
+        let len = match default {
+            Datum::Null => return Err(Error::invalid(format!("column \"{}\": null is no default", self.name))),
+            Datum::Utf8(text) => text.len(),
+            Datum::Binary(bytes) => bytes.len(),
+            _ => 0,
+        };
+        if len > MAX_DEFAULT_LEN {
+            return Err(Error::invalid(format!(
+                "the default of column \"{}\" has {len} bytes; at most {MAX_DEFAULT_LEN} are possible",
+                self.name
+            )));
+        }
+        default.borrowed().check(self)
     }
 }
 
@@ -317,25 +365,34 @@ impl Schema {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] says which column is wrong and why: too many columns, an empty, long or repeated
-    /// name, a bad decimal; an empty primary key, one naming an unknown column, the same column twice, or a column that
-    /// may be null.
+    /// name, a bad decimal, a default that the column cannot hold or that is longer than [`MAX_DEFAULT_LEN`]; an empty
+    /// primary key, one naming an unknown column, the same column twice, or a column that may be null or has a default.
     pub fn new(columns: Vec<Column>, primary_key: Vec<usize>) -> Result<Self> {
+        match columns.iter().any(Column::is_dropped) {
+            true => Err(nameless()),
+            false => Self::checked(columns, primary_key),
+        }
+    }
+
+    /// As [`Schema::new`], where columns without a name were dropped.
+    fn checked(columns: Vec<Column>, primary_key: Vec<usize>) -> Result<Self> {
         if columns.len() > MAX_COLUMNS {
             return Err(Error::invalid(format!("{} columns; at most {MAX_COLUMNS} are possible", columns.len())));
         }
         let mut names = std::collections::HashSet::new();
         for column in &columns {
-            if column.name.is_empty() || column.name.len() > MAX_NAME_LEN {
+            if column.name.len() > MAX_NAME_LEN {
                 return Err(Error::invalid(format!(
                     "column name \"{}\" has {} bytes; 1 to {MAX_NAME_LEN} are possible",
                     column.name,
                     column.name.len()
                 )));
             }
-            if !names.insert(column.name.as_str()) {
+            if !column.is_dropped() && !names.insert(column.name.as_str()) {
                 return Err(Error::invalid(format!("column \"{}\" appears twice", column.name)));
             }
             column.ty.check().map_err(|e| Error::invalid(format!("column \"{}\": {e}", column.name)))?;
+            column.check_default()?;
         }
         if primary_key.is_empty() {
             return Err(Error::invalid("a table needs a primary key of at least one column"));
@@ -353,6 +410,15 @@ impl Schema {
                     column.name
                 )));
             }
+            if column.is_dropped() {
+                return Err(Error::invalid(format!("the primary key names column {index}, which was dropped")));
+            }
+            if column.default.is_some() {
+                return Err(Error::invalid(format!(
+                    "primary key column \"{}\" has a default, but every row says what its key is",
+                    column.name
+                )));
+            }
             if primary_key[..position].contains(&index) {
                 return Err(Error::invalid(format!("column \"{}\" is in the primary key twice", column.name)));
             }
@@ -360,7 +426,7 @@ impl Schema {
         Ok(Self { columns, primary_key, version: 0 })
     }
 
-    /// The columns, in order.
+    /// The columns, in order; those that were dropped stand at their positions.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -375,18 +441,50 @@ impl Schema {
         self.version
     }
 
-    /// The same with one more column behind the others, which may be null.
+    /// The same with one more column behind the others, which may be null or has a default.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, and as [`Schema::new`].
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null and has no default, and as [`Schema::new`].
     pub fn with_column(&self, column: Column) -> Result<Self> {
-        if !column.nullable {
-            let message =
-                format!("column \"{}\" must be one that may be null: rows that are there have none", column.name);
+        if !column.nullable && column.default.is_none() {
+            let message = format!(
+                "column \"{}\" must be one that may be null, or have a default: rows that are there have none",
+                column.name
+            );
             return Err(Error::invalid(message));
         }
         let columns = self.columns.iter().cloned().chain([column]).collect();
-        Ok(Self::new(columns, self.primary_key.clone())?.with_version(self.version))
+        self.changed(columns)
+    }
+
+    /// The same columns but for some changes, of which none makes a name empty.
+    fn changed(&self, columns: Vec<Column>) -> Result<Self> {
+        let dropped = |columns: &[Column]| columns.iter().filter(|column| column.is_dropped()).count();
+        if dropped(&columns) > dropped(&self.columns) {
+            return Err(nameless());
+        }
+        Ok(Self::checked(columns, self.primary_key.clone())?.with_version(self.version))
+    }
+
+    /// The same without a column. Its position stays taken, so that the others keep theirs and rows that have it can be
+    /// read: it has no name, may be null and has no default.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no column of this name; [`ErrorKind::InvalidArgument`] for one of the
+    /// primary key, and for the last one outside of it.
+    pub fn without_column(&self, name: &str) -> Result<Self> {
+        let Some(at) = self.index_of(name) else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\"")));
+        };
+        if self.is_primary_key(at) {
+            return Err(Error::invalid(format!("column \"{name}\" is in the primary key, and cannot be dropped")));
+        }
+        if self.value_columns().len() == 1 {
+            return Err(Error::invalid(format!("column \"{name}\" is the last outside the primary key")));
+        }
+        let mut columns = self.columns.clone();
+        columns[at] = Column::new("", columns[at].ty.clone());
+        Ok(Self::checked(columns, self.primary_key.clone())?.with_version(self.version))
     }
 
     /// The same where a column has another name.
@@ -399,7 +497,7 @@ impl Schema {
         };
         let mut columns = self.columns.clone();
         to.clone_into(&mut columns[at].name);
-        Ok(Self::new(columns, self.primary_key.clone())?.with_version(self.version))
+        self.changed(columns)
     }
 
     /// The same columns under another version number.
@@ -411,12 +509,23 @@ impl Schema {
 
     /// The index of the column with this name. O(columns).
     pub fn index_of(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|c| c.name == name)
+        self.live_columns().find(|(_, column)| column.name == name).map(|(at, _)| at)
     }
 
-    /// The columns outside the primary key: what values and column groups are made of. O(columns).
+    /// The columns that were not dropped, with their positions.
+    pub fn live_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.columns.iter().enumerate().filter(|(_, column)| !column.is_dropped())
+    }
+
+    /// Whether there is a column at this position that was not dropped.
+    pub fn has_column(&self, position: usize) -> bool {
+        self.columns.get(position).is_some_and(|column| !column.is_dropped())
+    }
+
+    /// The columns outside the primary key that were not dropped: what values and column groups are made of.
+    /// O(columns).
     pub fn value_columns(&self) -> ColumnSet {
-        (0..self.columns().len()).filter(|&column| !self.is_primary_key(column)).collect()
+        self.live_columns().map(|(at, _)| at).filter(|&at| !self.is_primary_key(at)).collect()
     }
 
     /// Whether the column belongs to the primary key.
@@ -431,7 +540,14 @@ impl Schema {
         for column in &self.columns {
             put_bytes(out, column.name.as_bytes());
             column.ty.encode(out);
-            out.push(u8::from(column.nullable));
+            let nullable = if column.nullable { NULLABLE } else { 0 };
+            let dropped = if column.is_dropped() { DROPPED } else { 0 };
+            out.push(nullable | dropped | if column.default.is_some() { HAS_DEFAULT } else { 0 });
+            if let Some(default) = &column.default {
+                let mut bytes = Vec::new();
+                put_datum(default.borrowed(), &mut bytes);
+                put_bytes(out, &bytes);
+            }
         }
         put_varint(out, self.primary_key.len() as u64);
         for &index in &self.primary_key {
@@ -453,14 +569,7 @@ impl Schema {
         let count = input.length(MAX_COLUMNS)?;
         let mut columns = Vec::new();
         for _ in 0..count {
-            let name = input.str()?.to_owned();
-            let ty = ColumnType::decode(&mut input)?;
-            let at = input.position() as u64;
-            let flags = input.u8()?;
-            if flags > 1 {
-                return Err(Error::new(ErrorKind::Unsupported, format!("unknown column flags {flags:#04x}")).at(at));
-            }
-            columns.push(Column { name, ty, nullable: flags == 1 });
+            columns.push(Column::decode(&mut input)?);
         }
         let count = input.length(MAX_COLUMNS)?;
         let mut primary_key = Vec::new();
@@ -468,19 +577,20 @@ impl Schema {
             primary_key.push(input.length(MAX_COLUMNS)?);
         }
         input.finish()?;
-        let schema =
-            Self::new(columns, primary_key).map_err(|e| Error::corruption("the schema is not valid").caused_by(e))?;
+        let schema = Self::checked(columns, primary_key)
+            .map_err(|e| Error::corruption("the schema is not valid").caused_by(e))?;
         Ok(schema.with_version(version))
     }
 
-    /// The Arrow schema of a full scan.
+    /// The Arrow schema of a full scan: of the columns that were not dropped.
     pub fn to_arrow(&self) -> arrow_schema::Schema {
         self.to_arrow_with(TextArrays::Plain)
     }
 
     /// The same of one with such arrays of text.
     pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Schema {
-        arrow_schema::Schema::new(self.columns.iter().map(|column| column.to_arrow_with(texts)).collect::<Vec<_>>())
+        let fields = self.live_columns().map(|(_, column)| column.to_arrow_with(texts));
+        arrow_schema::Schema::new(fields.collect::<Vec<_>>())
     }
 
     /// The schema of an Arrow schema; `primary_key` names columns, which become not null.
@@ -493,7 +603,7 @@ impl Schema {
             let ty = ColumnType::from_arrow(field.data_type())
                 .map_err(|e| Error::new(e.kind(), format!("column \"{}\": {e}", field.name())))?;
             let nullable = field.is_nullable() && !primary_key.contains(&field.name().as_str());
-            columns.push(Column { name: field.name().clone(), ty, nullable });
+            columns.push(Column { name: field.name().clone(), ty, nullable, default: None });
         }
         let primary_key = primary_key_indices(&columns, primary_key)?;
         Self::new(columns, primary_key)
@@ -501,10 +611,36 @@ impl Schema {
 }
 
 impl Column {
+    fn decode(input: &mut Reader<'_>) -> Result<Self> {
+        let name = input.str()?.to_owned();
+        let ty = ColumnType::decode(input)?;
+        let at = input.position() as u64;
+        let flags = input.u8()?;
+        if flags & !(NULLABLE | HAS_DEFAULT | DROPPED) != 0 {
+            return Err(Error::new(ErrorKind::Unsupported, format!("unknown column flags {flags:#04x}")).at(at));
+        }
+        if name.is_empty() != (flags & DROPPED != 0) {
+            return Err(Error::corruption("a column has a name if it was not dropped, and else none").at(at));
+        }
+        let default = match flags & HAS_DEFAULT {
+            0 => None,
+            _ => {
+                let malformed = |e: Error| Error::corruption("a column's default is malformed").at(at).caused_by(e);
+                Some(decode_datum(&ty, input.bytes()?).map_err(malformed)?.to_datum())
+            }
+        };
+        Ok(Self { name, ty, nullable: flags & NULLABLE != 0, default })
+    }
+
     /// The column as a field of a record batch with such arrays of text.
     pub fn to_arrow_with(&self, texts: TextArrays) -> arrow_schema::Field {
         arrow_schema::Field::new(&self.name, self.ty.to_arrow_with(texts), self.nullable)
     }
+}
+
+#[cold]
+fn nameless() -> Error {
+    Error::invalid(format!("column name \"\" has 0 bytes; 1 to {MAX_NAME_LEN} are possible"))
 }
 
 /// Column indices of primary key column names.

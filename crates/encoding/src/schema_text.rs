@@ -5,10 +5,13 @@
 //!
 //! ```text
 //! schema := column { "," column } "," "primary" "key" "(" name { "," name } ")"
-//! column := name type [ "not" "null" ]
+//! column := name type [ "not" "null" ] [ "default" value ]
 //! type   := bool | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32 | float64 | utf8 | binary
 //!         | date32 | timestamp "(" ("s" | "ms" | "us" | "ns") [ "," name ] ")" | decimal "(" integer "," integer ")"
+//! value  := "null" | anything in single quotes with `''` for one | a bare word of letters, digits and `+-._`
 //! ```
+//!
+//! What is within a value is as [`crate::datum`] prints it; text and binary must be quoted. The default `null` is none.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +19,7 @@ use std::str::FromStr;
 use mycelium_base::{Error, Result};
 
 use crate::schema::primary_key_indices;
-use crate::{Column, ColumnType, Schema, TimeUnit};
+use crate::{Column, ColumnType, Datum, Schema, TimeUnit};
 
 const SIMPLE: [(&str, ColumnType); 14] = [
     ("bool", ColumnType::Bool),
@@ -59,14 +62,27 @@ impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_name(f, &self.name)?;
         write!(f, " {}", self.ty)?;
-        if self.nullable { Ok(()) } else { f.write_str(" not null") }
+        if !self.nullable {
+            f.write_str(" not null")?;
+        }
+        let Some(default) = &self.default else { return Ok(()) };
+        let text = default.borrowed().display_as(&self.ty).to_string();
+        match is_quoted(&self.ty) {
+            true => write!(f, " default '{}'", text.replace('\'', "''")),
+            false => write!(f, " default {text}"),
+        }
     }
 }
 
-/// Prints what [`Schema::parse`] reads (the schema version is not part of it).
+/// Whether values of the type print in quotes.
+fn is_quoted(ty: &ColumnType) -> bool {
+    matches!(ty, ColumnType::Utf8 | ColumnType::Binary | ColumnType::Date32 | ColumnType::Timestamp(..))
+}
+
+/// Prints what [`Schema::parse`] reads (the schema version is not part of it, nor are columns that were dropped).
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for column in self.columns() {
+        for (_, column) in self.live_columns() {
             write!(f, "{column}, ")?;
         }
         f.write_str("primary key (")?;
@@ -193,7 +209,7 @@ impl<'a> Parser<'a> {
 
     fn name(&mut self) -> Result<String> {
         if self.symbol_if('"') {
-            return self.quoted();
+            return self.quoted('"');
         }
         let word = self.peek_word();
         if !is_bare(word) {
@@ -203,19 +219,37 @@ impl<'a> Parser<'a> {
         Ok(word.to_owned())
     }
 
-    /// The rest of a quoted name, after its opening quote.
-    fn quoted(&mut self) -> Result<String> {
-        let mut name = String::new();
+    /// The rest of a quoted name or value, after its opening quote.
+    fn quoted(&mut self, quote: char) -> Result<String> {
+        let mut text = String::new();
         loop {
-            let Some(quote) = self.rest().find('"') else { return Err(self.error("a quote is not closed")) };
-            name.push_str(&self.rest()[..quote]);
-            self.position += quote + 1;
-            if !self.rest().starts_with('"') {
-                return Ok(name);
+            let Some(end) = self.rest().find(quote) else { return Err(self.error("a quote is not closed")) };
+            text.push_str(&self.rest()[..end]);
+            self.position += end + quote.len_utf8();
+            if !self.rest().starts_with(quote) {
+                return Ok(text);
             }
-            name.push('"');
-            self.position += 1;
+            text.push(quote);
+            self.position += quote.len_utf8();
         }
+    }
+
+    /// The default of a column of type `ty`; null is none.
+    fn default(&mut self, ty: &ColumnType) -> Result<Option<Datum>> {
+        if self.keyword("null") {
+            return Ok(None);
+        }
+        if self.symbol_if('\'') {
+            return Datum::parse(&self.quoted('\'')?, ty).map(Some);
+        }
+        if matches!(ty, ColumnType::Utf8 | ColumnType::Binary) {
+            return Err(self.error("expected a value in single quotes"));
+        }
+        let rest = self.rest();
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-._".contains(c)).unwrap_or(rest.len());
+        let value = Datum::parse(&rest[..end], ty).map_err(|e| self.error(&e.to_string()))?;
+        self.position += end;
+        Ok(Some(value))
     }
 
     fn integer(&mut self) -> Result<i8> {
@@ -234,7 +268,8 @@ impl<'a> Parser<'a> {
         if !nullable && !self.keyword("null") {
             return Err(self.error("expected \"null\""));
         }
-        Ok(Column { name, ty, nullable })
+        let default = if self.keyword("default") { self.default(&ty)? } else { None };
+        Ok(Column { name, ty, nullable, default })
     }
 
     fn column_type(&mut self) -> Result<ColumnType> {
@@ -270,6 +305,7 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::DatumRef;
     use mycelium_base::ErrorKind;
 
     const ALL_TYPES: &str = "a bool not null, b int8, c int16, d int32, e int64, f uint8, g uint16, h uint32, i uint64, \
@@ -300,10 +336,24 @@ mod tests {
         assert_eq!(bytes, b"\x01\x00\x03\x02id\x05\x00\x01d\x10\x0a\xfe\x01\x01t\x0f\x02\x01\x01Z\x01\x01\x00");
     }
 
+    /// A bit of the flags announces it, so that schemas without defaults lie as they did.
+    #[test]
+    fn golden_bytes_of_defaults() {
+        let schema =
+            Schema::parse("id int64 not null, a int16 default -2, b utf8 not null default 'x', primary key (id)");
+        let mut bytes = Vec::new();
+        schema.as_ref().unwrap().encode(&mut bytes);
+        assert_eq!(bytes, b"\x01\x00\x03\x02id\x05\x00\x01a\x04\x03\x02\xfe\xff\x01b\x0c\x02\x01x\x01\x00");
+        assert_eq!(Schema::decode(&bytes).unwrap(), schema.unwrap());
+        let of_wrong_width = b"\x01\x00\x02\x02id\x05\x00\x01a\x04\x03\x01\xfe\x01\x00";
+        assert_eq!(Schema::decode(of_wrong_width).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+
     #[test]
     fn damaged_bytes_are_errors() {
         let mut bytes = Vec::new();
-        Schema::parse(ALL_TYPES).unwrap().encode(&mut bytes);
+        let text = ALL_TYPES.replace("h uint32,", "h uint32 default 7, dd utf8 not null default 'it', ");
+        Schema::parse(&text).unwrap().encode(&mut bytes);
         for position in 0..bytes.len() {
             for flip in [0x01, 0x10, 0x80, 0xff] {
                 let mut damaged = bytes.clone();
@@ -321,10 +371,36 @@ mod tests {
 
     #[test]
     fn a_column_is_read_by_itself() {
-        for text in ["a int8", "b decimal(5, 2) not null", "\"a b\" timestamp(us, \"UTC\")"] {
+        for text in [
+            "a int8",
+            "b decimal(5, 2) not null",
+            "\"a b\" timestamp(us, \"UTC\")",
+            "a int8 not null default -7",
+            "a float64 default NaN",
+            "a decimal(5, 2) default -1.50",
+            "a bool default true",
+            "a utf8 default ''",
+            "a utf8 not null default 'it''s, \"null\"'",
+            "a binary default '\\x00ff'",
+            "a date32 default '2024-02-29'",
+            "a timestamp(ms, \"UTC\") default '2024-02-29T12:00:00.5Z'",
+        ] {
             assert_eq!(text.parse::<Column>().unwrap().to_string(), text);
         }
-        for text in ["", "a", "a int8, b int8", "a int8 null", "primary int8"] {
+        assert_eq!("a utf8 default null".parse::<Column>().unwrap(), Column::new("a", ColumnType::Utf8));
+        for text in [
+            "",
+            "a",
+            "a int8, b int8",
+            "a int8 null",
+            "primary int8",
+            "a int8 default",
+            "a int8 default 128",
+            "a int8 default x",
+            "a utf8 default x",
+            "a utf8 default 'x",
+            "a int8 default 1 not null",
+        ] {
             assert_eq!(text.parse::<Column>().unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
         }
     }
@@ -338,12 +414,45 @@ mod tests {
             wider.with_name("id", "key").unwrap().to_string(),
             "key int64 not null, a int8, b utf8, primary key (key)"
         );
-        for refused in ["a utf8", "b utf8 not null", "b decimal(39, 0)"] {
+        let filled = schema.with_column("b utf8 not null default 'x'".parse().unwrap()).unwrap();
+        assert_eq!(filled.to_string(), "id int64 not null, a int8, b utf8 not null default 'x', primary key (id)");
+        assert_eq!(filled.columns()[2].default_value(), DatumRef::Utf8("x"));
+        assert_eq!(filled.with_name("b", "c").unwrap().columns()[2].default, filled.columns()[2].default);
+        for refused in ["a utf8", "b utf8 not null", "b decimal(39, 0)", "b utf8 not null default null"] {
             let refused = schema.with_column(refused.parse().unwrap()).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
         }
         assert_eq!(schema.with_name("c", "d").unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(schema.with_name("a", "id").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn a_column_that_was_dropped_leaves_its_position() {
+        let schema = Schema::parse("id int64 not null, a int8 not null, b utf8, primary key (id)").unwrap();
+        let without = schema.without_column("a").unwrap();
+        assert_eq!(without.to_string(), "id int64 not null, b utf8, primary key (id)");
+        assert_eq!((without.index_of("a"), without.index_of("b"), without.index_of("")), (None, Some(2), None));
+        assert_eq!((without.value_columns().to_string(), without.to_arrow().fields().len()), ("2".into(), 2));
+        let again = without.with_column("a utf8 not null default 'x'".parse().unwrap()).unwrap();
+        assert_eq!((again.index_of("a"), again.columns()[1].is_dropped()), (Some(3), true));
+        let mut bytes = Vec::new();
+        again.encode(&mut bytes);
+        assert_eq!(Schema::decode(&bytes).unwrap(), again);
+        // Its name is empty, and nothing but the flag says so.
+        let flags = b"\x01\x00\x02\x02id\x05\x00\x00\x02\x05\x01\x00";
+        assert!(Schema::decode(flags).unwrap().columns()[1].is_dropped());
+        for unsound in
+            [&b"\x01\x00\x02\x02id\x05\x00\x00\x02\x01\x01\x00"[..], b"\x01\x00\x02\x02id\x05\x00\x01a\x02\x05\x01\x00"]
+        {
+            assert_eq!(Schema::decode(unsound).unwrap_err().kind(), ErrorKind::Corruption);
+        }
+        assert_eq!(schema.without_column("x").unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(without.without_column("").unwrap_err().kind(), ErrorKind::NotFound);
+        for (of, name) in [(&schema, "id"), (&without, "b")] {
+            assert_eq!(of.without_column(name).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        }
+        assert_eq!(without.with_name("b", "").unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert!(without.with_column(Column::new("", ColumnType::Int8)).is_err());
     }
 
     #[test]
@@ -355,6 +464,8 @@ mod tests {
             ("a int8 not null, primary key (b)", "\"b\", which is no column"),
             ("a int8, primary key (a)", "may be null"),
             ("a int8 not null, a int8, primary key (a)", "appears twice"),
+            ("a int8 not null default 1, primary key (a)", "has a default"),
+            ("a int8 not null, b decimal(3, 1) default 100, primary key (a)", "is not a value of type"),
             ("a int8 not null, primary key (a, a)", "twice"),
             ("a int8 not null, b decimal(39, 0), primary key (a)", "the precision must be"),
             ("a int8 not null, b decimal(5, 6), primary key (a)", "the precision must be"),
@@ -370,6 +481,10 @@ mod tests {
         }
         assert!(Schema::new(vec![], vec![]).is_err());
         assert!(Schema::new(vec![Column::new("a", ColumnType::Int8).not_null()], vec![1]).is_err());
+        for default in [Datum::Null, Datum::Int8(1), Datum::Utf8("x".repeat(1025))] {
+            let column = Column { default: Some(default), ..Column::new("b", ColumnType::Utf8) };
+            assert!(Schema::new(vec![Column::new("a", ColumnType::Int8).not_null(), column], vec![0]).is_err());
+        }
         let many = (0..5000).map(|i| Column::new(format!("c{i}"), ColumnType::Int8).not_null()).collect();
         assert!(Schema::new(many, vec![0]).is_err());
     }

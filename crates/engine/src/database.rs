@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, SequenceNumber, TableId};
+use mycelium_base::{Error, ErrorKind, FileKind, Group, GroupFormat, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
 use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, TableRecord, VersionEdit};
@@ -284,6 +284,7 @@ impl Inner {
         let layout = match &definition.schema {
             Some(schema) => {
                 transformers::check_options(&definition.options)?;
+                check_defaults(name, schema, &definition.options)?;
                 let formats = TableFormats::new(schema.clone(), &definition.options.row_format)?
                     .with_transformers(&self.options.transformers, &definition.options)?;
                 if formats.maps().is_some() && definition.options.layout_auto {
@@ -383,6 +384,18 @@ impl Inner {
     }
 }
 
+/// Refuses defaults where rows say by themselves what a column has that they leave out.
+fn check_defaults(table: &str, schema: &Schema, options: &TableOptions) -> Result<()> {
+    let kind = options.row_format.kind;
+    match schema.columns().iter().find(|column| column.default.is_some() && kind != RowFormatKind::Packed) {
+        Some(column) => Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("table {table}: column \"{}\" has a default, and rows of format {kind} take none", column.name),
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Opens a file that a manifest names.
 pub(crate) fn open_sst(
     disk: &dyn Disk,
@@ -397,13 +410,13 @@ pub(crate) fn open_sst(
     Ok(sst)
 }
 
-/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later, and of
-/// whole rows it named none.
+/// Whether a file holds the group that the manifest says. It says nothing of columns that its table got later or has no
+/// more, and of whole rows it named none, unless it was salvaged.
 fn holds_group(found: Option<&Group>, stated: Option<&Group>) -> bool {
     match (found, stated) {
-        (None, Some(stated)) => !stated.lacking.is_empty() && stated.format == GroupFormat::default(),
-        (Some(found), Some(stated)) => *found == Group::new(stated.held(), stated.format),
-        (found, None) => found.is_none(),
+        (None, Some(stated)) => !stated.is_as_written() && stated.format == GroupFormat::default(),
+        (Some(found), Some(stated)) => *found == stated.as_written(),
+        (found, None) => found.is_none_or(|found| found.format == GroupFormat::default()),
     }
 }
 
@@ -533,7 +546,7 @@ impl Database {
     /// # Errors
     /// As [`Database::create_table`]. [`ErrorKind::InvalidArgument`] also for a merge operator, and for a layout whose
     /// level 0 is not the table's own rows; [`ErrorKind::Unsupported`] also for a transformer that is not registered,
-    /// or a format that the table's rows cannot be converted to.
+    /// a format that the table's rows cannot be converted to, or a column with a default where rows are not packed.
     pub fn create_typed_table(&self, name: &str, schema: Schema, options: TableOptions) -> Result<Table> {
         if options.merge_operator.is_some() {
             return Err(Error::invalid("merge operators are for key-value tables; typed tables have patches"));

@@ -99,7 +99,7 @@ impl Table {
     }
 
     /// As [`Table::ingest`], for a typed table: record batches whose rows ascend by primary key, within and across
-    /// batches. Columns that a batch lacks are null.
+    /// batches. Columns that a batch lacks have their defaults, or null.
     pub fn ingest_batches(&self, batches: impl IntoIterator<Item = Result<RecordBatch>>) -> Result<IngestSummary> {
         let formats = self.shared.typed_formats()?.clone();
         let layout = formats.packed_layout().clone();

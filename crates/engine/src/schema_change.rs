@@ -1,4 +1,4 @@
-//! Changes of a typed table's columns: one more, or another name of one. No row is rewritten for it.
+//! Changes of a typed table's columns: one more, one less, or another name of one. No row is rewritten for it.
 //!
 //! 1. With the commit lock held, flush: no memtable and no record of the log that is still needed was written before
 //!    the change. What was is in files.
@@ -10,9 +10,15 @@
 //! 3. In the same edit the new column joins a group on every level of the layout, that of the last column outside the
 //!    key, and a group of every file, by the same rule: so groups share no column, and lie within each other, as
 //!    before. A file *lacks* the column ([`mycelium_base::Group::lacking`]): for reads, compactions, deletes and range
-//!    deletes it is one of the file's, which says of it that it is null in every whole row, and nothing in a patch.
-//! 4. Compactions write what the layout says, so that a file's rows get the column when they are next rewritten, and
-//!    nothing that lacks a column is written again.
+//!    deletes it is one of the file's, which says of it that every whole row has its default, or null, and a patch
+//!    nothing. The default stands in the schema and stays what it is, so that what old rows have in them does.
+//! 4. A column that is dropped leaves every group likewise. Files that hold it say so
+//!    ([`mycelium_base::Group::dropped`]), for their rows can only be read by a layout that has it; nobody reads it. In
+//!    the schema its position stays taken, without a name: no other column is ever at it. A group that had no other
+//!    column cannot be without it, in the layout as in files: then it is refused, as for columns of the key, of indexes
+//!    and of views.
+//! 5. Compactions write what the layout says, so that a file's rows get or lose the column when they are next
+//!    rewritten, and nothing that lacks a column, or has one that was dropped, is written again.
 //!
 //! Columns are known by their positions, in rows as in files, and a new one is the last: packed values of the columns
 //! that were there lie as they did. Other row formats say in every value how many columns there are, or how they are
@@ -20,13 +26,13 @@
 //!
 //! A scan that asks for a column that some file lacks puts rows together one by one; others read blocks as before.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
 use mycelium_encoding::{Column, Schema};
 use mycelium_manifest::{
-    AddedColumn, FileMeta, Layout, ManifestState, ReplacedTable, TableRecord, Version, VersionEdit,
+    AddedColumn, DroppedColumn, FileMeta, Layout, ManifestState, ReplacedTable, TableRecord, Version, VersionEdit,
 };
 use mycelium_memtable::MemtableWriter;
 
@@ -39,8 +45,11 @@ use crate::tree::{OpenFile, Tree};
 use crate::write::TableWriter;
 
 impl Database {
-    /// Adds a column to a typed table, behind the others; rows that are there have null in it, at older snapshots too.
-    /// On every level of the layout it joins the column group of the last column outside the primary key;
+    /// Adds a column to a typed table, behind the others; rows that are there have its default in it, null if it has
+    /// none, at older snapshots too. With a default it may be one that is never null. The default never changes; whole
+    /// rows that are written later say themselves what they have in the column.
+    ///
+    /// On every level of the layout the column joins the column group of the last one outside the primary key;
     /// [`Database::set_layout`] may place it elsewhere. Durable when it returns, as is everything committed before. No
     /// row is rewritten: compactions take the column along.
     ///
@@ -65,17 +74,41 @@ impl Database {
     /// let row = people.get_row(&[DatumRef::Int64(1)], None, &ReadOptions::default())?;
     /// assert_eq!(row.unwrap()[2], Datum::Null);
     /// people.patch_row(&[DatumRef::Int64(1)], &[("visits", DatumRef::Int32(1))], Durability::Os)?;
+    ///
+    /// let active = Column::new("active", ColumnType::Bool).not_null().with_default(Datum::Bool(true));
+    /// let people = database.add_column(&people, active)?;
+    /// let row = people.get_row(&[DatumRef::Int64(1)], None, &ReadOptions::default())?;
+    /// assert_eq!(row.unwrap()[2..], [Datum::Int32(1), Datum::Bool(true)]);
     /// # Ok::<(), mycelium_engine::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a column that may not be null, a name that there is or that cannot
-    /// be, a column too many, a table of bytes, and while an index of the table is being built;
+    /// [`ErrorKind::InvalidArgument`] for a column that may not be null and has no default, a default that it cannot
+    /// hold, a name that there is or that cannot be, a column too many, a table of bytes, and while an index of the
+    /// table is being built;
     /// [`ErrorKind::Unsupported`] if its rows are not packed, its layout or a file has groups of another format than
     /// packed and columnar, it has transformers, or a flat-map that feeds an index would read other columns. See
     /// [`Database`] for the others.
     pub fn add_column(&self, table: &Table, column: Column) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.with_column(column))
+    }
+
+    /// Drops a column of a typed table: from now on nobody reads what is in it, at older snapshots either. What files
+    /// have of it leaves them when compactions next rewrite them; [`Database::compact`] rewrites them all.
+    ///
+    /// The other columns keep their positions. That of the dropped one stays taken: whole rows are written and read
+    /// with a value there, which is passed over, and null. Scans without a projection, Arrow schemas and SQL are
+    /// without it. A column that is added later under the same name is another column. Otherwise as
+    /// [`Database::add_column`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is no column of this name; [`ErrorKind::InvalidArgument`] for one of the
+    /// primary key, the last outside of it, one that an index or a view reads (an index of key columns alone goes with
+    /// the first column outside the key), and one that is alone in a column group of the table's layout or files, or by
+    /// which alone two groups of files differ: give the table another layout where need be, and compact it; else as
+    /// [`Database::add_column`].
+    pub fn drop_column(&self, table: &Table, name: &str) -> Result<Table> {
+        self.inner.change_columns(table, |schema| schema.without_column(name))
     }
 
     /// Gives a column of a typed table another name. Otherwise as [`Database::add_column`].
@@ -210,6 +243,36 @@ fn check_reads(before: &TableShared, after: &TableShared) -> Result<()> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
+/// Refuses to drop a column that something of the table stands on. The commit lock and the manifest are held.
+fn check_may_drop(table: &TableShared, dropped: &DroppedColumn) -> Result<()> {
+    let column = dropped.column;
+    let (state, views, layout) = (table.state.load(), table.views.load(), table.shape.load().layout.clone());
+    let formats = table.typed_formats()?;
+    let name = &formats.schema().columns()[column].name;
+    let refused = |why: String| Err(Error::invalid(format!("column {name:?} of table {}: {why}", table.name)));
+    // An index of key columns alone knows rows by their numbers in the group of the first column.
+    let others = formats.whole.columns();
+    if let Some(index) = state.indexes.iter().find(|index| index.index.source.fed_by(others).contains(column)) {
+        return refused(format!("index {} is fed by it", index.index.name()));
+    }
+    if let Some(view) = views.iter().find(|view| view.aggregation.columns_read().contains(column)) {
+        return refused(format!("view {} reads it", view.name));
+    }
+    let version: &Version = &state.tree.version;
+    let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
+    let in_files: HashSet<Option<&Group>> = files.map(|file| file.group.as_deref()).collect();
+    let mut groups = layout.levels().iter().flat_map(|level| &level.groups).chain(in_files.iter().copied().flatten());
+    if groups.any(|group| group.columns.contains(column) && group.columns.len() == 1) {
+        return refused("it is alone in a column group: set a layout where it is not, and compact".into());
+    }
+    // Runs of a group, and what stands for them in the compaction buffer, are told apart by it.
+    let after: HashSet<Option<Group>> = in_files.iter().map(|group| dropped.narrow(*group)).collect();
+    if after.len() < in_files.len() {
+        return refused("files of one group lack it, and others are without it: compact the table first".into());
+    }
+    Ok(())
+}
+
 /// The table that is to have these columns, first, and the derived tables of its indexes.
 fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> Result<Vec<ReplacedTable>> {
     let record_of = |table: &TableShared| match state.tables.get(&table.id) {
@@ -223,24 +286,29 @@ fn replacements(state: &ManifestState, table: &TableShared, schema: &Schema) -> 
         whole: formats.whole_group(),
         beside: formats.whole.columns().iter().last(),
     });
-    let layout = match (&added, record.layout.as_str()) {
-        (None, text) | (Some(_), text @ PLAIN) => text.to_owned(),
-        (Some(added), text) => {
-            let layout = Layout::parse(text, formats.whole.columns())?;
-            layout.with_column(added.column, added.beside).to_string()
-        }
+    let is_dropped = |column: &usize| schema.columns()[*column].is_dropped() && formats.schema().has_column(*column);
+    let dropped = (0..formats.schema().columns().len()).find(is_dropped);
+    let dropped = dropped.map(|column| DroppedColumn { column, whole: formats.whole_group() });
+    if let Some(dropped) = &dropped {
+        check_may_drop(table, dropped)?;
+    }
+    let parsed = |text: &str| Layout::parse(text, formats.whole.columns());
+    let layout = match (&added, &dropped, record.layout.as_str()) {
+        (None, None, text) | (_, _, text @ PLAIN) => text.to_owned(),
+        (Some(added), _, text) => parsed(text)?.with_column(added.column, added.beside).to_string(),
+        (None, Some(dropped), text) => parsed(text)?.without_column(dropped.column).to_string(),
     };
     let mut definition = TableDefinition::decode(&record.definition)?;
     definition.schema = Some(schema.clone());
     let record = TableRecord { id, definition: definition.encode(), layout, ..record.clone() };
-    let mut replaced = vec![ReplacedTable { from: table.id, record, added }];
+    let mut replaced = vec![ReplacedTable { from: table.id, record, added, dropped }];
     for (index, derived_id) in table.state.load().indexes.iter().zip(id.0.saturating_add(1)..) {
         let record = record_of(&index.table)?;
         let mut definition = TableDefinition::decode(&record.definition)?;
         let known = index.index.definition(index.index.status());
         definition.index = Some(IndexDefinition { table: id, schema: schema.clone(), ..known });
         let record = TableRecord { id: TableId(derived_id), definition: definition.encode(), ..record.clone() };
-        replaced.push(ReplacedTable { from: index.table.id, record, added: None });
+        replaced.push(ReplacedTable { from: index.table.id, record, added: None, dropped: None });
     }
     Ok(replaced)
 }

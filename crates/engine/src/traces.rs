@@ -13,7 +13,7 @@
 //!    is not synced, and one that is damaged, or of other columns, is ignored when the database is opened.
 //! 5. A table that takes the place of another, with another column or name of one (schema_change.rs), goes on with the
 //!    trace of that, which is written at once under the new id. What asked for all columns is taken to ask for the new
-//!    one.
+//!    one. With a column less it begins anew.
 //!
 //! Key-value tables have nothing to count, and pay one branch for it.
 
@@ -432,13 +432,16 @@ impl Inner {
         }
     }
 
-    /// Gives the trace of a table to the one that takes its place, which has further columns at most, and writes it.
+    /// Gives the trace of a table to the one that takes its place, and writes it, unless that has a column less: the
+    /// trace numbers columns one after the other.
     pub(crate) fn hand_trace_on(&self, before: &TableShared, after: &TableShared) {
         if let (Some(from), Some(to)) = (&before.traces, &after.traces) {
-            let columns = to.recorder.numbering().columns().len();
-            match from.trace().with_columns(columns).and_then(|trace| to.restore(trace)) {
-                Ok(()) => self.save_trace(after.id, &to.trace()),
-                Err(error) => tracing::warn!(%error, table = after.name, "a trace is not carried on"),
+            let columns = to.recorder.numbering().columns();
+            if from.recorder.numbering().columns().is_subset(columns) {
+                match from.trace().with_columns(columns.len()).and_then(|trace| to.restore(trace)) {
+                    Ok(()) => self.save_trace(after.id, &to.trace()),
+                    Err(error) => tracing::warn!(%error, table = after.name, "a trace is not carried on"),
+                }
             }
         }
         self.remove_trace(before);

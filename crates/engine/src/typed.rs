@@ -240,11 +240,12 @@ impl Table {
         TableIterator::packed(&self.database, &self.shared, options, &wanted)
     }
 
-    /// The columns of a projection that are not in the primary key; an error for one that does not exist.
-    fn value_columns(&self, projection: Option<&[usize]>) -> Result<ColumnSet> {
+    /// The columns of a projection that are not in the primary key; an error for one that does not exist, or was
+    /// dropped.
+    pub(crate) fn value_columns(&self, projection: Option<&[usize]>) -> Result<ColumnSet> {
         let formats = self.shared.typed_formats()?;
-        let (all, count) = (formats.whole.columns(), formats.schema().columns().len());
-        if let Some(column) = projection.unwrap_or_default().iter().find(|&&column| column >= count) {
+        let (all, schema) = (formats.whole.columns(), formats.schema());
+        if let Some(column) = projection.unwrap_or_default().iter().find(|&&column| !schema.has_column(column)) {
             return Err(Error::invalid(format!("column {column} does not exist")));
         }
         Ok(projection.map_or_else(
@@ -275,7 +276,8 @@ impl Table {
         let (lower, upper) = key_bounds(&schema, &options.lower, &options.upper)?;
         let filter = options.filter.filter(|filter| !filter.conjuncts.is_empty());
         let tested = tested_columns(&schema, filter.as_ref())?;
-        let projection = options.projection.unwrap_or_else(|| (0..schema.columns().len()).collect());
+        let all = || schema.live_columns().map(|(column, _)| column).collect();
+        let projection = options.projection.unwrap_or_else(all);
         let wanted = self.value_columns(Some(&projection))?.union(&self.value_columns(Some(&tested))?);
         let is_short = options.limit.is_some_and(|limit| limit <= SHORT);
         let read = ReadOptions {
@@ -348,7 +350,7 @@ fn key_bounds(schema: &Schema, lower: &Bound<Vec<Datum>>, upper: &Bound<Vec<Datu
 fn tested_columns(schema: &Schema, filter: Option<&Filter>) -> Result<Vec<usize>> {
     let tests = || filter.into_iter().flat_map(|filter| &filter.conjuncts);
     if let Some(test) = tests().find(|test| !test.suits(schema)) {
-        return Err(Error::invalid(match schema.columns().get(test.column) {
+        return Err(Error::invalid(match schema.columns().get(test.column).filter(|column| !column.is_dropped()) {
             None => format!("the filter names column {}, which does not exist", test.column),
             Some(column) => {
                 format!("the filter compares column \"{}\", of type {}, with other values", column.name, column.ty)
@@ -389,6 +391,7 @@ pub(crate) fn datums_of_stored(
 }
 
 /// The columns of `projection` (all if `None`) of a row with this key; `outside_key` gives those that are not in it.
+/// One that was dropped is null.
 fn project(
     schema: &Schema,
     key: &[u8],
@@ -403,7 +406,8 @@ fn project(
     let stored_key = key::decode_key(schema, key)?;
     let datum = |&column: &usize| match schema.primary_key().iter().position(|&p| p == column) {
         Some(at) => Ok(stored_key[at].clone()),
-        None => outside_key(column),
+        None if schema.has_column(column) => outside_key(column),
+        None => Ok(Datum::Null),
     };
     wanted.iter().map(datum).collect()
 }

@@ -447,6 +447,7 @@ fn rows_from_before_a_column_are_right_or_told_as_lost() {
         }
         database.compact(&table).unwrap();
         let table = database.add_column(&table, Column::new("later", ColumnType::Int32)).unwrap();
+        let table = database.add_column(&table, "fixed utf8 not null default 'x'".parse().unwrap()).unwrap();
         for id in (0..600).step_by(3) {
             let later = [("later", DatumRef::Int32(id as i32))];
             table.patch_row(&[DatumRef::Int64(id)], &later, Durability::Os).unwrap();
@@ -465,7 +466,8 @@ fn rows_from_before_a_column_are_right_or_told_as_lost() {
                 let table = open_saved(small_options(&image)).table("t").unwrap();
                 for id in 0..600 {
                     let later = if id % 3 == 0 { Datum::Int32(id as i32) } else { Datum::Null };
-                    let written = [Datum::Int64(id), Datum::Utf8(name(id)), Datum::Int32(id as i32), later];
+                    let fixed = Datum::Utf8("x".into());
+                    let written = [Datum::Int64(id), Datum::Utf8(name(id)), Datum::Int32(id as i32), later, fixed];
                     let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
                     let key = table.row_key(&[DatumRef::Int64(id)]).unwrap();
                     let is_told = found.is_none() && is_lost(&report, &key);

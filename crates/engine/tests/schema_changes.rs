@@ -1,9 +1,11 @@
-//! Columns that come later, and other names for them: against a plain map, wherever rows lie and whatever happens
-//! between.
+//! Columns that come later and go again, and other names for them: against a plain map, wherever rows lie and whatever
+//! happens between.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "schema_changes/dropped.rs"]
+mod dropped;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,7 +119,8 @@ impl Walk {
     fn datum(&mut self, column: usize) -> Datum {
         let ty = self.columns()[column].ty.clone();
         match (self.rng.random_range(0..5), ty) {
-            (0, _) => Datum::Null,
+            _ if self.columns()[column].is_dropped() => Datum::Null,
+            (0, _) if self.columns()[column].nullable => Datum::Null,
             (_, ColumnType::Int32) => Datum::Int32(self.rng.random_range(0..9)),
             _ => Datum::Utf8(format!("text {}", self.rng.random_range(0..9))),
         }
@@ -139,7 +142,8 @@ impl Walk {
                 self.rows.retain(|known, _| !(id..end).contains(known));
             }
             2..=5 => {
-                let chosen: Vec<usize> = (1..columns.len()).filter(|_| self.rng.random_bool(0.4)).collect();
+                let live: Vec<usize> = self.table.schema().unwrap().value_columns().iter().collect();
+                let chosen: Vec<usize> = live.into_iter().filter(|_| self.rng.random_bool(0.4)).collect();
                 let values: Vec<(usize, Datum)> =
                     chosen.into_iter().map(|column| (column, self.datum(column))).collect();
                 let changes: Vec<_> =
@@ -166,14 +170,38 @@ impl Walk {
         if count > 8 {
             return;
         }
-        let ty = if self.rng.random_bool(0.5) { ColumnType::Int32 } else { ColumnType::Utf8 };
-        self.table = self.database.add_column(&self.table, Column::new(format!("c{count}"), ty)).unwrap();
+        let (ty, value) = match self.rng.random_bool(0.5) {
+            true => (ColumnType::Int32, Datum::Int32(self.rng.random_range(0..9))),
+            false => (ColumnType::Utf8, Datum::Utf8(format!("text {}", self.rng.random_range(0..9)))),
+        };
+        let column = Column::new(format!("c{count}"), ty);
+        let (column, value) = match self.rng.random_range(0..4) {
+            0..=1 => (column, Datum::Null),
+            2 => (column.with_default(value.clone()), value),
+            _ => (column.not_null().with_default(value.clone()), value),
+        };
+        self.table = self.database.add_column(&self.table, column).unwrap();
         let kept = self.snapshot.iter_mut().flat_map(|(_, rows)| rows.values_mut());
-        self.rows.values_mut().chain(kept).for_each(|row| row.push(Datum::Null));
+        self.rows.values_mut().chain(kept).for_each(|row| row.push(value.clone()));
+    }
+
+    /// Drops a column, unless something stands on it.
+    fn drop_column(&mut self) {
+        let schema = self.table.schema().unwrap().clone();
+        let live: Vec<usize> = schema.value_columns().iter().collect();
+        let column = *live.choose(&mut self.rng).unwrap();
+        match self.database.drop_column(&self.table, &schema.columns()[column].name) {
+            Ok(table) => {
+                self.table = table;
+                let kept = self.snapshot.iter_mut().flat_map(|(_, rows)| rows.values_mut());
+                self.rows.values_mut().chain(kept).for_each(|row| row[column - 1] = Datum::Null);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
+        }
     }
 
     fn rename_column(&mut self) {
-        let columns = self.columns();
+        let columns: Vec<Column> = self.columns().into_iter().filter(|column| !column.is_dropped()).collect();
         let name = &columns.choose(&mut self.rng).unwrap().name;
         let other = format!("{name}_");
         self.table = self.database.rename_column(&self.table, name, &other).unwrap();
@@ -182,7 +210,7 @@ impl Walk {
     fn add_index(&mut self) {
         let columns = self.columns();
         let column = self.rng.random_range(1..columns.len());
-        if self.indexed.insert(column) {
+        if !columns[column].is_dropped() && self.indexed.insert(column) {
             let (name, on) = (format!("by_{column}"), vec![columns[column].name.clone()]);
             self.database.create_index(&self.table, &IndexOptions { name, on, ..IndexOptions::default() }).unwrap();
             self.database.wait_idle().unwrap();
@@ -194,7 +222,7 @@ impl Walk {
         let last = columns.len() - 1;
         let aggregates = vec!["count(*)".to_owned(), format!("count({})", columns[last].name)];
         let options = ViewOptions { name: format!("v{last}"), group_by: Vec::new(), aggregates };
-        if self.table.view(&options.name).is_err() {
+        if !columns[last].is_dropped() && self.table.view(&options.name).is_err() {
             self.database.create_view(&self.table, &options).unwrap();
             self.views = self.views.max(last);
         }
@@ -238,7 +266,7 @@ impl Walk {
     }
 
     fn step(&mut self) {
-        match self.rng.random_range(0..22) {
+        match self.rng.random_range(0..24) {
             0..=7 => (0..40).for_each(|_| self.write()),
             8..=9 => self.database.flush().unwrap(),
             10..=11 => self.take_jobs(),
@@ -250,6 +278,7 @@ impl Walk {
             18 => self.reopen(),
             19 => self.add_index(),
             20 => self.add_view(),
+            21..=22 => self.drop_column(),
             _ => self.snapshot = Some((self.database.snapshot(), self.rows.clone())),
         }
     }
@@ -291,7 +320,7 @@ impl Walk {
             let expected = rows.get(&id).map(|row| [&[Datum::Int64(id)][..], row].concat());
             assert_eq!(found, expected, "row {id}");
         }
-        for column in 1..self.columns().len() {
+        for column in self.table.schema().unwrap().value_columns().iter() {
             let expected = |passes: &dyn Fn(&Datum) -> bool| -> Vec<i64> {
                 rows.iter().filter(|(_, row)| passes(&row[column - 1])).map(|(id, _)| *id).collect()
             };
@@ -423,6 +452,89 @@ fn a_column_is_null_where_rows_were_written_before_it() {
     }
 }
 
+/// What a file lacks is the default: in look-ups, in scans that filter on it, in views and indexes of it, before and
+/// after compactions write it out.
+#[test]
+fn a_column_has_its_default_where_rows_were_written_before_it() {
+    for layout in [
+        "L0 tiered: * packed\nL1 leveled: * packed",
+        "L0 tiered: * columnar\nL1 leveled: * columnar",
+        "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar",
+        "L0 tiered: * packed\nL1 leveled: 1 columnar | 2 packed",
+    ] {
+        let database = open(&MemoryDisk::new());
+        let table = ten_rows(&database, layout);
+        database.compact(&table).unwrap();
+        let snapshot = database.snapshot();
+        let column = |text: &str| text.parse::<Column>().unwrap();
+        let table = database.add_column(&table, column("c int32 default 7")).unwrap();
+        let table = database.add_column(&table, column("d utf8 not null default 'd'")).unwrap();
+        let on = vec!["c".to_owned()];
+        let by_c = IndexOptions { name: "by_c".into(), on, ..IndexOptions::default() };
+        let index = database.create_index(&table, &by_c).unwrap();
+        database.wait_idle().unwrap();
+        let aggregates = ["count(c)", "min(c)", "max(c)", "min(d)"].map(str::to_owned).to_vec();
+        let view = ViewOptions { name: "v".into(), group_by: Vec::new(), aggregates };
+        let view = database.create_view(&table, &view).unwrap();
+        table.patch_row(&[DatumRef::Int64(1)], &[("c", DatumRef::Null)], Durability::Os).unwrap();
+        table.patch_row(&[DatumRef::Int64(2)], &[("c", DatumRef::Int32(9))], Durability::Os).unwrap();
+        table.patch_row(&[DatumRef::Int64(3)], &[("a", DatumRef::Int32(-3))], Durability::Os).unwrap();
+        let null = table.patch_row(&[DatumRef::Int64(4)], &[("d", DatumRef::Null)], Durability::Os);
+        assert_eq!(kind_of(null), ErrorKind::InvalidArgument);
+        for step in 0..3 {
+            let d = Datum::Utf8("d".into());
+            for (id, c) in [(0, Datum::Int32(7)), (1, Datum::Null), (2, Datum::Int32(9)), (3, Datum::Int32(7))] {
+                assert_eq!(row(&table, id).unwrap()[3..], [c, d.clone()], "{layout}, step {step}, row {id}");
+            }
+            let sevens = ids(&table, 3, Test::Equal(Datum::Int32(7)), None);
+            assert_eq!(sevens, [0, 3, 4, 5, 6, 7, 8, 9], "{layout}, step {step}");
+            assert_eq!(ids(&table, 3, Test::IsNull, None), [1], "{layout}, step {step}");
+            assert_eq!(ids(&table, 4, Test::Equal(d.clone()), None).len(), 10, "{layout}, step {step}");
+            let of_before = ids(&table, 3, Test::Equal(Datum::Int32(7)), Some(&snapshot));
+            assert_eq!(of_before.len(), 10, "the default is there at older snapshots");
+            for (c, expected) in [(7, &sevens[..]), (9, &[2][..])] {
+                let found = index.get(&[DatumRef::Int32(c)], Some(&[0]), None).unwrap();
+                let found: BTreeSet<Datum> = found.map(|row| row.unwrap().values.remove(0)).collect();
+                let expected: BTreeSet<Datum> = expected.iter().map(|id| Datum::Int64(*id)).collect();
+                assert_eq!(found, expected, "{layout}, step {step}, {c}");
+            }
+            let found = view.read(&ReadOptions::default()).unwrap().rows.remove(0).aggregates;
+            assert_eq!(found, [Datum::Int64(9), Datum::Int32(7), Datum::Int32(9), d], "{layout}, step {step}");
+            if step == 0 { database.flush().unwrap() } else { database.compact(&table).unwrap() }
+        }
+        drop(snapshot);
+        database.compact(&table).unwrap();
+        assert_verified(&database);
+    }
+}
+
+/// Null that was written is null, whatever rows from before have.
+#[test]
+fn a_default_that_was_overwritten_does_not_come_back() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar");
+    database.compact(&table).unwrap();
+    let table = database.add_column(&table, "c int32 default 7".parse().unwrap()).unwrap();
+    table.patch_row(&[DatumRef::Int64(1)], &[("c", DatumRef::Null)], Durability::Os).unwrap();
+    table.insert_row(&[DatumRef::Int64(2), DatumRef::Null, DatumRef::Null, DatumRef::Null], Durability::Os).unwrap();
+    database.compact(&table).unwrap();
+    let table = database.add_column(&table, "d int32 default 8".parse().unwrap()).unwrap();
+    let table = database.rename_column(&table, "c", "e").unwrap();
+    drop(table);
+    database.close().unwrap();
+
+    let database = open(&disk);
+    let table = database.table("t").unwrap();
+    for _ in 0..2 {
+        assert_eq!(ids(&table, 3, Test::IsNull, None), [1, 2]);
+        assert_eq!(ids(&table, 3, Test::Equal(Datum::Int32(7)), None).len(), 8);
+        assert_eq!(ids(&table, 4, Test::Equal(Datum::Int32(8)), None).len(), 10);
+        database.compact(&table).unwrap();
+    }
+    assert_verified(&database);
+}
+
 /// Whoever asks for the key alone, or for the new column alone, learns which rows there are.
 #[test]
 fn a_delete_after_the_column_came_hides_a_row_from_before() {
@@ -552,10 +664,16 @@ fn tables_whose_columns_cannot_change_say_why() {
     let json = database.create_typed_table("json", schema(), json).unwrap();
     assert_eq!(kind_of(database.add_column(&json, column("c"))), ErrorKind::Unsupported);
     assert_eq!(kind_of(database.rename_column(&json, "a", "c")), ErrorKind::Unsupported);
+    assert_eq!(kind_of(database.drop_column(&json, "a")), ErrorKind::Unsupported);
     let transformers = Some(TransformerSet::parse("split into 1 | 2").unwrap());
     let split = TableOptions { transformers, ..TableOptions::default() };
     let split = database.create_typed_table("split", schema(), split).unwrap();
     assert_eq!(kind_of(database.add_column(&split, column("c"))), ErrorKind::Unsupported);
+    let with_default = Schema::parse("id int64 not null, a int32 default 1, primary key (id)").unwrap();
+    let row_format = RowFormatDefinition { kind: RowFormatKind::Json, ..RowFormatDefinition::default() };
+    let json = TableOptions { row_format, ..TableOptions::default() };
+    let refused = database.create_typed_table("defaults", with_default, json);
+    assert_eq!(kind_of(refused), ErrorKind::Unsupported);
     let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: 1 json | 2 packed");
     let refused = database.add_column(&table, column("c")).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
@@ -566,7 +684,8 @@ fn tables_whose_columns_cannot_change_say_why() {
     assert!(refused.to_string().contains("compact it first"), "{refused}");
     database.compact(&table).unwrap();
 
-    for refused in [column("a"), column("id"), column(""), column("c").not_null()] {
+    let of_another_type = column("c").with_default(Datum::Utf8("7".into()));
+    for refused in [column("a"), column("id"), column(""), column("c").not_null(), of_another_type] {
         assert_eq!(kind_of(database.add_column(&table, refused)), ErrorKind::InvalidArgument);
     }
     assert_eq!(kind_of(database.rename_column(&table, "x", "c")), ErrorKind::NotFound);
@@ -666,24 +785,27 @@ fn copies_and_readers_have_the_column() {
     assert_eq!(kind_of(reader.add_column(&table, Column::new("d", ColumnType::Int32))), ErrorKind::ReadOnly);
     let table = copy.table("t").unwrap();
     let table = copy.add_column(&table, Column::new("d", ColumnType::Utf8)).unwrap();
-    assert_eq!(row(&table, 3).unwrap()[3..], [Datum::Int32(3), Datum::Null]);
+    let table = copy.add_column(&table, "e int8 not null default -1".parse().unwrap()).unwrap();
+    assert_eq!(row(&table, 3).unwrap()[3..], [Datum::Int32(3), Datum::Null, Datum::Int8(-1)]);
 }
 
 /// Below level 0 a layout may have any format once columns are as they shall be.
 #[test]
 fn a_layout_of_other_formats_takes_rows_from_before_the_column() {
-    for layout in ["1-3 json", "1 json | 2-3 columnar", "3 json | 1-2 packed"] {
+    for layout in ["1-4 json", "1 json | 2-4 columnar", "3-4 json | 1-2 packed"] {
         let database = open(&MemoryDisk::new());
         let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * columnar");
         database.compact(&table).unwrap();
         let table = database.add_column(&table, Column::new("c", ColumnType::Int32)).unwrap();
+        let table = database.add_column(&table, "d utf8 not null default 'x'".parse().unwrap()).unwrap();
         table.patch_row(&[DatumRef::Int64(3)], &[("c", DatumRef::Int32(3))], Durability::Os).unwrap();
         let layout = format!("L0 tiered: * packed\nL1 leveled: {layout}");
-        database.set_layout(&table, Layout::parse(&layout, &"1-3".parse().unwrap()).unwrap()).unwrap();
+        database.set_layout(&table, Layout::parse(&layout, &"1-4".parse().unwrap()).unwrap()).unwrap();
         database.compact(&table).unwrap();
         assert_eq!(ids(&table, 3, Test::Equal(Datum::Int32(3)), None), [3], "{layout}");
         assert_eq!(ids(&table, 3, Test::IsNull, None).len(), 9, "{layout}");
-        let expected = [Datum::Int64(4), Datum::Int32(4), Datum::Utf8("4".into()), Datum::Null];
+        let expected =
+            [Datum::Int64(4), Datum::Int32(4), Datum::Utf8("4".into()), Datum::Null, Datum::Utf8("x".into())];
         assert_eq!(row(&table, 4).unwrap(), expected, "{layout}");
     }
 }
@@ -710,6 +832,24 @@ fn a_bulk_load_beside_files_from_before_the_column() {
         assert_eq!(ids(&table, 3, Test::Equal(Datum::Int32(1)), None).len(), 10);
         database.compact(&table).unwrap();
     }
+    assert_verified(&database);
+}
+
+/// A batch that lacks the column has what a file has that lacks it.
+#[test]
+fn a_batch_without_a_column_has_its_default() {
+    let database = open(&MemoryDisk::new());
+    let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * columnar");
+    let batches = table.scan_batches(ScanOptions::default()).unwrap();
+    let batches: Vec<_> = batches.map(|batch| batch.unwrap()).collect();
+    let table = database.add_column(&table, "c int32 not null default 7".parse().unwrap()).unwrap();
+    let table = database.add_column(&table, "d int32".parse().unwrap()).unwrap();
+    let bound = |id| table.row_key(&[DatumRef::Int64(id)]).unwrap();
+    table.delete_range(&bound(0), &bound(10), Durability::Os).unwrap();
+    assert_eq!(ids(&table, 3, Test::IsNotNull, None).len(), 0);
+    table.ingest_batches(batches.into_iter().map(Ok)).unwrap();
+    assert_eq!(ids(&table, 3, Test::Equal(Datum::Int32(7)), None).len(), 10);
+    assert_eq!(ids(&table, 4, Test::IsNull, None).len(), 10);
     assert_verified(&database);
 }
 

@@ -20,6 +20,8 @@
 //! tag 26  file buffered         table, file; only in the records that open a manifest (from format 3 on)
 //! tag 27  identity              u64 LE; only in the first record of a manifest
 //! tag 28  table replaced        id, then id, name, definition, layout of the table in its place, added
+//! tag 30  table replaced        id, then id, name, definition, layout of the table in its place, which has a column less:
+//!                               column | group of whole rows
 //! added = 1 if it has another column, else 0, u8 | and if so: column | group of whole rows
 //!       | 1 if it joins a column, else 0, u8 | [that column]
 //! place = 0 newest | 1 sorted | 2 in place of, number | 3 inserted (from format 3 on)
@@ -101,6 +103,24 @@ impl AddedColumn {
     }
 }
 
+/// A column that a table has no more. Its position stays taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DroppedColumn {
+    /// Its position in the schema.
+    pub column: usize,
+    /// What files of whole rows held before.
+    pub whole: Group,
+}
+
+impl DroppedColumn {
+    /// What files that were written before hold; `None` is whole rows, as they were and as they are from now on.
+    pub fn narrow(&self, group: Option<&Group>) -> Option<Group> {
+        let narrow = group.unwrap_or(&self.whole).with_dropped(self.column);
+        let columns = self.whole.columns.difference(&ColumnSet::from_iter([self.column]));
+        (narrow != Group::new(columns, self.whole.format)).then_some(narrow)
+    }
+}
+
 /// A table that takes the place of another, whose name and files it has: for whoever knows the other one, that is gone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplacedTable {
@@ -110,6 +130,8 @@ pub struct ReplacedTable {
     pub record: TableRecord,
     /// The column that it has and the other did not.
     pub added: Option<AddedColumn>,
+    /// The column that the other had and it does not; not together with one that it has.
+    pub dropped: Option<DroppedColumn>,
 }
 
 /// Where in its level an added file goes.
@@ -214,6 +236,7 @@ const TAG_ROUND_CHANGED: u64 = 24;
 const TAG_FILE_BUFFERED: u64 = 26;
 const TAG_IDENTITY: u64 = 27;
 const TAG_TABLE_REPLACED: u64 = 28;
+const TAG_COLUMN_DROPPED: u64 = 30;
 
 const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
 const FLAG_SEQUENCE_OVERRIDE: u8 = 2;
@@ -259,7 +282,10 @@ impl VersionEdit {
             field(TAG_TABLE_DROPPED, &|b| put_varint(b, u64::from(table.0)));
         }
         for replaced in &self.replaced_tables {
-            field(TAG_TABLE_REPLACED, &|b| encode_replaced(b, replaced));
+            match &replaced.dropped {
+                Some(dropped) => field(TAG_COLUMN_DROPPED, &|b| encode_narrowed(b, replaced, dropped)),
+                None => field(TAG_TABLE_REPLACED, &|b| encode_replaced(b, replaced)),
+            }
         }
         for removed in &self.removed_files {
             field(TAG_FILE_REMOVED, &|b| {
@@ -331,6 +357,7 @@ impl VersionEdit {
             TAG_TABLE_CHANGED => self.changed_tables.push(decode_table(&mut reader)?),
             TAG_TABLE_DROPPED => self.dropped_tables.push(decode_table_id(&mut reader)?),
             TAG_TABLE_REPLACED => self.replaced_tables.push(decode_replaced(&mut reader)?),
+            TAG_COLUMN_DROPPED => self.replaced_tables.push(decode_narrowed(&mut reader)?),
             TAG_FILE_REMOVED => self.removed_files.push(RemovedFile {
                 table: decode_table_id(&mut reader)?,
                 level: reader.length(MAX_LEVELS - 1)?,
@@ -412,7 +439,20 @@ fn decode_replaced(reader: &mut Reader<'_>) -> Result<ReplacedTable> {
             beside: if decode_flag(reader)? { Some(reader.length(ColumnSet::MAX_POSITION)?) } else { None },
         }),
     };
-    Ok(ReplacedTable { from, record, added })
+    Ok(ReplacedTable { from, record, added, dropped: None })
+}
+
+fn encode_narrowed(out: &mut Vec<u8>, replaced: &ReplacedTable, dropped: &DroppedColumn) {
+    put_varint(out, u64::from(replaced.from.0));
+    encode_table(out, &replaced.record);
+    put_varint(out, dropped.column as u64);
+    dropped.whole.encode(out);
+}
+
+fn decode_narrowed(reader: &mut Reader<'_>) -> Result<ReplacedTable> {
+    let (from, record) = (decode_table_id(reader)?, decode_table(reader)?);
+    let dropped = DroppedColumn { column: reader.length(ColumnSet::MAX_POSITION)?, whole: Group::decode(reader)? };
+    Ok(ReplacedTable { from, record, added: None, dropped: Some(dropped) })
 }
 
 fn decode_flag(reader: &mut Reader<'_>) -> Result<bool> {

@@ -191,6 +191,18 @@ impl Layout {
         layout
     }
 
+    /// The layout of a table that has a column no more. What lies within one group above still does; the caller sees to
+    /// it that no group is left without columns.
+    #[must_use]
+    pub fn without_column(&self, column: usize) -> Self {
+        let gone = ColumnSet::from_iter([column]);
+        let mut layout = self.clone();
+        for group in layout.levels.iter_mut().flat_map(|level| &mut level.groups) {
+            group.columns.remove_all(&gone);
+        }
+        layout
+    }
+
     /// The same groups, all levels below level 0 merged like this.
     #[must_use]
     pub fn merged_below(mut self, merge: Merge) -> Self {

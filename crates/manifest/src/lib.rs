@@ -23,7 +23,9 @@ pub mod state;
 pub mod text;
 pub mod version;
 
-pub use edit::{AddedColumn, AddedFile, ChangedRound, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit};
+pub use edit::{
+    AddedColumn, AddedFile, ChangedRound, DroppedColumn, RemovedFile, ReplacedTable, RunPlace, TableRecord, VersionEdit,
+};
 pub use file_meta::{FileMeta, KeyRange};
 pub use follower::ManifestFollower;
 pub use layout::{Layout, LevelLayout, Merge};

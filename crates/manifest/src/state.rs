@@ -134,7 +134,8 @@ impl ManifestState {
         Ok(())
     }
 
-    fn replace_table(&mut self, ReplacedTable { from, record, added }: &ReplacedTable) -> Result<()> {
+    fn replace_table(&mut self, replaced: &ReplacedTable) -> Result<()> {
+        let ReplacedTable { from, record, added, dropped } = replaced;
         let Some(TableState { record: before, version }) = self.tables.remove(from) else {
             return Err(Error::invalid(format!("table {from} to be replaced does not exist")));
         };
@@ -144,9 +145,11 @@ impl ManifestState {
         if record.id.0 < self.next_table_id {
             return Err(Error::invalid(format!("table id {} is taken", record.id)));
         }
-        let version = match added {
-            Some(added) => Arc::new(version.with_column(added)),
-            None => version,
+        let version = match (added, dropped) {
+            (None, None) => version,
+            (Some(added), None) => Arc::new(version.with_column(added)),
+            (None, Some(dropped)) => Arc::new(version.without_column(dropped)),
+            (Some(_), Some(_)) => return Err(Error::invalid("a table is replaced by one with other columns twice")),
         };
         self.next_table_id = record.id.0.saturating_add(1);
         self.tables.insert(record.id, TableState { record: Arc::new(record.clone()), version });

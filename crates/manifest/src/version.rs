@@ -21,7 +21,7 @@ use std::sync::Arc;
 use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_SEQUENCE_NUMBER, Result, TableId};
 
-use crate::edit::{AddedColumn, AddedFile, RunPlace, VersionEdit};
+use crate::edit::{AddedColumn, AddedFile, DroppedColumn, RunPlace, VersionEdit};
 use crate::file_meta::{FileMeta, KeyRange};
 use crate::round::Round;
 
@@ -219,29 +219,40 @@ impl Version {
 
     /// The same files, of a table that has got another column since they were written. O(files).
     pub fn with_column(&self, added: &AddedColumn) -> Version {
-        let mut known: Vec<(Option<Arc<Group>>, Arc<Group>)> = Vec::new();
-        let mut widen = |group: &Option<Arc<Group>>| match known.iter().find(|(before, _)| before == group) {
-            Some((_, wide)) => wide.clone(),
+        self.regrouped(|group| Some(added.widen(group)))
+    }
+
+    /// The same files, of a table that has a column less since they were written; of no two groups may become one.
+    /// O(files).
+    pub fn without_column(&self, dropped: &DroppedColumn) -> Version {
+        self.regrouped(|group| dropped.narrow(group))
+    }
+
+    /// The same files, where those of a group (whole rows: `None`) are of what it becomes.
+    fn regrouped(&self, becomes: impl Fn(Option<&Group>) -> Option<Group>) -> Version {
+        let mut known: Vec<(Option<Arc<Group>>, Option<Arc<Group>>)> = Vec::new();
+        let mut regroup = |group: &Option<Arc<Group>>| match known.iter().find(|(before, _)| before == group) {
+            Some((_, after)) => after.clone(),
             None => {
-                let wide = Arc::new(added.widen(group.as_deref()));
-                known.push((group.clone(), wide.clone()));
-                wide
+                let after = becomes(group.as_deref()).map(Arc::new);
+                known.push((group.clone(), after.clone()));
+                after
             }
         };
         let mut files: HashMap<FileNumber, Arc<FileMeta>> = HashMap::new();
         for file in self.files().map(|(_, _, file)| file).chain(self.buffered_files()) {
-            let wide = FileMeta { group: Some(widen(&file.group)), ..FileMeta::clone(file) };
-            files.insert(file.number, Arc::new(wide));
+            let after = FileMeta { group: regroup(&file.group), ..FileMeta::clone(file) };
+            files.insert(file.number, Arc::new(after));
         }
-        let wide = |file: &Arc<FileMeta>| files.get(&file.number).unwrap_or(file).clone();
+        let after = |file: &Arc<FileMeta>| files.get(&file.number).unwrap_or(file).clone();
         let mut next = self.clone();
         for run in next.levels.iter_mut().flat_map(|level| &mut level.runs) {
-            *run = Arc::new(Run { files: run.files.iter().map(wide).collect() });
+            *run = Arc::new(Run { files: run.files.iter().map(after).collect() });
         }
         for round in &mut next.rounds {
-            round.group = Some(widen(&round.group));
+            round.group = regroup(&round.group);
             for segment in round.appending.iter_mut().chain(&mut round.deletion).flat_map(|part| &mut part.files) {
-                segment.file = wide(&segment.file);
+                segment.file = after(&segment.file);
             }
         }
         next

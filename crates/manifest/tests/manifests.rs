@@ -11,8 +11,8 @@ use mycelium_base::coding::Reader;
 use mycelium_base::{ErrorKind, FileKind, Group, MAX_FILE_NUMBER, Result, TableId};
 use mycelium_manifest::edit::FORMAT_VERSION;
 use mycelium_manifest::{
-    AddedColumn, ChangedRound, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestRemains, ManifestState,
-    ReplacedTable, Round, RunPlace, Segment, Segments, TableRecord, VersionEdit,
+    AddedColumn, ChangedRound, DroppedColumn, FileMeta, KeyRange, Manifest, ManifestOptions, ManifestRemains,
+    ManifestState, ReplacedTable, Round, RunPlace, Segment, Segments, TableRecord, VersionEdit,
 };
 use mycelium_vfs::{CrashDraw, CrashMode, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind, Throttle};
 use rand::rngs::SmallRng;
@@ -137,7 +137,7 @@ fn a_table_that_is_replaced_leaves_its_files_to_the_other() {
     let state = ManifestState::default().apply(&edit).unwrap();
     let replaced = |from: u32, record: TableRecord, column: usize| {
         let added = AddedColumn { column, whole: "1-2/packed".parse().unwrap(), beside: Some(column - 1) };
-        let replaced = ReplacedTable { from: TableId(from), record, added: Some(added) };
+        let replaced = ReplacedTable { from: TableId(from), record, added: Some(added), dropped: None };
         VersionEdit { replaced_tables: vec![replaced], ..VersionEdit::default() }
     };
     let named = |id: u32| TableRecord { id: TableId(id), ..record(0, 5) };
@@ -153,6 +153,19 @@ fn a_table_that_is_replaced_leaves_its_files_to_the_other() {
     let next = next.apply(&replaced(1, named(2), 4)).unwrap();
     assert_eq!(groups(&next, 2), ["1-4/packed/lacking:3-4", "1/packed", "2-4/columnar/lacking:3-4"]);
     assert_eq!(*next.tables[&TableId(2)].record, named(2));
+    let without = |from: u32, record: TableRecord, column: usize| {
+        let dropped = Some(DroppedColumn { column, whole: "1-4/packed".parse().unwrap() });
+        let replaced = ReplacedTable { from: TableId(from), record, added: None, dropped };
+        VersionEdit { replaced_tables: vec![replaced], ..VersionEdit::default() }
+    };
+    let next = next.apply(&without(2, named(3), 2)).unwrap();
+    assert_eq!(
+        groups(&next, 3),
+        ["1,3-4/packed/lacking:3-4/dropped:2", "1/packed", "3-4/columnar/lacking:3-4/dropped:2"]
+    );
+    // What was never written is gone without a trace.
+    let next = next.apply(&without(3, named(4), 3)).unwrap();
+    assert_eq!(groups(&next, 4), ["1,4/packed/lacking:4/dropped:2", "1/packed", "4/columnar/lacking:4/dropped:2"]);
 
     let again = next.to_edits().iter().try_fold(ManifestState::default(), |state, edit| {
         let mut bytes = Vec::new();

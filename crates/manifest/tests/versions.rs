@@ -7,8 +7,8 @@ use std::sync::Arc;
 use mycelium_base::{ErrorKind, Group, TableId};
 use mycelium_manifest::text::{format_size, parse_range, parse_size};
 use mycelium_manifest::{
-    AddedColumn, ChangedRound, FileMeta, KeyRange, ReplacedTable, Round, RunPlace, Segment, Segments, TableRecord,
-    Version, VersionEdit, VersionError,
+    AddedColumn, ChangedRound, DroppedColumn, FileMeta, KeyRange, ReplacedTable, Round, RunPlace, Segment, Segments,
+    TableRecord, Version, VersionEdit, VersionError,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -294,7 +294,9 @@ fn random_group(rng: &mut SmallRng) -> Group {
     let columns = (0..rng.random_range(0..9)).map(|_| rng.random_range(0..200)).collect();
     let formats = ["columnar", "packed", "json", "protobuf", "flatbuffers", "raw"];
     let group = Group::new(columns, formats[rng.random_range(0..formats.len())].parse().unwrap());
-    if rng.random_bool(0.3) { group.with_lacking(rng.random_range(200..300)) } else { group }
+    let group = if rng.random_bool(0.3) { group.with_lacking(rng.random_range(200..300)) } else { group };
+    let dropped = group.held().iter().next().filter(|_| rng.random_bool(0.2));
+    dropped.map_or(group.clone(), |column| group.with_dropped(column))
 }
 
 fn random_round(rng: &mut SmallRng) -> Round<u64> {
@@ -349,7 +351,10 @@ fn text_and_bytes_round_trip() {
         let (from, record) = (TableId(rng.random()), random_table(&mut rng));
         let beside = rng.random_bool(0.5).then_some(3);
         let added = rng.random_bool(0.5).then(|| AddedColumn { column: 9, whole: random_group(&mut rng), beside });
-        edit.replaced_tables.push(ReplacedTable { from, record, added });
+        edit.replaced_tables.push(ReplacedTable { from, record, added, dropped: None });
+        let (from, record) = (TableId(rng.random()), random_table(&mut rng));
+        let dropped = Some(DroppedColumn { column: 5, whole: random_group(&mut rng) });
+        edit.replaced_tables.push(ReplacedTable { from, record, added: None, dropped });
         edit.buffered_files.push((TableId(rng.random()), Arc::new(random_file(&mut rng, 9))));
         let table = TableId(rng.random());
         edit.rounds.push(ChangedRound { table, round: random_round(&mut rng) });

@@ -12,8 +12,8 @@
 //! 4. A range delete covers only what its source's columns overlap: a group whose data are its oldest has no sequence
 //!    numbers any more, and its own copy of the range delete is gone.
 //! 5. Where a table got a column after a source was written, the source *lacks* it: a `Put` there says that the column
-//!    is null. So do all entries that are older, for the column was never written before it was added; whichever of
-//!    them a column is taken from, it is null.
+//!    has its default, or is null. So do all entries that are older, for the column was never written before it was
+//!    added; whichever of them a column is taken from, it is the same.
 //! 6. Once existence and all wanted columns are settled, nothing older matters. A place is worth visiting if it holds a
 //!    column that is not settled, or if existence is not.
 
@@ -419,6 +419,34 @@ mod tests {
                     expected([ColumnState::Absent, seven, if is_patched { eight } else { ColumnState::Null }])
                 ),
             }
+        }
+    }
+
+    /// The same where column 2 has a default, which a patch may have made null.
+    #[test]
+    fn a_row_from_before_a_column_has_its_default_unless_something_newer_says_otherwise() {
+        let text = "id int64 not null, a int32, b int32 default 8, primary key (id)";
+        let schema = Arc::new(Schema::parse(text).unwrap());
+        let whole = FragmentFormat::packed(schema.clone(), ColumnSet::from_iter([1, 2]));
+        let before = FragmentFormat::packed(schema.clone(), ColumnSet::from_iter([1]));
+        let before = before.lacking(&ColumnSet::from_iter([2]));
+        let formats = [whole.clone(), before];
+        let encoded = |a, b| {
+            let mut out = Vec::new();
+            whole.packed_layout().unwrap().encode_patch(&[ColumnState::Absent, a, b], &mut out).unwrap();
+            out
+        };
+        let (seven, eight) = (ColumnState::Value(DatumRef::Int32(7)), ColumnState::Value(DatumRef::Int32(8)));
+        for patched in [None, Some(ColumnState::Null)] {
+            let mut merge = ColumnMerge::new(Arc::new(MergePlan::new(&whole, &formats).unwrap()));
+            if let Some(state) = patched {
+                let patch = encoded(ColumnState::Absent, state);
+                assert!(merge.visit(0, Trailer::new(90, Operation::Patch), &patch).unwrap().is_continue());
+            }
+            assert!(merge.visit(1, put(40), &fragment(&formats[1], 7, 0)).unwrap().is_break());
+            let mut row = Vec::new();
+            assert!(merge.finish(&mut row).unwrap());
+            assert_eq!(row, encoded(seven, patched.unwrap_or(eight)));
         }
     }
 

@@ -60,7 +60,7 @@
 //! | what is left of a damaged database | [`salvage`], [`SalvageOptions`], [`SalvageReport`] |
 //! | what an error asks for | [`Error`], [`ErrorKind`] |
 //! | how rows are stored by level: column groups, row formats | [`Layout`], [`RowFormatDefinition`], [`Database::set_layout`], [`transform`] |
-//! | columns that come later, other names for them | [`Database::add_column`], [`Database::rename_column`], [`Column`] |
+//! | columns that come later and go, other names for them | [`Database::add_column`], [`Database::drop_column`], [`Database::rename_column`], [`Column`] |
 //! | rows, columns, values | [`Schema`], [`ColumnType`], [`Datum`], [`DatumRef`], [`rows`], [`filter`] |
 //! | other disks: in memory, failing on purpose | [`disk`] |
 //! | what a table is asked for, and the layout that calls for | [`Table::trace`], [`Table::advise`], [`advisor`] |

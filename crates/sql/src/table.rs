@@ -42,12 +42,19 @@ impl MyceliumTable {
     /// A key-value table has no columns.
     pub fn new(table: Table, snapshot: Snapshot) -> mycelium_base::Result<Self> {
         let schema = table.packed_layout()?.schema().clone();
-        let arrow = Arc::new(arrow_schema::Schema::new(schema.columns().iter().map(sql_field).collect::<Vec<_>>()));
-        let key = Constraint::PrimaryKey(schema.primary_key().to_vec());
+        let fields = schema.live_columns().map(|(_, column)| sql_field(column));
+        let arrow = Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()));
+        let key = schema.live_columns().enumerate().filter(|(_, (column, _))| schema.is_primary_key(*column));
+        let key = Constraint::PrimaryKey(key.map(|(at, _)| at).collect());
         let mut indexes = table.indexes();
         indexes.retain(|index| index.is_built() && !index.on().is_empty());
         let constraints = Constraints::new_unverified(vec![key]);
         Ok(Self { table, snapshot, schema, arrow, constraints, indexes })
+    }
+
+    /// The position of each column of the Arrow schema in the table's.
+    fn columns(&self) -> Vec<usize> {
+        self.schema.live_columns().map(|(column, _)| column).collect()
     }
 
     fn plan(&self, filters: &[&Expr]) -> Pushed {
@@ -120,7 +127,7 @@ impl TableProvider for MyceliumTable {
 
     fn statistics(&self) -> Option<Statistics> {
         let extent = self.table.extent(None, None);
-        let columns: Vec<usize> = (0..self.schema.columns().len()).collect();
+        let columns = self.columns();
         let rows = usize::try_from(extent.entries).unwrap_or(usize::MAX);
         Some(statistics(&self.schema, &columns, rows, &extent))
     }
@@ -140,14 +147,17 @@ impl TableProvider for MyceliumTable {
         }
         let tests = std::mem::take(&mut pushed.tests);
         let (index, ranges) = self.access(pushed).await?;
-        let columns = self.schema.columns().len();
+        let columns = self.columns();
         let request = ScanRequest {
             table: self.table.clone(),
             schema: self.schema.clone(),
             snapshot: self.snapshot.clone(),
             index,
             ranges,
-            projection: projection.map_or_else(|| (0..columns).collect(), Vec::clone),
+            projection: match projection {
+                Some(projection) => projection.iter().filter_map(|&at| columns.get(at).copied()).collect(),
+                None => columns,
+            },
             tests,
             limit,
             partitions: state.config().target_partitions(),

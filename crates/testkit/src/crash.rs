@@ -31,7 +31,7 @@ use crate::model::{CrashKind, Durability, Model, State, Write, WriteKind, surviv
 use crate::operations::{Action, HistoryOptions, KeyShape, SnapshotId, Weights, generate};
 use crate::scale::grouped;
 use crate::store::Store;
-use crate::tables::TableKind;
+use crate::tables::{TableKind, changes_of};
 
 /// A database's configuration and tables.
 #[derive(Clone, Debug)]
@@ -205,9 +205,9 @@ pub(crate) fn apply(
             model.lock().acknowledge();
             store.create_table(*table)?;
         }
-        Action::AddColumn(table) => {
-            if model.lock().begin_column(*table) {
-                store.add_column(*table)?;
+        Action::ChangeColumns(table) => {
+            if model.lock().begin_change(*table) {
+                store.change_columns(*table)?;
                 model.lock().acknowledge();
             }
         }
@@ -402,8 +402,8 @@ fn go_on(store: &mut EngineStore, recovered: &State) -> std::result::Result<(), 
     let mut batch = Vec::with_capacity(expected.len());
     for (table, (kind, rows)) in store.kinds().iter().zip(&mut expected).enumerate() {
         let (key, row) = (kind.key(b"written after the crash"), kind.random_row(&mut rng, 20));
-        let columns = store.table(table).map_err(failed)?.schema().map_or(0, |schema| schema.columns().len());
-        rows.insert(key.clone(), kind.fitted(&row, columns));
+        let changes = store.table(table).map_err(failed)?.schema().map_or(0, |schema| changes_of(schema));
+        rows.insert(key.clone(), kind.fitted(&row, changes));
         batch.push(Write { table, kind: WriteKind::Put(key, row) });
     }
     store.write(&batch, Durability::Os).map_err(failed)?;

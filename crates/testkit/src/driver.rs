@@ -123,12 +123,12 @@ impl<S: Store> Driver<'_, S> {
                 self.store.create_table(*table).map_err(failed)?;
                 self.everything()
             }
-            Action::AddColumn(table) => {
+            Action::ChangeColumns(table) => {
                 self.open.clear();
-                if !self.model.begin_column(*table) {
+                if !self.model.begin_change(*table) {
                     return Ok(());
                 }
-                self.store.add_column(*table).map_err(failed)?;
+                self.store.change_columns(*table).map_err(failed)?;
                 self.model.acknowledge();
                 self.everything()
             }
@@ -504,8 +504,8 @@ mod tests {
         fn create_table(&mut self, table: usize) -> Result<()> {
             self.inner.create_table(table)
         }
-        fn add_column(&mut self, table: usize) -> Result<()> {
-            if self.fault == Fault::ForgetsNewColumns { Ok(()) } else { self.inner.add_column(table) }
+        fn change_columns(&mut self, table: usize) -> Result<()> {
+            if self.fault == Fault::ForgetsNewColumns { Ok(()) } else { self.inner.change_columns(table) }
         }
         fn rename_column(&mut self, table: usize, column: usize) -> Result<()> {
             self.inner.rename_column(table, column)

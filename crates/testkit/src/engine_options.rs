@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mycelium_encoding::Schema;
 use mycelium_engine::{
     Background, Buffering, CompactionCaching, Layout, LeveledOptions, Options, PickPriority, Policy,
     RowFormatDefinition, Table, TableOptions, TieredOptions, Warm,
@@ -105,12 +104,13 @@ pub(crate) fn layout_of(kind: TableKind, text: &str) -> Option<Layout> {
     }
 }
 
-/// The layout of a table as it was created, with the columns that it got since: each beside one of the first, another
-/// one at each turn.
+/// The layout of a table as it was created, with the columns that it got since and still has: each beside one of the
+/// first, another one at each turn.
 pub(crate) fn with_later_columns(layout: Layout, kind: TableKind, table: &Table, turn: usize) -> Layout {
-    let columns = |schema: Option<&Arc<Schema>>| schema.map_or(0, |schema| schema.columns().len());
-    let (first, all) = (columns(kind.schema().as_ref()), columns(table.schema()));
-    (first..all).fold(layout, |layout, column| layout.with_column(column, Some(1 + (column + turn) % (first - 1))))
+    let first = kind.schema().map_or(0, |schema| schema.columns().len());
+    let live = table.schema().into_iter().flat_map(|schema| schema.live_columns().map(|(column, _)| column));
+    let later = live.filter(|column| *column >= first);
+    later.fold(layout, |layout, column| layout.with_column(column, Some(1 + (column + turn) % (first - 1))))
 }
 
 /// The layout with one group a level, in the format of the first that there was.

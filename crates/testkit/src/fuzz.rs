@@ -397,7 +397,12 @@ fn schema_text(bytes: &[u8]) {
 }
 
 fn schema_texts() -> Vec<Vec<u8>> {
-    vec![FILES.layout.schema().to_string().into_bytes(), b"id i64 not null, name utf8, primary key (id)".to_vec()]
+    let texts = [
+        "id i64 not null, name utf8, primary key (id)",
+        "id int64 not null, name utf8 not null default 'it''s', n decimal(9, 2) default -1.5, primary key (id)",
+    ];
+    let texts = texts.into_iter().map(|text| text.as_bytes().to_vec());
+    texts.chain([FILES.layout.schema().to_string().into_bytes()]).collect()
 }
 
 fn version_texts() -> Vec<Vec<u8>> {

@@ -126,6 +126,7 @@ fn all_columns(table: &Table, (key, value): &Row) -> Result<Expected> {
     for column in 0..schema.columns().len() {
         values.push(match schema.primary_key().iter().position(|&key| key == column) {
             Some(at) => primary[at].clone(),
+            None if !schema.has_column(column) => Datum::Null,
             None => row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum()),
         });
     }

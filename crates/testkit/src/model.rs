@@ -6,8 +6,9 @@
 //!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
 //! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever
-//!    the snapshot, the table's rows are gone. So is adding a column: whatever the snapshot, rows have it, null where
-//!    they were written before. All three are durable when they return, and so is everything before them.
+//!    the snapshot, the table's rows are gone. So is adding or dropping a column: whatever the snapshot, rows have it,
+//!    with its default, or null, where they were written before, or have it no more. All three are durable when they
+//!    return, and so is everything before them.
 //! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it
 //!    commits where other commits come between, is said in `open_transaction.rs`.
 //! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as
@@ -237,8 +238,8 @@ struct Table {
 struct Life {
     /// Commits there were when it began, that which ended the life before included.
     since: usize,
-    /// For each column that came later: commits there were then, its own included.
-    later: Vec<usize>,
+    /// For each change of its columns: commits there were then, its own included.
+    changes: Vec<usize>,
     /// Oldest first.
     versions: BTreeMap<Vec<u8>, Vec<Version>>,
     range_deletes: Vec<RangeDelete>,
@@ -318,16 +319,16 @@ impl Model {
         self.tables[table].lives.push(Life { since, ..Life::default() });
     }
 
-    /// Adds the next of a table's later columns; the outcome is not known yet. Whether there is one.
-    pub fn begin_column(&mut self, table: usize) -> bool {
+    /// Begins the next change of a table's columns; the outcome is not known yet. Whether there is one.
+    pub fn begin_change(&mut self, table: usize) -> bool {
         let of = &self.tables[table];
-        if of.life().later.len() >= of.rules.growth.map_or(0, |growth| growth.columns) {
+        if of.life().changes.len() >= of.rules.growth.map_or(0, |growth| growth.changes) {
             return false;
         }
         let last_sequence = self.last_sequence();
         self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
         let since = self.commits.len();
-        self.tables[table].life_mut().later.push(since);
+        self.tables[table].life_mut().changes.push(since);
         true
     }
 
@@ -389,7 +390,7 @@ impl Model {
     pub fn get(&self, table: usize, key: &[u8], snapshot: SequenceNumber) -> Option<Vec<u8>> {
         let table = &self.tables[table];
         let row = table.get(table.life(), key, snapshot)?;
-        Some(table.shown(row, table.life().later.len()))
+        Some(table.shown(row, table.life().changes.len()))
     }
 
     /// The rows of a table in a range, at `snapshot`, in the direction's order.
@@ -401,7 +402,7 @@ impl Model {
         direction: Direction,
     ) -> Vec<(Vec<u8>, Vec<u8>)> {
         let table = &self.tables[table];
-        let mut rows = table.shown_rows(table.life(), table.life().later.len(), range, snapshot);
+        let mut rows = table.shown_rows(table.life(), table.life().changes.len(), range, snapshot);
         if direction == Direction::Backward {
             rows.reverse();
         }
@@ -437,7 +438,7 @@ impl Model {
             sequence += 1;
             life.add(sequence, &of.written(&write.kind));
         }
-        of.shown_rows(&life, of.life().later.len(), range, sequence)
+        of.shown_rows(&life, of.life().changes.len(), range, sequence)
     }
 
     /// What the commits after `since` say of a key.
@@ -540,8 +541,8 @@ impl Model {
         let snapshot = commits.checked_sub(1).map_or(0, |last| self.commits[last].last_sequence);
         let rows = |table: &Table| {
             let life = table.life_after(commits);
-            let later = life.later.partition_point(|since| *since <= commits);
-            table.shown_rows(life, later, &ScanRange::ALL, snapshot).into_iter().collect()
+            let changes = life.changes.partition_point(|since| *since <= commits);
+            table.shown_rows(life, changes, &ScanRange::ALL, snapshot).into_iter().collect()
         };
         self.tables.iter().map(rows).collect()
     }
@@ -560,7 +561,7 @@ impl Model {
         for table in &mut self.tables {
             table.lives.retain(|life| life.since <= commits);
             let life = table.life_mut();
-            life.later.retain(|since| *since <= commits);
+            life.changes.retain(|since| *since <= commits);
             life.versions.retain(|_, versions| {
                 versions.retain(|version| version.sequence <= last);
                 !versions.is_empty()
@@ -643,10 +644,10 @@ impl Table {
         self.life_mut().add(sequence, &written);
     }
 
-    /// The write without what there is no column for yet.
+    /// The write without what there is no column for.
     fn written<'k>(&self, kind: &'k WriteKind) -> Cow<'k, WriteKind> {
         let Some(growth) = self.rules.growth else { return Cow::Borrowed(kind) };
-        let fitted = |value: &[u8]| (growth.write)(value, self.life().later.len());
+        let fitted = |value: &[u8]| (growth.write)(value, self.life().changes.len());
         match kind {
             WriteKind::Put(key, row) => Cow::Owned(WriteKind::Put(key.clone(), fitted(row))),
             WriteKind::Patch(key, patch) => Cow::Owned(WriteKind::Patch(key.clone(), fitted(patch))),
@@ -654,17 +655,17 @@ impl Table {
         }
     }
 
-    /// A row where so many of the later columns are there.
-    fn shown(&self, row: Vec<u8>, later: usize) -> Vec<u8> {
+    /// A row after so many changes of the columns.
+    fn shown(&self, row: Vec<u8>, changes: usize) -> Vec<u8> {
         match self.rules.growth {
-            Some(growth) => (growth.read)(&row, later),
+            Some(growth) => (growth.read)(&row, changes),
             None => row,
         }
     }
 
-    fn shown_rows(&self, life: &Life, later: usize, range: &ScanRange, snapshot: SequenceNumber) -> Vec<Row> {
+    fn shown_rows(&self, life: &Life, changes: usize, range: &ScanRange, snapshot: SequenceNumber) -> Vec<Row> {
         let rows = self.scan(life, range, snapshot).into_iter();
-        rows.map(|(key, row)| (key, self.shown(row, later))).collect()
+        rows.map(|(key, row)| (key, self.shown(row, changes))).collect()
     }
 
     /// The life after so many commits.
@@ -911,8 +912,8 @@ mod tests {
         let mut model = Model::new([kind.rules()]);
         model.write(&[write(WriteKind::Put(b"a".to_vec(), row.clone()))], Durability::Buffered);
         let before = model.state_after(1);
-        assert_eq!(before[0][&b"a"[..]], kind.fitted(&row, 7));
-        assert!(model.begin_column(0));
+        assert_eq!(before[0][&b"a"[..]], kind.fitted(&row, 0));
+        assert!(model.begin_change(0));
         assert_eq!(model.state_after(1), before);
         // In doubt it may be there or not; once acknowledged it must be, and all before it.
         let after = model.state_after(2);
@@ -923,15 +924,15 @@ mod tests {
         model.check_prefix_rule(&before, CrashKind::PowerLoss).unwrap_err();
         assert_eq!(model.get(0, b"a", 1), Some(after[0][&b"a"[..]].clone()), "at an older snapshot, too");
         model.write(&[write(WriteKind::Put(b"b".to_vec(), row.clone()))], Durability::Os);
-        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 8)));
+        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 1)));
         let within = model.scan_within(0, &ScanRange::ALL, 1, &[write(WriteKind::Patch(b"b".to_vec(), patch))]);
         assert_eq!(within, [(b"a".to_vec(), after[0][&b"a"[..]].clone())]);
-        assert!(model.begin_column(0) && model.begin_column(0) && !model.begin_column(0));
+        assert!((1..4).all(|_| model.begin_change(0)) && !model.begin_change(0));
         model.take_back(3);
-        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 8)));
+        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 1)));
         model.begin_drop(0);
         model.write(&[write(WriteKind::Put(b"b".to_vec(), row.clone()))], Durability::Os);
-        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 7)));
+        assert_eq!(model.get(0, b"b", 9), Some(kind.fitted(&row, 0)));
     }
 
     #[test]

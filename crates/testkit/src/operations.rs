@@ -119,8 +119,8 @@ pub enum Action {
     },
     /// Drops a table and creates it again.
     Recreate(usize),
-    /// Adds the next column to a table, if one comes.
-    AddColumn(usize),
+    /// Makes the next change of a table's columns, if there is one.
+    ChangeColumns(usize),
     /// Gives a column of a table another name.
     RenameColumn(usize, usize),
     /// Takes a snapshot.
@@ -205,7 +205,7 @@ impl fmt::Display for Action {
                 rows.iter().try_for_each(|(key, value)| write!(f, " \"{}\" \"{}\"", show(key), show(value)))
             }
             Self::Recreate(table) => write!(f, "recreate table {table}"),
-            Self::AddColumn(table) => write!(f, "add-column table {table}"),
+            Self::ChangeColumns(table) => write!(f, "change-columns table {table}"),
             Self::RenameColumn(table, column) => write!(f, "rename-column table {table} column {column}"),
             Self::TakeSnapshot(id) => write!(f, "take snapshot {id}"),
             Self::ReleaseSnapshot(id) => write!(f, "release snapshot {id}"),
@@ -563,14 +563,14 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Two in three add a column.
+    /// Two in three add a column or drop one.
     fn change_columns(&mut self) -> Action {
         let Some(table) = self.options.tables.iter().position(|kind| *kind == TableKind::Growing) else {
             return Action::Step;
         };
         self.open.clear();
         if self.rng.random_ratio(2, 3) {
-            return Action::AddColumn(table);
+            return Action::ChangeColumns(table);
         }
         let columns = self.options.tables[table].schema().map_or(1, |schema| schema.columns().len());
         Action::RenameColumn(table, self.rng.random_range(0..columns))

@@ -131,9 +131,9 @@ pub(crate) fn hold_scan(table: &Table, rows: &Rows, snapshot: Option<&Snapshot>,
 
 /// What is read of a table, of the columns that it has.
 fn projection_of(table: &Table, draw: Draw) -> Result<Vec<usize>> {
-    let columns = table.packed_layout()?.schema().columns().len();
+    let schema = table.packed_layout()?.schema();
     let projection = PROJECTIONS[draw.0 % PROJECTIONS.len()].iter().copied();
-    Ok(projection.filter(|column| *column < columns).collect())
+    Ok(projection.filter(|column| schema.has_column(*column)).collect())
 }
 
 /// A scan must give these rows, but for those beyond the bounds and those that do not pass.
@@ -262,7 +262,7 @@ fn is_null(bound: &Bound<Datum>) -> bool {
 /// Filters with values of some of the rows, and what is to be read with them.
 fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
     let layout = table.packed_layout()?;
-    let columns = layout.schema().columns().len();
+    let columns: Vec<usize> = layout.schema().live_columns().map(|(column, _)| column).collect();
     let mut filters = Vec::new();
     for (number, (key, row)) in rows.iter().step_by(rows.len() / 4 + 1).enumerate() {
         let row = layout.row(row)?;
@@ -273,16 +273,16 @@ fn filters_of(table: &Table, rows: &Rows) -> Result<Vec<(Vec<usize>, Filter)>> {
             })
         };
         let mut conjuncts = Vec::new();
-        for column in (0..columns).filter(|column| (column + number) % 3 == 0) {
+        for column in columns.iter().copied().filter(|column| (column + number) % 3 == 0) {
             let value = value_of(column)?;
             conjuncts.push(ColumnTest { column, test: test_of(value, column + 2 * number) });
         }
-        let mut projection = vec![number % columns, columns - 1];
+        let mut projection = vec![columns[number % columns.len()], columns[columns.len() - 1]];
         projection.dedup();
         let first = conjuncts.iter().take(1).cloned().collect();
         filters.push((projection, Filter { conjuncts: first }));
         filters.push((vec![], Filter { conjuncts }));
-        let column = (2 * number + 1) % columns;
+        let column = columns[(2 * number + 1) % columns.len()];
         let odd = odd_tests(value_of(column)?, number).into_iter().map(|test| ColumnTest { column, test });
         filters.push((vec![column], Filter { conjuncts: odd.collect() }));
     }

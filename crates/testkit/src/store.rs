@@ -38,8 +38,8 @@ pub trait Store {
     fn drop_table(&mut self, table: usize) -> Result<()>;
     /// Creates a table that was dropped.
     fn create_table(&mut self, table: usize) -> Result<()>;
-    /// Adds the next column to a table that has more to come. No transaction is open.
-    fn add_column(&mut self, table: usize) -> Result<()>;
+    /// Makes the next change of the columns of a table that has more to come. No transaction is open.
+    fn change_columns(&mut self, table: usize) -> Result<()>;
     /// Gives a column of a typed table another name. No transaction is open.
     fn rename_column(&mut self, table: usize, column: usize) -> Result<()>;
     /// Reads a key.
@@ -193,8 +193,8 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn add_column(&mut self, table: usize) -> Result<()> {
-        self.model.begin_column(table);
+    fn change_columns(&mut self, table: usize) -> Result<()> {
+        self.model.begin_change(table);
         self.model.acknowledge();
         Ok(())
     }

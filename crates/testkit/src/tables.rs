@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use mycelium_base::{Combiner, Result};
-use mycelium_encoding::{Column, ColumnState, ColumnType, DatumRef, PackedLayout, Schema, key};
+use mycelium_encoding::{Column, ColumnState, ColumnType, Datum, DatumRef, PackedLayout, Schema, key};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -16,7 +16,7 @@ pub type PatchFold = Arc<dyn Fn(&[u8], &[&[u8]]) -> Vec<u8> + Send + Sync>;
 /// The row, if there is one, after applying merge operands (oldest first) to a base, if there is one.
 pub type MergeFold = Arc<dyn Fn(Option<&[u8]>, &[&[u8]]) -> Option<Vec<u8>> + Send + Sync>;
 
-/// How a table's incremental entries fold, and what columns that come later do to its rows.
+/// How a table's incremental entries fold, and what changes of its columns do to its rows.
 #[derive(Clone, Default)]
 pub struct TableRules {
     /// `None`: the table takes no patches.
@@ -27,17 +27,26 @@ pub struct TableRules {
     pub growth: Option<Growth>,
 }
 
-/// Columns that come later. Values that are written, and those that fold, are packed with all columns that there will
-/// be.
+/// Changes of a table's columns: some come, some go. Values that are written, and those that fold, are packed with all
+/// columns that there ever are.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
-    /// How many come.
-    pub columns: usize,
-    /// A row or patch as it is written where so many of them are there: without the others.
+    /// How many changes there are.
+    pub changes: usize,
+    /// A row or patch as it is written after so many of them: without the columns that are not there.
     pub write: fn(&[u8], usize) -> Vec<u8>,
-    /// A row as it is read where so many of them are there, packed as by a table that has no more: those that it was
-    /// written without are null.
+    /// A row as it is read after so many of them, packed as by a table that has these columns and no others: those that
+    /// it was written without have their defaults, or null.
     pub read: fn(&[u8], usize) -> Vec<u8>,
+}
+
+/// A change of a table's columns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ColumnChange {
+    /// This one comes, behind the others.
+    Add(Column),
+    /// That at this position goes.
+    Drop(usize),
 }
 
 impl fmt::Debug for TableRules {
@@ -65,8 +74,8 @@ pub enum TableKind {
     RemovingApart,
     /// Packed rows of [`TYPED_SCHEMA`], with patches.
     Typed,
-    /// As `Typed`, created without the three columns that come later. Histories write rows and patches of all columns,
-    /// and what there is no column for yet is left out.
+    /// As `Typed`, created without the three columns that come later, of which one goes again. Histories write rows and
+    /// patches of all columns, and what there is no column for is left out.
     Growing,
     /// Packed rows of [`KEYS_SCHEMA`], which have no columns outside the key; patches change nothing.
     KeysAlone,
@@ -96,41 +105,60 @@ static KEYS_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(KEYS_SCH
 static NUMBERED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(NUMBERED_SCHEMA));
 static PAIRED_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| layout_of(PAIRED_SCHEMA));
 
-/// The columns that tables of [`TableKind::Growing`] get later, in this order.
+/// The columns that tables of [`TableKind::Growing`] get later, in this order: rows from before have null, a text and a
+/// truth in them.
 static LATER_COLUMNS: LazyLock<[Column; 3]> = LazyLock::new(|| {
     [
         Column::new("score", ColumnType::Int64),
-        Column::new("note", ColumnType::Utf8),
-        Column::new("seen", ColumnType::Bool),
+        Column::new("note", ColumnType::Utf8).with_default(Datum::Utf8("later".to_owned())),
+        Column::new("seen", ColumnType::Bool).not_null().with_default(Datum::Bool(true)),
     ]
 });
-/// How rows of such tables are packed, by the number of later columns that are there.
-static GROWING_LAYOUTS: LazyLock<Vec<PackedLayout>> = LazyLock::new(|| {
+/// What becomes of the columns of such tables: the first that came later goes before the last comes.
+static CHANGES: LazyLock<[ColumnChange; 4]> = LazyLock::new(|| {
+    let [score, note, seen] = LATER_COLUMNS.clone();
+    let first = TYPED_LAYOUT.schema().columns().len();
+    [ColumnChange::Add(score), ColumnChange::Add(note), ColumnChange::Drop(first), ColumnChange::Add(seen)]
+});
+/// How rows of such tables are packed, by the number of changes.
+static GROWING_LAYOUTS: LazyLock<Vec<PackedLayout>> = LazyLock::new(|| layouts_after(CHANGES.iter()));
+/// How rows with all columns that there ever are are packed.
+static GROWN_LAYOUT: LazyLock<PackedLayout> = LazyLock::new(|| {
+    let added = CHANGES.iter().filter(|change| matches!(change, ColumnChange::Add(_)));
+    match layouts_after(added).pop() {
+        Some(layout) => layout,
+        None => unreachable!("there is one before the first change"),
+    }
+});
+
+/// The layouts of a table before and after each of these changes.
+fn layouts_after<'c>(changes: impl Iterator<Item = &'c ColumnChange>) -> Vec<PackedLayout> {
     let mut schemas = vec![TYPED_LAYOUT.schema().clone()];
-    for column in LATER_COLUMNS.iter() {
-        match schemas[schemas.len() - 1].with_column(column.clone()) {
+    for change in changes {
+        let before = &schemas[schemas.len() - 1];
+        let after = match change {
+            ColumnChange::Add(column) => before.with_column(column.clone()),
+            ColumnChange::Drop(column) => before.without_column(&before.columns()[*column].name),
+        };
+        match after {
             Ok(schema) => schemas.push(Arc::new(schema)),
-            Err(error) => unreachable!("the columns are constants: {error}"),
+            Err(error) => unreachable!("the changes are constants: {error}"),
         }
     }
     schemas.into_iter().map(PackedLayout::new).collect()
-});
+}
+
+/// How many changes a table of [`TableKind::Growing`] with these columns has gone through.
+pub fn changes_of(schema: &Schema) -> usize {
+    let shape = |schema: &Schema| (schema.columns().len(), schema.live_columns().count());
+    GROWING_LAYOUTS.iter().position(|layout| shape(layout.schema()) == shape(schema)).unwrap_or(0)
+}
 
 fn layout_of(schema: &str) -> PackedLayout {
     match Schema::parse(schema) {
         Ok(schema) => PackedLayout::new(Arc::new(schema)),
         Err(error) => unreachable!("the schema is a constant: {error}"),
     }
-}
-
-/// How rows with all columns that come are packed.
-fn grown_layout() -> &'static PackedLayout {
-    &GROWING_LAYOUTS[LATER_COLUMNS.len()]
-}
-
-/// Columns that rows with so many later ones have.
-fn columns_with(later: usize) -> usize {
-    TYPED_LAYOUT.schema().columns().len() + later
 }
 
 impl TableKind {
@@ -146,7 +174,7 @@ impl TableKind {
                 TableRules { patch: Some(Arc::new(fold_typed)), ..TableRules::default() }
             }
             Self::Growing => {
-                let growth = Growth { columns: LATER_COLUMNS.len(), write: without_later, read: with_nulls };
+                let growth = Growth { changes: CHANGES.len(), write: without_missing, read: with_defaults };
                 TableRules { patch: Some(Arc::new(fold_grown)), growth: Some(growth), ..TableRules::default() }
             }
             Self::KeysAlone => TableRules { patch: Some(Arc::new(fold_nothing)), ..TableRules::default() },
@@ -196,18 +224,18 @@ impl TableKind {
         self.layout().map(|layout| layout.schema().clone())
     }
 
-    /// The column that comes next where there are so many, if one does.
-    pub fn next_column(self, columns: usize) -> Option<Column> {
-        let later = columns.checked_sub(columns_with(0)).filter(|_| self == Self::Growing)?;
-        LATER_COLUMNS.get(later).cloned()
+    /// What becomes of the columns next after so many changes, if anything does.
+    pub fn next_change(self, changes: usize) -> Option<ColumnChange> {
+        CHANGES.get(changes).filter(|_| self == Self::Growing).cloned()
     }
 
-    /// A row or patch of a history as it is put into a table that has so many columns by now.
-    pub fn fitted(self, value: &[u8], columns: usize) -> Vec<u8> {
+    /// A row or patch of a history as it is put into a table after so many changes of its columns.
+    pub fn fitted(self, value: &[u8], changes: usize) -> Vec<u8> {
         if self != Self::Growing {
             return value.to_vec();
         }
-        pack(&GROWING_LAYOUTS[columns - columns_with(0)], &unpack(grown_layout(), value)[..columns])
+        let layout = &GROWING_LAYOUTS[changes];
+        pack(layout, &unpack(&GROWN_LAYOUT, value)[..layout.schema().columns().len()])
     }
 
     /// The key of such a table for a byte string; keeps order and prefixes apart from each other, but where it has a
@@ -258,7 +286,7 @@ impl TableKind {
     pub fn at_edges(self, rng: &mut SmallRng, value: Vec<u8>) -> Vec<u8> {
         match self {
             Self::Typed | Self::Numbered | Self::Paired => cells_at_edges(rng, &TYPED_LAYOUT, &value),
-            Self::Growing => cells_at_edges(rng, grown_layout(), &value),
+            Self::Growing => cells_at_edges(rng, &GROWN_LAYOUT, &value),
             _ => value,
         }
     }
@@ -311,14 +339,15 @@ fn random_grown_cells(rng: &mut SmallRng, len: usize, absent: f64) -> Vec<u8> {
     let value = random_cells(rng, len, absent);
     let mut cells = unpack(&TYPED_LAYOUT, &value);
     let note = *pick(rng, &["", "\0", "later", "much later"]);
-    for later in [DatumRef::Int64(rng.random()), DatumRef::Utf8(note), DatumRef::Bool(rng.random())] {
+    let values = [DatumRef::Int64(rng.random()), DatumRef::Utf8(note), DatumRef::Bool(rng.random())];
+    for (column, later) in LATER_COLUMNS.iter().zip(values) {
         cells.push(match rng.random_bool(absent) {
             true => ColumnState::Absent,
-            false if rng.random_bool(0.15) => ColumnState::Null,
+            false if column.nullable && rng.random_bool(0.15) => ColumnState::Null,
             false => ColumnState::Value(later),
         });
     }
-    pack(grown_layout(), &cells)
+    pack(&GROWN_LAYOUT, &cells)
 }
 
 /// # Panics
@@ -362,14 +391,14 @@ fn pack(layout: &PackedLayout, cells: &[ColumnState<'_>]) -> Vec<u8> {
     }
 }
 
-/// The cells of a value, by column; those of the primary key are absent.
+/// The cells of a value, by column; those of the primary key and of columns that were dropped are absent.
 ///
 /// # Panics
 /// On a value that is not packed so.
 fn unpack<'v>(layout: &'v PackedLayout, value: &'v [u8]) -> Vec<ColumnState<'v>> {
     let schema = layout.schema();
     let cells = layout.row(value).and_then(|row| {
-        let cell = |column: usize| match schema.is_primary_key(column) {
+        let cell = |column: usize| match schema.is_primary_key(column) || !schema.has_column(column) {
             true => Ok(ColumnState::Absent),
             false => row.get(column),
         };
@@ -381,19 +410,23 @@ fn unpack<'v>(layout: &'v PackedLayout, value: &'v [u8]) -> Vec<ColumnState<'v>>
     }
 }
 
-fn without_later(value: &[u8], later: usize) -> Vec<u8> {
-    let mut cells = unpack(grown_layout(), value);
-    cells[columns_with(later)..].fill(ColumnState::Absent);
-    pack(grown_layout(), &cells)
+fn without_missing(value: &[u8], changes: usize) -> Vec<u8> {
+    let schema = GROWING_LAYOUTS[changes].schema();
+    let mut cells = unpack(&GROWN_LAYOUT, value);
+    for (_, cell) in cells.iter_mut().enumerate().filter(|(column, _)| !schema.has_column(*column)) {
+        *cell = ColumnState::Absent;
+    }
+    pack(&GROWN_LAYOUT, &cells)
 }
 
-fn with_nulls(row: &[u8], later: usize) -> Vec<u8> {
-    let mut cells = unpack(grown_layout(), row);
-    cells.truncate(columns_with(later));
-    for cell in cells.iter_mut().filter(|cell| matches!(cell, ColumnState::Absent)) {
-        *cell = ColumnState::Null;
+fn with_defaults(row: &[u8], changes: usize) -> Vec<u8> {
+    let columns = GROWING_LAYOUTS[changes].schema().columns();
+    let mut cells = unpack(&GROWN_LAYOUT, row);
+    cells.truncate(columns.len());
+    for (cell, column) in cells.iter_mut().zip(columns).filter(|(cell, _)| matches!(cell, ColumnState::Absent)) {
+        *cell = column.default_value().into();
     }
-    pack(&GROWING_LAYOUTS[later], &cells)
+    pack(&GROWING_LAYOUTS[changes], &cells)
 }
 
 fn append(base: Option<&[u8]>, operands: &[&[u8]]) -> Option<Vec<u8>> {
@@ -430,7 +463,7 @@ fn fold_typed(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
 }
 
 fn fold_grown(base: &[u8], patches: &[&[u8]]) -> Vec<u8> {
-    fold_cells(grown_layout(), base, patches)
+    fold_cells(&GROWN_LAYOUT, base, patches)
 }
 
 /// Overwrites cells in order, oldest patch first.
@@ -562,26 +595,34 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_column_for_yet_is_left_out_and_null_once_there_is() {
+    fn what_there_is_no_column_for_is_left_out_and_its_default_once_there_is() {
         let growth = TableKind::Growing.rules().growth.unwrap();
         let mut rng = SmallRng::seed_from_u64(1);
         for _ in 0..100 {
             let row = TableKind::Growing.random_row(&mut rng, 20);
-            let cells = unpack(grown_layout(), &row);
-            for written in 0..=growth.columns {
+            let cells = unpack(&GROWN_LAYOUT, &row);
+            for written in 0..=growth.changes {
                 let kept = (growth.write)(&row, written);
-                assert_eq!((growth.read)(&kept, written), TableKind::Growing.fitted(&row, columns_with(written)));
-                for now in written..=growth.columns {
+                assert_eq!((growth.read)(&kept, written), TableKind::Growing.fitted(&row, written));
+                let before = GROWING_LAYOUTS[written].schema();
+                assert_eq!(changes_of(before), written);
+                for now in written..=growth.changes {
                     let read = (growth.read)(&kept, now);
                     let found = unpack(&GROWING_LAYOUTS[now], &read);
-                    assert_eq!(found[..columns_with(written)], cells[..columns_with(written)]);
-                    assert!(found[columns_with(written)..].iter().all(|cell| *cell == ColumnState::Null));
+                    let after = GROWING_LAYOUTS[now].schema();
+                    for column in after.value_columns().iter() {
+                        let default = after.columns()[column].default_value().into();
+                        let expected = if before.has_column(column) { cells[column] } else { default };
+                        assert_eq!(
+                            found[column], expected,
+                            "column {column}, written after {written}, read after {now}"
+                        );
+                    }
                 }
             }
         }
-        let next = |columns: usize| TableKind::Growing.next_column(columns).map(|column| column.name);
-        assert_eq!((next(7).as_deref(), next(9).as_deref(), next(10)), (Some("score"), Some("seen"), None));
-        assert_eq!(TableKind::Typed.next_column(7), None);
+        assert_eq!(TableKind::Growing.next_change(2), Some(ColumnChange::Drop(7)));
+        assert_eq!((TableKind::Growing.next_change(4), TableKind::Typed.next_change(0)), (None, None));
     }
 
     /// However operands are grouped, and also where they are fused, they come to what the model says, one by one.

@@ -52,6 +52,7 @@ fn cells_of(table: &Table, (key, value): &Row) -> Result<Vec<Datum>> {
     let primary = key::decode_key(schema, key)?;
     let cell = |column: usize| match schema.primary_key().iter().position(|&key| key == column) {
         Some(at) => Ok(primary[at].clone()),
+        None if !schema.has_column(column) => Ok(Datum::Null),
         None => Ok(row.datum(column)?.map_or(Datum::Null, |datum| datum.to_datum())),
     };
     (0..schema.columns().len()).map(cell).collect()

@@ -52,7 +52,7 @@ impl FlatMap {
         if !unknown.is_empty() {
             return refused(format!("reads the columns {unknown}, which the table does not have outside its key"));
         }
-        let key_column = Column { name: name.to_owned(), ty: ColumnType::Binary, nullable: false };
+        let key_column = Column::new(name, ColumnType::Binary).not_null();
         Ok(Self { name: name.to_owned(), named, reads, key_column })
     }
 

@@ -81,23 +81,29 @@ impl Formats {
     /// The values of a group.
     ///
     /// # Errors
-    /// As [`Formats::get`]; [`ErrorKind::InvalidArgument`] for a column outside [`Formats::columns`];
-    /// [`ErrorKind::Unsupported`] for a group that lacks columns and is not packed.
+    /// As [`Formats::get`]; [`ErrorKind::InvalidArgument`] for a column outside [`Formats::columns`], or one that is
+    /// said to be dropped and was not; [`ErrorKind::Unsupported`] for a group that lacks columns, or has some that were
+    /// dropped, and is not packed.
     pub fn values(&self, group: &Group) -> Result<GroupValues> {
         let unknown = group.columns.difference(&self.columns);
         if !unknown.is_empty() {
             return Err(Error::invalid(format!("group {group}: the table has no columns {unknown} outside its key")));
         }
+        let was_dropped = |column: usize| self.schema.columns().get(column).is_some_and(|known| known.is_dropped());
+        if let Some(column) = group.dropped.iter().find(|&column| !was_dropped(column)) {
+            return Err(Error::invalid(format!("group {group}: column {column} was not dropped")));
+        }
         let fragment = match group.format {
-            GroupFormat::Row(kind) if kind != RowFormatKind::Packed && !group.lacking.is_empty() => {
+            GroupFormat::Row(kind) if kind != RowFormatKind::Packed && !group.is_as_written() => {
                 let message =
-                    format!("group {group}: {kind} rows from before the table had its columns cannot be read");
+                    format!("group {group}: {kind} rows from before the table's columns changed cannot be read");
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
-            GroupFormat::Row(kind) => FragmentFormat::new(group.held(), self.get(kind)?),
-            GroupFormat::Columnar => FragmentFormat::columnar(self.schema.clone(), group.held()),
+            GroupFormat::Row(kind) => FragmentFormat::new(group.as_written().columns, self.get(kind)?),
+            GroupFormat::Columnar => FragmentFormat::columnar(self.schema.clone(), group.as_written().columns),
         };
-        Ok(GroupValues { group: group.clone(), fragment: fragment.lacking(&group.lacking) })
+        let fragment = fragment.with_dropped(&group.dropped).lacking(&group.lacking);
+        Ok(GroupValues { group: group.clone(), fragment })
     }
 }
 

@@ -155,8 +155,7 @@ impl Advised<'_> {
 
 /// Which columns the numbers of the picture are.
 fn names(schema: &Schema) -> String {
-    let columns = schema.columns().iter().enumerate();
-    let values = columns.filter(|(position, _)| !schema.is_primary_key(*position));
+    let values = schema.live_columns().filter(|(position, _)| !schema.is_primary_key(*position));
     let names: Vec<_> = values.map(|(position, column)| format!("{position} {}", column.name)).collect();
     format!("columns: {}", names.join(", "))
 }

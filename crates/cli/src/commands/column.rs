@@ -1,4 +1,4 @@
-//! `mycelium column`: columns of a typed table, added and renamed.
+//! `mycelium column`: columns of a typed table, added, dropped and renamed.
 
 use mycelium::Column;
 use serde_json::json;
@@ -10,11 +10,12 @@ use crate::output::Output;
 
 /// Does what the command says, and shows the columns that there are then.
 pub(crate) fn run(command: &ColumnCommand, out: &mut Output) -> Result<(), Failure> {
-    let (ColumnCommand::Add { at, .. } | ColumnCommand::Rename { at, .. }) = command;
+    let (ColumnCommand::Add { at, .. } | ColumnCommand::Drop { at, .. } | ColumnCommand::Rename { at, .. }) = command;
     let database = open_to_write(&at.database, false)?;
     let before = table(&database, &at.table)?;
     let after = match command {
         ColumnCommand::Add { column, .. } => database.add_column(&before, column.parse::<Column>()?)?,
+        ColumnCommand::Drop { column, .. } => database.drop_column(&before, column)?,
         ColumnCommand::Rename { from, to, .. } => database.rename_column(&before, from, to)?,
     };
     let schema = after.schema().map(|schema| schema.to_string()).unwrap_or_default();

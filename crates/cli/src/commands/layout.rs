@@ -26,9 +26,11 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
     let metrics = database.metrics().tables.into_iter().find(|metrics| metrics.name == table.name());
     let metrics = metrics.unwrap_or_default();
     let text = table.layout().to_string();
-    let names: Vec<&str> = schema.columns().iter().map(|column| column.name.as_str()).collect();
     if out.is_json() {
         let is_auto = table.options().layout_auto;
+        // By position; null where a column was dropped.
+        let names: Vec<Option<&str>> =
+            schema.columns().iter().map(|column| (!column.is_dropped()).then_some(column.name.as_str())).collect();
         return out.object(&json!({
             "table": table.name(), "layout": text, "auto": is_auto, "columns": names, "levels": levels(&metrics)
         }));
@@ -36,7 +38,7 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
     if table.options().layout_auto {
         out.line("the layout follows what the table is asked for")?;
     }
-    let numbered: Vec<String> = names.iter().enumerate().map(|(at, name)| format!("{at} {name}")).collect();
+    let numbered: Vec<String> = schema.live_columns().map(|(at, column)| format!("{at} {}", column.name)).collect();
     out.line(format_args!("columns: {}", numbered.join(", ")))?;
     text.lines().try_for_each(|line| out.line(line))?;
     for level in &metrics.levels {

@@ -6,10 +6,12 @@
 //! 4. Flush, so that what was loaded lies in files. A load that fails before its first row leaves no table that it
 //!    made.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_schema::SchemaRef;
 use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::rows::BatchRows;
 use mycelium::{Database, Durability, Error, ErrorKind, Schema, Table, WriteBatch};
@@ -18,7 +20,7 @@ use serde_json::json;
 use super::{durability, is_database, open_to_write, table_options};
 use crate::args::LoadArgs;
 use crate::failure::Failure;
-use crate::input::{self, Rows, Target};
+use crate::input::{self, DEFAULT, Rows, Target};
 use crate::output::Output;
 use crate::render::units;
 
@@ -73,7 +75,7 @@ fn existing(directory: &Path) -> Result<Option<Database>, Failure> {
 fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>) -> Result<Target<'a>, Failure> {
     let Some(table) = found else {
         return Ok(match given {
-            Some(schema) => Target::Given(Arc::new(schema.to_arrow())),
+            Some(schema) => Target::Given(columns_of(schema)),
             None => Target::Inferred { key: &args.key },
         });
     };
@@ -87,7 +89,20 @@ fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>)
     if !args.key.is_empty() && !key.eq(args.key.iter().map(String::as_str)) {
         return Err(Failure::usage(format!("table {} exists with another key", args.table)).hint(schema.to_string()));
     }
-    Ok(Target::Given(Arc::new(schema.to_arrow())))
+    Ok(Target::Given(columns_of(schema)))
+}
+
+/// The columns of a table's rows, which say what their defaults are.
+fn columns_of(schema: &Schema) -> SchemaRef {
+    let arrow = schema.to_arrow();
+    let fields = arrow.fields().iter().zip(schema.live_columns()).map(|(field, (_, column))| match &column.default {
+        Some(default) => {
+            let text = default.borrowed().display_as(&column.ty).to_string();
+            Arc::new(field.as_ref().clone().with_metadata(HashMap::from([(DEFAULT.to_owned(), text)])))
+        }
+        None => field.clone(),
+    });
+    Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// A table that this load made and wrote nothing to goes again; else the failure says how many rows were written.

@@ -339,7 +339,7 @@ pub(crate) fn interval(schema: Option<&Schema>, range: &RangeArgs) -> Result<Int
 /// Positions of the named columns; all where none is named.
 pub(crate) fn projection(schema: &Schema, names: &[String]) -> Result<Vec<usize>, Failure> {
     if names.is_empty() {
-        return Ok((0..schema.columns().len()).collect());
+        return Ok(schema.live_columns().map(|(position, _)| position).collect());
     }
     names.iter().map(|name| column(schema, name)).collect()
 }
@@ -347,7 +347,7 @@ pub(crate) fn projection(schema: &Schema, names: &[String]) -> Result<Vec<usize>
 /// The position of a column.
 pub(crate) fn column(schema: &Schema, name: &str) -> Result<usize, Failure> {
     schema.index_of(name).ok_or_else(|| {
-        let names: Vec<_> = schema.columns().iter().map(|column| column.name.as_str()).collect();
+        let names: Vec<_> = schema.live_columns().map(|(_, column)| column.name.as_str()).collect();
         Failure::usage(format!("there is no column {name:?}")).hint(format!("columns: {}", names.join(", ")))
     })
 }

@@ -64,7 +64,10 @@ fn add_row(batch: &mut WriteBatch, table: &Table, schema: &Schema, args: &PutArg
         return Err(Failure::usage(format!("the key column {} is not given", schema.columns()[lacking].name)));
     }
     if !args.patch {
-        let row: Vec<Datum> = given.into_iter().map(|value| value.unwrap_or(Datum::Null)).collect();
+        let columns = schema.columns().iter();
+        let left_out = columns.map(|column| column.default_value().to_datum());
+        let row: Vec<Datum> =
+            given.into_iter().zip(left_out).map(|(value, default)| value.unwrap_or(default)).collect();
         batch.insert_row(table, &borrowed(&row))?;
         return Ok(true);
     }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
+use super::DEFAULT;
 use super::wrong_rows::WrongRows;
 use crate::exact;
 use crate::failure::Failure;
@@ -100,13 +101,10 @@ pub(super) fn distinct(schema: &Schema) -> Result<(), Failure> {
 }
 
 /// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may
-/// not be null must be there.
+/// not be null must be there, unless it has a default.
 pub(super) fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure> {
-    let names_without = |of: &SchemaRef, other: &SchemaRef| {
-        let names = of.fields().iter().map(|field| field.name().as_str());
-        names.filter(|name| other.field_with_name(name).is_err()).collect::<Vec<_>>().join(", ")
-    };
-    let lacks = |field: &&Arc<Field>| !field.is_nullable() && found.field_with_name(field.name()).is_err();
+    let is_missing = |field: &Arc<Field>| found.field_with_name(field.name()).is_err();
+    let lacks = |field: &&Arc<Field>| !field.is_nullable() && !has_default(field) && is_missing(field);
     if let Some(field) = schema.fields().iter().find(lacks) {
         if found.fields().is_empty() {
             return Err(no_columns());
@@ -115,12 +113,22 @@ pub(super) fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(
         let message = format!("it has no column {:?}, which may not be null", field.name());
         return Err(Failure::input(message).hint(format!("its columns: {columns}")));
     }
-    let (missing, unknown) = (names_without(schema, found), names_without(found, schema));
-    if !missing.is_empty() {
-        eprintln!("mycelium: columns that the input lacks are null: {missing}");
+    let (with_default, without): (Vec<_>, Vec<_>) =
+        schema.fields().iter().filter(|field| is_missing(field)).partition(|field| has_default(field));
+    for (columns, what) in [(with_default, "have their defaults"), (without, "are null")] {
+        if !columns.is_empty() {
+            let names: Vec<&str> = columns.iter().map(|field| field.name().as_str()).collect();
+            eprintln!("mycelium: columns that the input lacks {what}: {}", names.join(", "));
+        }
     }
-    tell_passed_over(&unknown);
+    let unknown = found.fields().iter().map(|field| field.name().as_str());
+    let unknown: Vec<&str> = unknown.filter(|name| schema.field_with_name(name).is_err()).collect();
+    tell_passed_over(&unknown.join(", "));
     Ok(())
+}
+
+pub(super) fn has_default(field: &Field) -> bool {
+    field.metadata().contains_key(DEFAULT)
 }
 
 pub(super) fn tell_passed_over(names: &str) {
@@ -129,8 +137,8 @@ pub(super) fn tell_passed_over(names: &str) {
     }
 }
 
-/// The batch in the form of `schema`: columns by name, missing ones null, types by a cast that loses nothing. Instants
-/// without a zone are in UTC.
+/// The batch in the form of `schema`: columns by name, missing ones null, or left out if they have a default, types by
+/// a cast that loses nothing. Instants without a zone are in UTC.
 pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
     let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {
@@ -146,6 +154,8 @@ pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordB
         }
         Ok(column)
     };
-    let columns = schema.fields().iter().map(column).collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(schema.clone(), columns).map_err(WrongRows::from)
+    let is_given = |field: &&Arc<Field>| !has_default(field) || batch.column_by_name(field.name()).is_some();
+    let fields: Vec<Arc<Field>> = schema.fields().iter().filter(is_given).cloned().collect();
+    let columns = fields.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(WrongRows::from)
 }

@@ -34,9 +34,13 @@ use self::recorder::peek;
 use crate::args::{InputArgs, InputFormat};
 use crate::failure::Failure;
 
+/// In the metadata of a field: what rows have in the column where the input lacks it.
+pub(crate) const DEFAULT: &str = "default";
+
 /// The schema that rows must have.
 pub(crate) enum Target<'a> {
-    /// This one. Columns of the input that it lacks are passed over.
+    /// This one. Columns of the input that it lacks are passed over; batches are without those of its own that the
+    /// input lacks and that have a [`DEFAULT`].
     Given(SchemaRef),
     /// What the first rows suggest; these columns are the primary key, which is never null.
     Inferred {
@@ -47,7 +51,7 @@ pub(crate) enum Target<'a> {
 
 /// Rows in order of the input.
 pub(crate) struct Rows<E = Failure> {
-    /// Of every batch.
+    /// Of every batch, but for what [`Target::Given`] says.
     pub(crate) schema: SchemaRef,
     /// Until the input ends or is found to be wrong.
     pub(crate) batches: Box<dyn Iterator<Item = Result<RecordBatch, E>>>,

@@ -132,7 +132,7 @@ impl Aggregate {
 
     fn check(self, schema: &Schema) -> Result<()> {
         let Some(column) = self.column() else { return Ok(()) };
-        let Some(column) = schema.columns().get(column) else {
+        let Some(column) = schema.columns().get(column).filter(|column| !column.is_dropped()) else {
             return Err(Error::invalid(format!("there is no column {column}")));
         };
         match (self, &column.ty) {
@@ -208,7 +208,7 @@ impl Aggregation {
             )));
         }
         for (at, &column) in group_by.iter().enumerate() {
-            let Some(name) = schema.columns().get(column).map(|column| &column.name) else {
+            let Some(Column { name, .. }) = schema.columns().get(column).filter(|column| !column.is_dropped()) else {
                 return Err(Error::invalid(format!("there is no column {column}")));
             };
             if group_by[..at].contains(&column) {

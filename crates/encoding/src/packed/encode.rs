@@ -14,8 +14,8 @@ use super::{ColumnState, FORMAT_VERSION, HAS_NULLS, HAS_PRESENCE, HEADER_LEN, Pa
 use crate::DatumRef;
 
 impl PackedLayout {
-    /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key are
-    /// ignored. Allocates nothing if `out` has room.
+    /// Appends the packed form of a whole row: one value per column of the schema; those of the primary key, and of
+    /// columns that were dropped, are ignored. Allocates nothing if `out` has room.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`]: wrong number of values, a value its column cannot hold, or a row over

@@ -88,6 +88,8 @@ pub struct PackedLayout {
     /// Bytes of all slots.
     slots_len: usize,
     bitmap_len: usize,
+    /// Columns with a default, by physical index, and its slot or bytes.
+    defaults: Vec<(usize, Vec<u8>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -107,9 +109,9 @@ pub fn marks_of(columns: impl IntoIterator<Item = usize>) -> u64 {
 }
 
 impl PackedLayout {
-    /// The layout of a schema's rows: all columns outside the primary key. O(columns).
+    /// The layout of a schema's rows: all columns outside the primary key, but those that were dropped. O(columns).
     pub fn new(schema: Arc<Schema>) -> Self {
-        let all = ColumnSet::first(schema.columns().len());
+        let all = schema.value_columns();
         Self::of(schema, &all)
     }
 
@@ -139,7 +141,14 @@ impl PackedLayout {
             physical[place.column as usize] = index as u32;
         }
         let bitmap_len = places.len().div_ceil(8);
-        Self { schema, columns: places, physical, class_ends, slots_len, bitmap_len }
+        let default = |(index, place): (usize, &Place)| {
+            let default = schema.columns()[place.column as usize].default.as_ref()?;
+            let mut bytes = Vec::new();
+            put_datum(default.borrowed(), &mut bytes);
+            Some((index, bytes))
+        };
+        let defaults = places.iter().enumerate().filter_map(default).collect();
+        Self { schema, columns: places, physical, class_ends, slots_len, bitmap_len, defaults }
     }
 
     /// Whether both are layouts of the same columns of one schema, or of one that has got more columns since.
@@ -152,6 +161,12 @@ impl PackedLayout {
     /// The schema.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// What a whole row that says nothing of the column of a physical index has in it: its default, or null.
+    pub(crate) fn default_of(&self, index: usize) -> RawColumn<'_> {
+        let default = self.defaults.iter().find(|(column, _)| *column == index);
+        default.map_or(RawColumn::Null, |(_, bytes)| RawColumn::Value(bytes))
     }
 
     /// The columns, by position in the schema, in physical order.

@@ -55,7 +55,9 @@ impl ColumnTest {
     /// Whether the column is there and can have the values that it is compared with; null is one that none equals.
     /// Prefixes suit text and binary.
     pub fn suits(&self, schema: &Schema) -> bool {
-        let Some(column) = schema.columns().get(self.column) else { return false };
+        let Some(column) = schema.columns().get(self.column).filter(|column| !column.is_dropped()) else {
+            return false;
+        };
         let is_its = |value: &Datum| matches!(value, Datum::Null) || value.borrowed().is_of(&column.ty);
         let is_bound = |bound: &Bound<Datum>| match bound {
             Bound::Included(value) | Bound::Excluded(value) => is_its(value),

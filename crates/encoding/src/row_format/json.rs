@@ -74,9 +74,11 @@ impl Json {
                 ty: column.ty.clone(),
                 is_key: schema.is_primary_key(position),
             });
-            by_name.insert(column.name.as_str().into(), position);
+            if !column.is_dropped() {
+                by_name.insert(column.name.as_str().into(), position);
+            }
         }
-        let columns = (0..members.len()).filter(|&column| !members[column].is_key).collect();
+        let columns = schema.value_columns().iter().collect();
         Self { members, by_name, columns }
     }
 

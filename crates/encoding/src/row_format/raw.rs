@@ -17,7 +17,8 @@ pub(super) struct Raw {
 
 impl Raw {
     pub(super) fn new(schema: &Schema) -> Result<Self> {
-        let mut columns = (0..schema.columns().len()).filter(|&column| !schema.is_primary_key(column));
+        let outside_key = schema.value_columns();
+        let mut columns = outside_key.iter();
         match (columns.next(), columns.next()) {
             (Some(column), None) if schema.columns()[column].ty == ColumnType::Binary => Ok(Self { column }),
             (Some(column), None) => Err(Error::invalid(format!(

@@ -106,6 +106,41 @@ fn what_a_fragment_lacks_is_null_in_a_row_and_absent_from_a_patch() {
     }
 }
 
+/// The same where columns 3 and 4 have defaults.
+#[test]
+fn what_a_fragment_lacks_is_its_default_in_a_row_and_absent_from_a_patch() {
+    let text =
+        "id int64 not null, a int32, b utf8, c int32 default 7, d utf8 not null default 'd', e int8, primary key (id)";
+    let schema = Arc::new(Schema::parse(text).unwrap());
+    let of = |columns: &str| FragmentFormat::packed(schema.clone(), columns.parse().unwrap());
+    let value = |format: &FragmentFormat, states: &[ColumnState<'_>]| {
+        let mut out = Vec::new();
+        format.packed_layout().unwrap().encode_patch(states, &mut out).unwrap();
+        out
+    };
+    let before = of("1-2").lacking(&"3-5".parse().unwrap());
+    let (absent, null, b) = (ColumnState::Absent, ColumnState::Null, ColumnState::Value(DatumRef::Utf8("b")));
+    let (c, d) = (ColumnState::Value(DatumRef::Int32(7)), ColumnState::Value(DatumRef::Utf8("d")));
+    let fragment = value(&before, &[absent, null, b, absent, absent, absent]);
+    for (columns, row, has_patch) in [
+        ("1-5", [absent, null, b, c, d, null], true),
+        ("2,4", [absent, absent, b, absent, d, absent], true),
+        ("3,5", [absent, absent, absent, c, absent, null], false),
+    ] {
+        let to = of(columns);
+        let reshape = before.reshape(&to).unwrap();
+        let (mut scratch, mut out) = (RowScratch::default(), Vec::new());
+        assert!(reshape.apply_row(&fragment, &mut scratch, &mut out).unwrap());
+        assert_eq!(out, value(&to, &row), "{columns}");
+        out.clear();
+        assert_eq!(reshape.apply(&fragment, &mut scratch, &mut out).unwrap(), has_patch, "{columns}");
+        if has_patch {
+            let of_patch = [&row[..3], &[absent; 3]].concat();
+            assert_eq!(out, value(&to, &of_patch), "{columns}");
+        }
+    }
+}
+
 /// The packed values of some columns lie the same however many columns the table has got since.
 #[test]
 fn layouts_of_the_same_columns_are_the_same_in_a_wider_schema() {

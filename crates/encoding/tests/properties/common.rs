@@ -98,6 +98,7 @@ pub(crate) fn schema(max: usize) -> impl Strategy<Value = Arc<Schema>> {
                     name: format!("c{i}"),
                     ty,
                     nullable: nullable && !primary_key.contains(&i),
+                    default: None,
                 })
                 .collect();
             Arc::new(Schema::new(columns, primary_key).unwrap())

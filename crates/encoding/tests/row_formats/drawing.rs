@@ -49,7 +49,7 @@ pub(crate) fn schema(rng: &mut SmallRng) -> Arc<Schema> {
     let count = rng.random_range(1..names.len());
     let mut columns: Vec<Column> = names[..count]
         .iter()
-        .map(|name| Column { name: (*name).into(), ty: column_type(rng), nullable: rng.random() })
+        .map(|name| Column { name: (*name).into(), ty: column_type(rng), nullable: rng.random(), default: None })
         .collect();
     let key = rng.random_range(0..=count);
     columns.insert(key, Column::new("key", ColumnType::Int64).not_null());

@@ -230,7 +230,8 @@ impl<'f, 'a> Gathering<'f, 'a> {
         let mut derivers = Vec::with_capacity(state.tree.formats.len());
         let mut are_apart = false;
         for format in &state.tree.formats {
-            let group = Group::new(format.held(), GroupFormat::Row(format.kind()));
+            let held = Group::new(format.held(), GroupFormat::Row(format.kind()));
+            let group = Group { dropped: format.dropped().clone(), ..held };
             let holds_all = reads.is_subset(&group.columns);
             are_apart |= !holds_all && reads.overlaps(format.columns());
             derivers.push(if holds_all { Some(source.deriver(for_transformers, &group)?) } else { None });

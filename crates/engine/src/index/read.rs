@@ -109,11 +109,11 @@ impl IndexRows {
         let table = &index.table;
         table.shared.check_alive()?;
         let schema = &index.shared.schema;
-        let columns = schema.columns().len();
-        let projection: Vec<usize> = projection.map_or_else(|| (0..columns).collect(), <[usize]>::to_vec);
-        if let Some(column) = projection.iter().find(|&&column| column >= columns) {
+        if let Some(column) = projection.unwrap_or_default().iter().find(|&&column| !schema.has_column(column)) {
             return Err(Error::invalid(format!("column {column} does not exist")));
         }
+        let all = || (0..schema.columns().len()).collect();
+        let projection: Vec<usize> = projection.map_or_else(all, <[usize]>::to_vec);
         let (state, sequence) = table.database.read_moment(&table.shared, snapshot)?;
         let state = Guard::into_inner(state);
         let found = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, &index.derived)).cloned();
@@ -204,7 +204,8 @@ impl Lookup {
     ) -> Self {
         let schema = &index.index.schema;
         let source = &index.index.source;
-        let asked: ColumnSet = projection.iter().copied().filter(|&column| !schema.is_primary_key(column)).collect();
+        let asked: ColumnSet = projection.iter().copied().collect();
+        let asked = asked.intersection(&schema.value_columns());
         let wanted = asked.union(&source.columns_compared(schema));
         let held = |column: usize| {
             schema.is_primary_key(column) || index.index.cover.contains(column) || source.on().contains(&column)

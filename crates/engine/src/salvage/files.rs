@@ -329,7 +329,7 @@ impl Salvage<'_> {
         let remains = self.remains_of(meta)??;
         let number = self.numbers.allocate();
         let path = self.copy_of(number);
-        let group = held_group(meta);
+        let group = written_group(meta);
         let options = writer_options(&definition.options, place.level, group.as_deref());
         let options = SstWriterOptions { file_number: number, ..options };
         let writer = SstWriter::new(self.disk.create(&path)?, options)?;
@@ -387,9 +387,9 @@ fn is_whole(definition: &TableDefinition, group: &Group) -> bool {
     definition.schema.as_ref().is_some_and(|schema| schema.value_columns() == group.columns)
 }
 
-/// The group as the file knows it: without columns that its table got later.
-fn held_group(meta: &FileMeta) -> Option<Arc<Group>> {
-    meta.group.as_ref().map(|group| Arc::new(Group::new(group.held(), group.format)))
+/// The group as the file knows it: without columns that its table got later, with those that it has no more.
+fn written_group(meta: &FileMeta) -> Option<Arc<Group>> {
+    meta.group.as_ref().map(|group| Arc::new(group.as_written()))
 }
 
 /// A cache in which the file's index and filter find room, so that they are checked, too.
@@ -412,7 +412,7 @@ fn stated(meta: &FileMeta) -> Properties {
         smallest: meta.smallest.clone(),
         largest: meta.largest.clone(),
         largest_exclusive: meta.largest_exclusive,
-        group: held_group(meta),
+        group: written_group(meta),
         ..Properties::default()
     }
 }

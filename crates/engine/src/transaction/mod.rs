@@ -255,6 +255,7 @@ impl Transaction {
         key_values: &[DatumRef<'_>],
         projection: Option<&[usize]>,
     ) -> Result<Option<Vec<Datum>>> {
+        table.value_columns(projection)?;
         let key = table.row_key(key_values)?;
         match self.get(table, &key)? {
             Some(value) => table.datums_of(&key, value, projection).map(Some),

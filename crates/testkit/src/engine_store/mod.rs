@@ -28,7 +28,7 @@ use crate::model::{Direction, Durability, Move, Row, ScanRange, State, Transacti
 use crate::opened::{Follower, Opened, rows_of};
 use crate::scan_checks::{Draw, HeldScan, check_scans, hold_scan};
 use crate::store::Store;
-use crate::tables::TableKind;
+use crate::tables::{ColumnChange, TableKind, changes_of};
 use crate::transformers::{is_mapped, unmapped};
 use crate::view_checks::check_views;
 
@@ -417,7 +417,7 @@ fn formats(table: &Table) -> Result<Option<(RowFormat, RowFormat)>> {
 fn stored(table: &Table, kind: TableKind, value: &[u8]) -> Result<Vec<u8>> {
     let value = match table.schema() {
         Some(schema) if is_mapped(table) => unmapped(&RowFormat::packed(schema.clone()), value)?,
-        Some(schema) => kind.fitted(value, schema.columns().len()),
+        Some(schema) => kind.fitted(value, changes_of(schema)),
         None => value.to_vec(),
     };
     let Some((own, packed)) = formats(table)? else { return Ok(value) };
@@ -442,9 +442,9 @@ fn packed_by(formats: Option<&(RowFormat, RowFormat)>, value: Vec<u8>) -> Result
 /// Reading some columns must give what the whole row has. Which ones follows from the key.
 fn check_projection(table: &Table, key: &[u8], row: Option<&[u8]>, options: &ReadOptions) -> Result<()> {
     let Some(schema) = table.schema() else { return Ok(()) };
-    let columns = schema.columns().len();
+    let columns: Vec<usize> = schema.live_columns().map(|(column, _)| column).collect();
     let draw = key.iter().fold(7_usize, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    let projection: Vec<usize> = (0..draw % 4).map(|i| (draw / 5 + i * 3) % columns).collect();
+    let projection: Vec<usize> = (0..draw % 4).map(|i| columns[(draw / 5 + i * 3) % columns.len()]).collect();
     // Histories also ask for keys that no row can have.
     let Ok(key_values) = decode_key(schema, key) else { return Ok(()) };
     let borrowed: Vec<DatumRef<'_>> = key_values.iter().map(Datum::borrowed).collect();
@@ -542,13 +542,16 @@ impl Store for EngineStore {
         self.configuration.views.iter().try_for_each(|view| self.create_view(index, view))
     }
 
-    fn add_column(&mut self, index: usize) -> Result<()> {
+    fn change_columns(&mut self, index: usize) -> Result<()> {
         self.build_indexes(index)?;
         let (table, kind) = (self.table(index)?, self.kinds[index]);
-        let columns = table.schema().map_or(0, |schema| schema.columns().len());
-        let Some(column) = kind.next_column(columns) else { return Ok(()) };
-        let table = self.database()?.add_column(table, column)?;
-        self.mechanisms.columns_added += 1;
+        let Some(schema) = table.schema() else { return Ok(()) };
+        let Some(change) = kind.next_change(changes_of(schema)) else { return Ok(()) };
+        let (added, table) = match change {
+            ColumnChange::Add(column) => (1, self.database()?.add_column(table, column)?),
+            ColumnChange::Drop(at) => (0, self.database()?.drop_column(table, &schema.columns()[at].name)?),
+        };
+        self.mechanisms.columns_added += added;
         self.take_anew(index, table)
     }
 

@@ -61,7 +61,7 @@ impl Augment {
         if name.is_empty() || name.len() > LONGEST_NAME {
             return refused(format!("a name has 1 to {LONGEST_NAME} bytes"));
         }
-        let unknown = on.iter().copied().chain(cover.iter()).find(|&column| column >= schema.columns().len());
+        let unknown = on.iter().copied().chain(cover.iter()).find(|&column| !schema.has_column(column));
         if let Some(column) = unknown {
             return refused(format!("there is no column {column}"));
         }

@@ -24,6 +24,7 @@ pub(super) fn show(file: &SstFile, rows: &RowText, out: &mut Output) -> Result<(
     }
     for column in &figures.columns {
         let name = rows.schema().and_then(|schema| schema.columns().get(column.column));
+        let name = name.filter(|column| !column.is_dropped());
         let name = name.map_or_else(|| format!("column {}", column.column), |column| column.name.clone());
         if out.is_json() {
             out.object(&as_json(&name, column))?;

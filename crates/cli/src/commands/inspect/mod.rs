@@ -154,7 +154,7 @@ impl RowText {
 /// `column=value` of every column that a row, patch or fragment sets.
 fn columns(formats: &Formats, value: &[u8], group: &Group) -> Result<String, Failure> {
     // The entries of a columnar file come put together as packed fragments.
-    let packed = Group::new(group.held(), GroupFormat::Row(RowFormatKind::Packed));
+    let packed = Group { format: GroupFormat::Row(RowFormatKind::Packed), ..group.clone() };
     let group = if group.format == GroupFormat::Columnar { &packed } else { group };
     let mut parts = Vec::new();
     formats.values(group)?.visit(value, &group.held(), &mut RowScratch::default(), &mut |column, state| {

@@ -80,7 +80,7 @@ impl Words {
             let Ok(table) = database.table(&name) else { continue };
             if let Some(schema) = table.schema() {
                 names.push(quoted(&name));
-                names.extend(schema.columns().iter().map(|column| quoted(&column.name)));
+                names.extend(schema.live_columns().map(|(_, column)| quoted(&column.name)));
             }
         }
         Self::new(names)

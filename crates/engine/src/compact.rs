@@ -34,6 +34,7 @@ use crate::events::Event;
 use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
 use crate::options::{Background, TableOptions, for_level, sizes};
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
@@ -58,6 +59,12 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// What the outputs say they came from.
+    fn birth(&self) -> Birth {
+        let inputs = self.plan.input_files().map(|file| file.number).collect();
+        Birth::Compacted { level: self.plan.output_level, place: self.plan.output_place, inputs }
+    }
+
     /// The inputs from levels above whose segments are in use.
     fn used_segments(&self) -> Vec<FileNumber> {
         let above = self.plan.inputs.iter().filter(|input| input.level < self.plan.output_level);
@@ -90,6 +97,8 @@ struct CompactionContext<'f, 'a, 'p> {
     files: &'f Mutex<OutputFiles<'a>>,
     inner: &'f Inner,
     table: &'f TableShared,
+    /// What the files say they came from.
+    birth: Birth,
     /// By output group: what the plan's older files hold of it.
     older: Vec<OlderFiles<'p>>,
 }
@@ -105,6 +114,10 @@ impl JobContext for CompactionContext<'_, '_, '_> {
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         self.table.summarizers(group)
+    }
+
+    fn origin(&mut self) -> Result<Vec<u8>> {
+        self.inner.origin_of(self.table.id, &self.birth)
     }
 
     fn schema(&self) -> Option<Arc<Schema>> {
@@ -390,7 +403,8 @@ impl Inner {
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = older_files.iter().map(|files| OlderFiles::new(files)).collect();
-        let mut context = CompactionContext { files, inner: self, table: &taken.table, older };
+        let birth = taken.birth();
+        let mut context = CompactionContext { files, inner: self, table: &taken.table, birth, older };
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if let Some(layout) = encoded_layout(taken)? {

@@ -27,6 +27,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexWatch, StagedCursor, StagedRemovals, write_derived};
 use crate::options::{TableOptions, for_level};
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
@@ -99,6 +100,8 @@ struct FlushContext<'f, 'a> {
     inner: &'a Inner,
     table: &'f TableShared,
     files: &'f Mutex<OutputFiles<'a>>,
+    /// What the files say they came from; nothing in a copy.
+    birth: Option<&'f Birth>,
     /// Whether every removal names an entry of the same memtable, as those of derived tables do.
     removals_are_met: bool,
 }
@@ -114,6 +117,10 @@ impl JobContext for FlushContext<'_, '_> {
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         self.table.summarizers(group)
+    }
+
+    fn origin(&mut self) -> Result<Vec<u8>> {
+        self.birth.map_or(Ok(Vec::new()), |birth| self.inner.origin_of(self.table.id, birth))
     }
 
     fn schema(&self) -> Option<Arc<Schema>> {
@@ -185,7 +192,9 @@ impl Inner {
         let memory_bytes = generation.memtables.iter().map(|(_, memtable)| memtable.memory_usage()).sum();
         self.emit(|| Event::FlushBegin { memory_bytes });
         let outputs = Mutex::new(OutputFiles::new(self));
-        let WrittenGeneration { flushed, tallies } = self.write_generation(&generation.memtables, &outputs)?;
+        let birth = Birth::Flushed { next_log: generation.next_log, last_sequence: generation.last_sequence };
+        let WrittenGeneration { flushed, tallies } =
+            self.write_generation(&generation.memtables, Some(&birth), &outputs)?;
         self.counters.add_flush_stages(outputs.lock().sync()?);
         self.install_flush(generation, &flushed, &mut outputs.lock())?;
         for (table, tally) in &tallies {
@@ -211,10 +220,11 @@ impl Inner {
     }
 
     /// Writes memtables of one generation, ascending by table, as level-0 files. What leaves a table leaves its
-    /// indexes: their memtables come later, as their ids are higher.
+    /// indexes: their memtables come later, as their ids are higher. `birth` is what the files say they came from.
     pub(crate) fn write_generation<'a>(
         &'a self,
         memtables: &[(TableId, Arc<Memtable>)],
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<WrittenGeneration> {
         let mut written = WrittenGeneration::default();
@@ -223,11 +233,12 @@ impl Inner {
             let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
             let output = if table.index.is_some() {
                 let removed = removals.staged.extract_if(.., |(derived, _)| derived == id);
-                self.write_derived_memtable(&table, memtable, removed.map(|(_, staged)| staged), outputs)?
+                let removed = removed.map(|(_, staged)| staged);
+                self.write_derived_memtable(&table, memtable, removed, birth, outputs)?
             } else {
                 let mut watch = self.flush_watch(&table, outputs)?;
                 let mut tally = WriteTally::default();
-                let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, outputs)?;
+                let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, birth, outputs)?;
                 let StagedRemovals { staged, spilled } = watch.into_staged()?;
                 removals.staged.extend(staged);
                 removals.spilled.extend(self.unite_spills(spilled, WritePriority::Flush, outputs)?);
@@ -271,13 +282,14 @@ impl Inner {
         table: &TableShared,
         memtable: &Arc<Memtable>,
         removed: impl Iterator<Item = StagedCursor>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<JobOutput> {
         let mut sources = vec![DerivedSource::Memtable(memtable.cursor())];
         sources.extend(removed.map(DerivedSource::Staged));
         let mut input = self.flush_input(table, memtable, MergingCursor::new(sources));
         input.rules = Rules::Derived(None);
-        let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: true };
+        let mut context = FlushContext { inner: self, table, files: outputs, birth, removals_are_met: true };
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }
 
@@ -288,16 +300,17 @@ impl Inner {
         memtable: &Arc<Memtable>,
         tally: &mut WriteTally,
         watch: &mut IndexWatch<'_, 'a>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<JobOutput> {
         let Some(formats) = &table.formats else {
-            return self.write_entries(table, memtable, memtable.cursor(), None, outputs);
+            return self.write_entries(table, memtable, memtable.cursor(), None, birth, outputs);
         };
         let (entries, rows) = (memtable.cursor(), formats.rows());
         tally.range_deletes = memtable.range_delete_list().len() as u64;
         let entries = TalliedEntries { entries, rows, tally, scratch: RowScratch::default() };
         let watch = (!watch.is_empty()).then_some(watch as &mut dyn Watch);
-        self.write_entries(table, memtable, entries, watch, outputs)
+        self.write_entries(table, memtable, entries, watch, birth, outputs)
     }
 
     fn write_entries<'a>(
@@ -306,10 +319,11 @@ impl Inner {
         memtable: &Arc<Memtable>,
         entries: impl Cursor,
         watch: Option<&mut dyn Watch>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<JobOutput> {
         let input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
-        let mut context = FlushContext { inner: self, table, files: outputs, removals_are_met: false };
+        let mut context = FlushContext { inner: self, table, files: outputs, birth, removals_are_met: false };
         // A flush makes one file, whatever its size: level-0 runs are single files.
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }

@@ -75,6 +75,30 @@ pub struct LostKeys {
     pub error: Error,
 }
 
+/// What a file says of itself, whatever else of it can be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileStatement {
+    /// Its length in bytes.
+    pub size: u64,
+    /// What it holds.
+    pub properties: Properties,
+    /// Where it belongs, in the words of who wrote it ([`SstWriter::with_origin`](crate::SstWriter::with_origin)).
+    pub origin: Option<Vec<u8>>,
+}
+
+impl FileStatement {
+    /// Reads footer and properties of file number `file_number`. `path` is for errors only.
+    ///
+    /// # Errors
+    /// Corruption if one of them is damaged, [`ErrorKind::Unsupported`] if the file is of a newer format.
+    pub fn read(file: Arc<dyn ReadableFile>, path: &Path, file_number: u64) -> Result<Self> {
+        let size = file.len();
+        let opening = Opening::start(file, path, file_number, None)?;
+        let (properties, origin) = opening.statement(&opening.footer()?)?;
+        Ok(Self { size, properties, origin })
+    }
+}
+
 type Visit<'v> = dyn FnMut(Remnant<'_>) -> Result<()> + 'v;
 
 impl Remains {

@@ -47,6 +47,7 @@ use crate::core::Core;
 use crate::database::Inner;
 use crate::flush::{file_meta, writer_options};
 use crate::options::sizes;
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
@@ -188,6 +189,10 @@ impl JobContext for BuildContext<'_, '_> {
 
     fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
         OutputFiles::finish(self.outputs, file)
+    }
+
+    fn origin(&mut self) -> Result<Vec<u8>> {
+        self.inner.origin_of(self.derived.id, &Birth::Derived)
     }
 
     fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {

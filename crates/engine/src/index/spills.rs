@@ -27,6 +27,7 @@ use super::watch::DerivedFile;
 use crate::database::Inner;
 use crate::flush::{file_meta, writer_options};
 use crate::options::sizes;
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
@@ -89,7 +90,8 @@ impl Inner {
             map: None,
         };
         let mut partitioner = FixedPartitioner::new(sizes(options).target_file_size);
-        let merged = job::run(input, &mut partitioner, &mut UnitingContext { inner: self, priority, outputs })?;
+        let mut context = UnitingContext { inner: self, table: table.id, priority, outputs };
+        let merged = job::run(input, &mut partitioner, &mut context)?;
         spills.iter().for_each(|spill| outputs.lock().remove(spill.number));
         let made = |(number, summary)| DerivedFile { table: table.id, number, summary };
         Ok(merged.files.into_iter().map(made).collect())
@@ -98,6 +100,7 @@ impl Inner {
 
 struct UnitingContext<'f, 'a> {
     inner: &'f Inner,
+    table: TableId,
     priority: WritePriority,
     outputs: &'f Mutex<OutputFiles<'a>>,
 }
@@ -109,6 +112,10 @@ impl JobContext for UnitingContext<'_, '_> {
 
     fn finish_output(&mut self, file: Box<dyn WritableFile>) -> Result<()> {
         OutputFiles::finish(self.outputs, file)
+    }
+
+    fn origin(&mut self) -> Result<Vec<u8>> {
+        self.inner.origin_of(self.table, &Birth::Derived)
     }
 
     fn is_base(&mut self, _output: usize, _key: &[u8]) -> bool {

@@ -5,8 +5,10 @@
 //!         | ranges of live tables varint, (first varint | count varint) each
 //!         | tables varint, (id varint | name bytes | definition bytes | layout bytes) each, the file's own first
 //!         | birth | runs varint, run each | rounds varint, round each
+//!         | buffered files varint, number varint each
 //! birth   0 flushed | next log segment varint | last sequence of the flush varint
-//!         | 1 compacted | level varint | 0 newest, 1 in place of, u8 | [number varint] | inputs varint, number varint each
+//!         | 1 compacted | level varint | 1 in place of a file, else 0, u8 | [number varint]
+//!           | inputs varint, number varint each
 //!         | 2 derived
 //! run     level varint | group | files varint, (2 x number + 1 if it takes another sequence number varint
 //!         | [that sequence number varint]) each
@@ -14,11 +16,11 @@
 //! group   0 u8 for whole rows, else 1 and the group as in `mycelium_base::column_group`
 //! ```
 //!
-//! It is the state at the moment at which the file was begun, as far as it concerns the file's table: its record and the
-//! files that it had, at their places; and what the file itself came from. So the newest file of a table lists all older
-//! ones, and what it does not list was there no more, or was being made then. Of a file that was being made the birth
-//! tells whether it took the place of what it was made of: that is removed only after the edit that names the file is
-//! durable.
+//! It is the state at the moment at which the file was begun, as far as it concerns the file's table: its record and
+//! the files that it had, at their places; and what the file itself came from. So the newest file of a table lists all
+//! older ones, and what it does not list was there no more, or was being made then. Of a file that was being made the
+//! birth tells whether it took the place of what it was made of: that is removed only after the edit that names the
+//! file is durable.
 //!
 //! Two to four bytes for every file that the table has then, and its definition once. Records of other tables are those
 //! of tables without files, up to [`MOST_OTHERS`]: nothing else would say what they are.
@@ -74,6 +76,8 @@ pub(crate) struct Origin {
     pub(crate) runs: Vec<ListedRun>,
     /// Without segments.
     pub(crate) rounds: Vec<Round<FileNumber>>,
+    /// Files of the compaction buffer alone.
+    pub(crate) buffered: Vec<FileNumber>,
 }
 
 impl Inner {
@@ -119,6 +123,7 @@ impl Origin {
             birth: birth.clone(),
             runs,
             rounds: rounds.collect(),
+            buffered: own.version.buffered_files().map(|file| file.number).collect(),
         })
     }
 
@@ -181,6 +186,8 @@ impl Origin {
             put_varint(&mut out, round.number);
             out.push(round.is_draining.into());
         }
+        put_varint(&mut out, self.buffered.len() as u64);
+        self.buffered.iter().for_each(|number| put_varint(&mut out, *number));
         out
     }
 
@@ -202,8 +209,9 @@ impl Origin {
         let birth = decode_birth(&mut reader)?;
         let runs = decode_list(&mut reader, decode_run)?;
         let rounds = decode_list(&mut reader, decode_round)?;
+        let buffered = decode_list(&mut reader, decode_number)?;
         reader.finish()?;
-        Ok(Self { edits, last_sequence, oldest_log, next_table_id, live, records, birth, runs, rounds })
+        Ok(Self { edits, last_sequence, oldest_log, next_table_id, live, records, birth, runs, rounds, buffered })
     }
 }
 

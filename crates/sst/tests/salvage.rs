@@ -11,7 +11,8 @@ use common::*;
 use mycelium_base::{Operation, RangeDelete, Trailer};
 use mycelium_cache::BlockCache;
 use mycelium_sst::{
-    Compression, FOOTER_LEN, Footer, LostKeys, OpenOptions, Properties, Remains, Remnant, SstSummary, SstWriterOptions,
+    Compression, FOOTER_LEN, FileStatement, Footer, LostKeys, OpenOptions, Properties, Remains, Remnant, SstSummary,
+    SstWriterOptions,
 };
 
 struct File {

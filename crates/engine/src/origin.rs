@@ -23,7 +23,7 @@
 //! file is durable.
 //!
 //! Two to four bytes for every file that the table has then, and its definition once. Records of other tables are those
-//! of tables without files, up to [`MOST_OTHERS`]: nothing else would say what they are.
+//! of tables without files, of up to [`OTHERS_BYTES`]: nothing else would say what they are.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ use mycelium_manifest::{ManifestState, Round, RunPlace, TableRecord, TableState}
 use crate::database::Inner;
 
 const VERSION: u8 = 1;
-/// Tables without files that are described beside the file's own.
-const MOST_OTHERS: usize = 16;
+/// For tables without files, which are described beside the file's own.
+const OTHERS_BYTES: usize = 2 << 10;
 
 /// How a file came to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,7 +97,12 @@ impl Origin {
     fn new(state: &ManifestState, table: TableId, birth: &Birth) -> Option<Self> {
         let own = state.tables.get(&table)?;
         let is_empty = |other: &&TableState| other.record.id != table && other.version.file_count() == 0;
-        let others = state.tables.values().filter(is_empty).take(MOST_OTHERS);
+        let mut bytes = 0;
+        let others = state.tables.values().filter(is_empty).take_while(|other| {
+            let TableRecord { name, definition, layout, .. } = &other.record;
+            bytes += name.len() + definition.len() + layout.len();
+            bytes <= OTHERS_BYTES
+        });
         let mut runs = Vec::new();
         for (level, of_level) in own.version.levels.iter().enumerate() {
             for run in &of_level.runs {

@@ -52,8 +52,8 @@ pub(super) fn find(disk: &dyn Disk, from: &Path, report: &mut SalvageReport) -> 
     report.lost_edits |= pieced.has_more;
     if pieced.unknown_tables > 0 {
         let message = format!(
-            "{} tables or indexes had no file that says what they are: they and what the log holds of them are lost, and \
-             tables that were dropped may be back",
+            "{} tables or indexes had no file that says what they are: they and what the log holds of them are lost, \
+             and tables that were dropped may be back",
             pieced.unknown_tables
         );
         report.note(None, Error::corruption(message).in_file(from));

@@ -34,6 +34,8 @@ use crate::table::TableDefinition;
 pub(super) struct Statements {
     directory: PathBuf,
     files: BTreeMap<FileNumber, Statement>,
+    /// By table the files that say so.
+    births: BTreeMap<TableId, BTreeMap<FileNumber, Birth>>,
     /// Files that say nothing, and why.
     faults: BTreeMap<FileNumber, Error>,
     /// The segments of the log, ascending.
@@ -45,11 +47,10 @@ pub(super) struct Statements {
     largest_number: FileNumber,
 }
 
-/// What a file says.
+/// What a file says of what it holds.
 struct Statement {
     size: u64,
     properties: Properties,
-    birth: Option<(TableId, Birth)>,
 }
 
 /// A file that is missed and nothing replaces.
@@ -106,6 +107,7 @@ impl Statements {
         let mut statements = Self {
             directory: from.to_path_buf(),
             files: BTreeMap::new(),
+            births: BTreeMap::new(),
             faults: BTreeMap::new(),
             logs: Vec::new(),
             newest: BTreeMap::new(),
@@ -130,32 +132,32 @@ impl Statements {
         });
         match read {
             Ok((size, properties, origin)) => {
-                let birth = origin.map(|origin| self.note(origin));
-                self.files.insert(number, Statement { size, properties, birth });
+                self.files.insert(number, Statement { size, properties });
+                origin.into_iter().for_each(|origin| self.note(number, origin));
             }
             Err(error) => drop(self.faults.insert(number, error)),
         }
     }
 
-    /// Keeps what is newest; the file's table and birth.
-    fn note(&mut self, origin: Origin) -> (TableId, Birth) {
+    /// Keeps what is newest of what a file says.
+    fn note(&mut self, number: FileNumber, origin: Origin) {
         for record in origin.records() {
             if self.records.get(&record.id).is_none_or(|(edits, _)| *edits <= origin.edits) {
                 self.records.insert(record.id, (origin.edits, record.clone()));
             }
         }
-        let (table, birth) = (origin.table(), origin.birth.clone());
+        let table = origin.table();
+        self.births.entry(table).or_default().insert(number, origin.birth.clone());
         if self.newest.get(&table).is_none_or(|newest| newest.edits <= origin.edits) {
             self.newest.insert(table, origin);
         }
-        (table, birth)
     }
 
     /// The files that say where they belong, or of which others say that the tree did not need them.
     pub(super) fn placed(&self) -> BTreeSet<FileNumber> {
-        let placed = self.files.iter().filter(|(_, statement)| statement.birth.is_some());
+        let placed = self.births.values().flat_map(BTreeMap::keys);
         let buffered = self.newest.values().flat_map(|origin| &origin.buffered);
-        placed.map(|(number, _)| number).chain(buffered).copied().collect()
+        placed.chain(buffered).copied().collect()
     }
 
     /// Steps 2 to 5, beside the state that a manifest gives, if one does; `is_sound` if no edit of it is known to be
@@ -242,11 +244,8 @@ impl Statements {
         state.tables.retain(|id, _| kept.contains(id));
     }
 
-    fn births(&self) -> impl Iterator<Item = (FileNumber, TableId, &Birth)> {
-        self.files.iter().filter_map(|(number, statement)| {
-            let (table, birth) = statement.birth.as_ref()?;
-            Some((*number, *table, birth))
-        })
+    fn births_of(&self, id: TableId) -> impl Iterator<Item = (FileNumber, &Birth)> {
+        self.births.get(&id).into_iter().flatten().map(|(number, birth)| (*number, birth))
     }
 
     fn is_there(&self, number: FileNumber) -> bool {
@@ -260,7 +259,7 @@ impl Statements {
         if oldest == 0 || self.logs.contains(&oldest) {
             return;
         }
-        let flushes = self.births().filter_map(|(_, _, birth)| match birth {
+        let flushes = self.births.values().flat_map(BTreeMap::values).filter_map(|birth| match birth {
             Birth::Flushed { next_log, last_sequence } if *next_log > oldest => Some((*next_log, *last_sequence)),
             _ => None,
         });
@@ -269,7 +268,7 @@ impl Statements {
             state.oldest_wal = next_log;
             state.last_sequence = state.last_sequence.max(last_sequence);
         }
-        if is_sound || self.logs.contains(&state.oldest_wal) {
+        if is_sound && !pieced.has_more || self.logs.contains(&state.oldest_wal) {
             return;
         }
         // A flush of nothing leaves no file. Whether something lies between, sequence numbers tell.
@@ -345,14 +344,12 @@ impl Statements {
             unchecked.extend(&job.outputs);
             self.put_outputs(&job, edits, &mut drafts);
         }
-        let flushed = self.births().filter(|(number, table, birth)| {
+        let flushed = self.births_of(id).filter(|(number, birth)| {
             let is_after = |next_log: FileNumber| oldest_log < next_log && next_log <= pieced.state.oldest_wal;
-            *table == id
-                && !listed.contains(number)
-                && matches!(birth, Birth::Flushed { next_log, .. } if is_after(*next_log))
+            !listed.contains(number) && matches!(birth, Birth::Flushed { next_log, .. } if is_after(*next_log))
         });
         // One that failed and was tried again may have left a file, too.
-        if let Some(number) = flushed.map(|(number, _, _)| number).max() {
+        if let Some(number) = flushed.map(|(number, _)| number).max() {
             unchecked.insert(number);
             let files = vec![(number, self.meta(number, None, None, edits))];
             let group = files[0].1.as_ref().and_then(|meta| meta.group.clone());
@@ -387,10 +384,10 @@ impl Statements {
     /// to be lost, an input may rather be lost than replaced: then all must be gone.
     fn jobs_of(&self, id: TableId, listed: &BTreeSet<FileNumber>, is_sound: bool) -> BTreeMap<&[FileNumber], Job> {
         let mut jobs: BTreeMap<&[FileNumber], Job> = BTreeMap::new();
-        for (number, table, birth) in self.births() {
+        for (number, birth) in self.births_of(id) {
             let Birth::Compacted { level, place, inputs } = birth else { continue };
             let is_running = inputs.iter().all(|input| listed.contains(input)) && !inputs.is_empty();
-            if table == id && is_running && !listed.contains(&number) {
+            if is_running && !listed.contains(&number) {
                 let new = || Job { level: *level, place: *place, outputs: Vec::new() };
                 jobs.entry(inputs).or_insert_with(new).outputs.push(number);
             }

@@ -304,7 +304,7 @@ impl Statements {
         group: Option<&Option<Arc<Group>>>,
         created_at_edit: u64,
     ) -> Option<Arc<FileMeta>> {
-        let Statement { size, properties, .. } = self.files.get(&number)?;
+        let Statement { size, properties } = self.files.get(&number)?;
         let stored = (properties.min_sequence, properties.max_sequence);
         let (min_sequence, max_sequence) = sequence_override.map_or(stored, |sequence| (sequence, sequence));
         Some(Arc::new(FileMeta {

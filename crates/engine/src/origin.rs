@@ -5,7 +5,7 @@
 //!         | ranges of live tables varint, (first varint | count varint) each
 //!         | tables varint, (id varint | name bytes | definition bytes | layout bytes) each, the file's own first
 //!         | birth | runs varint, run each | rounds varint, round each
-//!         | buffered files varint, number varint each
+//!         | buffered bulk loads varint, number varint each
 //! birth   0 flushed | next log segment varint | last sequence of the flush varint
 //!         | 1 compacted | level varint | 1 in place of a file, else 0, u8 | [number varint]
 //!           | inputs varint, number varint each
@@ -76,7 +76,7 @@ pub(crate) struct Origin {
     pub(crate) runs: Vec<ListedRun>,
     /// Without segments.
     pub(crate) rounds: Vec<Round<FileNumber>>,
-    /// Files of the compaction buffer alone.
+    /// Bulk loads that are in the compaction buffer alone: they do not say themselves where they belong.
     pub(crate) buffered: Vec<FileNumber>,
 }
 
@@ -110,14 +110,16 @@ impl Origin {
                 runs.push(ListedRun { level, group: run.group().cloned(), files });
             }
         }
-        let rounds = own.version.rounds.iter().map(|round| Round {
-            level: round.level,
-            group: round.group.clone(),
-            number: round.number,
-            is_draining: round.is_draining,
-            appending: None,
-            deletion: None,
-        });
+        let rounds =
+            own.version.rounds.iter().filter(|round| round.number > 0 || round.is_draining).map(|round| Round {
+                level: round.level,
+                group: round.group.clone(),
+                number: round.number,
+                is_draining: round.is_draining,
+                appending: None,
+                deletion: None,
+            });
+        let loads = own.version.buffered_files().filter(|file| file.sequence_override.is_some());
         Some(Self {
             edits: state.edit_count,
             last_sequence: state.last_sequence,
@@ -128,7 +130,7 @@ impl Origin {
             birth: birth.clone(),
             runs,
             rounds: rounds.collect(),
-            buffered: own.version.buffered_files().map(|file| file.number).collect(),
+            buffered: loads.map(|file| file.number).collect(),
         })
     }
 

@@ -25,7 +25,7 @@ use crate::block::{BlockCursor, BlockPosition, Step, payload_in_memory};
 use crate::checksum::{BLOCK_TRAILER_LEN, block_seed};
 use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::compression::Decompressor;
-use crate::footer::Footer;
+use crate::footer::{FOOTER_LEN, Footer};
 use crate::index::{Index, IndexBuilder, IndexShape};
 use crate::properties::Properties;
 use crate::reader::{
@@ -94,7 +94,14 @@ impl FileStatement {
     pub fn read(file: Arc<dyn ReadableFile>, path: &Path, file_number: u64) -> Result<Self> {
         let size = file.len();
         let opening = Opening::start(file, path, file_number, None)?;
-        let (properties, origin) = opening.statement(&opening.footer()?)?;
+        let footer = match opening.footer() {
+            Err(error) if error.kind() == ErrorKind::Unsupported && !opening.has_whole_footer() => {
+                let damaged = Error::corruption("the footer is damaged").at(size.saturating_sub(FOOTER_LEN as u64));
+                return Err(damaged.in_file(path).caused_by(error));
+            }
+            footer => footer?,
+        };
+        let (properties, origin) = opening.statement(&footer)?;
         Ok(Self { size, properties, origin })
     }
 }

@@ -164,11 +164,11 @@ impl Statements {
     /// lost. `None` if nobody says anything.
     ///
     /// # Errors
-    /// Corruption if what is said does not fit together.
+    /// Corruption if what is said does not fit together; `ErrorKind::Unsupported` if some of it is of a newer version.
     pub(super) fn complete(&self, known: Option<ManifestState>, is_sound: bool) -> Result<Option<Pieced>> {
         let newest = self.newest.values().max_by_key(|origin| origin.edits);
         if known.is_none() && newest.is_none() {
-            return Ok(None);
+            return self.check_versions().map(|()| None);
         }
         let (had, edits): (BTreeSet<TableId>, Option<u64>) = match &known {
             Some(state) => (state.tables.keys().copied().collect(), Some(state.edit_count)),
@@ -201,6 +201,7 @@ impl Statements {
             self.complete_table(id, listing, listed.is_some(), is_sound, &mut pieced)?;
         }
         if pieced.has_more {
+            self.check_versions()?;
             empty_indexes(&mut pieced)?;
         }
         let state = &mut pieced.state;
@@ -242,6 +243,12 @@ impl Statements {
             }
         }
         state.tables.retain(|id, _| kept.contains(id));
+    }
+
+    /// Fails if a file is of a newer version: it may know of more than others.
+    fn check_versions(&self) -> Result<()> {
+        let newer = self.faults.values().find(|error| error.kind() == ErrorKind::Unsupported);
+        newer.map_or(Ok(()), |error| Err(error.duplicate()))
     }
 
     fn births_of(&self, id: TableId) -> impl Iterator<Item = (FileNumber, &Birth)> {
@@ -363,7 +370,7 @@ impl Statements {
         for draft in &mut drafts {
             draft.files.retain(|(number, _)| !replaced.contains(number));
         }
-        let gone = self.gone_of(&drafts, pieced.state.last_sequence)?;
+        let gone = self.gone_of(&drafts, pieced.state.last_sequence);
         table.version = Arc::new(Version { levels: levels_of(drafts), rounds });
         table.check().map_err(|e| {
             let name = &table.record.name;
@@ -427,13 +434,12 @@ impl Statements {
         drafts.splice(at..at, made);
     }
 
-    /// Step 5. What needs a newer version is not gone.
-    fn gone_of(&self, drafts: &[Draft], up_to: SequenceNumber) -> Result<Vec<GoneFile>> {
+    /// Step 5.
+    fn gone_of(&self, drafts: &[Draft], up_to: SequenceNumber) -> Vec<GoneFile> {
         let mut gone = Vec::new();
         for draft in drafts {
             for (number, _) in draft.files.iter().filter(|(_, meta)| meta.is_none()) {
                 let error = match self.faults.get(number) {
-                    Some(error) if error.kind() == ErrorKind::Unsupported => return Err(error.duplicate()),
                     Some(error) => error.duplicate(),
                     None => Error::corruption("a file is missing that another one lists")
                         .in_file(self.directory.join(FileKind::Sst.name(*number)))
@@ -443,7 +449,7 @@ impl Statements {
                 gone.push(GoneFile { level: draft.level, group: draft.group.clone(), up_to, error });
             }
         }
-        Ok(gone)
+        gone
     }
 }
 

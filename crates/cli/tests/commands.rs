@@ -974,6 +974,10 @@ fn what_is_left_of_a_damaged_database_is_saved_and_what_is_lost_is_told() {
     let names = std::fs::read_dir(shell.path("db")).unwrap().map(|entry| entry.unwrap().path());
     let manifest = names.into_iter().find(|path| path.to_string_lossy().contains("MANIFEST")).unwrap();
     std::fs::remove_file(manifest).unwrap();
+    let (code, message) = shell.failure(&["salvage", "db", "files", "--older", "keep"]);
+    assert!(code == 1 && message.contains("not everything"), "{code}: {message}");
+    assert_eq!(shell.one(&["scan", "files", "people"])["id"], 4);
+    std::fs::remove_file(file).unwrap();
     let (code, message) = shell.failure(&["salvage", "db", "nothing"]);
     assert!(code == 4 && message.contains("no manifest") && message.contains("backup"), "{code}: {message}");
 }

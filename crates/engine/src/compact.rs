@@ -34,6 +34,7 @@ use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
 use crate::interruption::Interruption;
 use crate::options::{Background, TableOptions, for_level, sizes};
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sources::shared_read_ahead;
@@ -74,6 +75,12 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// What the outputs say they came from.
+    fn birth(&self) -> Birth {
+        let inputs = self.plan.input_files().map(|file| file.number).collect();
+        Birth::Compacted { level: self.plan.output_level, place: self.plan.output_place, inputs }
+    }
+
     /// The inputs from levels above whose segments are in use.
     fn used_segments(&self) -> Vec<FileNumber> {
         let above = self.plan.inputs.iter().filter(|input| input.level < self.plan.output_level);
@@ -376,8 +383,9 @@ impl Inner {
         let mut watches = self.index_watches(taken, files, upper.as_ref())?;
         let older_files: Vec<_> = (0..plan.outputs.len()).map(|output| plan.older_of(output)).collect();
         let older = OlderPlaces::Files(older_files.iter().map(|files| OlderFiles::new(files)).collect());
-        let mut context =
-            TableJob::new(self, &taken.table, files, WritePriority::Compaction, older).making_way(taken.interruption);
+        let mut context = TableJob::new(self, &taken.table, files, WritePriority::Compaction, older)
+            .born(Some(taken.birth()))
+            .making_way(taken.interruption);
         let mut partitioner = plan.partitioner(taken.table.definition.options.aligned_compaction);
         let map = map_of(&taken.table, plan);
         let output = if let Some(layout) = encoded_layout(taken)? {

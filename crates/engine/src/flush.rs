@@ -25,6 +25,7 @@ use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexWatch, StagedCursor, StagedRemovals, write_derived};
 use crate::options::{TableOptions, for_level};
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
@@ -146,7 +147,9 @@ impl Inner {
         let memory_bytes = generation.memtables.iter().map(|(_, memtable)| memtable.memory_usage()).sum();
         self.emit(|| Event::FlushBegin { memory_bytes });
         let outputs = Mutex::new(OutputFiles::new(self));
-        let WrittenGeneration { flushed, tallies } = self.write_generation(&generation.memtables, &outputs)?;
+        let birth = Birth::Flushed { next_log: generation.next_log, last_sequence: generation.last_sequence };
+        let WrittenGeneration { flushed, tallies } =
+            self.write_generation(&generation.memtables, Some(&birth), &outputs)?;
         self.counters.add_flush_stages(outputs.lock().sync()?);
         self.install_flush(generation, &flushed, &mut outputs.lock())?;
         for (table, tally) in &tallies {
@@ -172,10 +175,11 @@ impl Inner {
     }
 
     /// Writes memtables of one generation, ascending by table, as level-0 files. What leaves a table leaves its
-    /// indexes: their memtables come later, as their ids are higher.
+    /// indexes: their memtables come later, as their ids are higher. `birth` is what the files say they came from.
     pub(crate) fn write_generation<'a>(
         &'a self,
         memtables: &[(TableId, Arc<Memtable>)],
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'a>>,
     ) -> Result<WrittenGeneration> {
         let mut written = WrittenGeneration::default();
@@ -184,11 +188,12 @@ impl Inner {
             let Some(table) = self.core.lock().tables.get(id).cloned() else { continue };
             let output = if table.index.is_some() {
                 let removed = removals.staged.extract_if(.., |(derived, _)| derived == id);
-                self.write_derived_memtable(&table, memtable, removed.map(|(_, staged)| staged), outputs)?
+                let removed = removed.map(|(_, staged)| staged);
+                self.write_derived_memtable(&table, memtable, removed, birth, outputs)?
             } else {
                 let mut watch = self.flush_watch(&table, outputs)?;
                 let mut tally = WriteTally::default();
-                let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, outputs)?;
+                let output = self.write_tallied(&table, memtable, &mut tally, &mut watch, birth, outputs)?;
                 let StagedRemovals { staged, spilled } = watch.into_staged()?;
                 removals.staged.extend(staged);
                 removals.spilled.extend(self.unite_spills(spilled, WritePriority::Flush, outputs)?);
@@ -232,13 +237,14 @@ impl Inner {
         table: &TableShared,
         memtable: &Arc<Memtable>,
         removed: impl Iterator<Item = StagedCursor>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
         let mut sources = vec![DerivedSource::Memtable(memtable.cursor())];
         sources.extend(removed.map(DerivedSource::Staged));
         let mut input = self.flush_input(table, memtable, MergingCursor::new(sources));
         input.rules = Rules::Derived(None);
-        self.run_flush(table, input, OlderPlaces::NothingRemoved, outputs)
+        self.run_flush(table, input, OlderPlaces::NothingRemoved, birth, outputs)
     }
 
     /// Writes a memtable; what is written of a typed table goes into `tally`.
@@ -248,16 +254,17 @@ impl Inner {
         memtable: &Arc<Memtable>,
         tally: &mut WriteTally,
         watch: &mut IndexWatch<'_, '_>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
         let Some(formats) = &table.formats else {
-            return self.write_entries(table, memtable, memtable.cursor(), None, outputs);
+            return self.write_entries(table, memtable, memtable.cursor(), None, birth, outputs);
         };
         let (entries, rows) = (memtable.cursor(), formats.rows());
         tally.range_deletes = memtable.range_delete_list().len() as u64;
         let entries = TalliedEntries { entries, rows, tally, scratch: RowScratch::default() };
         let watch = (!watch.is_empty()).then_some(watch as &mut dyn Watch);
-        self.write_entries(table, memtable, entries, watch, outputs)
+        self.write_entries(table, memtable, entries, watch, birth, outputs)
     }
 
     fn write_entries(
@@ -266,10 +273,11 @@ impl Inner {
         memtable: &Arc<Memtable>,
         entries: impl Cursor,
         watch: Option<&mut dyn Watch>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
         let input = JobInput { rules: Rules::Rows(watch), ..self.flush_input(table, memtable, entries) };
-        self.run_flush(table, input, OlderPlaces::Unknown, outputs)
+        self.run_flush(table, input, OlderPlaces::Unknown, birth, outputs)
     }
 
     /// A flush makes one file, whatever its size: level-0 runs are single files.
@@ -278,9 +286,10 @@ impl Inner {
         table: &TableShared,
         input: JobInput<'_, impl Cursor>,
         older: OlderPlaces<'_>,
+        birth: Option<&Birth>,
         outputs: &Mutex<OutputFiles<'_>>,
     ) -> Result<JobOutput> {
-        let mut context = TableJob::new(self, table, outputs, WritePriority::Flush, older);
+        let mut context = TableJob::new(self, table, outputs, WritePriority::Flush, older).born(birth.cloned());
         job::run(input, &mut FixedPartitioner::new(u64::MAX), &mut context)
     }
 

@@ -30,6 +30,7 @@ mod iterator;
 mod metrics;
 mod moment;
 mod options;
+mod origin;
 mod output_files;
 mod patience;
 mod payload;

@@ -114,7 +114,7 @@ impl Inner {
     ) -> Result<VersionEdit> {
         let mut written = VersionEdit::default();
         for generation in &moment.generations {
-            for flushed in self.write_generation(generation, outputs)?.flushed {
+            for flushed in self.write_generation(generation, None, outputs)?.flushed {
                 for (number, file) in &flushed.output.files {
                     written.add_file(flushed.table, 0, RunPlace::Newest, Arc::new(file_meta(*number, file)));
                 }

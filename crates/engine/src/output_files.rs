@@ -52,6 +52,11 @@ impl<'a> OutputFiles<'a> {
         Self { inner, directory, kind, created: Vec::new(), unsynced: VecDeque::new(), kept: false, lock }
     }
 
+    /// The database that the files are of.
+    pub(crate) fn inner(&self) -> &'a Inner {
+        self.inner
+    }
+
     /// Fails if the job began when the database had been closed.
     pub(crate) fn create(&mut self) -> Result<(FileNumber, Box<dyn WritableFile>)> {
         if self.lock.is_none() && !self.inner.options.read_only {

@@ -1,7 +1,7 @@
 //! What the engine's jobs that write files of a table ask of it: flushes, compactions, and what is merged for an index.
 //!
-//! They differ in four things, which they say when they begin: their priority, what places older than their inputs may
-//! hold, whether they end with their table, and whether they make way for flushes. The rest is one for all of them:
+//! They differ in five things, which they say when they begin: their priority, what places older than their inputs may
+//! hold, what their files say they came from, whether they end with their table, and whether they make way for flushes. The rest is one for all of them:
 //!
 //! - Files are created, synced and, if the job fails, removed by [`OutputFiles`].
 //! - The table says which views want partial aggregates, and what its columns are. A derived table has neither.
@@ -23,6 +23,7 @@ use crate::database::Inner;
 use crate::flush::writer_options;
 use crate::interruption::Interruption;
 use crate::options::sizes;
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
@@ -52,6 +53,7 @@ pub(crate) struct TableJob<'f, 'a, 'p> {
     ends_with_table: bool,
     interruption: Interruption,
     interrupted_cpu_nanoseconds: u64,
+    birth: Option<Birth>,
 }
 
 impl<'f, 'a, 'p> TableJob<'f, 'a, 'p> {
@@ -71,12 +73,18 @@ impl<'f, 'a, 'p> TableJob<'f, 'a, 'p> {
             ends_with_table: false,
             interruption: Interruption::Never,
             interrupted_cpu_nanoseconds: 0,
+            birth: None,
         }
     }
 
     /// Fails, at the next report of what it wrote, once the table is gone.
     pub(crate) fn ending_with_table(self) -> Self {
         Self { ends_with_table: true, ..self }
+    }
+
+    /// What its files say they came from; nothing in a copy.
+    pub(crate) fn born(self, birth: Option<Birth>) -> Self {
+        Self { birth, ..self }
     }
 
     /// Makes way for flushes, or not, at its reports of what it wrote.
@@ -105,6 +113,7 @@ impl<'f, 'a, 'p> TableJob<'f, 'a, 'p> {
             group: None,
             map: None,
         };
+        self.birth = Some(Birth::Derived);
         job::run(input, &mut FixedPartitioner::new(sizes(options).target_file_size), &mut self)
     }
 }
@@ -120,6 +129,10 @@ impl JobContext for TableJob<'_, '_, '_> {
 
     fn summarizers(&mut self, group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         self.table.summarizers(group)
+    }
+
+    fn origin(&mut self) -> Result<Vec<u8>> {
+        self.birth.as_ref().map_or(Ok(Vec::new()), |birth| self.inner.origin_of(self.table.id, birth))
     }
 
     fn schema(&self) -> Option<Arc<Schema>> {

@@ -11,8 +11,8 @@ use common::{Rows, assert_verified, key, scan, small_options, small_table};
 use mycelium_base::{ColumnSet, FileKind, FileNumber};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Combiner, Database, Durability, Error, ErrorKind, IndexOptions, Layout, LeveledOptions, OlderVersions, Options,
-    Policy, ReadOptions, Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
+    Buffering, Combiner, Database, Durability, Error, ErrorKind, IndexOptions, Layout, LeveledOptions, OlderVersions,
+    Options, Policy, ReadOptions, Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
 };
 use mycelium_manifest::{FileMeta, Manifest, Version, read_edits};
 use mycelium_vfs::{Disk, MemoryDisk};
@@ -43,8 +43,13 @@ impl Model {
 
 /// Several levels, deletes, range deletes, ingested files and a log. No value comes twice.
 fn build(disk: &MemoryDisk) -> Model {
+    build_with(disk, small_table(), || ())
+}
+
+/// The same of another table. `seen` is called whenever files came.
+fn build_with(disk: &MemoryDisk, options: TableOptions, mut seen: impl FnMut()) -> Model {
     let database = Database::open(DIRECTORY, small_options(disk)).unwrap();
-    let table = database.create_table("t", small_table()).unwrap();
+    let table = database.create_table("t", options).unwrap();
     let mut rng = SmallRng::seed_from_u64(3);
     let mut model = Model::default();
     for round in 0..5 {
@@ -62,11 +67,15 @@ fn build(disk: &MemoryDisk) -> Model {
         table.delete_range(&key(from), &key(from + 40), Durability::Os).unwrap();
         (from..from + 40).for_each(|n| drop(model.newest.remove(&key(n))));
         database.flush().unwrap();
+        seen();
         database.step().unwrap();
+        seen();
     }
     table.ingest((1450..1700).map(|n| Ok((key(n), format!("ingested {n}"))))).unwrap();
     (1450..1700).for_each(|n| model.note(key(n), format!("ingested {n}").into_bytes()));
-    while database.step().unwrap() {}
+    while database.step().unwrap() {
+        seen();
+    }
     for n in 0..200 {
         model.put(&table, key(rng.random_range(0..1700)), format!("level 0 {n}").into_bytes());
     }
@@ -292,35 +301,287 @@ fn the_log_is_kept_up_to_its_damage_in_whole_batches() {
     assert!(rows(&disk) == states[9]);
 }
 
+/// Files know of what it has lost.
 #[test]
-fn a_damaged_manifest_gives_what_was_there_or_is_refused() {
+fn a_damaged_manifest_costs_no_row() {
     let disk = MemoryDisk::new();
     let model = build(&disk);
     let path = manifest(&disk);
-    let (mut refused, mut older) = (0, 0);
+    let mut lost_edits = 0;
     for at in (0..disk.file_len(&path).unwrap()).step_by(101) {
         let image = disk.kill_image();
         image.flip_bit(&path, at * 8 + at % 8).unwrap();
-        match try_salvage(&image, OlderVersions::LeaveOut) {
-            Ok(report) => {
-                let rows = rows(&image);
-                let known = rows.iter().all(|(key, value)| model.ever.contains(&(key.clone(), value.clone())));
-                assert!(known, "byte {at}: a row that never was");
-                assert!(report.lost_edits || rows == model.newest, "byte {at}: {report:?}");
-                let named = report.damage.iter().any(|problem| problem.error.file() == Some(path.as_path()));
-                assert!(named || !report.lost_edits, "byte {at}: {:?}", report.damage);
-                older += u32::from(report.lost_edits);
-            }
-            Err(error) => {
-                assert!(error.is_corruption() && !image.exists(Path::new("/saved/CURRENT")).unwrap(), "{at}: {error}");
-                refused += 1;
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap_or_else(|e| panic!("byte {at}: {e}"));
+        assert!(rows(&image) == model.newest, "byte {at}: {report:?}");
+        let named = report.damage.iter().any(|problem| problem.error.file() == Some(path.as_path()));
+        assert!(named || !report.lost_edits, "byte {at}: {:?}", report.damage);
+        lost_edits += u32::from(report.lost_edits);
+    }
+    assert!(lost_edits > 0);
+}
+
+/// A manifest that is cut off between two edits looks whole.
+#[test]
+fn a_manifest_that_ends_at_any_edit_costs_no_row() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let path = manifest(&disk);
+    let mut borders = vec![0];
+    read_edits(&disk, &path, &mut |offset, _| {
+        borders.push(offset as usize);
+        Ok(())
+    })
+    .unwrap();
+    assert!(borders.len() > 10);
+    for border in borders {
+        let image = disk.kill_image();
+        image.set_len(&path, border).unwrap();
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap_or_else(|e| panic!("{border} bytes: {e}"));
+        assert!(report.lost_edits && !report.damage.is_empty(), "{border} bytes: {report:?}");
+        assert!(report.lost.is_empty() && !report.lost_log, "{border} bytes: {report:?}");
+        assert!(rows(&image) == model.newest, "{border} bytes: {report:?}");
+    }
+}
+
+/// Without `CURRENT`, too, if that is wanted.
+fn remove_manifest(disk: &MemoryDisk, with_current: bool) {
+    disk.remove(&manifest(disk)).unwrap();
+    if with_current {
+        disk.remove(Path::new("/db/CURRENT")).unwrap();
+    }
+}
+
+#[test]
+fn without_a_manifest_files_say_where_they_belong() {
+    let two_phase = TableOptions {
+        policy: match small_table().policy {
+            Policy::Leveled(levels) => Policy::TwoPhase(levels),
+            other => other,
+        },
+        buffer: Buffering::Full,
+        ..small_table()
+    };
+    for (name, options) in [("leveled", small_table()), ("two-phase", two_phase)] {
+        let disk = MemoryDisk::new();
+        let model = build_with(&disk, options, || ());
+        for with_current in [false, true] {
+            for older in [OlderVersions::LeaveOut, OlderVersions::Keep] {
+                let image = disk.kill_image();
+                remove_manifest(&image, with_current);
+                let report = try_salvage(&image, older).unwrap_or_else(|e| panic!("{name}: {e}"));
+                assert!(report.lost_edits && report.lost.is_empty() && !report.lost_log, "{name}: {report:?}");
+                assert_eq!((report.log_records, &report.unplaced_files), (1, &Vec::new()), "{name}");
+                assert!(rows(&image) == model.newest, "{name}");
             }
         }
     }
-    assert!(refused > 0 && older > 0, "{refused} {older}");
-    disk.remove(&path).unwrap();
+}
+
+/// They lay beside what had replaced them, and had what was deleted since: all of them, or some of each compaction's.
+#[test]
+fn replaced_files_that_came_back_bring_no_row_back() {
+    let disk = MemoryDisk::new();
+    let mut seen: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
+    let model = build_with(&disk, small_table(), || {
+        seen.extend(contents(&disk).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "sst")));
+    });
+    let live = ssts(&disk);
+    seen.retain(|path, _| !live.contains(path));
+    assert!(seen.len() > 3, "{}", seen.len());
+    for kept in [&[0, 1, 2][..], &[0], &[1], &[2], &[0, 1], &[1, 2]] {
+        for has_manifest in [true, false] {
+            let image = disk.kill_image();
+            for (_, (path, bytes)) in seen.iter().enumerate().filter(|(n, _)| kept.contains(&(n % 3))) {
+                let mut file = image.create(path).unwrap();
+                file.append(bytes).unwrap();
+                file.sync().unwrap();
+            }
+            if !has_manifest {
+                remove_manifest(&image, false);
+            }
+            let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+            assert_eq!(report.is_complete(), has_manifest, "{kept:?}: {report:?}");
+            assert!(rows(&image) == model.newest, "{kept:?}, manifest {has_manifest}");
+        }
+    }
+}
+
+/// A crash may leave the inputs of the last job, some of them, or none.
+#[test]
+fn without_a_manifest_the_last_compaction_counts_or_its_inputs_do() {
+    let disk = MemoryDisk::new();
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    for n in 0..300 {
+        table.put(&key(n), b"first", Durability::Os).unwrap();
+    }
+    database.compact(&table).unwrap();
+    for n in (0..300).step_by(2) {
+        table.delete(&key(n), Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    let inputs: Vec<(PathBuf, Vec<u8>)> =
+        ssts(&disk).into_iter().map(|path| (path.clone(), disk.read_bytes(&path).unwrap())).collect();
+    // To the last level: deletes meet what they delete.
+    database.compact(&table).unwrap();
+    let expected = scan(&table);
+    assert_eq!(expected.len(), 150);
+    drop(table);
+    database.close().unwrap();
+    assert!(inputs.len() >= 2 && inputs.iter().all(|(path, _)| !disk.exists(path).unwrap()));
+    for left in 0..1_u32 << inputs.len().min(5) {
+        let image = disk.kill_image();
+        for (_, (path, bytes)) in inputs.iter().enumerate().filter(|(n, _)| (left >> n) & 1 == 1) {
+            image.create(path).unwrap().append(bytes).unwrap();
+        }
+        remove_manifest(&image, true);
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+        assert!(report.lost.is_empty() && report.unplaced_files.is_empty(), "{left:b}: {report:?}");
+        assert!(rows(&image) == expected, "{left:b}: {report:?}");
+    }
+}
+
+#[test]
+fn without_a_manifest_a_file_that_others_list_is_missed() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    let mut paths = ssts(&disk);
+    // Nothing lists the newest one but the manifest.
+    paths.pop();
+    for path in paths {
+        for (older, cuts) in
+            [(OlderVersions::LeaveOut, false), (OlderVersions::LeaveOut, true), (OlderVersions::Keep, true)]
+        {
+            let image = disk.kill_image();
+            match cuts {
+                true => image.set_len(&path, 200).unwrap(),
+                false => image.remove(&path).unwrap(),
+            }
+            remove_manifest(&image, false);
+            let report = try_salvage(&image, older).unwrap();
+            let context = format!("without {}, {older:?}", path.display());
+            assert!(report.lost.len() == 1 && report.lost[0].may_be_any_key(), "{context}: {report:?}");
+            assert_eq!(report.lost[0].error.file(), Some(path.as_path()), "{context}");
+            check(&model, &rows(&image), &report, older, &context);
+        }
+    }
+}
+
+#[test]
+fn without_a_manifest_damaged_blocks_are_told() {
+    let disk = MemoryDisk::new();
+    let model = build(&disk);
+    for path in ssts(&disk) {
+        let image = disk.kill_image();
+        image.flip_bit(&path, 8 * 40).unwrap();
+        remove_manifest(&image, false);
+        let report = try_salvage(&image, OlderVersions::LeaveOut).unwrap();
+        assert!(report.lost.len() == 1 && !report.lost[0].may_be_any_key(), "{report:?}");
+        check(&model, &rows(&image), &report, OlderVersions::LeaveOut, &format!("{}", path.display()));
+    }
+}
+
+#[test]
+fn without_a_manifest_column_groups_are_whole_and_indexes_are_built_again() {
+    for layout in [
+        "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed",
+        "L0 tiered: * columnar\nL1 leveled: 1 columnar | 2 columnar",
+    ] {
+        let disk = MemoryDisk::new();
+        let people = build_groups(&disk, layout);
+        remove_manifest(&disk, true);
+        let report = try_salvage(&disk, OlderVersions::LeaveOut).unwrap();
+        assert!(report.lost.is_empty(), "{layout}: {report:?}");
+        assert_eq!(report.emptied_indexes, ["t/by_number"], "{layout}");
+        assert_eq!(report.dropped_indexes, ["t/by_name"], "{layout}");
+        let database = open_saved(small_options(&disk));
+        let table = database.table("t").unwrap();
+        for id in 0..600 {
+            let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+            let written = people
+                .get(&id)
+                .map(|(name, number)| vec![Datum::Int64(id), Datum::Utf8(name.clone()), Datum::Int32(*number)]);
+            assert!(found == written, "{layout}: row {id}: {found:?}");
+        }
+    }
+}
+
+/// Lists name the columns that older files lack.
+#[test]
+fn without_a_manifest_rows_from_before_a_column_are_read() {
+    let disk = MemoryDisk::new();
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    let schema = Schema::parse("id int64 not null, name utf8 not null, primary key (id)").unwrap();
+    let table = database.create_typed_table("t", schema, small_table()).unwrap();
+    for id in 0..400 {
+        let row = [DatumRef::Int64(id), DatumRef::Utf8("a name")];
+        table.insert_row(&row, Durability::Os).unwrap();
+    }
+    database.compact(&table).unwrap();
+    let table = database.add_column(&table, Column::new("later", ColumnType::Int32)).unwrap();
+    for id in (0..400).step_by(3) {
+        let later = [("later", DatumRef::Int32(id as i32))];
+        table.patch_row(&[DatumRef::Int64(id)], &later, Durability::Os).unwrap();
+    }
+    database.flush().unwrap();
+    drop(table);
+    database.close().unwrap();
+    remove_manifest(&disk, false);
+    let report = try_salvage(&disk, OlderVersions::LeaveOut).unwrap();
+    assert!(report.lost.is_empty(), "{report:?}");
+    let table = open_saved(small_options(&disk)).table("t").unwrap();
+    for id in 0..400 {
+        let later = if id % 3 == 0 { Datum::Int32(id as i32) } else { Datum::Null };
+        let written = [Datum::Int64(id), Datum::Utf8("a name".into()), later];
+        let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
+        assert!(found.as_deref() == Some(&written[..]), "row {id}: {found:?}");
+    }
+}
+
+/// A file names the tables that there were, and describes those without files.
+#[test]
+fn without_a_manifest_dropped_tables_stay_away_and_those_in_the_log_are_there() {
+    let disk = MemoryDisk::new();
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    let dropped = database.create_table("dropped", small_table()).unwrap();
+    dropped.put(b"key", b"value", Durability::Os).unwrap();
+    database.flush().unwrap();
+    let files: Vec<_> =
+        contents(&disk).into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "sst")).collect();
+    drop(dropped);
+    database.drop_table("dropped").unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    let logged = database.create_table("logged", small_table()).unwrap();
+    table.put(b"key", b"in a file", Durability::Os).unwrap();
+    database.flush().unwrap();
+    logged.put(b"key", b"in the log", Durability::Sync).unwrap();
+    drop((table, logged));
+    database.close().unwrap();
+    for (path, bytes) in files {
+        disk.create(&path).unwrap().append(&bytes).unwrap();
+    }
+    remove_manifest(&disk, false);
+    let report = try_salvage(&disk, OlderVersions::LeaveOut).unwrap();
+    assert!(report.unplaced_files.is_empty() && !report.lost_log, "{report:?}");
+    let saved = open_saved(small_options(&disk));
+    assert!(saved.table("dropped").is_err());
+    let value = |name: &str| saved.table(name).unwrap().get(b"key").unwrap().map(|value| value.to_vec());
+    assert_eq!(value("t"), Some(b"in a file".to_vec()));
+    assert_eq!(value("logged"), Some(b"in the log".to_vec()));
+}
+
+/// Nobody knows which sequence number their rows have.
+#[test]
+fn bulk_loaded_files_that_nothing_lists_are_no_database() {
+    let disk = MemoryDisk::new();
+    let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
+    let table = database.create_table("t", small_table()).unwrap();
+    table.ingest((0..100).map(|n| Ok((key(n), "loaded")))).unwrap();
+    drop(table);
+    database.close().unwrap();
+    remove_manifest(&disk, false);
     let error = try_salvage(&disk, OlderVersions::Keep).unwrap_err();
-    assert!(error.is_corruption() && error.to_string().contains("manifest"), "{error}");
+    assert!(error.is_corruption() && error.to_string().contains("no manifest"), "{error}");
 }
 
 #[test]

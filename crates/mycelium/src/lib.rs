@@ -85,7 +85,7 @@
 //! | event listener, info log | [`Options::listener`]; `tracing`, which a program subscribes to or not |
 //! | secondary instance, `TryCatchUpWithPrimary` | [`Options::read_only`], [`Database::catch_up`]; snapshots from before stay |
 //! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again; there are no pessimistic locks |
-//! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; it needs a manifest. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
+//! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; without a manifest files say where they belong. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
 //! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |
 //!
 //! Record batches are those of `arrow-array` 59.

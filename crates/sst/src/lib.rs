@@ -99,7 +99,7 @@ pub use properties::Properties;
 pub use range_deletes::{encode_range_deletes, parse_range_deletes};
 pub use reader::{OpenOptions, SstFile};
 pub use run_cursor::RunCursor;
-pub use salvage::{LostKeys, Remains, Remnant};
+pub use salvage::{FileStatement, LostKeys, Remains, Remnant};
 pub use summary::{
     FileSummary, PAGE_BLOCKS, Summarizer, SummaryEntry, SummaryPage, SummaryPart, parse_summary_directory,
     parse_summary_page,

@@ -9,6 +9,9 @@
 //! ```
 //!
 //! A reader skips unknown tags from 128 on and refuses a file with an unknown tag below.
+//!
+//! Behind all of that stands the file's origin (tag 132), if whoever wrote the file says where it belongs. What it says
+//! is opaque here, may be long, and is of use only where a manifest is lost: [`Properties`] skips it.
 
 use std::sync::Arc;
 
@@ -62,6 +65,29 @@ const LARGEST: u64 = 10;
 const GROUP: u64 = 12;
 const COLUMNS: u64 = 13;
 const COMPRESSION: u64 = 128;
+/// Above all others, so that it can be appended to a payload.
+const ORIGIN: u64 = 132;
+
+/// Appends a file's origin to the payload of its properties; nothing if there is none.
+pub(crate) fn append_origin(payload: &mut Vec<u8>, origin: &[u8]) {
+    if !origin.is_empty() {
+        put_varint(payload, ORIGIN);
+        put_bytes(payload, origin);
+    }
+}
+
+/// The origin in the payload of a file's properties.
+pub(crate) fn origin_in(payload: &[u8]) -> Result<Option<&[u8]>> {
+    let mut reader = Reader::new(payload);
+    while !reader.is_empty() {
+        let tag = reader.varint()?;
+        let bytes = reader.bytes()?;
+        if tag == ORIGIN {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
+}
 
 impl Properties {
     fn numbers(&mut self) -> [(u64, &mut u64); 11] {
@@ -206,6 +232,20 @@ mod tests {
         let grouped = Properties { group, ..rows };
         assert_eq!(Properties::parse(&grouped.encode()).unwrap(), grouped);
         assert!(grouped.encode().len() > bytes.len());
+    }
+
+    #[test]
+    fn an_origin_is_read_back_and_skipped_by_who_does_not_ask() {
+        let properties = Properties { entry_count: 1, ..Properties::default() };
+        let mut payload = properties.encode();
+        assert_eq!(origin_in(&payload).unwrap(), None);
+        append_origin(&mut payload, b"");
+        assert_eq!(payload, properties.encode());
+        append_origin(&mut payload, b"table 3");
+        assert_eq!(origin_in(&payload).unwrap(), Some(&b"table 3"[..]));
+        assert_eq!(Properties::parse(&payload).unwrap(), properties);
+        payload.pop();
+        assert!(origin_in(&payload).is_err() && Properties::parse(&payload).is_err());
     }
 
     #[test]

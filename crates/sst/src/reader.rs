@@ -24,7 +24,7 @@ use crate::compression::{Compression, Decompressor, STORED, exclusive, zeroed};
 use crate::filter::{AlignedBlock, FileFilters, FilterShape, KeyBits};
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{Index, IndexEntry, IndexShape};
-use crate::properties::Properties;
+use crate::properties::{Properties, origin_in};
 use crate::range_deletes::parse_range_deletes;
 
 /// How a file is opened.
@@ -128,6 +128,15 @@ impl Opening {
     pub(crate) fn properties(&self, footer: &Footer) -> Result<Properties> {
         let framed = self.read(footer.properties)?;
         self.parsed("properties", footer.properties, Properties::parse(payload_of(&framed)))
+    }
+
+    /// The properties, and the origin if the file has one.
+    pub(crate) fn statement(&self, footer: &Footer) -> Result<(Properties, Option<Vec<u8>>)> {
+        let framed = self.read(footer.properties)?;
+        let payload = payload_of(&framed);
+        let parsed = Properties::parse(payload).and_then(|properties| Ok((properties, origin_in(payload)?)));
+        let (properties, origin) = self.parsed("properties", footer.properties, parsed)?;
+        Ok((properties, origin.map(<[u8]>::to_vec)))
     }
 
     /// The index, framed.

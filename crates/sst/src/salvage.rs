@@ -25,7 +25,7 @@ use crate::block::{BlockCursor, BlockPosition, Step, payload_in_memory};
 use crate::checksum::{BLOCK_TRAILER_LEN, block_seed};
 use crate::columnar::{ColumnPosition, WantedColumns};
 use crate::compression::Decompressor;
-use crate::footer::Footer;
+use crate::footer::{FOOTER_LEN, Footer};
 use crate::index::{Index, IndexBuilder, IndexShape};
 use crate::properties::Properties;
 use crate::reader::{
@@ -73,6 +73,37 @@ pub struct LostKeys {
     pub entries: u64,
     /// Why the first of them cannot be read.
     pub error: Error,
+}
+
+/// What a file says of itself, whatever else of it can be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileStatement {
+    /// Its length in bytes.
+    pub size: u64,
+    /// What it holds.
+    pub properties: Properties,
+    /// Where it belongs, in the words of who wrote it ([`SstWriter::with_origin`](crate::SstWriter::with_origin)).
+    pub origin: Option<Vec<u8>>,
+}
+
+impl FileStatement {
+    /// Reads footer and properties of file number `file_number`. `path` is for errors only.
+    ///
+    /// # Errors
+    /// Corruption if one of them is damaged, [`ErrorKind::Unsupported`] if the file is of a newer format.
+    pub fn read(file: Arc<dyn ReadableFile>, path: &Path, file_number: u64) -> Result<Self> {
+        let size = file.len();
+        let opening = Opening::start(file, path, file_number, None)?;
+        let footer = match opening.footer() {
+            Err(error) if error.kind() == ErrorKind::Unsupported && !opening.has_whole_footer() => {
+                let damaged = Error::corruption("the footer is damaged").at(size.saturating_sub(FOOTER_LEN as u64));
+                return Err(damaged.in_file(path).caused_by(error));
+            }
+            footer => footer?,
+        };
+        let (properties, origin) = opening.statement(&footer)?;
+        Ok(Self { size, properties, origin })
+    }
 }
 
 type Visit<'v> = dyn FnMut(Remnant<'_>) -> Result<()> + 'v;

@@ -30,7 +30,7 @@ use crate::compression::{Compression, Compressor, STORED};
 use crate::filter::FilterBuilder;
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{IndexBuilder, IndexEntry, common_prefix};
-use crate::properties::Properties;
+use crate::properties::{Properties, append_origin};
 use crate::range_deletes::encode_range_deletes;
 use crate::summary::{Summarizer, SummaryBuilder};
 
@@ -153,6 +153,8 @@ pub struct SstWriter {
     schema: Option<Arc<Schema>>,
     summaries: SummaryBuilder,
     sequences: Option<(SequenceNumber, SequenceNumber)>,
+    /// What the file says of where it belongs.
+    origin: Vec<u8>,
     timings: StageTimings,
 }
 
@@ -202,6 +204,7 @@ impl SstWriter {
             schema: None,
             summaries: SummaryBuilder::default(),
             sequences: None,
+            origin: Vec::new(),
             timings: StageTimings::default(),
         })
     }
@@ -227,6 +230,14 @@ impl SstWriter {
     #[must_use]
     pub fn with_summarizers(mut self, summarizers: Vec<Box<dyn Summarizer>>) -> Self {
         self.summaries = SummaryBuilder::new(summarizers);
+        self
+    }
+
+    /// The file says where it belongs: in bytes of the caller's, which [`FileStatement`](crate::FileStatement) gives
+    /// back.
+    #[must_use]
+    pub fn with_origin(mut self, origin: Vec<u8>) -> Self {
+        self.origin = origin;
         self
     }
 
@@ -573,7 +584,9 @@ impl SstWriter {
         let summaries = self.put_summaries()?;
         let summary_bytes = self.offset() - pages_at;
         self.complete_properties();
-        let properties = self.put_part(&self.properties.encode())?;
+        let mut properties = self.properties.encode();
+        append_origin(&mut properties, &self.origin);
+        let properties = self.put_part(&properties)?;
         let file_number = self.options.file_number;
         let footer = Footer { filter, index, range_deletes, summaries, properties, file_number, columnar };
         self.buffer.extend_from_slice(&footer.encode(self.offset()));

@@ -11,7 +11,8 @@ use common::*;
 use mycelium_base::{Operation, RangeDelete, Trailer};
 use mycelium_cache::BlockCache;
 use mycelium_sst::{
-    Compression, FOOTER_LEN, Footer, LostKeys, OpenOptions, Properties, Remains, Remnant, SstSummary, SstWriterOptions,
+    Compression, CursorOptions, FOOTER_LEN, FileStatement, Footer, LostKeys, OpenOptions, Properties, Remains, Remnant,
+    SstSummary, SstWriter, SstWriterOptions,
 };
 
 struct File {
@@ -143,4 +144,36 @@ fn without_an_index_what_lies_behind_a_damaged_block_is_lost() {
     let (found, lost, _) = file.read(damaged, "index and a block");
     assert!(found.len() > 10 && lost.len() == 1, "{lost:?}");
     assert_eq!((found.as_slice(), lost[0].largest.as_slice()), (&file.entries[..found.len()], &b"zed"[..]));
+}
+
+/// It is in the properties, which whoever opens the file reads past it.
+#[test]
+fn what_a_file_says_of_where_it_belongs_is_read_back_or_refused() {
+    let origin = b"of table 3, at level 2".to_vec();
+    let file = MemoryFile::default();
+    let mut writer = SstWriter::new(Box::new(file.clone()), writer_options()).unwrap().with_origin(origin.clone());
+    let entries = vec![put(b"a", 3, b"value"), put(b"b", 4, b"value")];
+    for (key, trailer, value) in &entries {
+        writer.add(key, *trailer, value).unwrap();
+    }
+    writer.finish().unwrap();
+    let bytes = file.bytes();
+    let read = |bytes: Vec<u8>| FileStatement::read(Arc::new(Bytes(bytes)), Path::new(PATH), FILE_NUMBER);
+    let statement = read(bytes.clone()).unwrap();
+    assert_eq!((statement.size, statement.origin), (bytes.len() as u64, Some(origin)));
+    assert_eq!((statement.properties.entry_count, statement.properties.max_sequence), (2, 4));
+    let sst = open(bytes.clone()).unwrap();
+    assert_eq!(*sst.properties(), statement.properties);
+    assert_eq!(scan(&mut sst.cursor(CursorOptions::default())).unwrap(), entries);
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        match read(damaged) {
+            Ok(found) => assert_eq!(found.properties, statement.properties, "byte {at}"),
+            Err(error) => assert!(error.is_corruption() && error.offset().is_some(), "byte {at}: {error}"),
+        }
+        assert!(read(bytes[..at].to_vec()).is_err(), "{at} bytes");
+    }
+    let (without, _) = write(&entries, &[], writer_options());
+    assert_eq!(read(without).unwrap().origin, None);
 }

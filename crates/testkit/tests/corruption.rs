@@ -439,7 +439,7 @@ fn what_is_salvaged_after_a_flipped_bit_is_what_there_was() {
                 Salvaged { context, older, report, image: &image }.check(&disk, &ever);
                 outcome
             }
-            // Without a manifest nothing is known.
+            // It may look like one of a newer version.
             Err(error) => {
                 let is_refused = matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported);
                 assert!(is_refused && kind(&path) == "Manifest", "{context}: {error:?}");

@@ -111,7 +111,7 @@ fn print_json(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> R
             "first_key": lost.keys.0,
             "last_key": lost.keys.1,
             "from": escape_bytes(&lost.range.smallest),
-            "to": escape_bytes(&lost.range.largest),
+            "to": (!lost.may_be_any_key()).then(|| escape_bytes(&lost.range.largest)),
             "to_is_lost": !lost.range.largest_exclusive,
             "up_to_sequence": lost.up_to,
             "entries": lost.entries,

@@ -17,6 +17,10 @@ pub trait JobContext {
     fn summarizers(&mut self, _group: Option<&Arc<Group>>) -> Result<Vec<Box<dyn Summarizer>>> {
         Ok(Vec::new())
     }
+    /// What the next output file says of where it belongs; nothing if empty.
+    fn origin(&mut self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
     /// The table's schema, which columnar outputs need.
     fn schema(&self) -> Option<Arc<Schema>> {
         None

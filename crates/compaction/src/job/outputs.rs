@@ -165,6 +165,7 @@ impl Outputs {
         let (number, file) = context.create_output()?;
         self.wait(started);
         let summarizers = context.summarizers(self.group.as_ref())?;
+        let origin = context.origin()?;
         let options = SstWriterOptions { file_number: number, ..self.options };
         self.reported = 0;
         let writer = SstWriter::new(file, options)?;
@@ -175,7 +176,7 @@ impl Outputs {
             }
             group => writer.with_group(group),
         };
-        let writer = writer.with_summarizers(summarizers);
+        let writer = writer.with_summarizers(summarizers).with_origin(origin);
         Ok(&mut self.writer.insert((number, writer)).1)
     }
 

@@ -26,6 +26,7 @@ use mycelium_transform::{Derived, Deriver};
 
 use super::staged::{Staged, StagedCursor};
 use crate::flush::writer_options;
+use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::sync::Mutex;
 use crate::table::{IndexState, TableShared};
@@ -206,7 +207,9 @@ pub(crate) fn write_derived(
 ) -> Result<DerivedFile> {
     let (number, file) = outputs.lock().create()?;
     let options = SstWriterOptions { file_number: number, ..writer_options(&table.definition.options, 0, None) };
-    let mut writer = SstWriter::new(file, options)?;
+    let inner = outputs.lock().inner();
+    let origin = inner.origin_of(table.id, &Birth::Derived)?;
+    let mut writer = SstWriter::new(file, options)?.with_origin(origin);
     entries.seek_to_first()?;
     while entries.valid() {
         writer.add(entries.key(), entries.trailer(), entries.value())?;

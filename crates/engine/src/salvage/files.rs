@@ -28,16 +28,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use mycelium_base::hash::FileChecksum;
+use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{
     Error, ErrorKind, FileKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Result, SequenceNumber,
 };
 use mycelium_cache::BlockCache;
 use mycelium_encoding::Schema;
 use mycelium_manifest::{FileMeta, KeyRange, Level, Round, Run, Version};
-use mycelium_sst::{LostKeys, Properties, Remains, Remnant, SstFile, SstWriter, SstWriterOptions};
+use mycelium_sst::{LostKeys, OpenOptions, Properties, Remains, Remnant, SstFile, SstWriter, SstWriterOptions};
 use mycelium_vfs::{AccessPattern, ReadableFile};
 
 use super::report::key_in_words;
+use super::statements::GoneFile;
 use super::{LostRange, OlderVersions, Salvage};
 use crate::copy::copy_pieces;
 use crate::database::{check_identity, open_options};
@@ -69,8 +72,12 @@ pub(super) struct Loss {
 impl Loss {
     pub(super) fn told(self, table: &str, schema: Option<&Schema>, older: OlderVersions) -> LostRange {
         let Self { part, range, up_to, entries, error, .. } = self;
+        let keys = match range == every_key() {
+            true => (String::new(), String::new()),
+            false => (key_in_words(schema, &range.smallest), key_in_words(schema, &range.largest)),
+        };
         LostRange {
-            keys: (key_in_words(schema, &range.smallest), key_in_words(schema, &range.largest)),
+            keys,
             table: table.to_owned(),
             columns: part.map(|group| group.columns.to_string()),
             range,
@@ -80,6 +87,11 @@ impl Loss {
             error,
         }
     }
+}
+
+/// What a file may hold of which nothing is known.
+pub(super) fn every_key() -> KeyRange {
+    KeyRange::inclusive(Vec::new(), vec![u8::MAX; MAX_KEY_LEN])
 }
 
 /// What was found of the files of a table.
@@ -98,6 +110,13 @@ impl Examined {
     /// Whether all files are what they should be.
     pub(super) fn is_sound(&self) -> bool {
         self.damaged.is_empty() && self.gone.is_empty()
+    }
+
+    /// A file is missed of which nothing is known but its place.
+    pub(super) fn miss(&mut self, file: GoneFile, definition: &TableDefinition) {
+        let GoneFile { level, group, up_to, error } = file;
+        let part = group.filter(|group| !is_whole(definition, group));
+        self.losses.push(Loss { place: Place { level, run: 0 }, part, range: every_key(), up_to, entries: 0, error });
     }
 
     /// Whether files of column groups above this place hold some of these keys.
@@ -153,7 +172,7 @@ impl Salvage<'_> {
     }
 
     /// Steps 1 and 2 for a file: what is wrong with it, if something is.
-    fn fetch(&self, meta: &FileMeta) -> Result<Option<Error>> {
+    fn fetch(&mut self, meta: &FileMeta) -> Result<Option<Error>> {
         let path = self.source_of(meta.number);
         let source = match self.disk.open(&path, AccessPattern::Sequential) {
             Ok(source) => source,
@@ -163,9 +182,13 @@ impl Salvage<'_> {
             }
             Err(error) => return Ok(Some(error)),
         };
-        let unreadable = self.copy(&*source, &path, &self.copy_of(meta.number))?;
+        let (unreadable, checksum) = self.copy(&*source, &path, &self.copy_of(meta.number))?;
+        if self.unchecked.contains(&meta.number) {
+            self.checksums.insert(meta.number, checksum);
+        }
         let copy = self.disk.open(&self.copy_of(meta.number), AccessPattern::Sequential)?;
-        let verified = SstFile::open(copy, &path, meta.number, cache_for(meta), open_options(meta)).and_then(|file| {
+        let options = self.options_of(meta);
+        let verified = SstFile::open(copy, &path, meta.number, cache_for(meta), options).and_then(|file| {
             check_identity(&file, meta)?;
             file.verify(|_| {})?;
             compare_with_manifest(&file, meta)
@@ -173,8 +196,14 @@ impl Salvage<'_> {
         Ok(verified.err().map(|fault| unreadable.unwrap_or(fault)))
     }
 
-    /// Copies a file, durably but for its name. The first failure to read it, if there is one.
-    fn copy(&self, source: &dyn ReadableFile, path: &Path, to: &Path) -> Result<Option<Error>> {
+    fn options_of(&self, meta: &FileMeta) -> OpenOptions {
+        let is_checked = !self.unchecked.contains(&meta.number);
+        OpenOptions { expected_checksum: is_checked.then_some(meta.checksum), ..open_options(meta) }
+    }
+
+    /// Copies a file, durably but for its name. The first failure to read it, if there is one, and the checksum
+    /// of the copy.
+    fn copy(&self, source: &dyn ReadableFile, path: &Path, to: &Path) -> Result<(Option<Error>, u64)> {
         let mut unreadable = None;
         let read = |at: u64, bytes: &mut [u8]| {
             if source.read_at(at, bytes).is_err() {
@@ -188,8 +217,8 @@ impl Salvage<'_> {
             }
             Ok(())
         };
-        copy_pieces(self.disk, source.len(), read, to, |_| {})?;
-        Ok(unreadable)
+        let checksum = copy_pieces(self.disk, source.len(), read, to, |_| {})?;
+        Ok((unreadable, checksum))
     }
 
     /// What of a file cannot be read, whose copy is not what it should be.
@@ -230,7 +259,7 @@ impl Salvage<'_> {
     fn remains_of(&self, meta: &FileMeta) -> Result<Result<Remains>> {
         let copy = self.disk.open(&self.copy_of(meta.number), AccessPattern::Sequential)?;
         let path = self.source_of(meta.number);
-        let options = open_options(meta);
+        let options = self.options_of(meta);
         let remains = Remains::open(copy, &path, meta.number, cache_for(meta), options, stated(meta));
         Ok(remains.and_then(|remains| check_identity(remains.file(), meta).map(|()| remains)))
     }
@@ -283,7 +312,10 @@ impl Salvage<'_> {
             None
         } else if hidden.ranges.is_empty() && !examined.damaged.contains(&meta.number) {
             self.report.copied_files += 1;
-            Some(meta.clone())
+            Some(match self.checksums.get(&meta.number) {
+                Some(checksum) => Arc::new(FileMeta { checksum: *checksum, ..FileMeta::clone(meta) }),
+                None => meta.clone(),
+            })
         } else {
             let rewritten = self.rewrite(place, meta, definition, hidden)?;
             self.remove_copy(meta.number)?;

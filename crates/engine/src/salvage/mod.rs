@@ -1,6 +1,7 @@
 //! Salvage: what can be read of a damaged database becomes a new one, and what cannot is told.
 //!
-//! 1. Find the state (`state`): what the manifest says, as far as it can be read.
+//! 1. Find the state (`state`): what the manifest says, as far as it can be read, and what files say of where they
+//!    belong (`statements`), as far as they know of more.
 //! 2. Copy every SST that it names, once, and look at the copy only (`files`): what cannot be read of it becomes zeros,
 //!    which no checksum fits. A copy that verifies is kept as it is.
 //! 3. Of the others tell the keys that are lost. Older versions of them must not take their place: see
@@ -17,23 +18,26 @@
 //!
 //! Guarantees: nothing is written to the damaged directory, nor is a lock file made there. With
 //! [`OlderVersions::LeaveOut`] a row of the new database is what the damaged one had for its key at the moment up to
-//! which manifest and log could be read; a key that it lacks was not there then, or lies within what the report tells
-//! as lost.
+//! which manifest, or files in its place, and log could be read; a key that it lacks was not there then, or lies within
+//! what the report tells as lost.
 
 mod files;
 mod log;
 mod report;
 mod state;
+mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, FileKind, Result, TableId};
+use mycelium_base::{Error, ErrorKind, FileKind, FileNumber, Result, TableId};
 use mycelium_manifest::{FileNumbers, KeyRange, Manifest, ManifestOptions, ManifestState, TableState};
 use mycelium_vfs::{Disk, FileLock, LocalDisk};
 
 pub use self::report::{LostRange, SalvageReport};
+use self::state::Start;
+use self::statements::GoneFile;
 use crate::copy::remove_copy;
 use crate::recover::numbered;
 use crate::table::TableDefinition;
@@ -75,16 +79,17 @@ pub enum OlderVersions {
 /// in `to`, and says what is lost. `from` is only read. `progress` is told the bytes of files looked at so far and of
 /// how many.
 ///
-/// It succeeds whatever is lost, as long as a manifest can be read: look at the report
-/// ([`SalvageReport::is_complete`]). The new database is durable when it returns, and opens as any other. Its indexes
-/// may have to be built again, which happens in the background, and unique ones created again; traces of what tables
-/// were asked for are not taken along.
+/// It succeeds whatever is lost, as long as a manifest can be read, or files that say of which tables they are: look at
+/// the report ([`SalvageReport::is_complete`]). The new database is durable when it returns, and opens as any other.
+/// Its indexes may have to be built again, which happens in the background, and unique ones created again; traces of
+/// what tables were asked for are not taken along.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if `to` exists and is not an empty directory, or lies within `from`;
 /// [`ErrorKind::NotFound`] if `from` holds no database; [`ErrorKind::Locked`] if it is open; [`ErrorKind::Corruption`]
-/// if no manifest can be read, for files do not say of which table and level they are; [`ErrorKind::Unsupported`] if it
-/// is of a newer version; those of writing. After any, `to` is as empty as it was.
+/// if no manifest can be read and no file says of which table it is, or what they say does not fit together;
+/// [`ErrorKind::Unsupported`] if something is of a newer version; those of writing. After any, `to` is as empty as it
+/// was.
 ///
 /// ```
 /// # use mycelium_engine::{Database, Durability, Options, SalvageOptions, TableOptions, salvage};
@@ -118,7 +123,7 @@ pub fn salvage(
     check_target(disk, from, to)?;
     let _lock = lock_out_writers(disk, from)?;
     let mut report = SalvageReport::default();
-    let state = state::find(disk, from, &mut report)?;
+    let Start { state, unchecked, gone, placed, rebuilds_indexes } = state::find(disk, from, &mut report)?;
     disk.create_directory(to)?;
     let salvage = Salvage {
         disk,
@@ -127,6 +132,11 @@ pub fn salvage(
         older: options.older,
         numbers: FileNumbers::starting_at(state.next_file_number),
         report,
+        unchecked,
+        checksums: BTreeMap::new(),
+        gone,
+        placed,
+        rebuilds_indexes,
         progress: Progress::new(&state, &mut progress),
     };
     let saved = salvage.run(&options.disk, state);
@@ -169,6 +179,13 @@ struct Salvage<'a> {
     /// Of the new database.
     numbers: FileNumbers,
     report: SalvageReport,
+    /// Files whose checksum is not known; that of their copies.
+    unchecked: BTreeSet<FileNumber>,
+    checksums: BTreeMap<FileNumber, u64>,
+    /// See [`Start`].
+    gone: BTreeMap<TableId, Vec<GoneFile>>,
+    placed: BTreeSet<FileNumber>,
+    rebuilds_indexes: bool,
     progress: Progress<'a>,
 }
 
@@ -207,7 +224,8 @@ impl Salvage<'_> {
                 indexes.push((*id, definition));
                 continue;
             }
-            let lost = self.salvage_table(table, &definition)?;
+            let gone = self.gone.remove(id).unwrap_or_default();
+            let lost = self.salvage_table(table, &definition, gone)?;
             if !lost.is_empty() {
                 lossy.insert(*id);
             }
@@ -219,7 +237,8 @@ impl Salvage<'_> {
         let mut unbuilt = Vec::new();
         for (id, definition) in indexes {
             let Some(table) = state.tables.get_mut(&id) else { continue };
-            if definition.index.as_ref().is_some_and(|index| lossy.contains(&index.table)) {
+            let is_lossy = definition.index.as_ref().is_some_and(|index| lossy.contains(&index.table));
+            if self.rebuilds_indexes || is_lossy {
                 self.progress.advance(table.version.total_bytes());
                 unbuilt.push((id, definition));
             } else if !self.salvage_index(table, &definition)? {
@@ -242,8 +261,17 @@ impl Salvage<'_> {
     }
 
     /// Steps 2 and 3 for a table; the keys of which something is lost.
-    fn salvage_table(&mut self, table: &mut TableState, definition: &TableDefinition) -> Result<Vec<KeyRange>> {
-        let examined = self.examine(&table.record.name, &table.version, definition)?;
+    fn salvage_table(
+        &mut self,
+        table: &mut TableState,
+        definition: &TableDefinition,
+        gone: Vec<GoneFile>,
+    ) -> Result<Vec<KeyRange>> {
+        let mut examined = self.examine(&table.record.name, &table.version, definition)?;
+        for file in gone {
+            self.report.note(Some(table.record.name.as_str()), file.error.duplicate());
+            examined.miss(file, definition);
+        }
         table.version = Arc::new(self.save(&table.version, &examined, definition)?);
         let lost = examined.losses.into_iter();
         let told = lost.map(|loss| {
@@ -284,7 +312,7 @@ impl Salvage<'_> {
         self.report.emptied_indexes.push(name);
     }
 
-    /// SSTs that may hold rows, but the manifest that was read does not name.
+    /// SSTs that may hold rows, but neither the state nor they themselves say of which table.
     fn name_unplaced(&mut self, named: &ManifestState) -> Result<()> {
         if !self.report.lost_edits {
             return Ok(());
@@ -292,7 +320,7 @@ impl Salvage<'_> {
         let versions = || named.tables.values().map(|table| &table.version);
         let in_levels = versions().flat_map(|version| version.files().map(|(_, _, file)| file.number));
         let buffered = versions().flat_map(|version| version.buffered_files().map(|file| file.number));
-        let known: BTreeSet<_> = in_levels.chain(buffered).collect();
+        let known: BTreeSet<_> = in_levels.chain(buffered).chain(self.placed.iter().copied()).collect();
         let files = numbered(self.disk, self.from)?;
         let unplaced = files.into_iter().filter(|(kind, number)| *kind == FileKind::Sst && !known.contains(number));
         self.report.unplaced_files = unplaced.map(|(kind, number)| kind.name(number)).collect();

@@ -9,6 +9,7 @@ use mycelium_manifest::KeyRange;
 use mycelium_manifest::text::KeyBytes;
 
 use super::OlderVersions;
+use super::files::every_key;
 use crate::verify::Problem;
 
 /// Entries of a table that could not be read.
@@ -21,17 +22,24 @@ pub struct LostRange {
     /// No lost entry has a key outside it.
     pub range: KeyRange,
     /// Its ends in words: of a typed table the key's values, with commas between; else the bytes, as `\xNN` where
-    /// they do not print, which the command line reads.
+    /// they do not print, which the command line reads. Both empty if it may be any key.
     pub keys: (String, String),
     /// No lost entry has a larger sequence number.
     pub up_to: SequenceNumber,
     /// How many entries were lost, of all versions. 0 where only range deletes are: then rows that one of them deleted
-    /// would be there again.
+    /// would be there again; and where a whole file is that nobody can say anything of.
     pub entries: u64,
     /// What became of older versions of these keys.
     pub older: OlderVersions,
     /// What is wrong, with file and offset, what was expected and what was found.
     pub error: Error,
+}
+
+impl LostRange {
+    /// Whether it may be any key: a file is lost of which nothing is known but that there was one.
+    pub fn may_be_any_key(&self) -> bool {
+        self.range == every_key()
+    }
 }
 
 impl fmt::Display for LostRange {
@@ -43,10 +51,11 @@ impl fmt::Display for LostRange {
             write!(f, ", columns {columns}")?;
         }
         match entries {
-            0 => f.write_str(": range deletes")?,
-            _ => write!(f, ": {entries} entries")?,
+            _ if self.may_be_any_key() => f.write_str(": a file of any keys")?,
+            0 => write!(f, ": range deletes of keys from {first} {end} {last}")?,
+            _ => write!(f, ": {entries} entries of keys from {first} {end} {last}")?,
         }
-        write!(f, " of keys from {first} {end} {last}, of sequence numbers up to {up_to}, ")?;
+        write!(f, ", of sequence numbers up to {up_to}, ")?;
         match self.older {
             OlderVersions::LeaveOut => f.write_str("with all older ones; ")?,
             OlderVersions::Keep => f.write_str("older ones may have returned; ")?,
@@ -72,7 +81,7 @@ pub(super) fn key_in_words(schema: Option<&Schema>, key: &[u8]) -> String {
 pub struct SalvageReport {
     /// Tables, indexes included.
     pub tables: u64,
-    /// SSTs that the manifest names, those that are gone included.
+    /// SSTs that the manifest names, or others in its place, those that are gone included.
     pub files: u64,
     /// SSTs that were copied as they were.
     pub copied_files: u64,

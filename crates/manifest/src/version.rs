@@ -230,14 +230,10 @@ impl Version {
 
     /// The same files, where those of a group (whole rows: `None`) are of what it becomes.
     fn regrouped(&self, becomes: impl Fn(Option<&Group>) -> Option<Group>) -> Version {
-        let mut known: Vec<(Option<Arc<Group>>, Option<Arc<Group>>)> = Vec::new();
-        let mut regroup = |group: &Option<Arc<Group>>| match known.iter().find(|(before, _)| before == group) {
-            Some((_, after)) => after.clone(),
-            None => {
-                let after = becomes(group.as_deref()).map(Arc::new);
-                known.push((group.clone(), after.clone()));
-                after
-            }
+        let mut known: HashMap<Option<Arc<Group>>, Option<Arc<Group>>> = HashMap::new();
+        let mut regroup = |group: &Option<Arc<Group>>| {
+            let after = known.entry(group.clone()).or_insert_with(|| becomes(group.as_deref()).map(Arc::new));
+            after.clone()
         };
         let mut files: HashMap<FileNumber, Arc<FileMeta>> = HashMap::new();
         for file in self.files().map(|(_, _, file)| file).chain(self.buffered_files()) {

@@ -40,12 +40,9 @@ pub(crate) fn in_expr(expr: &Expr) -> Option<&'static str> {
         Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
             Some("^, which is a power in PostgreSQL: XOR is the exclusive OR of bits")
         }
-        Expr::Cast { data_type, .. } => match data_type {
-            DataType::Varchar(Some(_)) | DataType::Char(_) | DataType::String(Some(_)) => {
-                Some("casts to texts of some length: left(CAST(x AS TEXT), n) has at most n characters")
-            }
-            _ => None,
-        },
+        Expr::Cast { data_type: DataType::Varchar(Some(_)) | DataType::Char(_) | DataType::String(Some(_)), .. } => {
+            Some("casts to texts of some length: left(CAST(x AS TEXT), n) has at most n characters")
+        }
         Expr::Function(function) => in_function(function),
         _ => None,
     }
@@ -154,7 +151,7 @@ fn in_nested(table: &TableFactor, has_all: bool) -> Option<&'static str> {
 }
 
 /// Of the columns that both sides share. `keeps_left`: the left side's are taken.
-fn shared_columns(operator: &JoinOperator, keeps_left: impl FnOnce() -> bool) -> Option<&'static str> {
+fn shared_columns(operator: &JoinOperator, keeps_left: impl Fn() -> bool) -> Option<&'static str> {
     use JoinOperator::{FullOuter, Left, LeftOuter, Right, RightOuter};
     let is_shared =
         |constraint: &JoinConstraint| matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural);

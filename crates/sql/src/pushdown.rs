@@ -251,7 +251,7 @@ mod tests {
         let within = |low: i32, high: i32| col("a").between(lit(low), lit(high));
         let either = within(1, 3).or(within(90, 99));
         assert_eq!(keys(std::slice::from_ref(&either)), both(&["[(1), (99)]"], &[]));
-        assert_eq!(pushed(&[either.clone()]).support, [Inexact]);
+        assert_eq!(pushed(std::slice::from_ref(&either)).support, [Inexact]);
         assert_eq!(pushed(&[either, col("a").eq(lit(2))]).support, [Inexact, Exact]);
         let pairs = col("c").eq(lit(1_i64)).and(col("e").gt(lit(0.5))).or(col("c").gt(lit(7_i64)));
         assert_eq!(keys(std::slice::from_ref(&pairs)), both(&["[first, last]"], &["c >= 1"]));

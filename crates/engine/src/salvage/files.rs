@@ -28,7 +28,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mycelium_base::hash::FileChecksum;
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{
     Error, ErrorKind, FileKind, FileNumber, Group, GroupFormat, MAX_SEQUENCE_NUMBER, Result, SequenceNumber,

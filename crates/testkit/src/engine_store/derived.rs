@@ -1,8 +1,7 @@
 //! Indexes and views of the tables of histories: created, and, turn by turn, dropped and created again. Those of columns
-//! that come later are there once these have come.
+//! that come later are there once these have come, and until one of these goes.
 
 use mycelium_base::Result;
-use mycelium_encoding::Schema;
 use mycelium_engine::{IndexOptions, ViewOptions};
 use mycelium_transform::Augment;
 
@@ -14,7 +13,7 @@ impl EngineStore {
     pub(super) fn create_index(&self, table: usize, augment: &str) -> Result<()> {
         let (table, has_columns) = (self.table(table)?, self.kinds[table].has_columns());
         let Some(schema) = table.schema().filter(|_| has_columns) else { return Ok(()) };
-        if !names_columns_of(schema, augment) {
+        if !columns_named(augment).all(|column| schema.has_column(column)) {
             return Ok(());
         }
         if let Some((name, transformer)) = augment.split_once(" by ") {
@@ -48,12 +47,13 @@ impl EngineStore {
         Ok(())
     }
 
-    /// Creates a view of a typed table: `small: flag: count(*), sum(count)`; none of a column that has not come yet.
+    /// Creates a view of a typed table: `small: flag: count(*), sum(count)`; none of a column that is not there.
     pub(super) fn create_view(&self, table: usize, text: &str) -> Result<()> {
         let (table, kind) = (self.table(table)?, self.kinds[table]);
         let Some(schema) = table.schema().filter(|_| kind.has_columns()) else { return Ok(()) };
         // Columns may have got other names.
-        let column = |name: &str| Some(schema.columns().get(kind.position_of(name)?)?.name.clone());
+        let position = |name: &str| kind.position_of(name).filter(|&at| schema.has_column(at));
+        let column = |name: &str| Some(schema.columns()[position(name)?].name.clone());
         let aggregate = |text: &str| match text.trim_end_matches(')').split_once('(') {
             Some((_, "*")) | None => Some(text.to_owned()),
             Some((function, name)) => Some(format!("{function}({})", column(name)?)),
@@ -68,6 +68,25 @@ impl EngineStore {
             return Ok(());
         };
         self.database()?.create_view(table, &ViewOptions { name, group_by, aggregates }).map(drop)
+    }
+
+    /// Drops the indexes and views of a column.
+    pub(super) fn drop_derived_of(&self, table: usize, column: usize) -> Result<()> {
+        let (table, kind) = (self.table(table)?, self.kinds[table]);
+        for augment in self.configuration.indexes_in_turn() {
+            let name = augment.split_whitespace().next().unwrap_or_default();
+            if columns_named(augment).any(|named| named == column) && table.index(name).is_ok() {
+                self.database()?.drop_index(table, name)?;
+            }
+        }
+        for view in self.configuration.views_in_turn() {
+            let (name, of) = view.split_once(':').unwrap_or_default();
+            let mut words = of.split(|c: char| !c.is_alphanumeric());
+            if words.any(|word| kind.position_of(word) == Some(column)) && table.view(name).is_ok() {
+                self.database()?.drop_view(table, name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops a view, or creates it again if it is not there.
@@ -86,10 +105,9 @@ impl EngineStore {
     }
 }
 
-/// Whether the table has all columns that an augment names.
-fn names_columns_of(schema: &Schema, augment: &str) -> bool {
-    let mut named = augment.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<usize>().ok());
-    named.all(|column| column < schema.columns().len())
+/// The columns that an augment names.
+fn columns_named(augment: &str) -> impl Iterator<Item = usize> {
+    augment.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok())
 }
 
 #[cfg(test)]
@@ -108,19 +126,29 @@ mod tests {
         let mut store = EngineStore::in_memory(&configuration, &[TableKind::Growing]).unwrap();
         let table = store.table(0).unwrap();
         assert_eq!((table.indexes().len(), table.views().len()), (indexes.len() - 2, views.len() - 2));
-        for _ in 0..3 {
-            store.add_column(0).unwrap();
+        for _ in 0..2 {
+            store.change_columns(0).unwrap();
         }
         // The turn of each comes, and that of the first ones again.
         for _ in 0..indexes.len().max(views.len()) {
             store.flush().unwrap();
         }
-        let table = store.table(0).unwrap();
-        for text in &indexes[indexes.len() - 2..] {
-            assert!(table.index(text.split(' ').next().unwrap()).is_ok(), "{text}");
+        let has_index =
+            |store: &EngineStore, text: &str| store.table(0).unwrap().index(text.split(' ').next().unwrap()).is_ok();
+        let has_view =
+            |store: &EngineStore, text: &str| store.table(0).unwrap().view(text.split(':').next().unwrap()).is_ok();
+        let (later_index, latest_index) = (indexes[indexes.len() - 2], indexes[indexes.len() - 1]);
+        let (later_view, latest_view) = (views[views.len() - 2], views[views.len() - 1]);
+        assert!(has_index(&store, later_index) && has_index(&store, latest_index));
+        assert!(has_view(&store, later_view) && !has_view(&store, latest_view));
+        for _ in 0..2 {
+            store.change_columns(0).unwrap();
         }
-        for text in &views[views.len() - 2..] {
-            assert!(table.view(text.split(':').next().unwrap()).is_ok(), "{text}");
+        assert!(!has_index(&store, later_index) && has_index(&store, latest_index), "one has lost a column");
+        assert!(!has_view(&store, later_view));
+        for _ in 0..views.len() {
+            store.flush().unwrap();
         }
+        assert!(!has_view(&store, later_view) && has_view(&store, latest_view));
     }
 }

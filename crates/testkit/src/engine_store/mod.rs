@@ -549,7 +549,10 @@ impl Store for EngineStore {
         let Some(change) = kind.next_change(changes_of(schema)) else { return Ok(()) };
         let (added, table) = match change {
             ColumnChange::Add(column) => (1, self.database()?.add_column(table, column)?),
-            ColumnChange::Drop(at) => (0, self.database()?.drop_column(table, &schema.columns()[at].name)?),
+            ColumnChange::Drop(at) => {
+                self.drop_derived_of(index, at)?;
+                (0, self.database()?.drop_column(table, &schema.columns()[at].name)?)
+            }
         };
         self.mechanisms.columns_added += added;
         self.take_anew(index, table)

@@ -1,7 +1,8 @@
 //! What the engine's jobs that write files of a table ask of it: flushes, compactions, and what is merged for an index.
 //!
 //! They differ in five things, which they say when they begin: their priority, what places older than their inputs may
-//! hold, what their files say they came from, whether they end with their table, and whether they make way for flushes. The rest is one for all of them:
+//! hold, what their files say they came from, whether they end with their table, and whether they make way for flushes.
+//! The rest is one for all of them:
 //!
 //! - Files are created, synced and, if the job fails, removed by [`OutputFiles`].
 //! - The table says which views want partial aggregates, and what its columns are. A derived table has neither.

@@ -1,8 +1,8 @@
 //! Subqueries that refer to the statement around them, where DataFusion would lose what they say.
 //!
-//! It makes joins of such subqueries, and takes the predicates that refer outside (`u.k = t.k`) out of them. What stands
-//! between such a predicate and the join is then computed of all rows and not of those of one outer row. It looks after
-//! `GROUP BY`, and refuses `ORDER BY` and `UNION`; the others it passes by:
+//! It makes joins of such subqueries, and takes the predicates that refer outside (`u.k = t.k`) out of them. What
+//! stands between such a predicate and the join is then computed of all rows and not of those of one outer row. It
+//! looks after `GROUP BY`, and refuses `ORDER BY` and `UNION`; the others it passes by:
 //!
 //! | above the predicate | was |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | an aggregate without `GROUP BY`, which has a row of no rows, too | no row where there were none |
 //!
 //! They are refused, but for what does no harm: a `LIMIT` that ends an `EXISTS`, and the one aggregate of a scalar or
-//! `LATERAL` subquery, whose row of no rows DataFusion adds again. Subqueries that do not refer outside are as they were.
+//! `LATERAL` subquery, whose row of no rows DataFusion adds again. Subqueries that do not refer outside are as they
+//! were.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};

@@ -40,9 +40,9 @@ pub(crate) fn in_expr(expr: &Expr) -> Option<&'static str> {
         Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => {
             Some("^, which is a power in PostgreSQL: XOR is the exclusive OR of bits")
         }
-        Expr::Cast { data_type: DataType::Varchar(Some(_)) | DataType::Char(_) | DataType::String(Some(_)), .. } => {
-            Some("casts to texts of some length: left(CAST(x AS TEXT), n) has at most n characters")
-        }
+        Expr::Cast {
+            data_type: DataType::Varchar(Some(_)) | DataType::Char(_) | DataType::String(Some(_)), ..
+        } => Some("casts to texts of some length: left(CAST(x AS TEXT), n) has at most n characters"),
         Expr::Function(function) => in_function(function),
         _ => None,
     }

@@ -114,8 +114,8 @@ pub trait Store {
     fn reopen(&mut self) -> Result<()>;
     /// Makes a checkpoint, or a backup that it restores, opens that and reads every row.
     fn checkpoint(&mut self) -> Result<State>;
-    /// Closes, salvages what is there, which is whole, reads every row of what was saved, and opens again; all snapshots
-    /// were dropped before.
+    /// Closes, salvages what is there, which is whole, reads every row of what was saved, and opens again; all
+    /// snapshots were dropped before.
     fn salvage(&mut self) -> Result<State>;
     /// Opens the database once more, for reading only, and reads every row: what a killed process would leave behind.
     fn look(&mut self) -> Result<State>;

@@ -213,7 +213,8 @@ impl TableKind {
         matches!(self, Self::Typed | Self::Growing | Self::Numbered | Self::Paired)
     }
 
-    /// The position of a column by the name that it has when the table gets it, whether or not it is there yet or still.
+    /// The position of a column by the name that it has when the table gets it,
+    /// whether or not it is there yet or still.
     pub(crate) fn position_of(self, name: &str) -> Option<usize> {
         let layout = if self == Self::Growing { &*GROWN_LAYOUT } else { self.layout()? };
         layout.schema().index_of(name)

@@ -1,5 +1,5 @@
-//! Indexes and views of the tables of histories: created, and, turn by turn, dropped and created again. Those of columns
-//! that come later are there once these have come, and until one of these goes.
+//! Indexes and views of the tables of histories: created, and, turn by turn, dropped and created again. Those of
+//! columns that come later are there once these have come, and until one of these goes.
 
 use mycelium_base::Result;
 use mycelium_engine::{IndexOptions, ViewOptions};

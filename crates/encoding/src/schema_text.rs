@@ -343,9 +343,9 @@ mod tests {
             Schema::parse("id int64 not null, a int16 default -2, b utf8 not null default 'x', primary key (id)");
         let mut bytes = Vec::new();
         schema.as_ref().unwrap().encode(&mut bytes);
-        assert_eq!(bytes, b"\x01\x00\x03\x02id\x05\x00\x01a\x04\x03\x02\xfe\xff\x01b\x0c\x02\x01x\x01\x00");
+        assert_eq!(bytes, b"\x01\x00\x03\x02id\x05\x00\x01a\x03\x03\x02\xfe\xff\x01b\x0c\x02\x01x\x01\x00");
         assert_eq!(Schema::decode(&bytes).unwrap(), schema.unwrap());
-        let of_wrong_width = b"\x01\x00\x02\x02id\x05\x00\x01a\x04\x03\x01\xfe\x01\x00";
+        let of_wrong_width = b"\x01\x00\x02\x02id\x05\x00\x01a\x03\x03\x01\xfe\x01\x00";
         assert_eq!(Schema::decode(of_wrong_width).unwrap_err().kind(), ErrorKind::Corruption);
     }
 

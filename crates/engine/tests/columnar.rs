@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use mycelium_base::hash::mix;
 use mycelium_base::{ColumnSet, ReadCounters};
 use mycelium_encoding::page::{ColumnTest, Filter, Test};
 use mycelium_encoding::{ColumnState, Datum, DatumRef, Schema};
@@ -386,12 +387,15 @@ fn cuts_ascend_where_files_begin_within_a_first_column() {
     let schema = "tenant int64 not null, name utf8 not null, note utf8, primary key (tenant, name)";
     let levels = LeveledOptions { target_file_size: 16 << 10, ..LeveledOptions::default() };
     let (database, table) = create(schema, "L0 tiered: * packed\nL1 leveled: * packed", levels);
-    for row in 0..5_000 {
-        let name = format!("{row:06}");
-        let row = [DatumRef::Int64(1), DatumRef::Utf8(&name), DatumRef::Utf8("as long as it is to fill some files")];
-        table.insert_row(&row, Durability::Buffered).unwrap();
+    for half in 0..2_u64 {
+        for row in (half..5_000).step_by(2) {
+            let name = format!("{row:06}");
+            let note: String = (0..4).map(|n| format!("{:016x}", mix(4 * row + n))).collect();
+            let row = [DatumRef::Int64(1), DatumRef::Utf8(&name), DatumRef::Utf8(&note)];
+            table.insert_row(&row, Durability::Buffered).unwrap();
+        }
+        database.flush().unwrap();
     }
-    database.flush().unwrap();
     database.compact(&table).unwrap();
     let cuts = table.split_points(8, None, None).unwrap();
     assert!(cuts.len() > 2 && cuts.windows(2).all(|pair| pair[0] < pair[1]), "{cuts:?}");

@@ -424,6 +424,7 @@ fn without_a_manifest_the_last_compaction_counts_or_its_inputs_do() {
         ssts(&disk).into_iter().map(|path| (path.clone(), disk.read_bytes(&path).unwrap())).collect();
     // To the last level: deletes meet what they delete.
     database.compact(&table).unwrap();
+    database.wait_idle().unwrap();
     let expected = scan(&table);
     assert_eq!(expected.len(), 150);
     drop(table);

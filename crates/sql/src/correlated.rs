@@ -29,8 +29,11 @@ pub(crate) struct CorrelatedSubqueries;
 impl AnalyzerRule for CorrelatedSubqueries {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         plan.apply_with_subqueries(|node| {
-            if let LogicalPlan::Subquery(lateral) = node {
-                check(&lateral.subquery, Purpose::Rows)?;
+            // Those in expressions are handed here, too, by themselves.
+            for input in node.inputs() {
+                if let LogicalPlan::Subquery(lateral) = input {
+                    check(&lateral.subquery, Purpose::Rows)?;
+                }
             }
             node.apply_expressions(|expr| expr.apply(check_expr))?;
             Ok(TreeNodeRecursion::Continue)

@@ -4,8 +4,8 @@
 //! 2. A longer record is verified piece by piece first, and only then is a buffer of its length allocated.
 //! 3. The first record that does not verify ends the segment: the reader remembers where and why (its [`Tear`]). So
 //!    does the mark that names the segment which continues it, which is no tear.
-//! 4. Who reads a segment that is being written goes on later where a reader had come, with another one, if the record
-//!    before that place is still the one that was read ([`SegmentPosition`]).
+//! 4. Who reads a segment that is being written goes on later where a reader had come, with another one, if the first
+//!    record and the one before that place are still those that were read ([`SegmentPosition`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -32,9 +32,12 @@ pub struct Tear {
 pub struct SegmentPosition {
     number: FileNumber,
     offset: u64,
-    /// Where the record before it stands, and its header, whose checksum covers all of it.
-    last: Option<(u64, [u8; RECORD_HEADER_LEN])>,
+    /// The first record, and the one before that place.
+    ends: Option<[RecordMark; 2]>,
 }
+
+/// Where a record stands, and its header, whose checksum covers all of it.
+type RecordMark = (u64, [u8; RECORD_HEADER_LEN]);
 
 impl SegmentPosition {
     /// The segment's number.
@@ -68,8 +71,8 @@ pub struct SegmentReader {
     end: u64,
     end_is_known: bool,
     large: Vec<u8>,
-    /// The record before the next: where it stands, and its header.
-    last: Option<(u64, [u8; RECORD_HEADER_LEN])>,
+    /// The first record, and the one before the next.
+    ends: Option<[RecordMark; 2]>,
     tear: Option<Tear>,
     continued_by: Option<FileNumber>,
 }
@@ -112,7 +115,7 @@ impl SegmentReader {
             input: Window::new(file),
             position: HEADER_LEN as u64,
             large: Vec::new(),
-            last: None,
+            ends: None,
             tear: None,
             continued_by: None,
         }
@@ -135,22 +138,22 @@ impl SegmentReader {
 
     /// Where the reader has come.
     pub fn to_go_on(&self) -> SegmentPosition {
-        SegmentPosition { number: self.header.number, offset: self.position, last: self.last }
+        SegmentPosition { number: self.header.number, offset: self.position, ends: self.ends }
     }
 
     /// Goes on where another reader of the segment had come.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the segment is not what it was then: the record before that place is gone, as its
-    /// writer takes records back that it could not hand over, or the segment's end, as its successor has it, lies
-    /// before it. Read from the front. Otherwise those of the disk.
+    /// [`ErrorKind::Conflict`] if the segment is not what it was then: its first record or the one before that
+    /// place is gone, as its writer takes records back that it could not hand over, or the segment's end, as its
+    /// successor has it, lies before it. Read from the front. Otherwise those of the disk.
     pub fn go_on_from(&mut self, from: &SegmentPosition) -> Result<()> {
         if !self.still_has(from)? {
             return Err(Error::new(ErrorKind::Conflict, "the segment is not what it was when it was read before")
                 .in_file(&self.path)
                 .at(from.offset));
         }
-        (self.position, self.last) = (from.offset, from.last);
+        (self.position, self.ends) = (from.offset, from.ends);
         Ok(())
     }
 
@@ -158,8 +161,12 @@ impl SegmentReader {
         if from.number != self.header.number || from.offset > self.end.min(self.input.file.len()) {
             return Ok(false);
         }
-        let Some((at, header)) = from.last else { return Ok(true) };
-        Ok(*self.input.get(at, RECORD_HEADER_LEN)? == header)
+        for (at, header) in from.ends.iter().flatten() {
+            if self.input.get(*at, RECORD_HEADER_LEN)? != header {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Where and why reading stopped before the end of the file; `None` before that, and after a clean end.
@@ -221,7 +228,8 @@ impl SegmentReader {
             return Ok(None);
         }
         let length = header.length as usize;
-        self.last = Some((offset, header.encode()));
+        let mark = (offset, header.encode());
+        self.ends = Some([self.ends.map_or(mark, |[first, _]| first), mark]);
         self.position = offset + (RECORD_HEADER_LEN + length) as u64;
         let start = offset + RECORD_HEADER_LEN as u64;
         if RECORD_HEADER_LEN + length <= PIECE {

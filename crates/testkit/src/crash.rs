@@ -207,8 +207,10 @@ pub(crate) fn apply(
         }
         Action::ChangeColumns(table) => {
             if model.lock().begin_change(*table) {
-                store.change_columns(*table)?;
-                model.lock().acknowledge();
+                match store.change_columns(*table)? {
+                    true => model.lock().acknowledge(),
+                    false => model.lock().withdraw_change(*table),
+                }
             }
         }
         Action::RenameColumn(table, column) => {

@@ -128,8 +128,10 @@ impl<S: Store> Driver<'_, S> {
                 if !self.model.begin_change(*table) {
                     return Ok(());
                 }
-                self.store.change_columns(*table).map_err(failed)?;
-                self.model.acknowledge();
+                match self.store.change_columns(*table).map_err(failed)? {
+                    true => self.model.acknowledge(),
+                    false => self.model.withdraw_change(*table),
+                }
                 self.everything()
             }
             Action::RenameColumn(table, column) => {
@@ -504,8 +506,8 @@ mod tests {
         fn create_table(&mut self, table: usize) -> Result<()> {
             self.inner.create_table(table)
         }
-        fn change_columns(&mut self, table: usize) -> Result<()> {
-            if self.fault == Fault::ForgetsNewColumns { Ok(()) } else { self.inner.change_columns(table) }
+        fn change_columns(&mut self, table: usize) -> Result<bool> {
+            if self.fault == Fault::ForgetsNewColumns { Ok(true) } else { self.inner.change_columns(table) }
         }
         fn rename_column(&mut self, table: usize, column: usize) -> Result<()> {
             self.inner.rename_column(table, column)

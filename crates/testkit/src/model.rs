@@ -332,6 +332,12 @@ impl Model {
         true
     }
 
+    /// The change that was begun last was refused.
+    pub fn withdraw_change(&mut self, table: usize) {
+        self.commits.pop();
+        self.tables[table].life_mut().changes.pop();
+    }
+
     /// Begins a backup, of all that was acknowledged; the outcome is not known yet.
     pub fn begin_backup(&mut self) {
         self.backups.push(self.acknowledged_commits());

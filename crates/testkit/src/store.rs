@@ -38,8 +38,9 @@ pub trait Store {
     fn drop_table(&mut self, table: usize) -> Result<()>;
     /// Creates a table that was dropped.
     fn create_table(&mut self, table: usize) -> Result<()>;
-    /// Makes the next change of the columns of a table that has more to come. No transaction is open.
-    fn change_columns(&mut self, table: usize) -> Result<()>;
+    /// Makes the next change of the columns of a table that has more to come, and says whether it did: not if its column
+    /// groups stand against it. No transaction is open.
+    fn change_columns(&mut self, table: usize) -> Result<bool>;
     /// Gives a column of a typed table another name. No transaction is open.
     fn rename_column(&mut self, table: usize, column: usize) -> Result<()>;
     /// Reads a key.
@@ -193,10 +194,10 @@ impl Store for ModelStore {
         Ok(())
     }
 
-    fn change_columns(&mut self, table: usize) -> Result<()> {
+    fn change_columns(&mut self, table: usize) -> Result<bool> {
         self.model.begin_change(table);
         self.model.acknowledge();
-        Ok(())
+        Ok(true)
     }
 
     fn rename_column(&mut self, _table: usize, _column: usize) -> Result<()> {

@@ -38,6 +38,8 @@ mod derived;
 pub const DIRECTORY: &str = "/database";
 /// The directory of their backups.
 const BACKUPS: &str = "/backups";
+/// What is said where a column is not dropped because of the column groups that there are.
+const GROUPS_AGAINST: [&str; 2] = ["it is alone in a column group", "files of one group lack it"];
 
 /// Of so many transactions, by their steps, one is asked for all that it finds through indexes.
 const INDEXES_CHECKED: usize = 4;
@@ -542,20 +544,26 @@ impl Store for EngineStore {
         self.configuration.views.iter().try_for_each(|view| self.create_view(index, view))
     }
 
-    fn change_columns(&mut self, index: usize) -> Result<()> {
+    fn change_columns(&mut self, index: usize) -> Result<bool> {
         self.build_indexes(index)?;
         let (table, kind) = (self.table(index)?, self.kinds[index]);
-        let Some(schema) = table.schema() else { return Ok(()) };
-        let Some(change) = kind.next_change(changes_of(schema)) else { return Ok(()) };
+        let Some(schema) = table.schema() else { return Ok(false) };
+        let Some(change) = kind.next_change(changes_of(schema)) else { return Ok(false) };
         let (added, table) = match change {
             ColumnChange::Add(column) => (1, self.database()?.add_column(table, column)?),
             ColumnChange::Drop(at) => {
                 self.drop_derived_of(index, at)?;
-                (0, self.database()?.drop_column(table, &schema.columns()[at].name)?)
+                match self.database()?.drop_column(table, &schema.columns()[at].name) {
+                    Err(error) if GROUPS_AGAINST.iter().any(|part| error.to_string().contains(part)) => {
+                        return Ok(false);
+                    }
+                    dropped => (0, dropped?),
+                }
             }
         };
         self.mechanisms.columns_added += added;
-        self.take_anew(index, table)
+        self.take_anew(index, table)?;
+        Ok(true)
     }
 
     /// To and fro between its first name and another one.

@@ -14,14 +14,21 @@ use mycelium_engine::{
     ReadOptions, Snapshot, Table, TableOptions, WriteBatch,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
-use shuttle::thread;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner, thread};
 
 const SCHEDULES: usize = 10_000;
 
+/// What the stack of a thread takes: shuttle's is 60 KiB, and an opening that flushes needs more where nothing is
+/// optimised.
+const STACK_BYTES: usize = 256 << 10;
+
 /// Runs a scenario under all its schedules.
 fn explore(scenario: fn()) {
-    shuttle::check_random(scenario, SCHEDULES / 2);
-    shuttle::check_pct(scenario, SCHEDULES / 2, 3);
+    let mut config = Config::new();
+    config.stack_size = STACK_BYTES;
+    Runner::new(RandomScheduler::new(SCHEDULES / 2), config.clone()).run(scenario);
+    Runner::new(PctScheduler::new(3, SCHEDULES / 2), config).run(scenario);
     println!("schedules: {SCHEDULES}, failures: 0");
 }
 

@@ -6,9 +6,8 @@
 //!    newest range delete at or below s that covers the key. Patches and merge operands are collected until a put, a
 //!    delete or the end. With no put below, patches change nothing and merge operands make a row of their own.
 //! 3. A bulk load is a commit whose rows share one sequence number. Dropping a table is a commit without one: whatever
-//!    the snapshot, the table's rows are gone. So is adding or dropping a column: whatever the snapshot, rows have it,
-//!    with its default, or null, where they were written before, or have it no more. All three are durable when they
-//!    return, and so is everything before them.
+//!    the snapshot, its rows are gone. So is a change of columns: whatever the snapshot, older rows have an added one
+//!    with its default or null, and no row a dropped one. All are durable at return, and what is before them.
 //! 4. A transaction that commits is a batch of the writes that were not rolled back. What it reads, and whether it
 //!    commits where other commits come between, is said in `open_transaction.rs`.
 //! 5. Recovery after a crash gives the state after some prefix of the commits that holds everything acknowledged as
@@ -322,14 +321,13 @@ impl Model {
     /// Begins the next change of a table's columns; the outcome is not known yet. Whether there is one.
     pub fn begin_change(&mut self, table: usize) -> bool {
         let of = &self.tables[table];
-        if of.life().changes.len() >= of.rules.growth.map_or(0, |growth| growth.changes) {
-            return false;
+        let has_more = of.life().changes.len() < of.rules.growth.map_or(0, |growth| growth.changes);
+        if has_more {
+            let last_sequence = self.last_sequence();
+            self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
+            self.tables[table].life_mut().changes.push(self.commits.len());
         }
-        let last_sequence = self.last_sequence();
-        self.commits.push(Commit { last_sequence, durability: Durability::Sync, acknowledged: false });
-        let since = self.commits.len();
-        self.tables[table].life_mut().changes.push(since);
-        true
+        has_more
     }
 
     /// The change that was begun last was refused.

@@ -38,8 +38,8 @@ pub trait Store {
     fn drop_table(&mut self, table: usize) -> Result<()>;
     /// Creates a table that was dropped.
     fn create_table(&mut self, table: usize) -> Result<()>;
-    /// Makes the next change of the columns of a table that has more to come, and says whether it did: not if its column
-    /// groups stand against it. No transaction is open.
+    /// Makes the next change of the columns of a table that has more to come, and says whether it did: not if its
+    /// column groups stand against it. No transaction is open.
     fn change_columns(&mut self, table: usize) -> Result<bool>;
     /// Gives a column of a typed table another name. No transaction is open.
     fn rename_column(&mut self, table: usize, column: usize) -> Result<()>;

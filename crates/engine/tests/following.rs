@@ -649,6 +649,29 @@ fn handles_of_tables_that_are_gone_are_refused_and_snapshots_read_them() {
     assert!(scan(&reader.table("t").unwrap()).is_empty());
 }
 
+#[test]
+fn an_index_of_a_dropped_table_could_not_be_read_at_a_snapshot_that_its_table_could() {
+    let disk = MemoryDisk::new();
+    let writer = open(&disk);
+    let table = writer.create_typed_table("typed", Schema::parse(SCHEMA).unwrap(), typed_table()).unwrap();
+    let by_a = IndexOptions { name: "by_a".into(), on: vec!["a".into()], ..IndexOptions::default() };
+    writer.create_index(&table, &by_a).unwrap();
+    writer.wait_idle().unwrap();
+    let row = [DatumRef::Int64(1), DatumRef::Int32(1), DatumRef::Utf8("text")];
+    table.insert_row(&row, Durability::Os).unwrap();
+    let reader = follower(&disk);
+    let read = reader.table("typed").unwrap();
+    let (index, before) = (read.index("by_a").unwrap(), reader.snapshot());
+    writer.drop_table("typed").unwrap();
+    reader.catch_up().unwrap();
+    assert_eq!(scan_with(&read, &ReadOptions::at(&before)).len(), 1);
+    let found = index.get(&[DatumRef::Int32(1)], None, Some(&before)).unwrap();
+    let found: Vec<Datum> = found.map(|row| row.unwrap().values.remove(0)).collect();
+    assert_eq!(found, [Datum::Int64(1)]);
+    let now = index.get(&[DatumRef::Int32(1)], None, None);
+    assert_eq!(now.err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+}
+
 /// The process that writes knows of no snapshot here: what it merges into the last level has the number 0, which every
 /// snapshot sees.
 #[test]

@@ -40,8 +40,8 @@ use crate::database::Inner;
 const VERSION: u8 = 2;
 /// The first version that names the database.
 const WITH_IDENTITY: u8 = 2;
-/// Room is left for those that follow.
-const MOST_EDITS: u64 = u64::MAX / 2;
+/// Of edits, and of rounds: there is room for those that follow.
+const MOST_COUNTED: u64 = u64::MAX / 2;
 /// For tables without files, which are described beside the file's own.
 const OTHERS_BYTES: usize = 2 << 10;
 
@@ -213,7 +213,7 @@ impl Origin {
             return Err(error.expected(format_args!("at most version {VERSION}"), version));
         }
         let identity = if version >= WITH_IDENTITY { reader.u64()? } else { 0 };
-        let edits = decode_within(&mut reader, MOST_EDITS, "number of edits")?;
+        let edits = decode_within(&mut reader, MOST_COUNTED, "number of edits")?;
         let (last_sequence, oldest_log) = (decode_sequence(&mut reader)?, decode_number(&mut reader)?);
         let next_table_id = decode_id(&mut reader)?;
         let live = decode_list(&mut reader, |reader| Ok((decode_id(reader)?, decode_id(reader)?)))?;
@@ -370,7 +370,7 @@ fn decode_round(reader: &mut Reader<'_>) -> Result<Round<FileNumber>> {
     Ok(Round {
         level: reader.length(MAX_LEVELS - 1)?,
         group: decode_group(reader)?,
-        number: reader.varint()?,
+        number: decode_within(reader, MOST_COUNTED, "number of a round")?,
         is_draining: decode_flag(reader)?,
         appending: None,
         deletion: None,
@@ -471,12 +471,15 @@ mod tests {
         let mut run = whole.runs[0].clone();
         run.files[0] = (3, Some(MAX_SEQUENCE_NUMBER + 1));
         let (birth, runs) = (Birth::Flushed { next_log: 14, last_sequence: u64::MAX }, vec![run]);
+        let (appending, deletion) = (None, None);
+        let round = Round { level: 1, group: None, number: u64::MAX, is_draining: true, appending, deletion };
         let forged = [
             Origin { edits: u64::MAX, ..whole.clone() },
             Origin { last_sequence: u64::MAX, ..whole.clone() },
             Origin { oldest_log: MAX_FILE_NUMBER + 1, ..whole.clone() },
             Origin { birth, ..whole.clone() },
             Origin { runs, ..whole.clone() },
+            Origin { rounds: vec![round], ..whole.clone() },
             Origin { buffered: vec![u64::MAX], ..whole.clone() },
         ];
         for origin in forged {

@@ -66,7 +66,7 @@ pub use database::Database;
 pub use extent::Extent;
 pub use index::{DerivedEntry, Index, IndexDefinition, IndexOptions, IndexRow, IndexRows, IndexStatus, IndexedBy};
 pub use ingest::IngestSummary;
-pub use inspect::read_log_record;
+pub use inspect::{read_log_record, rewrite_origin};
 pub use iterator::TableIterator;
 pub use metrics::{BufferMetrics, GroupMetrics, LevelMetrics, Metrics, SnapshotMetrics, TableMetrics};
 pub use mycelium_advisor as advisor;

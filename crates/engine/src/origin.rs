@@ -1,7 +1,8 @@
 //! What an SST says of where it belongs, so that a database can be salvaged without its manifest (`salvage`).
 //!
 //! ```text
-//! origin  version u8 (1) | edits varint | last sequence varint | oldest log segment varint | next table id varint
+//! origin  version u8 (2) | identity of the database u64 LE, from version 2 on
+//!         | edits varint | last sequence varint | oldest log segment varint | next table id varint
 //!         | ranges of live tables varint, (first varint | count varint) each
 //!         | tables varint, (id varint | name bytes | definition bytes | layout bytes) each, the file's own first
 //!         | birth | runs varint, run each | rounds varint, round each
@@ -20,7 +21,7 @@
 //! the files that it had, at their places; and what the file itself came from. So the newest file of a table lists all
 //! older ones, and what it does not list was there no more, or was being made then. Of a file that was being made the
 //! birth tells whether it took the place of what it was made of: that is removed only after the edit that names the
-//! file is durable.
+//! file is durable. The identity tells files of another database, whose lists say nothing of this one.
 //!
 //! Two to four bytes for every file that the table has then, and its definition once. Records of other tables are those
 //! of tables without files, of up to [`OTHERS_BYTES`]: nothing else would say what they are.
@@ -29,12 +30,18 @@ use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_LEVELS;
-use mycelium_base::{Error, ErrorKind, FileNumber, Group, MAX_FILE_NUMBER, Result, SequenceNumber, TableId};
+use mycelium_base::{
+    Error, ErrorKind, FileNumber, Group, MAX_FILE_NUMBER, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId,
+};
 use mycelium_manifest::{ManifestState, Round, RunPlace, TableRecord, TableState};
 
 use crate::database::Inner;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The first version that names the database.
+const WITH_IDENTITY: u8 = 2;
+/// Of edits, and of rounds: there is room for those that follow.
+const MOST_COUNTED: u64 = u64::MAX / 2;
 /// For tables without files, which are described beside the file's own.
 const OTHERS_BYTES: usize = 2 << 10;
 
@@ -62,6 +69,8 @@ pub(crate) struct ListedRun {
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Origin {
+    /// Of the database; 0 in a file of a version that did not say it.
+    pub(crate) identity: u64,
     /// How many edits the manifest had had.
     pub(crate) edits: u64,
     pub(crate) last_sequence: SequenceNumber,
@@ -121,6 +130,7 @@ impl Origin {
             });
         let loads = own.version.buffered_files().filter(|file| file.sequence_override.is_some());
         Some(Self {
+            identity: state.identity,
             edits: state.edit_count,
             last_sequence: state.last_sequence,
             oldest_log: state.oldest_wal,
@@ -154,8 +164,9 @@ impl Origin {
         self.live.iter().map(|&(_, count)| u64::from(count)).sum()
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
+        out.extend_from_slice(&self.identity.to_le_bytes());
         let numbers = [self.edits, self.last_sequence, self.oldest_log, self.next_table_id.into()];
         numbers.into_iter().for_each(|number| put_varint(&mut out, number));
         put_varint(&mut out, self.live.len() as u64);
@@ -201,7 +212,9 @@ impl Origin {
             let error = Error::new(ErrorKind::Unsupported, "the origin of an SST is of a newer version");
             return Err(error.expected(format_args!("at most version {VERSION}"), version));
         }
-        let (edits, last_sequence, oldest_log) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let identity = if version >= WITH_IDENTITY { reader.u64()? } else { 0 };
+        let edits = decode_within(&mut reader, MOST_COUNTED, "number of edits")?;
+        let (last_sequence, oldest_log) = (decode_sequence(&mut reader)?, decode_number(&mut reader)?);
         let next_table_id = decode_id(&mut reader)?;
         let live = decode_list(&mut reader, |reader| Ok((decode_id(reader)?, decode_id(reader)?)))?;
         let records = decode_list(&mut reader, decode_record)?;
@@ -213,7 +226,19 @@ impl Origin {
         let rounds = decode_list(&mut reader, decode_round)?;
         let buffered = decode_list(&mut reader, decode_number)?;
         reader.finish()?;
-        Ok(Self { edits, last_sequence, oldest_log, next_table_id, live, records, birth, runs, rounds, buffered })
+        Ok(Self {
+            identity,
+            edits,
+            last_sequence,
+            oldest_log,
+            next_table_id,
+            live,
+            records,
+            birth,
+            runs,
+            rounds,
+            buffered,
+        })
     }
 }
 
@@ -270,18 +295,27 @@ fn decode_list<T>(reader: &mut Reader<'_>, mut item: impl FnMut(&mut Reader<'_>)
     Ok(list)
 }
 
-fn decode_id(reader: &mut Reader<'_>) -> Result<u32> {
+fn decode_within(reader: &mut Reader<'_>, most: u64, what: &str) -> Result<u64> {
     let at = reader.position() as u64;
-    let id = reader.varint()?;
-    u32::try_from(id).map_err(|_| Error::corruption("table id out of range").at(at).expected("at most 32 bits", id))
+    match reader.varint()? {
+        value if value <= most => Ok(value),
+        value => {
+            let error = Error::corruption(format!("{what} out of range in the origin of an SST")).at(at);
+            Err(error.expected(format_args!("at most {most}"), value))
+        }
+    }
+}
+
+fn decode_id(reader: &mut Reader<'_>) -> Result<u32> {
+    decode_within(reader, u32::MAX.into(), "table id").map(|id| id as u32)
 }
 
 fn decode_number(reader: &mut Reader<'_>) -> Result<FileNumber> {
-    let at = reader.position() as u64;
-    match reader.varint()? {
-        number if number <= MAX_FILE_NUMBER => Ok(number),
-        number => Err(Error::corruption("file number out of range").at(at).expected("at most 56 bits", number)),
-    }
+    decode_within(reader, MAX_FILE_NUMBER, "file number")
+}
+
+fn decode_sequence(reader: &mut Reader<'_>) -> Result<SequenceNumber> {
+    decode_within(reader, MAX_SEQUENCE_NUMBER, "sequence number")
 }
 
 fn decode_record(reader: &mut Reader<'_>) -> Result<TableRecord> {
@@ -305,7 +339,7 @@ fn decode_flag(reader: &mut Reader<'_>) -> Result<bool> {
 fn decode_birth(reader: &mut Reader<'_>) -> Result<Birth> {
     let at = reader.position() as u64;
     Ok(match reader.u8()? {
-        0 => Birth::Flushed { next_log: decode_number(reader)?, last_sequence: reader.varint()? },
+        0 => Birth::Flushed { next_log: decode_number(reader)?, last_sequence: decode_sequence(reader)? },
         1 => {
             let level = reader.length(MAX_LEVELS - 1)?;
             let place =
@@ -326,8 +360,8 @@ fn decode_run(reader: &mut Reader<'_>) -> Result<ListedRun> {
         level: reader.length(MAX_LEVELS - 1)?,
         group: decode_group(reader)?,
         files: decode_list(reader, |reader| {
-            let number = reader.varint()?;
-            Ok((number / 2, if number % 2 == 1 { Some(reader.varint()?) } else { None }))
+            let number = decode_within(reader, 2 * MAX_FILE_NUMBER + 1, "file number")?;
+            Ok((number / 2, if number % 2 == 1 { Some(decode_sequence(reader)?) } else { None }))
         })?,
     })
 }
@@ -336,7 +370,7 @@ fn decode_round(reader: &mut Reader<'_>) -> Result<Round<FileNumber>> {
     Ok(Round {
         level: reader.length(MAX_LEVELS - 1)?,
         group: decode_group(reader)?,
-        number: reader.varint()?,
+        number: decode_within(reader, MOST_COUNTED, "number of a round")?,
         is_draining: decode_flag(reader)?,
         appending: None,
         deletion: None,
@@ -358,6 +392,7 @@ mod tests {
             layout: "row(packed)".into(),
         };
         let mut edit = VersionEdit { last_sequence: Some(90), oldest_wal: Some(12), ..VersionEdit::default() };
+        edit.identity = Some(u64::MAX - 7);
         edit.created_tables.extend([record(0, "t"), record(1, "empty"), record(5, "other")]);
         let file = |number: u64, keys: [&str; 2], group: Option<&str>| {
             Arc::new(FileMeta {
@@ -405,6 +440,7 @@ mod tests {
         let record = TableRecord { id: TableId(0), name: "t".into(), definition: vec![9], layout: "l".into() };
         let (appending, deletion) = (None, None);
         let origin = Origin {
+            identity: 0x0102_0304_0506_0708,
             edits: 5,
             last_sequence: 300,
             oldest_log: 4,
@@ -416,12 +452,41 @@ mod tests {
             rounds: vec![Round { level: 1, group: None, number: 3, is_draining: true, appending, deletion }],
             buffered: vec![6],
         };
-        let head = [1, 5, 0xac, 2, 4, 2, 1, 0, 2];
+        let (version, identity, head) = ([2_u8], [8, 7, 6, 5, 4, 3, 2, 1], [5, 0xac, 2, 4, 2, 1, 0, 2]);
         let table = [1, 0, 1, b't', 1, 9, 1, b'l'];
         let (birth, run, round) = ([1, 2, 1, 7, 2, 7, 8], [1, 1, 0, 2, 14, 17, 20], [1, 1, 0, 3, 1]);
-        let bytes = [&head[..], &table, &birth, &run, &round, &[1, 6]].concat();
+        let rest = [&head[..], &table, &birth, &run, &round, &[1, 6]].concat();
+        let bytes = [&version[..], &identity, &rest].concat();
         assert_eq!(origin.encode(), bytes);
         assert_eq!(Origin::decode(&bytes).unwrap(), origin);
+        // Version 1 did not name the database.
+        let unnamed = Origin { identity: 0, ..origin };
+        assert_eq!(Origin::decode(&[&[1_u8][..], &rest].concat()).unwrap(), unnamed);
+    }
+
+    /// They are kept in the manifest of what is salvaged, which could not be written to any more.
+    #[test]
+    fn numbers_that_no_database_has_were_taken_from_origins() {
+        let whole = Origin::new(&state(), TableId(0), &births()[0]).unwrap();
+        let mut run = whole.runs[0].clone();
+        run.files[0] = (3, Some(MAX_SEQUENCE_NUMBER + 1));
+        let (birth, runs) = (Birth::Flushed { next_log: 14, last_sequence: u64::MAX }, vec![run]);
+        let (appending, deletion) = (None, None);
+        let round = Round { level: 1, group: None, number: u64::MAX, is_draining: true, appending, deletion };
+        let forged = [
+            Origin { edits: u64::MAX, ..whole.clone() },
+            Origin { last_sequence: u64::MAX, ..whole.clone() },
+            Origin { oldest_log: MAX_FILE_NUMBER + 1, ..whole.clone() },
+            Origin { birth, ..whole.clone() },
+            Origin { runs, ..whole.clone() },
+            Origin { rounds: vec![round], ..whole.clone() },
+            Origin { buffered: vec![u64::MAX], ..whole.clone() },
+        ];
+        for origin in forged {
+            let error = Origin::decode(&origin.encode()).unwrap_err();
+            assert!(error.is_corruption() && error.offset().is_some(), "{error}");
+        }
+        assert_eq!(Origin::decode(&whole.encode()).unwrap(), whole);
     }
 
     #[test]

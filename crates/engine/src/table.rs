@@ -301,9 +301,14 @@ impl TableShared {
     /// takes that state finds the table gone. The state as it was.
     pub(crate) fn empty_state(&self) -> Arc<TableState> {
         debug_assert!(self.check_alive().is_err());
+        self.state.swap(self.state_without_rows())
+    }
+
+    /// A state that holds nothing.
+    pub(crate) fn state_without_rows(&self) -> Arc<TableState> {
         let (_, active) = Memtable::new(MemtableOptions::default());
         let tree = Arc::new(Tree::empty(self.formats.as_deref()));
-        self.state.swap(Arc::new(TableState::new(active, tree)))
+        Arc::new(TableState::new(active, tree))
     }
 
     pub(crate) fn check_alive(&self) -> Result<()> {

@@ -462,6 +462,42 @@ fn what_a_writer_does_while_a_follower_catches_up_is_seen_as_a_whole_or_not() {
     }
 }
 
+/// The manifest was read before, and the log after: with what was written when tables were others already.
+#[test]
+fn a_dropped_table_stood_beside_what_was_written_after_it() {
+    for moment in 1.. {
+        let disk = MemoryDisk::new();
+        let writer = open(&disk);
+        let table = writer.create_table("t", small_table()).unwrap();
+        writer.create_table("old", small_table()).unwrap();
+        let faults = FaultDisk::new(Arc::new(disk.clone()));
+        let options = Options { disk: Arc::new(faults.clone()), read_only: true, ..small_options(&disk) };
+        let reader = Database::open(DIRECTORY, options).unwrap();
+        let latency = Duration::from_nanos(1);
+        faults.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
+        let seen = Arc::new(AtomicU64::new(0));
+        let counted = seen.clone();
+        faults.on_wait(move |_| {
+            if counted.fetch_add(1, Ordering::Relaxed) + 1 == moment {
+                writer.drop_table("old").unwrap();
+                writer.create_table("new", small_table()).unwrap();
+                table.put(b"then", b"", Durability::Os).unwrap();
+            }
+        });
+        reader.catch_up().unwrap_or_else(|e| panic!("operation {moment}: {e}"));
+        let is_over = seen.load(Ordering::Relaxed) < moment;
+        let has_then = reader.table("t").unwrap().get(b"then").unwrap().is_some();
+        let (has_old, has_new) = (reader.table("old").is_ok(), reader.table("new").is_ok());
+        assert!(!has_old || !has_new, "operation {moment}: both tables");
+        assert!(!has_then || has_new && !has_old, "operation {moment}: old {has_old}, new {has_new}");
+        if is_over {
+            return;
+        }
+        reader.catch_up().unwrap();
+        assert!(reader.table("t").unwrap().get(b"then").unwrap().is_some(), "operation {moment}");
+    }
+}
+
 /// Says that it is over also if its thread panics, for which the others would wait.
 struct SaysWhenOver<'a>(&'a AtomicBool);
 
@@ -611,6 +647,63 @@ fn handles_of_tables_that_are_gone_are_refused_and_snapshots_read_them() {
     let anew = reader.table("t").unwrap().iter(&ReadOptions::at(&before));
     assert_eq!(anew.err().map(|error| error.kind()), Some(ErrorKind::NotFound));
     assert!(scan(&reader.table("t").unwrap()).is_empty());
+}
+
+#[test]
+fn an_index_of_a_dropped_table_could_not_be_read_at_a_snapshot_that_its_table_could() {
+    let disk = MemoryDisk::new();
+    let writer = open(&disk);
+    let table = writer.create_typed_table("typed", Schema::parse(SCHEMA).unwrap(), typed_table()).unwrap();
+    let by_a = IndexOptions { name: "by_a".into(), on: vec!["a".into()], ..IndexOptions::default() };
+    writer.create_index(&table, &by_a).unwrap();
+    writer.wait_idle().unwrap();
+    let row = [DatumRef::Int64(1), DatumRef::Int32(1), DatumRef::Utf8("text")];
+    table.insert_row(&row, Durability::Os).unwrap();
+    let reader = follower(&disk);
+    let read = reader.table("typed").unwrap();
+    let (index, before) = (read.index("by_a").unwrap(), reader.snapshot());
+    writer.drop_table("typed").unwrap();
+    reader.catch_up().unwrap();
+    assert_eq!(scan_with(&read, &ReadOptions::at(&before)).len(), 1);
+    let found = index.get(&[DatumRef::Int32(1)], None, Some(&before)).unwrap();
+    let found: Vec<Datum> = found.map(|row| row.unwrap().values.remove(0)).collect();
+    assert_eq!(found, [Datum::Int64(1)]);
+    let now = index.get(&[DatumRef::Int32(1)], None, None);
+    assert_eq!(now.err().map(|error| error.kind()), Some(ErrorKind::NotFound));
+}
+
+/// The process that writes knows of no snapshot here: what it merges into the last level has the number 0, which every
+/// snapshot sees.
+#[test]
+fn a_table_that_was_made_after_a_snapshot_had_rows_at_it_once_it_was_compacted() {
+    let (_disk, writer, table, reader) = pair();
+    table.put(b"key", b"value", Durability::Os).unwrap();
+    reader.catch_up().unwrap();
+    let before = reader.snapshot();
+    let (plain, typed) = (writer.create_table("plain", small_table()).unwrap(), Schema::parse(SCHEMA).unwrap());
+    let typed = writer.create_typed_table("typed", typed, typed_table()).unwrap();
+    let by_a = IndexOptions { name: "by_a".into(), on: vec!["a".into()], ..IndexOptions::default() };
+    writer.create_index(&typed, &by_a).unwrap();
+    for n in 0..2 {
+        plain.put(&key(n), b"value", Durability::Os).unwrap();
+        let row = [DatumRef::Int64(n.into()), DatumRef::Int32(1), DatumRef::Utf8("text")];
+        typed.insert_row(&row, Durability::Os).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.wait_idle().unwrap();
+    writer.compact(&plain).unwrap();
+    writer.compact(&typed).unwrap();
+    reader.catch_up().unwrap();
+    for name in ["plain", "typed"] {
+        let made = reader.table(name).unwrap();
+        assert!(scan_with(&made, &ReadOptions::at(&before)).is_empty(), "{name} was made later");
+        assert_eq!(scan(&made).len(), 2, "{name}");
+    }
+    let index = reader.table("typed").unwrap().index("by_a").unwrap();
+    assert_eq!(index.get(&[DatumRef::Int32(1)], None, Some(&before)).unwrap().count(), 0);
+    assert_eq!(index.get(&[DatumRef::Int32(1)], None, None).unwrap().count(), 2);
+    let kept = scan_with(&reader.table("t").unwrap(), &ReadOptions::at(&before));
+    assert_eq!(kept.len(), 1, "what was there before");
 }
 
 #[test]

@@ -19,9 +19,9 @@ use mycelium_engine::{
 };
 use mycelium_manifest::{Manifest, ManifestState, Version, VersionEdit, read_edits};
 use mycelium_sst::{
-    BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FilterShape, Footer, Index,
-    KeyBits, OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer, SummaryPart,
-    encode_range_deletes, open_block, parse_range_deletes, parse_summary_directory, parse_summary_page,
+    BLOCK_TRAILER_LEN, BlockCursor, BlockHandle, CursorOptions, Decompressor, FOOTER_LEN, FileStatement, FilterShape,
+    Footer, Index, KeyBits, OpenOptions, PAGE_BLOCKS, Properties, SstFile, SstWriter, SstWriterOptions, Summarizer,
+    SummaryPart, encode_range_deletes, open_block, parse_range_deletes, parse_summary_directory, parse_summary_page,
 };
 use mycelium_vfs::{AccessPattern, Disk, MemoryDisk};
 use mycelium_wal::{RecoveryMode, SegmentHeader, SegmentReader, SegmentWriter, replay};
@@ -55,6 +55,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sst_filter", run: sst_filter, seeds: || FILES.filters.clone() },
     Target { name: "sst_footer", run: sst_footer, seeds: || FILES.footers.clone() },
     Target { name: "sst_properties", run: sst_properties, seeds: || FILES.properties.clone() },
+    Target { name: "sst_origin", run: sst_origin, seeds: || FILES.origins.clone() },
     Target { name: "sst_range_deletes", run: sst_range_deletes, seeds: || FILES.range_deletes.clone() },
     Target { name: "sst_summaries", run: sst_summaries, seeds: || FILES.summaries.clone() },
     Target { name: "partial_aggregates", run: partial_aggregates, seeds: || FILES.partials.clone() },
@@ -301,6 +302,11 @@ fn sst_properties(bytes: &[u8]) {
     assert_eq!(Properties::parse(&properties.encode()).ok(), Some(properties), "properties change when encoded");
 }
 
+fn sst_origin(bytes: &[u8]) {
+    let Ok(origin) = mycelium_engine::rewrite_origin(bytes) else { return };
+    assert_eq!(mycelium_engine::rewrite_origin(&origin).ok(), Some(origin), "an origin changes when encoded");
+}
+
 fn sst_range_deletes(bytes: &[u8]) {
     let Ok(deletes) = parse_range_deletes(bytes) else { return };
     assert_eq!(parse_range_deletes(&encode_range_deletes(&deletes)).ok().as_ref(), Some(&deletes));
@@ -424,6 +430,7 @@ struct Files {
     filters: Vec<Vec<u8>>,
     footers: Vec<Vec<u8>>,
     properties: Vec<Vec<u8>>,
+    origins: Vec<Vec<u8>>,
     range_deletes: Vec<Vec<u8>>,
     summaries: Vec<Vec<u8>>,
     partials: Vec<Vec<u8>>,
@@ -455,6 +462,7 @@ impl Files {
             filters: Vec::new(),
             footers: Vec::new(),
             properties: Vec::new(),
+            origins: Vec::new(),
             range_deletes: Vec::new(),
             summaries: Vec::new(),
             partials: Vec::new(),
@@ -513,7 +521,7 @@ impl Files {
         Ok(())
     }
 
-    /// Log records, manifest edits, table definitions and the description of a backup from a small database.
+    /// Log records, manifest edits, table definitions, origins and the description of a backup from a small database.
     fn add_database(&mut self) -> mycelium_base::Result<()> {
         let disk = MemoryDisk::new();
         let options = Options {
@@ -535,8 +543,13 @@ impl Files {
             batch.put(&plain, &[n as u8; 5], b"value").delete(&plain, b"b").delete_range(&plain, b"c", b"d");
             batch.put(&typed, &self.keys[n], row);
             database.write(&batch, Durability::Os)?;
-            if n == 1 {
+            if n < 2 {
                 database.flush()?;
+                self.origins.extend(origins_on(&disk)?);
+            }
+            if n == 1 {
+                database.compact(&plain)?;
+                self.origins.extend(origins_on(&disk)?);
             }
         }
         for path in disk.paths() {
@@ -662,6 +675,19 @@ impl Files {
         self.ssts.push(bytes);
         Ok(())
     }
+}
+
+/// What all files say of where they belong.
+fn origins_on(disk: &MemoryDisk) -> mycelium_base::Result<Vec<Vec<u8>>> {
+    let mut origins = Vec::new();
+    for path in disk.paths() {
+        let kind = path.file_name().and_then(|name| name.to_str()).and_then(FileKind::parse);
+        if let Some((FileKind::Sst, number)) = kind {
+            let file = disk.open(&path, AccessPattern::Random)?;
+            origins.extend(FileStatement::read(file, &path, number)?.origin);
+        }
+    }
+    Ok(origins)
 }
 
 /// Sums everything up to the same bytes.

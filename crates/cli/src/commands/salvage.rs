@@ -90,6 +90,9 @@ fn print(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> Result
     for name in &report.unplaced_files {
         out.line(format_args!("{name} may hold rows, but nothing tells of which table"))?;
     }
+    for name in &report.foreign_files {
+        out.line(format_args!("{name} is of another database, and was left alone"))?;
+    }
     for name in &report.emptied_indexes {
         out.line(format_args!("index {name} is built again when the new database is opened"))?;
     }
@@ -137,6 +140,7 @@ fn print_json(args: &SalvageArgs, report: &SalvageReport, out: &mut Output) -> R
         "lost_log": report.lost_log,
         "lost_edits": report.lost_edits,
         "unplaced_files": report.unplaced_files,
+        "foreign_files": report.foreign_files,
         "emptied_indexes": report.emptied_indexes,
         "dropped_indexes": report.dropped_indexes,
         "torn_tail": report.torn_tail,

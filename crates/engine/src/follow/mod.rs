@@ -12,8 +12,9 @@
 //!    and all of them together make the state of the database (state.rs), which snapshots hold.
 //!
 //! Nothing is seen of a try that fails. As the other process goes on meanwhile, a file that the manifest named a moment
-//! ago may be gone, or the log have what follows a bulk load or is of a table that the manifest did not have yet: then
-//! all of this begins anew, a bounded number of times ([`again_while_it_changes`]).
+//! ago may be gone, or the log have what follows a bulk load, or the making or dropping of a table, that the manifest
+//! did not have yet: then all of this begins anew, a bounded number of times ([`again_while_it_changes`]). So where the
+//! log had anything new, the manifest is looked at once more.
 //!
 //! What is seen is a state that the database had: all of each batch, in the order of commits, up to one of them. It has
 //! at least what was handed to the operating system before the call, for the log is read after the manifest, and what
@@ -199,14 +200,16 @@ impl Inner {
         FollowedLog::new(tables, filter_bytes(&self.options))
     }
 
-    /// Fails if the log is ahead of the manifest, which has been changed since it was read: without what came to the
-    /// manifest meanwhile, what came to the log after it is no state that the database ever had. Where it has not been
+    /// Fails if the manifest has been changed since it was read, and what the log had is of a later state: if the log
+    /// is ahead of it, or if tables, columns, indexes, views or layouts are others now, so that what was written beside
+    /// these would stand beside those. That is no state that the database ever had. Where the manifest has not been
     /// changed, numbers that are left out are those of older versions; a table that it lacks is lost.
     fn check_replayed(&self, replayed: Replayed, manifest: &ManifestFollower) -> Result<()> {
-        if replayed.is_ahead {
+        if replayed.records > 0 {
             let mut now = manifest.clone();
             now.catch_up(&*self.disk, &self.directory)?;
-            if now.state().edit_count != manifest.state().edit_count {
+            let (read, now) = (manifest.state(), now.state());
+            if replayed.is_ahead && now.edit_count != read.edit_count || !has_same_tables(read, now) {
                 let message =
                     "the database is being written to, and its log was ahead of its manifest whenever it was read";
                 return Err(Error::new(ErrorKind::Conflict, message).in_file(&self.directory));
@@ -247,6 +250,14 @@ impl Inner {
     pub(crate) fn keep_shown(&self) -> Result<Option<MutexGuard<'_, Progress>>> {
         self.follower.as_ref().map(Follower::keep).transpose()
     }
+}
+
+/// Whether two states have the same tables, of which nobody has changed columns, views or layout. Records of derived
+/// tables also say how far these are built.
+fn has_same_tables(one: &ManifestState, other: &ManifestState) -> bool {
+    let mut pairs = one.tables.values().zip(other.tables.values());
+    one.tables.keys().eq(other.tables.keys())
+        && pairs.all(|(one, other)| one.record.is_derived() || one.record == other.record)
 }
 
 /// Fails if `now` cannot have come of `before`.

@@ -25,19 +25,19 @@ pub(crate) struct DatabaseState {
 
 impl DatabaseState {
     /// The state of a table for reads of this one, which has it also if the table was dropped since. One that was made
-    /// since has nothing that the sequence number sees.
+    /// since has no rows here, whatever sequence numbers its entries have: compactions of the other process leave those
+    /// of the last level none.
     pub(crate) fn state_of(&self, table: &TableShared) -> Result<Arc<TableState>> {
         if let Some(state) = self.states.get(&table.id) {
             return Ok(state.clone());
         }
-        let state = table.state.load_full();
         table.check_alive()?;
         if self.manifest.table_named(&table.name).is_some() {
             let message =
                 format!("table {} is another one, or has other columns, than when the snapshot was taken", table.name);
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        Ok(state)
+        Ok(table.state_without_rows())
     }
 
     /// A table that is not there any more: another of its name took its place, or none. Its handles find that

@@ -107,7 +107,6 @@ impl IndexRows {
         snapshot: Option<&Snapshot>,
     ) -> Result<Self> {
         let table = &index.table;
-        table.shared.check_alive()?;
         let schema = &index.shared.schema;
         if let Some(column) = projection.unwrap_or_default().iter().find(|&&column| !schema.has_column(column)) {
             return Err(Error::invalid(format!("column {column} does not exist")));

@@ -87,7 +87,8 @@ pub enum OlderVersions {
 /// # Errors
 /// [`ErrorKind::InvalidArgument`] if `to` exists and is not an empty directory, or lies within `from`;
 /// [`ErrorKind::NotFound`] if `from` holds no database; [`ErrorKind::Locked`] if it is open; [`ErrorKind::Corruption`]
-/// if no manifest can be read and no file says of which table it is, or what they say does not fit together;
+/// if no manifest can be read and no file says of which table it is, or what they say does not fit together, as where
+/// there are files of several databases;
 /// [`ErrorKind::Unsupported`] if something is of a newer version; those of writing. After any, `to` is as empty as it
 /// was.
 ///

@@ -108,6 +108,8 @@ pub struct SalvageReport {
     pub lost_edits: bool,
     /// Where edits were lost: SSTs that they may have named.
     pub unplaced_files: Vec<String>,
+    /// SSTs that say they are of another database. They are left alone.
+    pub foreign_files: Vec<String>,
     /// Indexes that are to be built again from the rows that were saved, as `table/index`.
     pub emptied_indexes: Vec<String>,
     /// Unique indexes that are not there any more and are to be created again, as `table/index`.

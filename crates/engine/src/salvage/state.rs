@@ -4,7 +4,8 @@
 //! 2. Else, of all manifests that can be read up to some edit, the one with the most edits. A manifest begins with the
 //!    state at which it was started; without all of that it is none.
 //! 3. What files say of themselves (`statements`), where they know of more than the manifest, or there is none. A
-//!    manifest that was cut off between two edits may look whole: files know that there were more.
+//!    manifest that was cut off between two edits may look whole: files know that there were more. Files of another
+//!    database are told and left alone; without a manifest that says which one it is, files of several are refused.
 //!
 //! Files written by versions that let them say nothing of where they belong are listed by newer ones. Where there is no
 //! newer one, without a manifest there is nothing to save, rather than something guessed.
@@ -39,7 +40,8 @@ pub(super) fn find(disk: &dyn Disk, from: &Path, report: &mut SalvageReport) -> 
         return Err(Error::new(ErrorKind::NotFound, "there is no database").in_file(from));
     }
     let Remembered { state, fault } = read_manifests(disk, from, report)?;
-    let statements = Statements::read(disk, from)?;
+    let statements = Statements::read(disk, from, state.as_ref().map_or(0, |state| state.identity))?;
+    report.foreign_files.extend(statements.foreign_names());
     let is_sound = state.is_some() && !report.lost_edits;
     let edits = state.as_ref().map(|state| state.edit_count);
     let Some(pieced) = statements.complete(state, is_sound)? else { return Err(nothing_known(from, fault)) };

@@ -1,14 +1,16 @@
 //! The state of a database as its files tell it, where the manifest is lost or has lost edits.
 //!
-//! 1. Read what every SST says of itself and of where it belongs (`origin`). Of every table its newest file, by the
-//!    edits that the manifest had had, lists the files that the table had when that one was begun.
+//! 1. Read what every SST says of itself and of where it belongs (`origin`). Files of another database say nothing of
+//!    this one. Of every table its newest file, by the edits that the manifest had had, lists the files that the table
+//!    had when that one was begun.
 //! 2. Begin with the newest that is known: what is left of a manifest, or what the newest file of all says. By that a
 //!    table was there or was not; if it had tables that nothing describes, those that it did not have are kept, for one
 //!    of the others may have taken their place (a new column).
 //! 3. Lists miss what was being made when they were written: all else that they lack was there no more. A compaction's
 //!    output whose inputs are all listed was being made then. If its inputs are all there still it does not count: they
 //!    say the same. If one is gone they were replaced, for nothing is removed before an edit is durable that says so;
-//!    the outputs take their places.
+//!    the outputs take their places. A job that shares inputs with a later one had failed, whatever it left, and of the
+//!    outputs of one that was tried again only those of the last try count.
 //! 4. The same of flushes: as long as the log segment is there that they began with, their files do not count. Once it
 //!    is gone they are the newest of their tables, and the log begins with the segment behind.
 //! 5. Listed files that are not there, and that no output replaces, and those that do not say what they hold, are gone.
@@ -33,7 +35,13 @@ use crate::table::TableDefinition;
 /// What the files of a directory say.
 pub(super) struct Statements {
     directory: PathBuf,
+    /// Of the database, as the manifest has it or else its files; 0 as long as nobody has said it.
+    identity: u64,
+    /// The file that said it, where the manifest does not.
+    identified_by: Option<FileNumber>,
     files: BTreeMap<FileNumber, Statement>,
+    /// Files of other databases.
+    foreign: BTreeSet<FileNumber>,
     /// By table the files that say so.
     births: BTreeMap<TableId, BTreeMap<FileNumber, Birth>>,
     /// Files that say nothing, and why.
@@ -96,17 +104,31 @@ struct Listing {
 struct Job {
     level: usize,
     place: RunPlace,
+    /// Ascending.
     outputs: Vec<FileNumber>,
 }
 
+impl Job {
+    /// The last file that it made.
+    fn newest(&self) -> Option<FileNumber> {
+        self.outputs.last().copied()
+    }
+}
+
 impl Statements {
-    /// Step 1. A file that cannot be read says nothing.
-    pub(super) fn read(disk: &dyn Disk, from: &Path) -> Result<Self> {
+    /// Step 1. A file that cannot be read says nothing. `identity` is the database's, 0 if that is not known.
+    ///
+    /// # Errors
+    /// Corruption if it is not known and files say several; those of listing the directory.
+    pub(super) fn read(disk: &dyn Disk, from: &Path, identity: u64) -> Result<Self> {
         let mut found = numbered(disk, from)?;
         found.sort_unstable_by_key(|(_, number)| *number);
         let mut statements = Self {
             directory: from.to_path_buf(),
+            identity,
+            identified_by: None,
             files: BTreeMap::new(),
+            foreign: BTreeSet::new(),
             births: BTreeMap::new(),
             faults: BTreeMap::new(),
             logs: Vec::new(),
@@ -117,14 +139,14 @@ impl Statements {
         for (kind, number) in found {
             match kind {
                 FileKind::Wal => statements.logs.push(number),
-                FileKind::Sst => statements.read_file(disk, &from.join(kind.name(number)), number),
+                FileKind::Sst => statements.read_file(disk, &from.join(kind.name(number)), number)?,
                 _ => {}
             }
         }
         Ok(statements)
     }
 
-    fn read_file(&mut self, disk: &dyn Disk, path: &Path, number: FileNumber) {
+    fn read_file(&mut self, disk: &dyn Disk, path: &Path, number: FileNumber) -> Result<()> {
         let file = disk.open(path, AccessPattern::Random).and_then(|file| FileStatement::read(file, path, number));
         let read = file.and_then(|FileStatement { size, properties, origin }| {
             let origin = origin.as_deref().map(Origin::decode).transpose().map_err(|e| e.in_file(path))?;
@@ -132,11 +154,33 @@ impl Statements {
         });
         match read {
             Ok((size, properties, origin)) => {
+                if let Some(origin) = &origin
+                    && !self.is_own(path, number, origin)?
+                {
+                    self.foreign.insert(number);
+                    return Ok(());
+                }
                 self.files.insert(number, Statement { size, properties });
                 origin.into_iter().for_each(|origin| self.note(number, origin));
             }
             Err(error) => drop(self.faults.insert(number, error)),
         }
+        Ok(())
+    }
+
+    /// Whether a file is of this database.
+    fn is_own(&mut self, path: &Path, number: FileNumber, origin: &Origin) -> Result<bool> {
+        if self.identity == 0 && origin.identity != 0 {
+            (self.identity, self.identified_by) = (origin.identity, Some(number));
+        }
+        if origin.identity == 0 || origin.identity == self.identity {
+            return Ok(true);
+        }
+        let Some(first) = self.identified_by else { return Ok(false) };
+        let message = "there are files of several databases, and no manifest says which one it is: \
+                       take those of the others away";
+        let expected = format!("one of the same database as {}", FileKind::Sst.name(first));
+        Err(Error::corruption(message).in_file(path).at(0).expected(expected, "one of another"))
     }
 
     /// Keeps what is newest of what a file says.
@@ -157,7 +201,12 @@ impl Statements {
     pub(super) fn placed(&self) -> BTreeSet<FileNumber> {
         let placed = self.births.values().flat_map(BTreeMap::keys);
         let buffered = self.newest.values().flat_map(|origin| &origin.buffered);
-        placed.chain(buffered).copied().collect()
+        placed.chain(buffered).chain(&self.foreign).copied().collect()
+    }
+
+    /// The names of files of other databases.
+    pub(super) fn foreign_names(&self) -> impl Iterator<Item = String> {
+        self.foreign.iter().map(|number| FileKind::Sst.name(*number))
     }
 
     /// Steps 2 to 5, beside the state that a manifest gives, if one does; `is_sound` if no edit of it is known to be
@@ -185,7 +234,7 @@ impl Statements {
         };
         let oldest_log = pieced.state.oldest_wal;
         if let Some(origin) = newest.filter(is_newer) {
-            self.take_tables(origin, edits, &mut pieced);
+            self.take_tables(origin, edits, &mut pieced)?;
         }
         self.find_log(is_sound, &mut pieced);
         for id in pieced.state.tables.keys().copied().collect::<Vec<_>>() {
@@ -210,9 +259,10 @@ impl Statements {
     }
 
     /// Step 2, where the newest file knows of more than the manifest.
-    fn take_tables(&self, origin: &Origin, edits: Option<u64>, pieced: &mut Pieced) {
+    fn take_tables(&self, origin: &Origin, edits: Option<u64>, pieced: &mut Pieced) -> Result<()> {
         let state = &mut pieced.state;
         pieced.has_more = true;
+        state.identity = self.identity;
         state.edit_count = origin.edits;
         state.last_sequence = state.last_sequence.max(origin.last_sequence);
         state.oldest_wal = origin.oldest_log;
@@ -243,6 +293,13 @@ impl Statements {
             }
         }
         state.tables.retain(|id, _| kept.contains(id));
+        let mut names = BTreeSet::new();
+        match state.tables.values().find(|table| !names.insert(&table.record.name)) {
+            Some(table) => {
+                Err(Error::corruption(format!("files say of two tables that they are {}", table.record.name)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Fails if a file is of a newer version: it may know of more than others.
@@ -399,18 +456,34 @@ impl Statements {
                 jobs.entry(inputs).or_insert_with(new).outputs.push(number);
             }
         }
+        let failed = failed_jobs(&jobs);
         jobs.retain(|inputs, _| match is_sound {
+            _ if failed.contains(inputs) => false,
             true => inputs.iter().all(|input| !self.is_there(*input)),
             false => inputs.iter().any(|input| !self.is_there(*input)),
         });
         jobs
     }
 
+    /// What the last try of a job made; ascending. Of one try no files overlap in a column group; an earlier one, which
+    /// failed, had the same to write.
+    fn last_try_of(&self, job: &Job, edits: u64) -> Vec<Arc<FileMeta>> {
+        let mut made: Vec<Arc<FileMeta>> = Vec::new();
+        for meta in job.outputs.iter().rev().filter_map(|number| self.meta(*number, None, None, edits)) {
+            let range = meta.range();
+            if made.iter().any(|newer| newer.group == meta.group && newer.overlaps_range(&range)) {
+                break;
+            }
+            made.push(meta);
+        }
+        made.reverse();
+        made
+    }
+
     /// Puts outputs where their inputs were, or above all that is at their level.
     fn put_outputs(&self, job: &Job, edits: u64, drafts: &mut Vec<Draft>) {
         let mut made: Vec<Draft> = Vec::new();
-        let metas = job.outputs.iter().filter_map(|number| self.meta(*number, None, None, edits));
-        for meta in metas {
+        for meta in self.last_try_of(job, edits) {
             match made.iter_mut().find(|draft| job.level > 0 && draft.group == meta.group) {
                 Some(draft) => draft.files.push((meta.number, Some(meta))),
                 // At level 0 later ones are newer.
@@ -444,13 +517,28 @@ impl Statements {
                     None => Error::corruption("a file is missing that another one lists")
                         .in_file(self.directory.join(FileKind::Sst.name(*number)))
                         .at(0)
-                        .expected("a file", "none"),
+                        .expected("a file", if self.foreign.contains(number) { "another database's" } else { "none" }),
                 };
                 gone.push(GoneFile { level: draft.level, group: draft.group.clone(), up_to, error });
             }
         }
         gone
     }
+}
+
+/// The inputs of jobs that share some of them with a job whose outputs are newer. A file is an input of one job at a
+/// time, and of no other once that has ended well.
+fn failed_jobs<'f>(jobs: &BTreeMap<&'f [FileNumber], Job>) -> BTreeSet<&'f [FileNumber]> {
+    let mut newest: BTreeMap<FileNumber, Option<FileNumber>> = BTreeMap::new();
+    for (inputs, job) in jobs {
+        for input in *inputs {
+            let newest = newest.entry(*input).or_default();
+            *newest = (*newest).max(job.newest());
+        }
+    }
+    let has_later = |input: &FileNumber, own: Option<FileNumber>| newest.get(input).is_some_and(|newest| *newest > own);
+    let failed = jobs.iter().filter(|(inputs, job)| inputs.iter().any(|input| has_later(input, job.newest())));
+    failed.map(|(inputs, _)| *inputs).collect()
 }
 
 /// What the manifest lists of a table.
@@ -498,4 +586,29 @@ fn empty_indexes(pieced: &mut Pieced) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+
+    /// Two copies of a database that went on by themselves say so. What was made of it could not be read.
+    #[test]
+    fn two_tables_of_one_name_were_saved() {
+        let disk = MemoryDisk::new();
+        disk.create_directory(Path::new("/db")).unwrap();
+        let mut statements = Statements::read(&disk, Path::new("/db"), 0).unwrap();
+        for id in 0..2 {
+            // Of version 1, with tables 0 and 1, of which it describes its own.
+            let head = [1, 5, 9, 0, 2, 1, 0, 2];
+            let table = [1, id, 1, b'x', 0, 0];
+            let (birth, lists) = ([2], [0; 3]);
+            let origin = Origin::decode(&[&head[..], &table, &birth, &lists].concat()).unwrap();
+            statements.note(u64::from(id) + 7, origin);
+        }
+        let error = statements.complete(None, false).err().unwrap();
+        assert!(error.is_corruption() && error.to_string().contains("two tables"), "{error}");
+    }
 }

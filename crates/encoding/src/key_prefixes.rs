@@ -13,8 +13,8 @@
 //! A key has a prefix for each of the columns: of the first, of the first two, and so on. So many first bytes of a key
 //! count as one column.
 //!
-//! Guarantee: where a prefix ends is told by its own bytes. All byte strings that begin with a prefix of a key have that
-//! prefix, too, whether they are keys or not; others do not. Where bytes are none of a key's, there are fewer prefixes.
+//! Guarantee: where a prefix ends is told by its own bytes. All byte strings that begin with a prefix of a key have
+//! that prefix, too, whether they are keys or not; others do not. Where bytes are none of a key's, there are fewer.
 
 use std::fmt;
 

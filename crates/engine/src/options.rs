@@ -271,10 +271,10 @@ pub struct TableOptions {
     pub compression: Vec<Compression>,
     /// Bloom filter bits per key per level; the last applies to all deeper levels; 0 is no filter. Default: 10.
     pub filter_bits: Vec<u32>,
-    /// Have the Bloom filters hold prefixes of keys, too: of a typed table the first column of the primary key, the first
-    /// two, and so on up to so many (at most eight); of a key-value table so many first bytes (at most 255). A scan
-    /// whose bounds lie within such a prefix passes over files that have no key with it, before anything of them is
-    /// read. Costs the bits of `filter_bits` for each distinct prefix of a file, or ten where these are 0. Secondary
+    /// Have the Bloom filters hold prefixes of keys, too: of a typed table the first column of the primary key, the
+    /// first two, and so on up to so many (at most eight); of a key-value table so many first bytes (at most 255). A
+    /// scan whose bounds lie within such a prefix passes over files that have no key with it, before any block of them
+    /// is read. Costs the bits of `filter_bits` for each distinct prefix of a file, or ten where these are 0. Secondary
     /// indexes have filters of the values of their columns in any case. Default: none.
     pub prefix_filter: Option<usize>,
     /// Cut compaction outputs at the file borders of the level below (Kim §IV). Default: true.

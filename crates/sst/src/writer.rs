@@ -1,7 +1,7 @@
 //! Writes a file.
 //!
-//! 1. `add` checks the order, notes the filter hashes of the key and its prefixes and hands the entry to the block builder; when the block
-//!    would exceed the block size it is finished first.
+//! 1. `add` checks the order, notes the filter hashes of the key and of its prefixes (`prefix_filter`), and hands the
+//!    entry to the block builder; when the block would exceed the block size it is finished first.
 //! 2. A finished block is compressed, framed (kind, checksum) and appended to a buffer, and its index row is noted. The
 //!    separator needs the next block's first key, so that the row waits for it.
 //! 3. The buffer goes to the disk in pieces of at least 256 KiB, each added to the whole-file checksum; write-back is

@@ -378,8 +378,8 @@ impl SstFile {
     /// if it knows none, as [`SstFile::may_contain`]. Range deletes are not in the filter.
     #[inline]
     pub fn may_contain_any(&self, scan: &mut ScanPrefix) -> bool {
-        let bits = self.properties.prefixes.as_ref().and_then(|prefixes| scan.bits_of(prefixes));
-        bits.is_none_or(|bits| self.filter_may_contain(bits))
+        let Some(prefixes) = &self.properties.prefixes else { return true };
+        scan.bits_of(prefixes).is_none_or(|bits| self.filter_may_contain(bits))
     }
 
     /// Whether the filter has all prefixes of a key that it is said to have.

@@ -15,6 +15,8 @@ pub struct ReadCounters {
     pub files_skipped_by_snapshot: u64,
     /// Files whose Bloom filter ruled the key out.
     pub files_skipped_by_bloom: u64,
+    /// Files whose prefix filter ruled out that they hold keys within the bounds of a scan.
+    pub files_skipped_by_prefix: u64,
     /// Files searched by block.
     pub files_searched: u64,
     /// Parts of two-phase levels that were read from the compaction buffer.
@@ -53,6 +55,7 @@ impl std::ops::AddAssign for ReadCounters {
         self.files_skipped_by_fence += other.files_skipped_by_fence;
         self.files_skipped_by_snapshot += other.files_skipped_by_snapshot;
         self.files_skipped_by_bloom += other.files_skipped_by_bloom;
+        self.files_skipped_by_prefix += other.files_skipped_by_prefix;
         self.files_searched += other.files_searched;
         self.parts_read_from_buffer += other.parts_read_from_buffer;
         self.segments_considered += other.segments_considered;

@@ -241,6 +241,10 @@ pub(crate) struct TableOptionArgs {
     /// Bits of Bloom filter per key; 0 for none.
     #[arg(long, default_value_t = 10)]
     pub(crate) filter_bits: u32,
+    /// Have the Bloom filters hold prefixes of keys, too, for short scans: up to so many columns of the primary key, or
+    /// so many bytes of keys that are bytes.
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) prefix_filter: Option<usize>,
     /// Typed tables: the row format of new rows: packed, json, protobuf, flatbuffers or raw.
     #[arg(long, value_name = "FORMAT", default_value_t = RowFormatKind::Packed)]
     pub(crate) row_format: RowFormatKind,

@@ -385,7 +385,7 @@ fn inspect_shows_what_the_columns_of_a_columnar_file_take() {
 fn inspect_shows_files_of_a_database_at_rest() {
     let shell = Shell::new();
     let [csv, ..] = inputs(&shell, 2000);
-    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id"]);
+    shell.one(&["load", "db", &csv, "--table", "t", "--key", "id", "--prefix-filter", "1"]);
     let sst = format!("db/{}", only_file(&shell.path("db"), ".sst"));
 
     let levels = shell.one(&["inspect", "levels", "db", "t"]);
@@ -397,6 +397,7 @@ fn inspect_shows_files_of_a_database_at_rest() {
 
     let parts = shell.json(&["inspect", "sst", &sst]);
     assert_eq!((parts[0]["entries"].as_u64(), parts[0]["in_manifest"].as_bool()), (Some(2000), Some(true)));
+    assert_eq!(parts[0]["filter_prefixes"], "8 bytes");
     let in_blocks: u64 = parts[1..].iter().map(|block| block["entries"].as_u64().unwrap()).sum();
     assert_eq!(in_blocks, 2000);
     let entries = shell.json(&["inspect", "sst", &sst, "--entries", "2"]);

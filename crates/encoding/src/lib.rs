@@ -8,6 +8,7 @@
 //! | columns, their types and the primary key, also as text and as bytes | [`schema`] |
 //! | single values, also as text | [`datum`] |
 //! | primary keys as byte strings that sort as the values do | [`key`] |
+//! | the first columns of keys, for filters | [`KeyPrefixes`] |
 //! | rows and patches in our own format | [`packed`] |
 //! | rows and patches as JSON, Protobuf, FlatBuffers or raw bytes | [`row_format`] |
 //! | patches folded into rows | [`combiner`] |
@@ -44,6 +45,7 @@ pub mod datum;
 mod datum_text;
 mod fragment;
 pub mod key;
+mod key_prefixes;
 pub mod packed;
 pub mod page;
 pub mod projection;
@@ -58,6 +60,7 @@ pub use batch_rows::BatchRows;
 pub use combiner::PatchCombiner;
 pub use datum::{Datum, DatumRef};
 pub use fragment::{FragmentFormat, Reshape, ValueMap};
+pub use key_prefixes::KeyPrefixes;
 pub use packed::{ColumnState, PackedLayout, PackedRow, PackedScratch, PackedShape, marks_of};
 pub use projection::{Projection, join, join_lacking};
 pub use row_format::{RowFormat, RowFormatKind};

@@ -630,7 +630,7 @@ fn plain_input<'w, C>(
         upper,
         // Indexes name rows by their sequence numbers: those of indexed tables keep them.
         are_oldest: plan.output_level > 0 && plan.are_oldest() && taken.indexes.is_empty(),
-        writer: writer_options(&table.definition.options, plan.output_level, group.as_deref()),
+        writer: writer_options(&table.definition, plan.output_level, group.as_deref()),
         group,
         map: None,
     }
@@ -661,7 +661,7 @@ fn shaped_input<'w>(
             watch: asked(watch),
             range_deletes: Arc::new(input_range_deletes(taken, feeds)),
             are_oldest: plan.output_level > 0 && older.is_empty() && taken.indexes.is_empty(),
-            writer: writer_options(&table.definition.options, plan.output_level, group.as_deref()),
+            writer: writer_options(&table.definition, plan.output_level, group.as_deref()),
         });
     }
     Ok(ShapedInput { sources: input_cursors(taken), outputs, snapshots: snapshots.to_vec(), lower, upper })

@@ -281,6 +281,7 @@ impl Inner {
             return Err(Error::invalid("a table's name has 1 to 255 bytes and no slash, NUL or line feed"));
         }
         definition.options.check()?;
+        definition.check_prefix_filter()?;
         let layout = match &definition.schema {
             Some(schema) => {
                 transformers::check_options(&definition.options)?;

@@ -24,14 +24,14 @@ use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexWatch, StagedCursor, StagedRemovals, write_derived};
-use crate::options::{TableOptions, for_level};
+use crate::options::for_level;
 use crate::origin::Birth;
 use crate::output_files::OutputFiles;
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
-use crate::table::TableShared;
+use crate::table::{TableDefinition, TableShared};
 use crate::table_job::{OlderPlaces, TableJob};
 use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;
@@ -62,8 +62,9 @@ pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
 const COLUMNAR_BLOCKS: usize = 8;
 const MAX_BLOCK_SIZE: usize = 64 << 20;
 
-/// How files of a group are written at a level.
-pub(crate) fn writer_options(options: &TableOptions, level: usize, group: Option<&Group>) -> SstWriterOptions {
+/// How files of a group of a table are written at a level.
+pub(crate) fn writer_options(table: &TableDefinition, level: usize, group: Option<&Group>) -> SstWriterOptions {
+    let options = &table.options;
     let is_columnar = group.is_some_and(|group| group.format == GroupFormat::Columnar);
     let factor = if is_columnar { COLUMNAR_BLOCKS } else { 1 };
     SstWriterOptions {
@@ -71,6 +72,7 @@ pub(crate) fn writer_options(options: &TableOptions, level: usize, group: Option
         restart_interval: options.restart_interval,
         compression: for_level(&options.compression, level, Compression::None),
         filter_bits_per_key: for_level(&options.filter_bits, level, 10) + buffer_filter_bits(options, level),
+        prefixes: table.prefixes(),
         ..SstWriterOptions::default()
     }
 }
@@ -306,7 +308,7 @@ impl Inner {
             lower: None,
             upper: None,
             are_oldest: false,
-            writer: writer_options(&table.definition.options, 0, group.as_deref()),
+            writer: writer_options(&table.definition, 0, group.as_deref()),
             group,
             map: None,
         }

@@ -159,7 +159,7 @@ impl<'a> Ingestion<'a> {
         Ok(Self {
             inner,
             table: &table.shared,
-            options: writer_options(options, last_level, None),
+            options: writer_options(&table.shared.definition, last_level, None),
             target_file_size,
             outputs: Mutex::new(OutputFiles::new(inner)),
             derivation: Derivation::new(&table.shared, inner.staging_budget())?,

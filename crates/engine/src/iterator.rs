@@ -3,8 +3,11 @@
 //! An iterator takes the table's state once: its memtables and files, which it pins, and a sequence number. It then is
 //! a [`VisibleCursor`] over a [`MergingCursor`] of one cursor per memtable, per level-0 run and per deeper run; where
 //! files hold column groups, a [`ColumnMergingCursor`] over those that share a column with what is read. Memtables and
-//! files that hold nothing the snapshot sees, or nothing within the bounds, take no part.
+//! files that hold nothing the snapshot sees, or nothing within the bounds, take no part: of files their fences tell,
+//! and, where all keys within the bounds begin with the same columns, their filters of such prefixes. Range deletes
+//! count in any case.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::Guard;
@@ -13,7 +16,7 @@ use mycelium_encoding::page::Filter;
 use mycelium_encoding::row_format::RowScratch;
 use mycelium_encoding::{PackedLayout, marks_of};
 use mycelium_merge::{ColumnMerge, ColumnMergingCursor, MergePlan, MergingCursor, VisibleCursor};
-use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, WantedColumns};
+use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPrefix, WantedColumns};
 
 use crate::block_scan::{BlockScan, BlockScanParts, FilterPlan, LayerRun, RowFilter};
 use crate::columns::{WHOLE, columns_to_merge};
@@ -144,6 +147,8 @@ struct Sources {
     layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
+    /// What filters of prefixes are asked for.
+    prefix: ScanPrefix,
 }
 
 /// Which runs a read wants, and what of them.
@@ -184,6 +189,7 @@ impl Sources {
         wanted: &WantedRuns<'_>,
     ) -> Self {
         let bounds = options.bounds();
+        let prefix = ScanPrefix::new(bounds.0.as_deref(), bounds.1.as_deref());
         let mut sources = Self {
             cursors: Vec::new(),
             kinds: Vec::new(),
@@ -192,6 +198,7 @@ impl Sources {
             layer_runs: Vec::new(),
             counters: ReadCounters::default(),
             bounds,
+            prefix,
         };
         let filter_snapshots = table.definition.options.snapshot_filter;
         sources.add_memtables(state, filter_snapshots.then_some(snapshot), wanted);
@@ -259,7 +266,11 @@ impl Sources {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
             return;
         }
+        let part = self.without_other_prefixes(run, part);
         let files = &run.files[part.clone()];
+        if files.is_empty() {
+            return;
+        }
         // A long scan leaves its blocks in the cache where nothing has to go for them.
         let bytes = run.bytes_of(part.clone());
         let fits = in_layer && files.first().is_some_and(|file| file.sst.cache_room() >= bytes);
@@ -279,6 +290,22 @@ impl Sources {
         };
         self.cursors.push(source);
         self.kinds.push(run.format);
+    }
+
+    /// These files of a run, without those at either end whose filters rule out that they have keys within the bounds.
+    /// What lies between others has such keys.
+    fn without_other_prefixes(&mut self, run: &OpenRun, part: Range<usize>) -> Range<usize> {
+        let prefix = &mut self.prefix;
+        let mut is_ruled_out = |file: usize| !run.files[file].sst.may_contain_any(prefix);
+        let Range { mut start, mut end } = part;
+        while start < end && is_ruled_out(start) {
+            start += 1;
+        }
+        while start + 1 < end && is_ruled_out(end - 1) {
+            end -= 1;
+        }
+        self.counters.files_skipped_by_prefix += (part.len() - (end - start)) as u64;
+        start..end
     }
 
     fn add_range_deletes(&mut self, set: Arc<RangeDeleteSet>, kind: usize) {

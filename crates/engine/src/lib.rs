@@ -34,6 +34,8 @@ mod origin;
 mod output_files;
 mod patience;
 mod payload;
+#[cfg(test)]
+mod prefix_filter_tests;
 mod rate_limit;
 mod read;
 mod recover;

@@ -271,6 +271,12 @@ pub struct TableOptions {
     pub compression: Vec<Compression>,
     /// Bloom filter bits per key per level; the last applies to all deeper levels; 0 is no filter. Default: 10.
     pub filter_bits: Vec<u32>,
+    /// Have the Bloom filters hold prefixes of keys, too: of a typed table the first column of the primary key, the
+    /// first two, and so on up to so many (at most eight); of a key-value table so many first bytes (at most 255). A
+    /// scan whose bounds lie within such a prefix passes over files that have no key with it, before any block of them
+    /// is read. Costs the bits of `filter_bits` for each distinct prefix of a file, or ten where these are 0. Secondary
+    /// indexes have filters of the values of their columns in any case. Default: none.
+    pub prefix_filter: Option<usize>,
     /// Cut compaction outputs at the file borders of the level below (Kim §IV). Default: true.
     pub aligned_compaction: bool,
     /// Skip memtables, files and blocks that hold only entries newer than the snapshot (Kim §V). Default: true.
@@ -305,6 +311,7 @@ impl Default for TableOptions {
             restart_interval: 16,
             compression: vec![Compression::None],
             filter_bits: vec![10],
+            prefix_filter: None,
             aligned_compaction: true,
             snapshot_filter: true,
             buffer: Buffering::Off,
@@ -394,7 +401,7 @@ impl TableOptions {
     /// ```
     ///
     /// There is no version: it is that of the table's definition, which these bytes are a part of. The other options
-    /// are kept elsewhere: `buffer`, `row_format`, `layout_auto` and `transformers` in the definition
+    /// are kept elsewhere: `buffer`, `prefix_filter`, `row_format`, `layout_auto` and `transformers` in the definition
     /// ([`crate::TableDefinition`]), `layout` beside it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match &self.policy {
@@ -479,6 +486,7 @@ impl TableOptions {
             restart_interval,
             compression,
             filter_bits,
+            prefix_filter: None,
             aligned_compaction,
             snapshot_filter,
             buffer: Buffering::Off,

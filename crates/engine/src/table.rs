@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_compaction::Buffering;
-use mycelium_encoding::Schema;
+use mycelium_encoding::{KeyPrefixes, Schema};
 use mycelium_manifest::{Layout, TableRecord};
 use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_transform::TransformerSet;
@@ -30,12 +30,14 @@ use crate::view::ViewSet;
 /// bytes   the schema
 /// ...     the options (options.rs)
 /// varint  what else there is, as a sum: 1 a row format other than packed, 2 a layout that follows the workload, 4 an
-///         index: the table is one's derived table, 8 transformers, 16 views, 32 a compaction buffer
+///         index: the table is one's derived table, 8 transformers, 16 views, 32 a compaction buffer, 64 a prefix
+///         filter
 /// bytes   of 1: the row format's definition (`encoding::row_format::definition`)
 /// bytes   of 4: the index (`index/definition.rs`)
 /// bytes   of 8: the set of transformers as text (`transform::TransformerSet`)
 /// bytes   of 16: the views (`view/definition.rs`)
 /// bytes   of 32: what the buffer holds, `rows` or `full`
+/// varint  of 64: how many columns of the primary key, or bytes of a key-value table's keys
 /// ```
 ///
 /// The layout, which may change, stands beside it in the table's record.
@@ -60,6 +62,7 @@ const INDEX: u64 = 4;
 const TRANSFORMERS: u64 = 8;
 const VIEWS: u64 = 16;
 const BUFFER: u64 = 32;
+const PREFIX_FILTER: u64 = 64;
 
 impl TableDefinition {
     /// The stored form.
@@ -78,7 +81,8 @@ impl TableDefinition {
             | if self.index.is_some() { INDEX } else { 0 }
             | if self.options.transformers.is_some() { TRANSFORMERS } else { 0 }
             | if self.views.is_unused() { 0 } else { VIEWS }
-            | if self.options.buffer == Buffering::Off { 0 } else { BUFFER };
+            | if self.options.buffer == Buffering::Off { 0 } else { BUFFER }
+            | if self.options.prefix_filter.is_some() { PREFIX_FILTER } else { 0 };
         put_varint(&mut out, rest);
         if has_format {
             let mut bytes = Vec::new();
@@ -101,6 +105,9 @@ impl TableDefinition {
         if self.options.buffer != Buffering::Off {
             put_bytes(&mut out, self.options.buffer.name().as_bytes());
         }
+        if let Some(prefix) = self.options.prefix_filter {
+            put_varint(&mut out, prefix as u64);
+        }
         out
     }
 
@@ -114,7 +121,7 @@ impl TableDefinition {
         let schema = if reader.u8()? != 0 { Some(Schema::decode(reader.bytes()?)?) } else { None };
         let mut options = TableOptions::decode(&mut reader)?;
         let rest = reader.varint()?;
-        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER) != 0 {
+        if rest & !(ROW_FORMAT | LAYOUT_AUTO | INDEX | TRANSFORMERS | VIEWS | BUFFER | PREFIX_FILTER) != 0 {
             return Err(Error::new(ErrorKind::Unsupported, "a table definition says more than this version knows"));
         }
         if rest & ROW_FORMAT != 0 {
@@ -139,8 +146,38 @@ impl TableDefinition {
                 Error::new(ErrorKind::Unsupported, format!("a table's compaction buffer in the manifest: {name:?}"))
             })?;
         }
+        if rest & PREFIX_FILTER != 0 {
+            options.prefix_filter = Some(reader.length(usize::MAX)?);
+        }
         reader.finish()?;
-        Ok(Self { schema, options, index, views })
+        let definition = Self { schema, options, index, views };
+        definition
+            .check_prefix_filter()
+            .map_err(|e| Error::corruption("a table's prefix filter in the manifest").caused_by(e))?;
+        Ok(definition)
+    }
+
+    /// Refuses a prefix filter of more than there is.
+    pub(crate) fn check_prefix_filter(&self) -> Result<()> {
+        let (most, of) = match &self.schema {
+            Some(schema) => (KeyPrefixes::most_columns(schema), "columns of the primary key"),
+            None => (KeyPrefixes::MOST_BYTES, "bytes of a key"),
+        };
+        match self.options.prefix_filter {
+            Some(prefix) if !(1..=most).contains(&prefix) => {
+                Err(Error::invalid("a prefix_filter that cannot be").expected(format_args!("1 to {most} {of}"), prefix))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The prefixes of keys that filters of new files have. Those of an index follow from its columns.
+    pub(crate) fn prefixes(&self) -> Option<KeyPrefixes> {
+        match (&self.index, &self.schema) {
+            (Some(index), _) => index.prefixes(),
+            (None, Some(schema)) => KeyPrefixes::of_key(schema, self.options.prefix_filter?),
+            (None, None) => KeyPrefixes::of_bytes(self.options.prefix_filter?),
+        }
     }
 }
 
@@ -548,7 +585,31 @@ mod tests {
         let (options, views) = (TableOptions::default(), ViewSet::default());
         let mut newer = TableDefinition { schema: None, options, index: None, views }.encode();
         assert_eq!(newer.pop(), Some(0));
-        newer.push(64);
+        newer.extend([0x80, 1]);
         assert_eq!(TableDefinition::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_prefix_filter_is_read_back_where_it_can_be() {
+        let schema = Schema::parse("a int64 not null, b utf8 not null, primary key (a, b)").unwrap();
+        for (schema, most) in [(Some(schema), 2), (None, 255)] {
+            let definition = |prefix_filter| {
+                let options = TableOptions { prefix_filter, ..TableOptions::default() };
+                TableDefinition { schema: schema.clone(), options, index: None, views: ViewSet::default() }
+            };
+            let (without, with) = (definition(None).encode(), definition(Some(2)).encode());
+            assert_eq!(with, [&without[..without.len() - 1], &[64, 2]].concat());
+            for possible in [None, Some(1), Some(2), Some(most)] {
+                assert!(definition(possible).check_prefix_filter().is_ok());
+                assert_eq!(TableDefinition::decode(&definition(possible).encode()).unwrap(), definition(possible));
+                assert_eq!(definition(possible).prefixes().is_some(), possible.is_some());
+            }
+            for impossible in [Some(0), Some(most + 1), Some(usize::MAX)] {
+                let error = definition(impossible).check_prefix_filter().unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+                let error = TableDefinition::decode(&definition(impossible).encode()).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Corruption);
+            }
+        }
     }
 }

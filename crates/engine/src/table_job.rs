@@ -110,7 +110,7 @@ impl<'f, 'a, 'p> TableJob<'f, 'a, 'p> {
             lower: None,
             upper: None,
             are_oldest: false,
-            writer: writer_options(options, level, None),
+            writer: writer_options(&self.table.definition, level, None),
             group: None,
             map: None,
         };

@@ -73,7 +73,8 @@
 //! | column family | [`Table`]: one log, batches over several tables, options of its own |
 //! | `WriteOptions::sync` | [`Durability`] of each write; [`Database::sync`] makes everything before it durable |
 //! | `MultiGet` | [`Table::multi_get`], [`Table::get_rows`] |
-//! | iterator bounds, prefix iteration | [`ReadOptions::lower`], [`ReadOptions::upper`], [`ReadOptions::prefix`]; no prefix extractor is needed, and there are no prefix filters |
+//! | iterator bounds, prefix iteration | [`ReadOptions::lower`], [`ReadOptions::upper`], [`ReadOptions::prefix`]: exact with and without a prefix filter, there is no `total_order_seek` |
+//! | `prefix_extractor`, `whole_key_filtering` | [`TableOptions::prefix_filter`]: the first columns of the key, or so many first bytes, beside whole keys; nothing to be set for a read. Indexes have it of their columns |
 //! | `DeleteRange` | [`Table::delete_range`] |
 //! | merge operator | [`Combiner`], given in [`Options::merge_operators`], named in [`TableOptions::merge_operator`] |
 //! | `IngestExternalFile` | [`Table::ingest`]: rows in key order, no file to be written first |

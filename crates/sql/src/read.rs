@@ -96,7 +96,8 @@ impl ScanCounts {
         add(&self.bytes_read, |counters| counters.bytes_read);
         add(&self.files_searched, |counters| counters.files_searched);
         add(&self.files_skipped, |counters| {
-            counters.files_skipped_by_fence + counters.files_skipped_by_snapshot + counters.files_skipped_by_bloom
+            let by_filters = counters.files_skipped_by_bloom + counters.files_skipped_by_prefix;
+            counters.files_skipped_by_fence + counters.files_skipped_by_snapshot + by_filters
         });
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! data block        entries in order (see `block::format`); one after the other from offset 0
 //! ...
-//! filter block      Bloom filter of the keys, if any (see `filter`)
+//! filter block      Bloom filter of the keys and their prefixes, if any (see `filter`, `prefix_filter`)
 //! index block       one row per data block (see `index`)
 //! range deletes     if any (see `range_deletes`)
 //! summaries         if any (see `summary`)
@@ -71,6 +71,7 @@ mod footer;
 mod get;
 mod index;
 mod level_cursor;
+mod prefix_filter;
 mod properties;
 mod range_deletes;
 mod reader;
@@ -95,6 +96,7 @@ pub use footer::{BlockHandle, ColumnarFormat, FOOTER_LEN, FORMAT_VERSION, Footer
 pub use get::GetScratch;
 pub use index::{Index, IndexEntry, IndexShape};
 pub use level_cursor::LevelCursor;
+pub use prefix_filter::ScanPrefix;
 pub use properties::Properties;
 pub use range_deletes::{encode_range_deletes, parse_range_deletes};
 pub use reader::{OpenOptions, SstFile};

@@ -4,20 +4,23 @@
 //! repeated, ascending by tag:
 //!   varint   tag
 //!   varint   length
-//!   bytes    varint number, raw bytes for the two fences, a column group (tag 12, left out for whole rows), or offset and
-//!            length as varints (tag 13, of columnar files only: the directory of their columns)
+//!   bytes    varint number, raw bytes for the two fences, a column group (tag 12, left out for whole rows), offset and
+//!            length as varints (tag 13, of columnar files only: the directory of their columns), nothing (tag 14: the
+//!            filter has no keys, but prefixes of keys alone), or which prefixes of keys the filter has (tag 133, left
+//!            out where it has none: `encoding::KeyPrefixes`)
 //! ```
 //!
 //! A reader skips unknown tags from 128 on and refuses a file with an unknown tag below.
 //!
-//! Behind all of that stands the file's origin (tag 132), if whoever wrote the file says where it belongs. What it says
-//! is opaque here, may be long, and is of use only where a manifest is lost: [`Properties`] skips it.
+//! The file's origin (tag 132) is there if whoever wrote the file says where it belongs. What it says is opaque here,
+//! may be long, and is of use only where a manifest is lost: [`Properties`] skips it.
 
 use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::limits::MAX_KEY_LEN;
 use mycelium_base::{Error, ErrorKind, Group, MAX_SEQUENCE_NUMBER, Result, SequenceNumber};
+use mycelium_encoding::KeyPrefixes;
 
 use crate::footer::BlockHandle;
 
@@ -50,8 +53,12 @@ pub struct Properties {
     pub group: Option<Arc<Group>>,
     /// The directory of the columns; of length 0 for a file of rows.
     pub columns: BlockHandle,
-    /// Bloom filter bits per key (0: no filter).
+    /// Bloom filter bits per key (0: no keys in the filter).
     pub filter_bits_per_key: u64,
+    /// The prefixes of keys that the filter has, too.
+    pub prefixes: Option<KeyPrefixes>,
+    /// Whether the filter, if there is one, has these alone, and no keys.
+    pub filter_lacks_keys: bool,
     /// The writer's block size, in bytes.
     pub block_size: u64,
     /// The writer's restart interval, in entries.
@@ -64,17 +71,14 @@ const SMALLEST: u64 = 9;
 const LARGEST: u64 = 10;
 const GROUP: u64 = 12;
 const COLUMNS: u64 = 13;
+/// Who does not know it would take the filter for one of keys.
+const FILTER_LACKS_KEYS: u64 = 14;
 const COMPRESSION: u64 = 128;
-/// Above all others, so that it can be appended to a payload.
 const ORIGIN: u64 = 132;
+const PREFIXES: u64 = 133;
 
-/// Appends a file's origin to the payload of its properties; nothing if there is none.
-pub(crate) fn append_origin(payload: &mut Vec<u8>, origin: &[u8]) {
-    if !origin.is_empty() {
-        put_varint(payload, ORIGIN);
-        put_bytes(payload, origin);
-    }
-}
+/// Those below 128 that a file may do without.
+const OPTIONAL: [u64; 3] = [GROUP, COLUMNS, FILTER_LACKS_KEYS];
 
 /// The origin in the payload of a file's properties.
 pub(crate) fn origin_in(payload: &[u8]) -> Result<Option<&[u8]>> {
@@ -106,8 +110,13 @@ impl Properties {
         ]
     }
 
-    /// The block's payload.
+    /// The block's payload, without an origin.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_with_origin(&[])
+    }
+
+    /// The block's payload; without an origin if that is empty.
+    pub(crate) fn encode_with_origin(&self, origin: &[u8]) -> Vec<u8> {
         let mut copy = self.clone();
         let mut fields: Vec<(u64, Vec<u8>)> = copy
             .numbers()
@@ -132,7 +141,18 @@ impl Properties {
             put_varint(&mut bytes, self.columns.len);
             fields.push((COLUMNS, bytes));
         }
+        if self.filter_lacks_keys {
+            fields.push((FILTER_LACKS_KEYS, Vec::new()));
+        }
         fields.push((COMPRESSION, self.compression.as_bytes().to_vec()));
+        if !origin.is_empty() {
+            fields.push((ORIGIN, origin.to_vec()));
+        }
+        if let Some(prefixes) = &self.prefixes {
+            let mut bytes = Vec::new();
+            prefixes.encode(&mut bytes);
+            fields.push((PREFIXES, bytes));
+        }
         fields.sort_unstable();
         let mut out = Vec::new();
         for (tag, bytes) in fields {
@@ -154,7 +174,7 @@ impl Properties {
                 return Err(Error::corruption("properties out of order").at(at).expected(last_tag + 1, tag));
             }
             last_tag = tag;
-            required += u32::from(tag < COMPRESSION && tag != GROUP && tag != COLUMNS);
+            required += u32::from(tag < COMPRESSION && !OPTIONAL.contains(&tag));
             let bytes = reader.bytes()?;
             properties.set(tag, bytes).map_err(|e| e.at(at))?;
         }
@@ -187,6 +207,11 @@ impl Properties {
                 self.columns = BlockHandle { offset: reader.varint()?, len: reader.varint()? };
                 reader.finish()?;
             }
+            FILTER_LACKS_KEYS => match bytes {
+                [] => self.filter_lacks_keys = true,
+                _ => return Err(Error::corruption("malformed property").expected("no bytes", bytes.len())),
+            },
+            PREFIXES => self.prefixes = Some(KeyPrefixes::decode(bytes)?),
             COMPRESSION => self.compression = String::from_utf8_lossy(bytes).into_owned(),
             _ => match self.numbers().into_iter().find(|(known, _)| *known == tag) {
                 Some((_, number)) => {
@@ -214,6 +239,7 @@ impl Properties {
             && self.largest.len() <= MAX_KEY_LEN
             && self.delete_count <= self.entry_count
             && self.block_count <= self.entry_count
+            && (self.prefixes.is_some() || !self.filter_lacks_keys)
             && (self.entry_count > 0 || self.range_delete_count > 0);
         if fits { Ok(()) } else { Err(Error::corruption("properties contradict each other")) }
     }
@@ -237,11 +263,9 @@ mod tests {
     #[test]
     fn an_origin_is_read_back_and_skipped_by_who_does_not_ask() {
         let properties = Properties { entry_count: 1, ..Properties::default() };
-        let mut payload = properties.encode();
-        assert_eq!(origin_in(&payload).unwrap(), None);
-        append_origin(&mut payload, b"");
-        assert_eq!(payload, properties.encode());
-        append_origin(&mut payload, b"table 3");
+        assert_eq!(origin_in(&properties.encode()).unwrap(), None);
+        let mut payload = properties.encode_with_origin(b"table 3");
+        assert!(payload.starts_with(&properties.encode()));
         assert_eq!(origin_in(&payload).unwrap(), Some(&b"table 3"[..]));
         assert_eq!(Properties::parse(&payload).unwrap(), properties);
         payload.pop();
@@ -257,6 +281,28 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at + offset] = byte;
             assert!(Properties::parse(&damaged).is_err(), "byte {offset} as {byte}");
+        }
+    }
+
+    #[test]
+    fn prefixes_stand_behind_the_origin_and_are_read_back() {
+        let plain = Properties { entry_count: 1, ..Properties::default() };
+        let prefixes = KeyPrefixes::of_bytes(3);
+        let with_prefixes = Properties { prefixes, ..plain.clone() };
+        let payload = with_prefixes.encode_with_origin(b"table 3");
+        assert_eq!(origin_in(&payload).unwrap(), Some(&b"table 3"[..]));
+        assert_eq!(Properties::parse(&payload).unwrap(), with_prefixes);
+        let bytes = [&plain.encode_with_origin(b"table 3")[..], b"\x85\x01\x02\0\x03"].concat();
+        assert_eq!(payload, bytes);
+        let alone = Properties { filter_lacks_keys: true, ..with_prefixes.clone() };
+        assert_eq!(Properties::parse(&alone.encode()).unwrap(), alone);
+        assert_eq!(alone.encode().len(), with_prefixes.encode().len() + 2);
+        let without_prefixes = plain.encode();
+        let contradictory = Properties { filter_lacks_keys: true, ..plain };
+        assert!(Properties::parse(&contradictory.encode()).unwrap_err().is_corruption());
+        for damaged in [&b"\x85\x01\0"[..], b"\x85\x01\x02\x02\x03", b"\x85\x01\x01\0"] {
+            let payload = [&without_prefixes[..], damaged].concat();
+            assert!(Properties::parse(&payload).unwrap_err().is_corruption(), "{damaged:x?}");
         }
     }
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mycelium_base::hash::hash_key;
 use mycelium_base::{Error, GroupFormat, RangeDelete, RangeDeleteSet, ReadCounters, Result, SequenceNumber};
 use mycelium_cache::{BlockCache, BlockKind, BlockSlots, CacheKey, Reservation};
 use mycelium_vfs::ReadableFile;
@@ -24,6 +25,7 @@ use crate::compression::{Compression, Decompressor, STORED, exclusive, zeroed};
 use crate::filter::{AlignedBlock, FileFilters, FilterShape, KeyBits};
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{Index, IndexEntry, IndexShape};
+use crate::prefix_filter::ScanPrefix;
 use crate::properties::{Properties, origin_in};
 use crate::range_deletes::parse_range_deletes;
 
@@ -360,24 +362,44 @@ impl SstFile {
 
     /// What a lookup asks before it looks at the file itself, to be kept beside that of other files.
     pub fn filters(&self) -> FileFilters {
-        let bloom = self.filter.clone().zip(self.filter_shape);
+        let bloom = self.filter.clone().zip(self.filter_shape).filter(|_| !self.properties.filter_lacks_keys);
         FileFilters::new(bloom, self.min_sequence(), !self.range_deletes.is_empty())
     }
 
     /// Whether the file may hold entries of the key with this hash (see [`mycelium_base::hash::hash_key`]). `true` if
-    /// there is no filter, or it cannot be read, or it is neither resident nor small enough to be cached. Range deletes
-    /// are not in the filter.
+    /// there is no filter of keys, or it cannot be read, or it is neither resident nor small enough to be cached. Range
+    /// deletes are not in the filter.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> bool {
+        self.properties.filter_lacks_keys || self.filter_may_contain(&mut KeyBits::new(key_hash))
+    }
+
+    /// Whether the file may hold entries within the bounds of a scan, as far as its filter knows their prefix. `true`
+    /// if it knows none, as [`SstFile::may_contain`]. Range deletes are not in the filter.
+    #[inline]
+    pub fn may_contain_any(&self, scan: &mut ScanPrefix) -> bool {
+        let Some(prefixes) = &self.properties.prefixes else { return true };
+        scan.bits_of(prefixes).is_none_or(|bits| self.filter_may_contain(bits))
+    }
+
+    /// Whether the filter has all prefixes of a key that it is said to have.
+    pub(crate) fn has_prefixes_of(&self, key: &[u8]) -> bool {
+        let prefixes = self.properties.prefixes.as_ref();
+        let mut ends = prefixes.into_iter().flat_map(|prefixes| prefixes.ends(key));
+        ends.all(|end| self.filter_may_contain(&mut KeyBits::new(hash_key(&key[..end]))))
+    }
+
+    #[inline]
+    fn filter_may_contain(&self, bits: &mut KeyBits) -> bool {
         match (&self.filter_shape, &self.filter) {
             (None, _) => true,
-            (Some(shape), Some(filter)) => shape.may_contain(filter.bytes(), &mut KeyBits::new(key_hash)),
-            (Some(shape), None) => self.may_contain_by_cache(shape, key_hash),
+            (Some(shape), Some(filter)) => shape.may_contain(filter.bytes(), bits),
+            (Some(shape), None) => self.may_contain_by_cache(shape, bits),
         }
     }
 
     #[cold]
-    fn may_contain_by_cache(&self, shape: &FilterShape, key_hash: u64) -> bool {
+    fn may_contain_by_cache(&self, shape: &FilterShape, bits: &mut KeyBits) -> bool {
         let part = self.footer.filter;
         if part.len >= self.cache.largest_block() {
             return true;
@@ -393,7 +415,7 @@ impl SstFile {
                 Err(_) => return true,
             },
         };
-        shape.may_contain(block.bytes(), &mut KeyBits::new(key_hash))
+        shape.may_contain(block.bytes(), bits)
     }
 
     fn read_filter_again(&self, part: BlockHandle) -> Result<AlignedBlock> {

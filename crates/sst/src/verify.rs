@@ -3,7 +3,8 @@
 //! One pass from front to back, in pieces of about 1 MiB:
 //! 1. Every block: checksum, layout, every entry decodes, keys and trailers in order within and across blocks.
 //! 2. Each block against its index row: entry count, sequence numbers, separators.
-//! 3. Each key against the fences and the filter; range deletes against the fences.
+//! 3. Each key against the fences and the filter, which has its prefixes, too, where the file says so; range deletes
+//!    against the fences.
 //! 4. Of columnar files every value against the zone map of its column.
 //! 5. The sums against the properties, and the whole file against its checksum in the manifest.
 
@@ -191,6 +192,9 @@ impl<B: BlockPosition> Verifier<'_, B> {
         }
         if !self.cursor.same_key() && !self.file.may_contain(hash_key(key)) {
             return fault("the filter lacks a key");
+        }
+        if !self.cursor.same_key() && !self.file.has_prefixes_of(key) {
+            return fault("the filter lacks a prefix of a key");
         }
         self.entries += 1;
         self.deletes += u64::from(trailer.operation() == Operation::Delete);

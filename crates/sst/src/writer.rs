@@ -1,7 +1,7 @@
 //! Writes a file.
 //!
-//! 1. `add` checks the order, notes the key's filter hash and hands the entry to the block builder; when the block
-//!    would exceed the block size it is finished first.
+//! 1. `add` checks the order, notes the filter hashes of the key and of its prefixes (`prefix_filter`), and hands the
+//!    entry to the block builder; when the block would exceed the block size it is finished first.
 //! 2. A finished block is compressed, framed (kind, checksum) and appended to a buffer, and its index row is noted. The
 //!    separator needs the next block's first key, so that the row waits for it.
 //! 3. The buffer goes to the disk in pieces of at least 256 KiB, each added to the whole-file checksum; write-back is
@@ -20,7 +20,7 @@ use std::time::Instant;
 use mycelium_base::hash::{FileChecksum, hash_key};
 use mycelium_base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{Error, Group, MAX_SEQUENCE_NUMBER, Operation, RangeDelete, Result, SequenceNumber, Trailer};
-use mycelium_encoding::{PackedLayout, Schema};
+use mycelium_encoding::{KeyPrefixes, PackedLayout, Schema};
 use mycelium_vfs::WritableFile;
 
 use crate::block::{BlockBuilder, BlockFacts, is_point_operation};
@@ -30,7 +30,8 @@ use crate::compression::{Compression, Compressor, STORED};
 use crate::filter::FilterBuilder;
 use crate::footer::{BlockHandle, FOOTER_LEN, Footer};
 use crate::index::{IndexBuilder, IndexEntry, common_prefix};
-use crate::properties::{Properties, append_origin};
+use crate::prefix_filter::{BITS_WITHOUT_KEYS, PrefixHashes};
+use crate::properties::Properties;
 use crate::range_deletes::encode_range_deletes;
 use crate::summary::{Summarizer, SummaryBuilder};
 
@@ -52,8 +53,11 @@ pub struct SstWriterOptions {
     pub restart_interval: usize,
     /// Compression of data blocks.
     pub compression: Compression,
-    /// Bloom filter bits per distinct key; 0 for no filter.
+    /// Bloom filter bits per distinct key; 0 for no keys in the filter.
     pub filter_bits_per_key: u32,
+    /// The prefixes of keys that the filter gets, too: as many bits for each distinct one, or ten if there are no keys
+    /// in the filter.
+    pub prefixes: Option<KeyPrefixes>,
 }
 
 impl Default for SstWriterOptions {
@@ -64,6 +68,7 @@ impl Default for SstWriterOptions {
             restart_interval: 16,
             compression: Compression::None,
             filter_bits_per_key: 10,
+            prefixes: None,
         }
     }
 }
@@ -145,6 +150,7 @@ pub struct SstWriter {
     pending: Option<IndexEntry>,
     index: IndexBuilder,
     filter: FilterBuilder,
+    prefixes: Option<PrefixHashes>,
     range_deletes: Vec<RangeDelete>,
     first_key: Option<Vec<u8>>,
     properties: Properties,
@@ -182,6 +188,11 @@ impl SstWriter {
         if options.block_size == 0 || options.block_size > MAX_BLOCK_SIZE || options.restart_interval == 0 {
             return Err(Error::invalid("the block size is 1 byte to 64 MiB and the restart interval at least 1"));
         }
+        let has_keys = options.filter_bits_per_key > 0;
+        let filter_bits = match options.prefixes {
+            Some(_) if !has_keys => BITS_WITHOUT_KEYS,
+            _ => options.filter_bits_per_key,
+        };
         Ok(Self {
             file,
             options,
@@ -196,7 +207,8 @@ impl SstWriter {
             last_trailer: Trailer::OLDEST,
             pending: None,
             index: IndexBuilder::default(),
-            filter: FilterBuilder::new(options.filter_bits_per_key),
+            filter: FilterBuilder::new(filter_bits),
+            prefixes: options.prefixes.map(|prefixes| PrefixHashes::new(prefixes, has_keys)),
             range_deletes: Vec::new(),
             first_key: None,
             properties: Properties::default(),
@@ -336,6 +348,9 @@ impl SstWriter {
     fn note_entry(&mut self, key: &[u8], trailer: Trailer, shared: usize, same_key: bool) {
         if !same_key && self.options.filter_bits_per_key > 0 {
             self.filter.add(hash_key(key));
+        }
+        if let Some(prefixes) = self.prefixes.as_mut().filter(|_| !same_key) {
+            prefixes.add(key, shared, &mut self.filter);
         }
         self.properties.entry_count += 1;
         self.properties.delete_count += u64::from(trailer.operation() == Operation::Delete);
@@ -584,8 +599,7 @@ impl SstWriter {
         let summaries = self.put_summaries()?;
         let summary_bytes = self.offset() - pages_at;
         self.complete_properties();
-        let mut properties = self.properties.encode();
-        append_origin(&mut properties, &self.origin);
+        let properties = self.properties.encode_with_origin(&self.origin);
         let properties = self.put_part(&properties)?;
         let file_number = self.options.file_number;
         let footer = Footer { filter, index, range_deletes, summaries, properties, file_number, columnar };
@@ -636,6 +650,8 @@ impl SstWriter {
         properties.range_delete_count = self.range_deletes.len() as u64;
         properties.block_count = self.index.block_count() as u64;
         properties.filter_bits_per_key = u64::from(self.options.filter_bits_per_key);
+        properties.prefixes = self.options.prefixes;
+        properties.filter_lacks_keys = self.options.prefixes.is_some() && self.options.filter_bits_per_key == 0;
         properties.block_size = self.options.block_size as u64;
         properties.restart_interval = self.options.restart_interval as u64;
         properties.compression = self.options.compression.name();

@@ -88,6 +88,9 @@ pub struct Configuration {
     pub last_level_compression: Compression,
     /// Bits per key of Bloom filters; 0 is none.
     pub filter_bits: u32,
+    /// How much of keys the filters hold beside them: columns of typed tables, as far as the primary key has so many,
+    /// or bytes.
+    pub prefix_filter: Option<usize>,
     /// Whether outputs are cut where files of the next level start.
     pub aligned_compaction: bool,
     /// Whether files and blocks newer than a snapshot are skipped.
@@ -205,6 +208,7 @@ const BASE: Configuration = Configuration {
     compression: Compression::None,
     last_level_compression: Compression::None,
     filter_bits: 10,
+    prefix_filter: None,
     aligned_compaction: true,
     snapshot_filter: true,
     read_ahead_bytes: 0,
@@ -406,6 +410,15 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "zstd".into(), compression: Zstd(1), last_level_compression: Zstd(9), ..BASE },
         Configuration { name: "no-filters".into(), filter_bits: 0, ..BASE },
         Configuration { name: "weak-filters".into(), filter_bits: 1, ..BASE },
+        Configuration { name: "prefix-filters".into(), prefix_filter: Some(2), ..BASE },
+        Configuration {
+            name: "prefix-filters-alone".into(),
+            prefix_filter: Some(1),
+            filter_bits: 0,
+            layouts: texts(&[FINER]),
+            memtable_bytes: 4 << 10,
+            ..BASE
+        },
         Configuration { name: "no-snapshot-filter".into(), snapshot_filter: false, ..BASE },
         Configuration { name: "read-ahead".into(), read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
         Configuration { name: "expected-rows".into(), expected_rows: Some(20), ..BASE },

@@ -69,6 +69,10 @@ pub fn table_options(configuration: &Configuration, kind: TableKind) -> TableOpt
         restart_interval: configuration.restart_interval,
         compression: per_level,
         filter_bits: vec![configuration.filter_bits],
+        prefix_filter: configuration.prefix_filter.map(|most| match kind.schema() {
+            Some(schema) => most.min(schema.primary_key().len()),
+            None => most,
+        }),
         aligned_compaction: configuration.aligned_compaction,
         snapshot_filter: configuration.snapshot_filter,
         merge_operator: kind.merge_operator().map(|operator| operator.name().to_owned()),

@@ -100,6 +100,7 @@ impl Configuration {
             // Drawn last: the others of a seed stay as they were.
             subcompactions: *pick(rng, &[1, 2, 4]),
             changing_columns: row_format == RowFormatKind::Packed && rng.random(),
+            prefix_filter: *pick(rng, &[None, Some(1), Some(3)]),
         }
     }
 }

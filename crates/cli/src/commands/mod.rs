@@ -185,6 +185,7 @@ pub(crate) fn table_options(args: &TableOptionArgs, schema: Option<&Schema>) -> 
             CompressionArg::Zstd => Compression::Zstd(3),
         }],
         filter_bits: vec![args.filter_bits],
+        prefix_filter: args.prefix_filter,
         ..TableOptions::default()
     })
 }
@@ -361,6 +362,7 @@ pub(crate) fn counters(counters: &ReadCounters) -> Value {
         "files_skipped_by_fence": counters.files_skipped_by_fence,
         "files_skipped_by_snapshot": counters.files_skipped_by_snapshot,
         "files_skipped_by_bloom": counters.files_skipped_by_bloom,
+        "files_skipped_by_prefix": counters.files_skipped_by_prefix,
         "files_searched": counters.files_searched,
         "parts_read_from_buffer": counters.parts_read_from_buffer,
         "segments_considered": counters.segments_considered,

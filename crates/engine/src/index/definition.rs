@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
 use mycelium_base::{ColumnSet, Error, ErrorKind, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId};
 use mycelium_compaction::JobId;
-use mycelium_encoding::{Datum, PackedLayout, Schema};
+use mycelium_encoding::{Datum, KeyPrefixes, PackedLayout, Schema};
 use mycelium_transform::Registry;
 
 use super::source::{IndexSource, IndexedBy};
@@ -56,6 +56,11 @@ const FLAT_MAP: u64 = 4;
 const UNCHECKED: u64 = 8;
 
 impl IndexDefinition {
+    /// The prefixes of its keys that filters have: the values of its columns that a lookup gives.
+    pub(crate) fn prefixes(&self) -> Option<KeyPrefixes> {
+        self.by.key_prefixes(&self.schema)
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.table.0.into());
         let mut schema = Vec::new();

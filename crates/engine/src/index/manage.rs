@@ -372,7 +372,8 @@ pub(crate) fn changed_index(manifest: &Manifest, table: &TableShared, status: In
     Some(TableRecord { definition: definition.encode(), ..record.clone() })
 }
 
-/// How the files of a derived table are written: as those of its table, but always whole, packed and without filters.
+/// How the files of a derived table are written: as those of its table, but always whole, packed and with filters of
+/// its columns alone.
 fn derived_options(options: &TableOptions) -> TableOptions {
     // Its entries may overtake each other, which parts of a level must not.
     let policy = match &options.policy {
@@ -387,8 +388,9 @@ fn derived_options(options: &TableOptions) -> TableOptions {
         transformers: None,
         buffer: Buffering::Off,
         merge_operator: None,
-        // It is searched by ranges only.
+        // It is searched by ranges only, whose prefixes follow from the index (`TableDefinition::prefixes`).
         filter_bits: vec![0],
+        prefix_filter: None,
         ..options.clone()
     }
 }

@@ -4,7 +4,7 @@
 //! lookups are the same. A row then has any number of entries, or none.
 
 use mycelium_base::{ColumnSet, Error, ErrorKind, Group, Result};
-use mycelium_encoding::{Datum, DatumRef, Schema};
+use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, KeyPrefixes, Schema};
 use mycelium_transform::{
     Augment, Deriver, FlatMap, Formats, NamedTransformer, Registry, Transformer, TransformerDefinition,
 };
@@ -27,6 +27,16 @@ impl IndexedBy {
         match self {
             Self::Columns(augment) => augment.name(),
             Self::FlatMap(name, _) => name,
+        }
+    }
+
+    /// The prefixes of derived keys that are the codes of the first indexed columns, or of a flat-map's key.
+    pub(super) fn key_prefixes(&self, schema: &Schema) -> Option<KeyPrefixes> {
+        match self {
+            Self::Columns(augment) => {
+                KeyPrefixes::of_index(augment.on().iter().filter_map(|&column| schema.columns().get(column)))
+            }
+            Self::FlatMap(name, _) => KeyPrefixes::of_index([&Column::new(name, ColumnType::Binary).not_null()]),
         }
     }
 

@@ -206,7 +206,7 @@ pub(crate) fn write_derived(
     outputs: &Mutex<OutputFiles<'_>>,
 ) -> Result<DerivedFile> {
     let (number, file) = outputs.lock().create()?;
-    let options = SstWriterOptions { file_number: number, ..writer_options(&table.definition.options, 0, None) };
+    let options = SstWriterOptions { file_number: number, ..writer_options(&table.definition, 0, None) };
     let inner = outputs.lock().inner();
     let origin = inner.origin_of(table.id, &Birth::Derived)?;
     let mut writer = SstWriter::new(file, options)?.with_origin(origin);

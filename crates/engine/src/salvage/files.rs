@@ -361,7 +361,7 @@ impl Salvage<'_> {
         let number = self.numbers.allocate();
         let path = self.copy_of(number);
         let group = written_group(meta);
-        let options = writer_options(&definition.options, place.level, group.as_deref());
+        let options = writer_options(definition, place.level, group.as_deref());
         let options = SstWriterOptions { file_number: number, ..options };
         let writer = SstWriter::new(self.disk.create(&path)?, options)?;
         let mut writer = match group {

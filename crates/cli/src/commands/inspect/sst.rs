@@ -71,6 +71,7 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
             "largest": largest,
             "largest_exclusive": found.largest_exclusive,
             "filter_bits_per_key": found.filter_bits_per_key,
+            "filter_prefixes": found.prefixes.map(|prefixes| prefixes.to_string()),
             "block_size": found.block_size,
             "restart_interval": found.restart_interval,
             "compression": found.compression,
@@ -100,6 +101,9 @@ fn show_properties(file: &SstFile, rows: &RowText, live: bool, out: &mut Output)
         "compression {}, {} filter bits a key, restart every {} entries",
         found.compression, found.filter_bits_per_key, found.restart_interval
     ))?;
+    if let Some(prefixes) = &found.prefixes {
+        out.line(format_args!("filter of prefixes of keys: {prefixes}"))?;
+    }
     if file.has_summaries() {
         out.line(format_args!("{} of summaries, for views", units::bytes(file.summary_bytes())))?;
     }

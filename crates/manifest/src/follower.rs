@@ -88,3 +88,12 @@ impl ManifestFollower {
         Ok(())
     }
 }
+
+impl Manifest {
+    /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
+    pub fn read(disk: &dyn Disk, directory: &Path) -> Result<ManifestState> {
+        let mut follower = ManifestFollower::default();
+        follower.catch_up(disk, directory)?;
+        Ok(follower.into_state())
+    }
+}

@@ -235,17 +235,18 @@ impl TableShared {
         active: Arc<Memtable>,
         tree: impl FnOnce(Option<&TableFormats>) -> Result<Tree>,
     ) -> Result<Self> {
-        let definition = TableDefinition::decode(&record.definition)?;
+        let named = |error: Error| Error::new(error.kind(), format!("table {}", record.name)).caused_by(error);
+        let definition = TableDefinition::decode(&record.definition).map_err(named)?;
         let formats = match &definition.schema {
             Some(schema) => Some(Arc::new(
-                TableFormats::new(schema.clone(), &definition.options.row_format)?
-                    .with_transformers(&programs.transformers, &definition.options)
-                    .map_err(|e| Error::new(e.kind(), format!("table {}", record.name)).caused_by(e))?,
+                TableFormats::new(schema.clone(), &definition.options.row_format)
+                    .and_then(|formats| formats.with_transformers(&programs.transformers, &definition.options))
+                    .map_err(named)?,
             )),
             None => None,
         };
         let tree = tree(formats.as_deref())?;
-        let layout = recorded_layout(&record.layout, formats.as_deref())?;
+        let layout = recorded_layout(&record.layout, formats.as_deref()).map_err(named)?;
         if let Some(maps) = formats.as_ref().and_then(|formats| formats.maps())
             && *maps.layout() != layout
         {
@@ -450,6 +451,17 @@ mod tests {
             assert_eq!(encoded, bytes, "{options:?}");
             assert_eq!(TableOptions::decode(&mut Reader::new(&bytes)).unwrap(), options);
         }
+    }
+
+    /// A table among many could not be opened, and the error did not say which.
+    #[test]
+    fn a_definition_that_could_not_be_read_did_not_say_of_which_table() {
+        let (_, active) = Memtable::new(MemtableOptions::default());
+        let record = TableRecord { id: TableId(1), name: "people".into(), definition: vec![9], layout: String::new() };
+        let refused = TableShared::new(&record, &Options::default(), active, |formats| Ok(Tree::empty(formats)));
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("people"), "{error}");
     }
 
     #[test]

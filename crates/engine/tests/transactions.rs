@@ -7,32 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use common::{Append, Rows, assert_verified, key, scan, small_options, small_table};
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
-    Background, Combiner, Database, Durability, ErrorKind, IsolationLevel, Options, ReadOptions, Result, Table,
-    TableOptions, Transaction, TransactionOptions,
+    Background, Database, Durability, ErrorKind, IsolationLevel, Options, ReadOptions, Result, Table, TableOptions,
+    Transaction, TransactionOptions,
 };
 use mycelium_vfs::{CrashDraw, MemoryDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-
-/// Appends operands.
-struct Append;
-
-impl Combiner for Append {
-    fn apply(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
-    }
-
-    fn fuse(&self, _: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some(operands.concat()))
-    }
-
-    fn name(&self) -> &str {
-        "append"
-    }
-}
 
 fn open(disk: &MemoryDisk) -> (Database, Table) {
     let options = Options { merge_operators: vec![Arc::new(Append)], ..small_options(disk) };

@@ -181,7 +181,7 @@ impl AlignedPartitioner {
     }
 
     /// Files of `target / variance` to `target * variance` bytes; a factor below 1 counts as 1.
-    pub fn with_variance(target: u64, grandparents: Vec<Arc<FileMeta>>, variance: f64) -> Self {
+    fn with_variance(target: u64, grandparents: Vec<Arc<FileMeta>>, variance: f64) -> Self {
         let variance = variance.max(1.0);
         Self {
             target,

@@ -52,7 +52,7 @@ impl ManifestFollower {
     }
 
     /// The state as it was read last.
-    pub fn into_state(self) -> ManifestState {
+    fn into_state(self) -> ManifestState {
         self.state
     }
 

@@ -86,7 +86,7 @@ impl SstFile {
     /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values
     /// are packed fragments of them, and no other cells are read.
     #[inline(never)]
-    pub fn get_cells<F>(
+    fn get_cells<F>(
         &self,
         (key, snapshot): (&[u8], SequenceNumber),
         wanted: Option<&PackedLayout>,

@@ -1,5 +1,5 @@
-//! The files that a job makes: how they are written, created, made durable, what the manifest records of them, and
-//! that they are removed again if the job fails.
+//! The files that a job makes: how they are written, and what the manifest records of them; created, made durable, and
+//! removed again if the job fails.
 //!
 //! 1. A file that is complete is being written back already ([`mycelium_sst::SstWriter::finish_unsynced`]). Its sync
 //!    waits for the disk and, in the file system, for a commit of the journal. The job goes on meanwhile: only when

@@ -1,11 +1,12 @@
 //! Modules of a crate use one another in one direction, as crates do.
 //!
 //! 1. A module is a file below a crate's `src`. Comments are left out, and what is compiled for tests alone.
-//! 2. It uses another where a path of it leads there, within `use` or anywhere else: from `crate`, `self` or `super`, or
-//!    from a module below its own. What a module hands on (`pub use`) is used where it comes from. What a crate's root
-//!    uses is not counted: it hands on.
-//! 3. Modules that use one another in a circle must be parts of one module of the root: whatever they are, they are read
-//!    together. What the modules of [`PASSED_OVER`] use is not counted; each of them must be in a circle without that.
+//! 2. It uses another where a path of it leads there, within `use` or anywhere else: from `crate`, `self` or `super`,
+//!    or from a module below its own. What a module hands on (`pub use`) is used where it comes from. What a crate's
+//!    root uses is not counted: it hands on.
+//! 3. Modules that use one another in a circle must be parts of one module of the root: whatever they are, they are
+//!    read together. What the modules of [`PASSED_OVER`] use is not counted; each of them must be in a circle without
+//!    that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

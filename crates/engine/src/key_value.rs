@@ -68,9 +68,9 @@ impl Table {
     /// are absent. A row that does not exist stays so. The row is read only if the table has indexes.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::InvalidArgument`] for a key-value table, for a key or patch that is none of the table, and if
-    /// the table's rows take no patches; [`crate::ErrorKind::Duplicate`] for values of a unique index that another row
-    /// has. See [`Table`] for the others.
+    /// [`crate::ErrorKind::InvalidArgument`] for a key-value table, for a key or patch that is none of the table, and
+    /// if the table's rows take no patches; [`crate::ErrorKind::Duplicate`] for values of a unique index that another
+    /// row has. See [`Table`] for the others.
     pub fn patch(&self, key: &[u8], patch: &[u8], durability: Durability) -> Result<SequenceNumber> {
         self.write_with(durability, |batch| batch.patch(self, key, patch))
     }

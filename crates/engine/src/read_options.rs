@@ -1,7 +1,7 @@
 //! What a caller chooses when reading.
 //!
-//! It stands apart from options.rs, which tables are made from: a read may be at a snapshot, and a snapshot holds states
-//! of tables.
+//! It stands apart from options.rs, which tables are made from: a read may be at a snapshot, and a snapshot holds
+//! states of tables.
 
 use mycelium_encoding::key::prefix_successor;
 

@@ -370,9 +370,9 @@ impl Transaction {
     /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index
-    /// came or went during this call: run it again from the start. [`crate::ErrorKind::NotFound`] if a table, or an
-    /// index that it read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect, except that
+    /// [`crate::ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an
+    /// index came or went during this call: run it again from the start. [`crate::ErrorKind::NotFound`] if a table, or
+    /// an index that it read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect, except that
     /// after an error that latches it may turn out to be there when the database is opened again. One that wrote
     /// nothing does not fail.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {

@@ -1,7 +1,7 @@
 //! The segments of the compaction buffer that stand for a part of a two-phase level, open.
 //!
-//! They form *tables*, of files that do not overlap and are read alike: a lookup asks at most one file per table, newest
-//! table first. buffer.rs says how they are read, and what stays in the buffer.
+//! They form *tables*, of files that do not overlap and are read alike: a lookup asks at most one file per table,
+//! newest table first. buffer.rs says how they are read, and what stays in the buffer.
 
 use std::sync::Arc;
 

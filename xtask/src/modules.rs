@@ -175,7 +175,7 @@ fn paths_in(code: &str) -> Vec<Named<'_>> {
 
 /// The name that a text begins with, and the rest.
 fn split_name(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c| !is_in_name(c)).unwrap_or(text.len()))
+    text.split_at(text.find(|c: char| !is_in_name(c)).unwrap_or(text.len()))
 }
 
 /// Reads a path, or a tree of them, whose names follow those of `before`. The rest of the text.

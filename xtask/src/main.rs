@@ -16,6 +16,7 @@ mod dependencies;
 mod fresh_clone;
 mod fuzz;
 mod miri;
+mod modules;
 mod peers;
 mod registry;
 mod tidy;
@@ -47,7 +48,7 @@ enum Command {
     },
     /// Check that crates depend only on earlier ones.
     CheckDependencies,
-    /// Check file lengths, module headers, leftovers and references to decisions.
+    /// Check file lengths, module headers, leftovers, references to decisions and circles of modules.
     Tidy,
     /// Clone this commit and run the README's first two commands there, in that order and alone.
     FreshClone {

@@ -4,13 +4,15 @@
 //! 2. every Rust file of a `src` directory opens with a module header (`//!`), `build.rs` and tests excepted;
 //! 3. no `todo!`, `unimplemented!`, `dbg!`, nor a comment that starts with TODO, FIXME or XXX;
 //! 4. prose in comments is no wider than code, 120 columns; tables and what stands between fences may be;
-//! 5. decisions that code or documents name are there, and in their index (decisions.rs).
+//! 5. decisions that code or documents name are there, and in their index (decisions.rs);
+//! 6. modules of a crate do not use one another in a circle (modules.rs).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::decisions::{self, Records};
+use crate::modules::Crates;
 
 const LONGEST: usize = 1000;
 
@@ -27,11 +29,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     files.sort();
     let records = Records::read(root)?;
     let index = Path::new(decisions::DIRECTORY).join("README.md");
-    let mut broken = 0;
+    let (mut crates, mut broken) = (Crates::default(), 0);
     for path in &files {
         let text = fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let shown = path.strip_prefix(root).unwrap_or(path);
         let mut found = if is_rust(shown) { complaints(shown, &text) } else { Vec::new() };
+        crates.add(shown, &text);
         found.extend(records.unknown(&text));
         if shown == index {
             found.extend(records.complaints(&text).into_iter().map(|complaint| (1, complaint)));
@@ -40,6 +43,10 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             eprintln!("{}:{line}: {complaint}", shown.display());
             broken += 1;
         }
+    }
+    for complaint in crates.complaints() {
+        eprintln!("{complaint}");
+        broken += 1;
     }
     if broken > 0 {
         return Err(format!("tidy: {broken} rules broken").into());

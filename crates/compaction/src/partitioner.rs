@@ -5,16 +5,16 @@
 //! grandparents), so that the next compaction of an output does not drag in grandparents that overlap it only at the
 //! edges. For every key that follows an entry, with the size of the file being written:
 //!
-//! 1. At `variance` times the target size the file is closed wherever it stands.
+//! 1. At `VARIANCE` times the target size the file is closed wherever it stands.
 //! 2. Where the key has passed the end of a grandparent, the file is closed if it has the target size divided by
-//!    `variance`; the next grandparent is then looked at.
+//!    `VARIANCE`; the next grandparent is then looked at.
 //! 3. Between two grandparents, and after the last, the file is closed at the target size.
 //! 4. Within a grandparent it goes on.
 //!
 //! Where the output level has several column groups, its *cut keys* ([`mycelium_manifest::Version::cut_keys`]) are the
 //! borders of the files of all of them, and come before those of the grandparents (decision 0039):
 //!
-//! 5. Where the key has passed a cut key, the file is closed if it has the target size divided by `variance`.
+//! 5. Where the key has passed a cut key, the file is closed if it has the target size divided by `VARIANCE`.
 //! 6. While cut keys lie ahead, another key would be a new one: a file is closed at the end of a grandparent only if it
 //!    has the target size, and between grandparents only by rule 1.
 //!
@@ -163,6 +163,9 @@ impl Partitioner for FixedPartitioner {
     }
 }
 
+/// How far a file may be from its target size, as a factor.
+const VARIANCE: u64 = 2;
+
 /// Cuts at the borders of the level below. See the module for the algorithm.
 #[derive(Debug)]
 pub struct AlignedPartitioner {
@@ -175,19 +178,12 @@ pub struct AlignedPartitioner {
 }
 
 impl AlignedPartitioner {
-    /// Variance factor 2; `grandparents` in key order, not overlapping.
+    /// `grandparents` in key order, not overlapping.
     pub fn new(target: u64, grandparents: Vec<Arc<FileMeta>>) -> Self {
-        Self::with_variance(target, grandparents, 2.0)
-    }
-
-    /// Files of `target / variance` to `target * variance` bytes; a factor below 1 counts as 1.
-    pub fn with_variance(target: u64, grandparents: Vec<Arc<FileMeta>>, variance: f64) -> Self {
-        let variance = variance.max(1.0);
         Self {
             target,
-            // Float to integer casts saturate.
-            smallest: (target as f64 / variance).ceil() as u64,
-            largest: (target as f64 * variance) as u64,
+            smallest: target.div_ceil(VARIANCE),
+            largest: target.saturating_mul(VARIANCE),
             grandparents: Grandparents::new(grandparents),
             cut_keys: CutKeys::default(),
             growth: Growth::default(),

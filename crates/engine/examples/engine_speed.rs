@@ -1,10 +1,10 @@
 //! Prints the engine's own speed on this machine: `cargo run --release -p mycelium-engine --example engine_speed --
-//! [entries] [value bytes] [cache MiB] [directory]`.
+//! [entries] [value bytes] [cache MiB] [directory]`. `SCANS` in the environment is how many pairs of scans are made.
 
 use std::time::Instant;
 
 use mycelium_base::hash::mix;
-use mycelium_engine::{Database, Durability, Options, ReadCounters, ReadOptions, Result, TableOptions};
+use mycelium_engine::{Database, Durability, Options, ReadCounters, ReadOptions, Result, Table, TableOptions};
 
 fn key_of(i: u64) -> [u8; 16] {
     let mut key = [b'0'; 16];
@@ -23,19 +23,9 @@ fn peak_memory() -> String {
     status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM unknown").into()
 }
 
-fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let mut number = |default: u64| arguments.next().and_then(|a| a.parse().ok()).unwrap_or(default);
-    let (entries, value_len, cache) = (number(1_000_000), number(100) as usize, number(512));
-    let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("mycelium-speed"), Into::into);
-    if directory.exists() {
-        std::fs::remove_dir_all(&directory).map_err(|e| mycelium_engine::Error::io("remove", &directory, e))?;
-    }
-    let options = Options { cache_bytes: cache << 20, ..Options::default() };
-    let database = Database::open(&directory, options)?;
-    let table = database.create_table("kv", TableOptions::default())?;
+/// Writes all entries and waits until the tree has come to rest.
+fn load(database: &Database, table: &Table, entries: u64, value_len: usize) -> Result<()> {
     let noise: Vec<u8> = (0..1 << 20).map(|i| mix(i) as u8).collect();
-
     let start = Instant::now();
     for i in 0..entries {
         let at = (i as usize * 131) % (noise.len() - value_len);
@@ -46,6 +36,10 @@ fn main() -> Result<()> {
     database.flush()?;
     database.wait_idle()?;
     report("load settled", entries, start);
+    Ok(())
+}
+
+fn show_tree(database: &Database) {
     let metrics = database.metrics();
     println!(
         "write amplification {:.2}, stops {} ({:.2} s), slowdowns {}, compactions {} ({} moves)",
@@ -60,9 +54,9 @@ fn main() -> Result<()> {
     for level in &metrics.tables[0].levels {
         println!("L{} runs {} files {} bytes {}", level.level, level.runs, level.files, level.bytes);
     }
+}
 
-    let scans = std::env::var("SCANS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let reads = entries.min(1_000_000);
+fn read_points(table: &Table, entries: u64, reads: u64) -> Result<()> {
     for round in 0..2 {
         let mut counters = ReadCounters::default();
         let start = Instant::now();
@@ -78,7 +72,11 @@ fn main() -> Result<()> {
         assert!(table.get(&key_of(entries + i))?.is_none());
     }
     report("point miss", reads, start);
+    Ok(())
+}
 
+/// Scans everything, in turn read ahead and not; the first scan fills the cache.
+fn scan_all(table: &Table, entries: u64, scans: u64) -> Result<()> {
     for round in 0..=2 * scans {
         let (fill_cache, read_ahead) = (round == 0, if round % 2 == 0 { 256 << 10 } else { 0 });
         let start = Instant::now();
@@ -91,14 +89,14 @@ fn main() -> Result<()> {
             rows.next()?;
         }
         assert_eq!(count, entries);
-        report(
-            &format!("scan, ahead {read_ahead}{}", if fill_cache { ", filling the cache" } else { "" }),
-            entries,
-            start,
-        );
+        let what = format!("scan, ahead {read_ahead}{}", if fill_cache { ", filling the cache" } else { "" });
+        report(&what, entries, start);
         std::hint::black_box(sum);
     }
-    let ranges = reads / 20;
+    Ok(())
+}
+
+fn scan_ranges(table: &Table, entries: u64, ranges: u64) -> Result<()> {
     let start = Instant::now();
     for i in 0..ranges {
         let mut rows = table.iter(&ReadOptions::default())?;
@@ -112,6 +110,28 @@ fn main() -> Result<()> {
         }
     }
     report("100-entry range", ranges, start);
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: u64| arguments.next().and_then(|a| a.parse().ok()).unwrap_or(default);
+    let (entries, value_len, cache) = (number(1_000_000), number(100) as usize, number(512));
+    let directory = arguments.next().map_or_else(|| std::env::temp_dir().join("mycelium-speed"), Into::into);
+    if directory.exists() {
+        std::fs::remove_dir_all(&directory).map_err(|e| mycelium_engine::Error::io("remove", &directory, e))?;
+    }
+    let options = Options { cache_bytes: cache << 20, ..Options::default() };
+    let database = Database::open(&directory, options)?;
+    let table = database.create_table("kv", TableOptions::default())?;
+    let scans = std::env::var("SCANS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let reads = entries.min(1_000_000);
+
+    load(&database, &table, entries, value_len)?;
+    show_tree(&database);
+    read_points(&table, entries, reads)?;
+    scan_all(&table, entries, scans)?;
+    scan_ranges(&table, entries, reads / 20)?;
     println!("{}\ncache {:?}", peak_memory(), database.metrics().cache);
     database.close()
 }

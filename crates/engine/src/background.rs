@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use mycelium_base::{Error, ErrorKind, FileKind, Result};
 
-use crate::compact::Scope;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
@@ -30,6 +29,7 @@ use crate::interruption::Interruption;
 use crate::options::Background;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex};
+use crate::table::TableShared;
 
 /// Wakes threads that wait for work and threads that wait for its results.
 #[derive(Default)]
@@ -75,6 +75,19 @@ enum Role {
     Flushes,
     /// Compactions, and what changes tables.
     Compactions,
+}
+
+/// Whose compactions a thread takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    AllTables,
+    DerivedTables,
+}
+
+impl Scope {
+    pub(crate) fn includes(self, table: &TableShared) -> bool {
+        self == Self::AllTables || table.index.is_some()
+    }
 }
 
 /// So many flushes and compactions are taken before an index that could be built, at most.
@@ -526,7 +539,6 @@ mod tests {
     use mycelium_encoding::{DatumRef, Schema};
     use mycelium_vfs::MemoryDisk;
 
-    use crate::table::TableShared;
     use crate::{Database, Durability, IndexOptions, Options, Table, TableOptions};
 
     fn options(disk: &MemoryDisk, background: Background) -> Options {
@@ -626,7 +638,7 @@ mod tests {
         database.close().unwrap();
         // Its threads are not started: the test is the one that compacts.
         let limited = Options { rate_limit_bytes_per_second: Some(1), ..options(&disk, Background::Threads(2)) };
-        let inner = Arc::new(crate::recover::open("db".as_ref(), limited).unwrap());
+        let inner = Arc::new(crate::recover::recover("db".as_ref(), limited).unwrap());
         let shared = inner.core.lock().table_named("t").cloned().unwrap();
         let table = Table { shared, database: inner.clone() };
         inner.limit_job(Interruption::ByFlushes, 1 << 20).unwrap();

@@ -19,67 +19,27 @@
 //!
 //! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without
 //! the files that are in the tree as well, and only what is read. When a compaction is installed, segments leave that
-//! no read has asked during the last [`PATIENCE`] flushes, nor any that overlaps them in their part; one read keeps
-//! them all for as many flushes. If the rest is still more than the budget, what was asked least lately leaves first.
-//! No segment's leaving changes an answer: its interval is read from the tree from then on.
+//! no read has asked during the last eight flushes (tree/file.rs), nor any that overlaps them in their part; one read
+//! keeps them all for as many flushes. If the rest is still more than the budget, what was asked least lately leaves
+//! first. No segment's leaving changes an answer: its interval is read from the tree from then on.
 //!
 //! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups,
 //! each of which drains by itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
 use mycelium_compaction::{Buffering, CompactionPlan, trim};
-use mycelium_manifest::{ChangedRound, FileMeta, Manifest, Round, Segment, Segments, Version, VersionEdit};
-use mycelium_sst::{FenceLists, Fences, FileFilters, KeyBits};
+use mycelium_manifest::{ChangedRound, Manifest, Round, Version, VersionEdit};
+use mycelium_sst::KeyBits;
 
 use crate::database::{Database, Inner};
 use crate::options::{TableOptions, sizes};
 use crate::read::{PROBES, Place, PointRead, Probe};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
-use crate::tree::{OpenFile, Tree};
-
-/// A file's segments are in use if this part of its bytes is cached of them.
-const USED_SHARE: u64 = 8;
-
-/// A segment that no read has asked for so many flushes leaves the buffer.
-const PATIENCE: u64 = 8;
-
-/// How a file is asked as a segment, and since when it was not.
-#[derive(Debug, Default)]
-pub(crate) struct SegmentUse {
-    /// Reads since the last judgement.
-    reads: AtomicU64,
-    /// Reads up to then, halved at each.
-    earlier: AtomicU64,
-    /// Flushes of the database at the first judgement after the last read; 0 while there was none.
-    idle_since: AtomicU64,
-}
-
-impl SegmentUse {
-    fn note_read(&self) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Takes stock after so many flushes; whether the segment is to leave. Judgements come one after the other.
-    fn judge(&self, flushes: u64) -> bool {
-        let reads = self.reads.swap(0, Ordering::Relaxed);
-        self.earlier.store(self.earlier.load(Ordering::Relaxed) / 2 + reads, Ordering::Relaxed);
-        let since = self.idle_since.load(Ordering::Relaxed);
-        if reads > 0 || since == 0 {
-            self.idle_since.store(flushes.max(1), Ordering::Relaxed);
-            return false;
-        }
-        flushes >= since + PATIENCE
-    }
-
-    fn worth(&self) -> u64 {
-        self.earlier.load(Ordering::Relaxed)
-    }
-}
+use crate::tree::{OpenSegments, SegmentUse, Tree};
 
 /// Bits by which a Bloom filter of this level is larger so that the tables of a level of the buffer together are wrong
 /// as rarely as one file: log2(n / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A), where n is as many tables
@@ -187,110 +147,6 @@ fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>)
     trim(version, budget, |file| leaves.contains(&file), worth)
 }
 
-/// Segments that do not overlap, and are read alike.
-#[derive(Debug)]
-pub(crate) struct SegmentTable {
-    /// In key order.
-    segments: Vec<OpenSegment>,
-    /// Which of the tree's formats they have.
-    pub(crate) format: usize,
-}
-
-/// A segment, open.
-#[derive(Debug)]
-pub(crate) struct OpenSegment {
-    pub(crate) segment: Segment,
-    pub(crate) file: Arc<OpenFile>,
-}
-
-impl SegmentTable {
-    /// The number of the file that may hold `key`, and its filters; `fences` are the table's.
-    #[inline]
-    fn find<'t>(&self, fences: &Fences<'t, FileFilters>, key: &[u8]) -> Option<(usize, &'t FileFilters)> {
-        let segment = |at: usize| &self.segments[at].segment;
-        fences.find(key, |at| segment(at).ends_before(key), |at| segment(at).smallest() > key)
-    }
-
-    /// The file with this number.
-    #[inline]
-    pub(crate) fn file(&self, at: usize) -> &Arc<OpenFile> {
-        &self.segments[at].file
-    }
-
-    fn overlaps(&self, segment: &Segment) -> bool {
-        let at = self.segments.partition_point(|open| open.segment.is_before(segment));
-        self.segments.get(at).is_some_and(|open| !segment.is_before(&open.segment))
-    }
-
-    fn insert(&mut self, open: OpenSegment) {
-        let at = self.segments.partition_point(|known| known.segment.is_before(&open.segment));
-        self.segments.insert(at, open);
-    }
-}
-
-/// The segments of one part, open.
-#[derive(Debug)]
-pub(crate) struct OpenSegments {
-    segments: Segments,
-    /// Newest first.
-    tables: Vec<SegmentTable>,
-    /// Of the segments of each table.
-    fences: FenceLists<FileFilters>,
-}
-
-impl OpenSegments {
-    pub(crate) fn new(
-        segments: &Segments,
-        mut format_of: impl FnMut(&FileMeta) -> Result<usize>,
-        mut open: impl FnMut(&Arc<FileMeta>) -> Result<Arc<OpenFile>>,
-    ) -> Result<Self> {
-        let mut tables: Vec<SegmentTable> = Vec::new();
-        for segment in &segments.files {
-            let (file, format) = (open(&segment.file)?, format_of(&segment.file)?);
-            // Below the oldest table that has a newer file of the same keys.
-            let below = tables.iter().rposition(|table| table.overlaps(segment)).map_or(0, |at| at + 1);
-            let opened = OpenSegment { segment: segment.clone(), file };
-            match tables[below..].iter_mut().find(|table| table.format == format) {
-                Some(table) => table.insert(opened),
-                None => tables.push(SegmentTable { segments: vec![opened], format }),
-            }
-        }
-        let mut fences = FenceLists::default();
-        for table in &tables {
-            fences.push(
-                table
-                    .segments
-                    .iter()
-                    .map(|OpenSegment { segment, file }| (segment.smallest(), segment.largest(), file.sst.filters())),
-            );
-        }
-        Ok(Self { segments: segments.clone(), tables, fences })
-    }
-
-    /// All segments.
-    pub(crate) fn segments(&self) -> impl Iterator<Item = &OpenSegment> {
-        self.tables.iter().flat_map(|table| &table.segments)
-    }
-
-    /// Their files; one that stands for several ranges comes as often.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Arc<OpenFile>> {
-        self.segments().map(|open| &open.file)
-    }
-
-    /// Whether reads use what stands for a file of the part: "what goes down" of the module.
-    pub(crate) fn is_used_for(&self, meta: &FileMeta) -> bool {
-        let beside = self.segments().filter(|open| open.segment.overlaps_range(&meta.range()));
-        let cached =
-            |open: &OpenSegment| open.file.sst.cached_bytes_within(&meta.smallest, |key| meta.ends_before(key));
-        USED_SHARE * beside.map(cached).sum::<u64>() >= meta.size
-    }
-
-    /// Tables that a lookup may ask.
-    pub(crate) fn depth(&self) -> usize {
-        self.tables.len()
-    }
-}
-
 impl PointRead<'_> {
     /// Gives `visit` the files that stand for a part, of which `probe` is the tree's file: it alone, or segments.
     #[inline]
@@ -306,9 +162,7 @@ impl PointRead<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         match probe.buffer() {
-            Some(buffer) if buffer.segments.covers(key) => {
-                self.visit_segments(buffer, probe, key, bits, counters, visit)
-            }
+            Some(buffer) if buffer.covers(key) => self.visit_segments(buffer, probe, key, bits, counters, visit),
             _ => visit(probe, counters),
         }
     }
@@ -334,7 +188,7 @@ impl PointRead<'_> {
             return visit(probe, counters);
         }
         counters.parts_read_from_buffer += 1;
-        let mut tables = buffer.tables.iter().zip(buffer.fences.lists());
+        let mut tables = buffer.fenced_tables();
         loop {
             let mut asked: [Option<Probe<'s>>; PROBES] = [None; PROBES];
             let mut count = 0;

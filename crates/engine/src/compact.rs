@@ -26,16 +26,15 @@ use mycelium_merge::{ColumnMerge, MergePlan, MergingCursor, Purge, StreamCounter
 use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile};
 use mycelium_transform::Deriver;
 
-use crate::background::panicked;
+use crate::background::{Scope, panicked};
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
-use crate::flush::{file_meta, writer_options};
 use crate::index::{DerivedFile, IndexShared, IndexStatus, IndexWatch, StaleEntries, changed_index};
 use crate::interruption::Interruption;
 use crate::options::{Background, TableOptions, for_level, sizes};
 use crate::origin::Birth;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, file_meta, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::sources::shared_read_ahead;
 use crate::sync::Mutex;
@@ -47,19 +46,6 @@ use crate::tree::{OpenFile, Tree};
 
 /// Bytes read at once from each input; as many again are asked of the system ahead.
 const READ_AHEAD: usize = 256 << 10;
-
-/// Whose compactions a thread takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
-    AllTables,
-    DerivedTables,
-}
-
-impl Scope {
-    fn includes(self, table: &TableShared) -> bool {
-        self == Self::AllTables || table.index.is_some()
-    }
-}
 
 /// A plan that has been taken: its files are busy until it is released.
 pub(crate) struct Taken {

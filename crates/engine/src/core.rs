@@ -5,18 +5,35 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
-use mycelium_base::{FileNumber, SequenceNumber, TableId};
+use mycelium_base::{FileNumber, Result, SequenceNumber, TableId};
 use mycelium_compaction::BusyFiles;
 use mycelium_manifest::FileNumbers;
 use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
+use mycelium_wal::SealedSegment;
 
 use crate::index::IndexShared;
 use crate::patience::Pace;
+use crate::sync::Mutex;
 use crate::table::{IndexState, TableShared, TableState};
 use crate::tree::Tree;
-use crate::write::{SealedLog, TableWriter, Writer};
+
+/// A log segment whose generation is sealed but not yet flushed.
+pub(crate) struct SealedLog {
+    pub(crate) number: FileNumber,
+    segment: Mutex<SealedSegment>,
+}
+
+impl SealedLog {
+    pub(crate) fn new(number: FileNumber, segment: SealedSegment) -> Self {
+        Self { number, segment: Mutex::new(segment) }
+    }
+
+    /// Persists the segment.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.segment.lock().sync()
+    }
+}
 
 /// Memtables sealed together, over the log segment that holds their entries.
 pub(crate) struct Generation {
@@ -121,32 +138,6 @@ impl Core {
         self.generations.iter().filter_map(|generation| generation.log.clone()).collect()
     }
 
-    /// The commit lock is held: every non-empty memtable is replaced by a new one and waits for its flush.
-    pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) {
-        let mut memtables = Vec::new();
-        // Derived tables first, whose states those of their tables hold: their ids are higher.
-        for TableWriter { table: id, memtable, .. } in writer.memtables.iter_mut().rev() {
-            let Some(table) = self.tables.get(id) else { continue };
-            let state = table.state.load_full();
-            if state.active.is_empty() {
-                continue;
-            }
-            let (new_writer, active) = self.new_memtable();
-            *memtable = new_writer;
-            let mut sealed = Vec::with_capacity(state.sealed.len() + 1);
-            sealed.push(state.active.clone());
-            sealed.extend_from_slice(&state.sealed);
-            memtables.push((*id, state.active.clone()));
-            let indexes = indexes_after(&state.indexes);
-            let (tree, as_of) = (state.tree.clone(), state.as_of);
-            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
-        }
-        memtables.reverse();
-        self.pace.note_seal(Instant::now());
-        let last_sequence = writer.last_sequence;
-        self.generations.push_back(Arc::new(Generation { log, next_log, last_sequence, memtables }));
-    }
-
     /// Puts a new tree into a table's state; `flushed` are memtables that it now contains. Derived tables come before
     /// the table of their indexes, whose state takes theirs along.
     pub(crate) fn install(&mut self, id: TableId, tree: Arc<Tree>, flushed: &[Arc<Memtable>]) {
@@ -167,7 +158,7 @@ impl Core {
 
 /// The indexes of a table as they are now, of which these were published last: any that came or went since are
 /// published before the critical section ends. O(indexes).
-fn indexes_after(last: &Arc<[IndexState]>) -> Arc<[IndexState]> {
+pub(crate) fn indexes_after(last: &Arc<[IndexState]>) -> Arc<[IndexState]> {
     match last.is_empty() {
         true => last.clone(),
         false => last.iter().map(|known| IndexState::now(&known.table, &known.index)).collect(),

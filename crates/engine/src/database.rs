@@ -15,11 +15,12 @@ use crate::background::{FullDisk, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
 use crate::events::Event;
-use crate::follow::Follower;
+use crate::follow::{self, Follower};
 use crate::index::IndexedTables;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
 use crate::rate_limit::RateLimiter;
+use crate::recover::recover;
 use crate::shape::{PLAIN, Shape, TableFormats};
 use crate::snapshot::{Snapshot, SnapshotRegistry};
 use crate::stall::WriteStalls;
@@ -523,7 +524,9 @@ impl Database {
     /// another process changes the database whenever it is read: try again.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
-        let inner = Arc::new(crate::recover::open(directory.as_ref(), options)?);
+        let directory = directory.as_ref();
+        let inner = if options.read_only { follow::open(directory, options)? } else { recover(directory, options)? };
+        let inner = Arc::new(inner);
         let threads = Arc::new(Threads::start(&inner)?);
         inner.wake_background();
         Ok(Self { inner, threads })

@@ -10,23 +10,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mycelium_base::{Cursor, FileKind, FileNumber, Group, GroupFormat, Result, TableId};
+use mycelium_base::{Cursor, FileKind, FileNumber, GroupFormat, Result, TableId};
 use mycelium_compaction::job::{self, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_encoding::row_format::RowScratch;
-use mycelium_manifest::{FileMeta, RunPlace, VersionEdit};
+use mycelium_manifest::{RunPlace, VersionEdit};
 use mycelium_memtable::Memtable;
 use mycelium_merge::{MergingCursor, Watch};
-use mycelium_sst::{Compression, SstSummary, SstWriterOptions};
+use mycelium_sst::SstSummary;
 
-use crate::buffer::buffer_filter_bits;
 use crate::core::Generation;
 use crate::database::Inner;
 use crate::events::Event;
 use crate::index::{DerivedFile, IndexWatch, StagedCursor, StagedRemovals, write_derived};
-use crate::options::for_level;
 use crate::origin::Birth;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, file_meta, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
 use crate::sync::atomic::Ordering;
@@ -36,46 +34,6 @@ use crate::table_job::{OlderPlaces, TableJob};
 use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;
 use crate::write::Writer;
-
-/// The manifest's record of a finished file.
-pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
-    FileMeta {
-        number,
-        size: summary.size,
-        checksum: summary.checksum,
-        smallest: summary.smallest.clone(),
-        largest: summary.largest.clone(),
-        largest_exclusive: summary.largest_exclusive,
-        min_sequence: summary.min_sequence,
-        max_sequence: summary.max_sequence,
-        entry_count: summary.entry_count,
-        delete_count: summary.delete_count,
-        range_delete_count: summary.range_delete_count,
-        sequence_override: None,
-        group: summary.group.clone(),
-        created_at_edit: 0,
-    }
-}
-
-/// Blocks of columns are so many times as large as those of rows: their cells are found without searching, and a
-/// mini-page of few cells would be all header.
-const COLUMNAR_BLOCKS: usize = 8;
-const MAX_BLOCK_SIZE: usize = 64 << 20;
-
-/// How files of a group of a table are written at a level.
-pub(crate) fn writer_options(table: &TableDefinition, level: usize, group: Option<&Group>) -> SstWriterOptions {
-    let options = &table.options;
-    let is_columnar = group.is_some_and(|group| group.format == GroupFormat::Columnar);
-    let factor = if is_columnar { COLUMNAR_BLOCKS } else { 1 };
-    SstWriterOptions {
-        block_size: (options.block_size * factor).min(MAX_BLOCK_SIZE),
-        restart_interval: options.restart_interval,
-        compression: for_level(&options.compression, level, Compression::None),
-        filter_bits_per_key: for_level(&options.filter_bits, level, 10) + buffer_filter_bits(options, level),
-        prefixes: table.prefixes(),
-        ..SstWriterOptions::default()
-    }
-}
 
 /// What became of a memtable, or of what leaves an index beside it.
 pub(crate) struct Flushed {

@@ -29,10 +29,9 @@ use mycelium_memtable::Memtable;
 use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 
 use crate::database::Inner;
-use crate::flush::{file_meta, writer_options};
 use crate::index::{Derivation, DerivedRows};
 use crate::options::{Policy, TableOptions};
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, file_meta, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};

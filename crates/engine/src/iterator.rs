@@ -21,7 +21,7 @@ use mycelium_sst::{ColumnPosition, CursorOptions, LevelCursor, RunCursor, ScanPr
 use crate::block_scan::{BlockScan, BlockScanParts, FilterPlan, LayerRun, RowFilter};
 use crate::columns::{WHOLE, columns_to_merge};
 use crate::database::Inner;
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::shape::TableFormats;
 use crate::snapshot::Snapshot;
 use crate::sources::{Source, shared_read_ahead};
@@ -380,7 +380,7 @@ pub(crate) fn block_scan(
     let runs = WantedRuns {
         columns: Some(&columns),
         plan: Some(&plan),
-        tally: ScanTally::new(table, &state.tree, Some(wanted)),
+        tally: ScanTally::new(table.traces.as_ref(), &state.tree, Some(wanted)),
         layer_runs,
         marks: Some(marks_of(columns.iter())),
     };
@@ -426,7 +426,7 @@ impl TableIterator {
         let (state, snapshot) = Self::moment(database, table, options)?;
         let joined = table.formats.as_ref().filter(|_| state.tree.has_groups);
         let plan = joined.map(|_| table.merge_plan(&state.tree, None)).transpose()?;
-        let tally = ScanTally::new(table, &state.tree, None);
+        let tally = ScanTally::new(table.traces.as_ref(), &state.tree, None);
         let wanted = WantedRuns { plan: plan.as_deref(), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &wanted);
         let counters = sources.counters;
@@ -479,7 +479,7 @@ impl TableIterator {
             return Ok((rows, formats.packed_layout().clone()));
         }
         let (to_merge, plan) = (columns_to_merge(&state.tree, wanted), table.merge_plan(&state.tree, Some(wanted))?);
-        let tally = ScanTally::new(table, &state.tree, Some(wanted));
+        let tally = ScanTally::new(table.traces.as_ref(), &state.tree, Some(wanted));
         let runs = WantedRuns { columns: to_merge.as_ref(), plan: Some(&plan), tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let (counters, layout) = (sources.counters, plan.layout().clone());
@@ -496,7 +496,7 @@ impl TableIterator {
         wanted: &ColumnSet,
     ) -> Self {
         debug_assert!(!state.tree.has_groups, "rows are to be put together");
-        let tally = ScanTally::new(table, &state.tree, Some(wanted));
+        let tally = ScanTally::new(table.traces.as_ref(), &state.tree, Some(wanted));
         let runs = WantedRuns { tally, ..WantedRuns::default() };
         let sources = Sources::new(table, &state, snapshot, options, &runs);
         let counters = sources.counters;

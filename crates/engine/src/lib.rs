@@ -27,6 +27,7 @@ mod inspect;
 mod install;
 mod interruption;
 mod iterator;
+mod key_value;
 mod metrics;
 mod moment;
 mod options;
@@ -38,6 +39,7 @@ mod payload;
 mod prefix_filter_tests;
 mod rate_limit;
 mod read;
+mod read_options;
 mod recover;
 mod redesign;
 mod salvage;
@@ -82,10 +84,10 @@ pub use mycelium_manifest::{KeyRange, Layout, LevelLayout, Merge};
 pub use mycelium_merge::StreamCounters;
 pub use mycelium_sst::Compression;
 pub use options::{
-    Background, CompactionCaching, Durability, Options, Policy, ReadOptions, RecoveryMode, RowFormatDefinition,
-    TableOptions, Warm,
+    Background, CompactionCaching, Durability, Options, Policy, RecoveryMode, RowFormatDefinition, TableOptions, Warm,
 };
 pub use payload::RowPayload;
+pub use read_options::ReadOptions;
 pub use salvage::{LostRange, OlderVersions, SalvageOptions, SalvageReport, salvage};
 pub use snapshot::Snapshot;
 pub use table::{Table, TableDefinition};

@@ -7,11 +7,10 @@ use mycelium_compaction::job::StageTimes;
 use mycelium_manifest::Level;
 use mycelium_merge::StreamCounters;
 
-use crate::buffer::OpenSegments;
 use crate::database::{Database, Inner};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::tree::Tree;
+use crate::tree::{OpenSegments, Tree};
 
 /// Counters since the database was opened.
 #[derive(Default)]

@@ -25,9 +25,8 @@ use mycelium_memtable::Memtable;
 use mycelium_vfs::ReadableFile;
 
 use crate::database::Inner;
-use crate::flush::file_meta;
 use crate::follow::DatabaseState;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, file_meta};
 use crate::sync::Mutex;
 use crate::tree::Tree;
 

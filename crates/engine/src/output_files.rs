@@ -1,4 +1,5 @@
-//! The files that a job makes: created, made durable, and removed again if the job fails.
+//! The files that a job makes: how they are written, and what the manifest records of them; created, made durable, and
+//! removed again if the job fails.
 //!
 //! 1. A file that is complete is being written back already ([`mycelium_sst::SstWriter::finish_unsynced`]). Its sync
 //!    waits for the disk and, in the file system, for a commit of the journal. The job goes on meanwhile: only when
@@ -15,14 +16,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use mycelium_base::{FileKind, FileNumber, Result};
+use mycelium_base::{FileKind, FileNumber, Group, GroupFormat, Result};
 use mycelium_compaction::job::StageTimes;
 use mycelium_manifest::FileMeta;
-use mycelium_sst::SstFile;
+use mycelium_sst::{Compression, SstFile, SstSummary, SstWriterOptions};
 use mycelium_vfs::{FileLock, WritableFile};
 
+use crate::buffer::buffer_filter_bits;
 use crate::database::{Inner, open_sst};
+use crate::options::for_level;
 use crate::sync::Mutex;
+use crate::table::TableDefinition;
 
 /// Files that wait for their sync at most; they are open, and their pages are not all clean yet.
 const MAX_UNSYNCED: usize = 4;
@@ -127,5 +131,45 @@ impl Drop for OutputFiles<'_> {
             // What cannot be removed now is an orphan, and goes at the next open.
             drop(self.inner.disk.remove(path));
         }
+    }
+}
+
+/// The manifest's record of a finished file.
+pub(crate) fn file_meta(number: FileNumber, summary: &SstSummary) -> FileMeta {
+    FileMeta {
+        number,
+        size: summary.size,
+        checksum: summary.checksum,
+        smallest: summary.smallest.clone(),
+        largest: summary.largest.clone(),
+        largest_exclusive: summary.largest_exclusive,
+        min_sequence: summary.min_sequence,
+        max_sequence: summary.max_sequence,
+        entry_count: summary.entry_count,
+        delete_count: summary.delete_count,
+        range_delete_count: summary.range_delete_count,
+        sequence_override: None,
+        group: summary.group.clone(),
+        created_at_edit: 0,
+    }
+}
+
+/// Blocks of columns are so many times as large as those of rows: their cells are found without searching, and a
+/// mini-page of few cells would be all header.
+const COLUMNAR_BLOCKS: usize = 8;
+const MAX_BLOCK_SIZE: usize = 64 << 20;
+
+/// How files of a group of a table are written at a level.
+pub(crate) fn writer_options(table: &TableDefinition, level: usize, group: Option<&Group>) -> SstWriterOptions {
+    let options = &table.options;
+    let is_columnar = group.is_some_and(|group| group.format == GroupFormat::Columnar);
+    let factor = if is_columnar { COLUMNAR_BLOCKS } else { 1 };
+    SstWriterOptions {
+        block_size: (options.block_size * factor).min(MAX_BLOCK_SIZE),
+        restart_interval: options.restart_interval,
+        compression: for_level(&options.compression, level, Compression::None),
+        filter_bits_per_key: for_level(&options.filter_bits, level, 10) + buffer_filter_bits(options, level),
+        prefixes: table.prefixes(),
+        ..SstWriterOptions::default()
     }
 }

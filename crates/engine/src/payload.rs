@@ -14,7 +14,8 @@ use mycelium_encoding::row_format::{Covers, RowScratch};
 use mycelium_encoding::{DatumRef, FragmentFormat};
 
 use crate::batch::WriteBatch;
-use crate::options::{Durability, ReadOptions};
+use crate::options::Durability;
+use crate::read_options::ReadOptions;
 use crate::table::Table;
 
 /// A row as its users write it.

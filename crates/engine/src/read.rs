@@ -23,13 +23,12 @@ use mycelium_encoding::PackedLayout;
 use mycelium_merge::Lookup;
 use mycelium_sst::{FileFilters, GetScratch, KeyBits};
 
-use crate::buffer::{OpenSegments, SegmentTable};
 use crate::database::Inner;
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
-use crate::tree::{OpenFile, OpenRun};
+use crate::tree::{OpenFile, OpenRun, OpenSegments, SegmentTable};
 
 /// Files whose filter lines are asked for at once.
 pub(crate) const PROBES: usize = 24;

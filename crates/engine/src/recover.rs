@@ -29,7 +29,6 @@ use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
 use crate::directory_syncs::DirectorySyncs;
-use crate::follow;
 use crate::index::{IndexGeneration, WriteDerivers};
 use crate::options::Options;
 use crate::shape::TableFormats;
@@ -44,11 +43,6 @@ const MOST_FILTER_BYTES: usize = 128 << 20;
 
 /// How often what reads a directory begins anew because files came and went.
 const ATTEMPTS: usize = 16;
-
-/// Opens the database in `directory`.
-pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
-    if options.read_only { follow::open(directory, options) } else { recover(directory, options) }
-}
 
 /// Does what reads a directory that another process may be writing to. A file that the manifest named a moment ago may
 /// be flushed or merged, and gone by the time that it is opened, and the manifest itself replaced. So an error counts
@@ -71,7 +65,8 @@ pub(crate) fn again_while_it_changes<T>(
     read()
 }
 
-fn recover(directory: &Path, options: Options) -> Result<Inner> {
+/// Opens the database in `directory` for writing: the steps of the module.
+pub(crate) fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let disk: Arc<dyn Disk> = Arc::new(DirectorySyncs::of(options.disk, directory));
     let options = Options { disk: disk.clone(), ..options };
     let exists = disk.exists(&directory.join(FileKind::Current.name(0)))?;

@@ -1,21 +1,21 @@
-//! Tables: what a user holds, and the state that reads take without a lock.
+//! Tables: what the manifest keeps of one, the state that reads take without a lock, and what a user holds. What may be
+//! done with that stands where it is done: rows as bytes in key_value.rs, rows of columns in typed.rs, payloads in
+//! payload.rs.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
-use mycelium_base::{Combiner, Error, ErrorKind, ReadCounters, Result, RowFormatKind, SequenceNumber, TableId};
+use mycelium_base::{Combiner, Error, ErrorKind, Result, RowFormatKind, SequenceNumber, TableId};
 use mycelium_compaction::Buffering;
 use mycelium_encoding::{KeyPrefixes, Schema};
 use mycelium_manifest::{Layout, TableRecord};
 use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_transform::TransformerSet;
 
-use crate::batch::WriteBatch;
 use crate::database::Inner;
 use crate::index::{IndexDefinition, IndexShared, IndexStatus};
-use crate::iterator::TableIterator;
-use crate::options::{Durability, Options, ReadOptions, RowFormatDefinition, TableOptions, sizes};
+use crate::options::{Options, RowFormatDefinition, TableOptions, sizes};
 use crate::shape::{Shape, TableFormats, recorded_layout};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::traces::TableTraces;
@@ -272,17 +272,18 @@ impl TableShared {
         active: Arc<Memtable>,
         tree: impl FnOnce(Option<&TableFormats>) -> Result<Tree>,
     ) -> Result<Self> {
-        let definition = TableDefinition::decode(&record.definition)?;
+        let named = |error: Error| Error::new(error.kind(), format!("table {}", record.name)).caused_by(error);
+        let definition = TableDefinition::decode(&record.definition).map_err(named)?;
         let formats = match &definition.schema {
             Some(schema) => Some(Arc::new(
-                TableFormats::new(schema.clone(), &definition.options.row_format)?
-                    .with_transformers(&programs.transformers, &definition.options)
-                    .map_err(|e| Error::new(e.kind(), format!("table {}", record.name)).caused_by(e))?,
+                TableFormats::new(schema.clone(), &definition.options.row_format)
+                    .and_then(|formats| formats.with_transformers(&programs.transformers, &definition.options))
+                    .map_err(named)?,
             )),
             None => None,
         };
         let tree = tree(formats.as_deref())?;
-        let layout = recorded_layout(&record.layout, formats.as_deref())?;
+        let layout = recorded_layout(&record.layout, formats.as_deref()).map_err(named)?;
         if let Some(maps) = formats.as_ref().and_then(|formats| formats.maps())
             && *maps.layout() != layout
         {
@@ -444,82 +445,6 @@ impl Table {
     pub(crate) fn database_identity(&self) -> u64 {
         self.database.identity
     }
-
-    /// The newest row of `key`: a copy of its value, or `None` if there is no such row. O(runs of the tree) file
-    /// probes; no lock is taken. Fails as [`Table`] says.
-    #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_with(key, &ReadOptions::default(), &mut ReadCounters::default())
-    }
-
-    /// The row of `key` at the options' snapshot; adds what was read and skipped to `counters`. The other options are
-    /// for iterations and are not looked at. Fails as [`Table`] says.
-    pub fn get_with(&self, key: &[u8], options: &ReadOptions, counters: &mut ReadCounters) -> Result<Option<Vec<u8>>> {
-        self.database.get(&self.shared, key, None, options, counters)
-    }
-
-    /// The rows of many keys, all at one state of the table, in the order of `keys`. Of the options `snapshot` alone is
-    /// looked at. Memory: all the rows. Fails as [`Table`] says; the first error ends it, and no rows are given.
-    pub fn multi_get(&self, keys: &[&[u8]], options: &ReadOptions) -> Result<Vec<Option<Vec<u8>>>> {
-        self.database.multi_get(&self.shared, keys, options, &mut ReadCounters::default())
-    }
-
-    /// An iterator over rows in key order, unpositioned. It reads one state of the table whatever happens meanwhile,
-    /// and pins the files and memtables of that state until it is dropped. Fails as [`Table`] says.
-    pub fn iter(&self, options: &ReadOptions) -> Result<TableIterator> {
-        TableIterator::new(&self.database, &self.shared, options)
-    }
-
-    /// Sets a row. See [`Durability`] for what the return means. In a typed table the key must be one that
-    /// [`Table::row_key`] gives, and the value a whole row in the table's row format.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for another key or value of a typed table; [`ErrorKind::Duplicate`] for values of
-    /// a unique index that another row has. See [`Table`] for the others.
-    pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.put(self, key, value))
-    }
-
-    /// Removes a row; one that does not exist is no error. Reads nothing. Fails as [`Table`] says.
-    pub fn delete(&self, key: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.delete(self, key))
-    }
-
-    /// Hands an operand to the table's merge operator. Reads nothing: the operand is kept as it is, and what the
-    /// operator says to it shows when the row is read.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the table has no merge operator. See [`Table`] for the others.
-    pub fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.merge(self, key, operand))
-    }
-
-    /// Removes all rows of `[start, end)`, as one entry however many there are; an empty interval removes nothing.
-    /// Reads nothing. Fails as [`Table`] says.
-    pub fn delete_range(&self, start: &[u8], end: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.delete_range(self, start, end))
-    }
-
-    /// Changes some columns of a row of a typed table; `patch` is a value of the table's row format in which the others
-    /// are absent. A row that does not exist stays so. The row is read only if the table has indexes.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidArgument`] for a key-value table, for a key or patch that is none of the table, and if the
-    /// table's rows take no patches; [`ErrorKind::Duplicate`] for values of a unique index that another row has. See
-    /// [`Table`] for the others.
-    pub fn patch(&self, key: &[u8], patch: &[u8], durability: Durability) -> Result<SequenceNumber> {
-        self.write_with(durability, |batch| batch.patch(self, key, patch))
-    }
-
-    pub(crate) fn write_with(
-        &self,
-        durability: Durability,
-        fill: impl FnOnce(&mut WriteBatch) -> &mut WriteBatch,
-    ) -> Result<SequenceNumber> {
-        let mut batch = WriteBatch::new();
-        fill(&mut batch);
-        self.database.write(&batch, durability)
-    }
 }
 
 #[cfg(test)]
@@ -568,6 +493,17 @@ mod tests {
             assert_eq!(encoded, bytes, "{options:?}");
             assert_eq!(TableOptions::decode(&mut Reader::new(&bytes)).unwrap(), options);
         }
+    }
+
+    /// A table among many could not be opened, and the error did not say which.
+    #[test]
+    fn a_definition_that_could_not_be_read_did_not_say_of_which_table() {
+        let (_, active) = Memtable::new(MemtableOptions::default());
+        let record = TableRecord { id: TableId(1), name: "people".into(), definition: vec![9], layout: String::new() };
+        let refused = TableShared::new(&record, &Options::default(), active, |formats| Ok(Tree::empty(formats)));
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("people"), "{error}");
     }
 
     #[test]

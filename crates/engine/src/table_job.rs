@@ -21,11 +21,10 @@ use mycelium_sst::Summarizer;
 use mycelium_vfs::WritableFile;
 
 use crate::database::Inner;
-use crate::flush::writer_options;
 use crate::interruption::Interruption;
 use crate::options::sizes;
 use crate::origin::Birth;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, writer_options};
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::table::TableShared;

@@ -16,7 +16,8 @@ use mycelium_encoding::{ColumnState, Datum, DatumRef, PackedLayout, RecordBatchB
 use crate::batch::WriteBatch;
 use crate::block_scan::{BlockScan, FilterPlan, RowFilter};
 use crate::iterator::{TableIterator, block_scan};
-use crate::options::{Durability, ReadOptions};
+use crate::options::Durability;
+use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::table::{Table, TableState};
 

@@ -22,23 +22,24 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mycelium_base::{
     EntryRef, Error, ErrorKind, FileKind, FileNumber, Operation, RangeDelete, Result, SequenceNumber, TableId,
 };
 use mycelium_encoding::PackedLayout;
 use mycelium_memtable::MemtableWriter;
-use mycelium_wal::{SealedSegment, SegmentHeader, SegmentWriter};
+use mycelium_wal::{SegmentHeader, SegmentWriter};
 
 use crate::batch::{Operations, WriteBatch, encode_head};
+use crate::core::{Core, Generation, SealedLog, indexes_after};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
 use crate::index::{DerivedBatch, IndexGeneration, WriteDerivers};
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
-use crate::table::TableShared;
+use crate::table::{TableShared, TableState};
 use crate::transaction::Watches;
 
 /// Everything that only the holder of the commit lock touches.
@@ -144,19 +145,6 @@ impl TableWriter {
             }
             _ => self.memtable.insert(key, trailer, value),
         }
-    }
-}
-
-/// A log segment whose generation is sealed but not yet flushed.
-pub(crate) struct SealedLog {
-    pub(crate) number: FileNumber,
-    segment: Mutex<SealedSegment>,
-}
-
-impl SealedLog {
-    /// Persists the segment.
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.segment.lock().sync()
     }
 }
 
@@ -598,8 +586,7 @@ impl Inner {
         let log = self.begin_segment(SegmentHeader { number, previous: Some((log.number(), log.len())) })?;
         let full = writer.log.replace(log);
         let bytes = std::mem::take(&mut writer.generation_bytes);
-        let sealed =
-            full.map(|log| Arc::new(SealedLog { number: log.number(), segment: Mutex::new(log.seal(number)) }));
+        let sealed = full.map(|log| Arc::new(SealedLog::new(log.number(), log.seal(number))));
         {
             let mut core = self.core.lock();
             core.seal(sealed, writer, number);
@@ -608,6 +595,34 @@ impl Inner {
         self.emit(|| Event::LogSwitched { segment: number });
         self.wake_background();
         Ok(())
+    }
+}
+
+impl Core {
+    /// The commit lock is held: every non-empty memtable is replaced by a new one and waits for its flush.
+    pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) {
+        let mut memtables = Vec::new();
+        // Derived tables first, whose states those of their tables hold: their ids are higher.
+        for TableWriter { table: id, memtable, .. } in writer.memtables.iter_mut().rev() {
+            let Some(table) = self.tables.get(id) else { continue };
+            let state = table.state.load_full();
+            if state.active.is_empty() {
+                continue;
+            }
+            let (new_writer, active) = self.new_memtable();
+            *memtable = new_writer;
+            let mut sealed = Vec::with_capacity(state.sealed.len() + 1);
+            sealed.push(state.active.clone());
+            sealed.extend_from_slice(&state.sealed);
+            memtables.push((*id, state.active.clone()));
+            let indexes = indexes_after(&state.indexes);
+            let (tree, as_of) = (state.tree.clone(), state.as_of);
+            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
+        }
+        memtables.reverse();
+        self.pace.note_seal(Instant::now());
+        let last_sequence = writer.last_sequence;
+        self.generations.push_back(Arc::new(Generation { log, next_log, last_sequence, memtables }));
     }
 }
 

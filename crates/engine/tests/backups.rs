@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Rows, assert_verified, fill, key, scan, small_options, small_table};
+use common::{Append, Rows, assert_verified, fill, key, scan, small_options, small_table};
 use mycelium_base::FileKind;
 use mycelium_engine::{
-    Backups, Combiner, Database, Durability, Error, ErrorKind, Options, Result, Table, TableOptions, WriteBatch,
+    Backups, Database, Durability, Error, ErrorKind, Options, Result, Table, TableOptions, WriteBatch,
 };
 use mycelium_manifest::{Manifest, ManifestOptions};
 use mycelium_vfs::{CrashDraw, Disk, Effect, Fault, FaultDisk, MemoryDisk, OperationKind};
@@ -309,23 +309,6 @@ fn a_database_that_an_error_latched_is_backed_up_as_it_is_read() {
     assert!(two.number == 2 && two.sequence == database.last_sequence() && two.copied < two.files, "{two:?}");
     assert_eq!(restored(&memory, 2), expected);
     assert_tidy(&memory);
-}
-
-/// Appends operands.
-struct Append;
-
-impl Combiner for Append {
-    fn apply(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
-    }
-
-    fn fuse(&self, _: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some(operands.concat()))
-    }
-
-    fn name(&self) -> &str {
-        "append"
-    }
 }
 
 #[test]

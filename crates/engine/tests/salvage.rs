@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use common::{Append, Rows, assert_verified, key, scan, small_options, small_table};
 use mycelium_base::{ColumnSet, FileKind, FileNumber};
 use mycelium_encoding::{Column, ColumnType, Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Buffering, Combiner, Database, Durability, Error, ErrorKind, IndexOptions, Layout, LeveledOptions, OlderVersions,
-    Options, Policy, ReadOptions, Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
+    Buffering, Database, Durability, Error, ErrorKind, IndexOptions, Layout, LeveledOptions, OlderVersions, Options,
+    Policy, ReadOptions, Result, SalvageOptions, SalvageReport, Table, TableOptions, WriteBatch, salvage,
 };
 use mycelium_manifest::{FileMeta, Manifest, Version, read_edits};
 use mycelium_vfs::{Disk, MemoryDisk};
@@ -876,23 +876,6 @@ fn the_log_ends_where_it_is_of_a_table_that_the_manifest_lost() {
         let saved = open_saved(small_options(&disk));
         assert_eq!(saved.table("other").unwrap().get(b"key").unwrap().as_deref(), Some(&b"before"[..]));
         assert_eq!(saved.table("t").is_ok(), is_replaced);
-    }
-}
-
-/// Appends operands.
-struct Append;
-
-impl Combiner for Append {
-    fn apply(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
-    }
-
-    fn fuse(&self, _: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some(operands.concat()))
-    }
-
-    fn name(&self) -> &str {
-        "append"
     }
 }
 

@@ -7,32 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Rows, assert_verified, key, scan, small_options, small_table};
+use common::{Append, Rows, assert_verified, key, scan, small_options, small_table};
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
-    Background, Combiner, Database, Durability, ErrorKind, IsolationLevel, Options, ReadOptions, Result, Table,
-    TableOptions, Transaction, TransactionOptions,
+    Background, Database, Durability, ErrorKind, IsolationLevel, Options, ReadOptions, Result, Table, TableOptions,
+    Transaction, TransactionOptions,
 };
 use mycelium_vfs::{CrashDraw, MemoryDisk};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-
-/// Appends operands.
-struct Append;
-
-impl Combiner for Append {
-    fn apply(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
-    }
-
-    fn fuse(&self, _: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
-        Ok(Some(operands.concat()))
-    }
-
-    fn name(&self) -> &str {
-        "append"
-    }
-}
 
 fn open(disk: &MemoryDisk) -> (Database, Table) {
     let options = Options { merge_operators: vec![Arc::new(Append)], ..small_options(disk) };
@@ -196,6 +179,94 @@ struct Running {
     read: Vec<Interval>,
 }
 
+/// What was written, with its last sequence number.
+type Commit = (u64, Vec<Interval>);
+
+impl Running {
+    /// Writes to a key or to a range of them.
+    fn write(&mut self, table: &Table, rng: &mut SmallRng, keys: u32) {
+        let Self { transaction, rows, written, .. } = self;
+        let key = key(rng.random_range(0..keys));
+        match rng.random_range(0..8) {
+            0 => {
+                let (start, end) = random_range(rng, keys / 4);
+                transaction.delete_range(table, &start, &end).unwrap();
+                rows.retain(|key, _| !(start <= *key && *key < end));
+                written.push((start, end));
+                return;
+            }
+            1 | 2 => {
+                transaction.delete(table, &key).unwrap();
+                rows.remove(&key);
+            }
+            3 => {
+                transaction.merge(table, &key, b"+").unwrap();
+                rows.entry(key.clone()).or_default().push(b'+');
+            }
+            _ => {
+                transaction.put(table, &key, b"v").unwrap();
+                rows.insert(key.clone(), b"v".to_vec());
+            }
+        }
+        written.push(single(&key));
+    }
+
+    /// Reads a key, or some rows from one on, which must be what it sees.
+    fn read(&mut self, table: &Table, rng: &mut SmallRng, keys: u32) {
+        let Self { transaction, rows, read, written } = self;
+        let from = key(rng.random_range(0..keys));
+        if rng.random_bool(0.7) {
+            let found = transaction.get(table, &from).unwrap();
+            assert_eq!(found.as_ref(), rows.get(&from));
+            // A row that own writes settle is not read; one that they cover is a conflict anyway.
+            if !written.iter().any(|interval| overlap(interval, &single(&from))) {
+                read.push(single(&from));
+            }
+            return;
+        }
+        let mut found = transaction.iter(table, &ReadOptions::default()).unwrap();
+        found.seek(&from).unwrap();
+        let mut expected = rows.range(from.clone()..);
+        for _ in 0..rng.random_range(0..5) {
+            assert_eq!(found.valid().then(|| found.key()), expected.next().map(|(key, _)| key.as_slice()));
+            found.next().unwrap();
+        }
+        read.push((from, if found.valid() { single(found.key()).1 } else { vec![0xff] }));
+    }
+
+    /// Commits, which must fail if and only if a newer commit overlaps what it guards. The rows after it, and the
+    /// commit if it wrote anything; `None` if it failed.
+    fn commit(
+        self,
+        database: &Database,
+        table: &Table,
+        rows: &Rows,
+        history: &[Commit],
+    ) -> Option<(Rows, Option<Commit>)> {
+        let Self { transaction, written, read, .. } = self;
+        let since = transaction.snapshot().sequence();
+        let mut guarded = written.clone();
+        if transaction.isolation() == IsolationLevel::Serializable && !written.is_empty() {
+            guarded.extend(read);
+        }
+        let mut newer = history.iter().filter(|(sequence, _)| *sequence > since).flat_map(|(_, theirs)| theirs);
+        let is_conflict = newer.any(|theirs| guarded.iter().any(|ours| overlap(ours, theirs)));
+        let after = rows_after(&transaction, table, rows, &written);
+        match transaction.commit(Durability::Os) {
+            Ok(sequence) => {
+                assert!(!is_conflict, "a conflict was missed");
+                assert!(written.is_empty() || sequence == database.last_sequence());
+                Some((after, (!written.is_empty()).then_some((sequence, written))))
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                assert!(is_conflict, "no conflict, but {error}");
+                None
+            }
+        }
+    }
+}
+
 fn single(key: &[u8]) -> Interval {
     (key.to_vec(), [key, &[0]].concat())
 }
@@ -216,7 +287,7 @@ fn conflicts_are_seen_exactly() {
         let (database, table) = open(&disk);
         let keys = 400;
         let mut rows = Rows::new();
-        let mut history: Vec<(u64, Vec<Interval>)> = Vec::new();
+        let mut history: Vec<Commit> = Vec::new();
         let mut running: Vec<Running> = Vec::new();
         for _ in 0..800 {
             let chosen = rng.random_range(0..running.len().max(1));
@@ -226,78 +297,16 @@ fn conflicts_are_seen_exactly() {
                     let transaction = database.begin(level);
                     running.push(Running { transaction, rows: rows.clone(), written: vec![], read: vec![] });
                 }
-                3..9 if !running.is_empty() => {
-                    let Running { transaction, rows, written, .. } = &mut running[chosen];
-                    let key = key(rng.random_range(0..keys));
-                    match rng.random_range(0..8) {
-                        0 => {
-                            let (start, end) = random_range(&mut rng, keys / 4);
-                            transaction.delete_range(&table, &start, &end).unwrap();
-                            rows.retain(|key, _| !(start <= *key && *key < end));
-                            written.push((start, end));
-                            continue;
-                        }
-                        1 | 2 => {
-                            transaction.delete(&table, &key).unwrap();
-                            rows.remove(&key);
-                        }
-                        3 => {
-                            transaction.merge(&table, &key, b"+").unwrap();
-                            rows.entry(key.clone()).or_default().push(b'+');
-                        }
-                        _ => {
-                            transaction.put(&table, &key, b"v").unwrap();
-                            rows.insert(key.clone(), b"v".to_vec());
-                        }
-                    }
-                    written.push(single(&key));
-                }
-                9..13 if !running.is_empty() => {
-                    let Running { transaction, rows, read, written } = &mut running[chosen];
-                    let from = key(rng.random_range(0..keys));
-                    if rng.random_bool(0.7) {
-                        let found = transaction.get(&table, &from).unwrap();
-                        assert_eq!(found.as_ref(), rows.get(&from));
-                        // A row that own writes settle is not read; one that they cover is a conflict anyway.
-                        if !written.iter().any(|interval| overlap(interval, &single(&from))) {
-                            read.push(single(&from));
-                        }
-                        continue;
-                    }
-                    let mut found = transaction.iter(&table, &ReadOptions::default()).unwrap();
-                    found.seek(&from).unwrap();
-                    let mut expected = rows.range(from.clone()..);
-                    for _ in 0..rng.random_range(0..5) {
-                        assert_eq!(found.valid().then(|| found.key()), expected.next().map(|(key, _)| key.as_slice()));
-                        found.next().unwrap();
-                    }
-                    read.push((from, if found.valid() { single(found.key()).1 } else { vec![0xff] }));
-                }
+                3..9 if !running.is_empty() => running[chosen].write(&table, &mut rng, keys),
+                9..13 if !running.is_empty() => running[chosen].read(&table, &mut rng, keys),
                 13..15 if !running.is_empty() => {
-                    let Running { transaction, written, read, .. } = running.swap_remove(chosen);
-                    let since = transaction.snapshot().sequence();
-                    let mut guarded = written.clone();
-                    if transaction.isolation() == IsolationLevel::Serializable && !written.is_empty() {
-                        guarded.extend(read);
-                    }
-                    let newer = history.iter().filter(|(sequence, _)| *sequence > since).flat_map(|(_, w)| w);
-                    let expected = newer.into_iter().any(|theirs| guarded.iter().any(|ours| overlap(ours, theirs)));
-                    let batch = rows_after(&transaction, &table, &rows, &written);
-                    match transaction.commit(Durability::Os) {
-                        Ok(sequence) => {
-                            assert!(!expected, "a conflict was missed");
-                            if !written.is_empty() {
-                                assert_eq!(sequence, database.last_sequence());
-                                history.push((sequence, written));
-                            }
-                            rows = batch;
+                    match running.swap_remove(chosen).commit(&database, &table, &rows, &history) {
+                        Some((after, commit)) => {
+                            rows = after;
+                            history.extend(commit);
                             commits += 1;
                         }
-                        Err(error) => {
-                            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-                            assert!(expected, "no conflict, but {error}");
-                            conflicts += 1;
-                        }
+                        None => conflicts += 1,
                     }
                 }
                 15 => {

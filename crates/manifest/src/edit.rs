@@ -13,7 +13,7 @@
 //! tag 12  file added            table, level, place, file
 //! tag 14  next file number      varint
 //! tag 16  last sequence         varint
-//! tag 18  oldest WAL segment    varint
+//! tag 18  oldest log segment    varint
 //! tag 20  ordinal of the edit   varint; only in the records that open a manifest
 //! tag 22  next table id         varint; only in the records that open a manifest
 //! tag 24  round changed         table, round (from format 3 on)
@@ -209,7 +209,7 @@ pub struct VersionEdit {
     /// The newest sequence number that any file may hold, or a log segment that is not needed any more. Only ever
     /// raised; added files raise it by themselves.
     pub last_sequence: Option<SequenceNumber>,
-    /// The first WAL segment still needed. Only ever raised.
+    /// The first log segment still needed. Only ever raised.
     pub oldest_wal: Option<FileNumber>,
     /// The ordinal of this edit. Leave it `None`: the manifest sets it in the records that open a file, and counts.
     pub ordinal: Option<u64>,

@@ -152,7 +152,7 @@ impl KeyRange {
     }
 
     /// Whether every key of the other range is in the range.
-    pub fn holds_range(&self, other: &KeyRange) -> bool {
+    pub(crate) fn holds_range(&self, other: &KeyRange) -> bool {
         self.smallest <= other.smallest
             && (&other.largest, !other.largest_exclusive) <= (&self.largest, !self.largest_exclusive)
     }

@@ -52,7 +52,7 @@ impl ManifestFollower {
     }
 
     /// The state as it was read last.
-    pub fn into_state(self) -> ManifestState {
+    fn into_state(self) -> ManifestState {
         self.state
     }
 
@@ -86,5 +86,14 @@ impl ManifestFollower {
         }
         self.position = Some(read.position);
         Ok(())
+    }
+}
+
+impl Manifest {
+    /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
+    pub fn read(disk: &dyn Disk, directory: &Path) -> Result<ManifestState> {
+        let mut follower = ManifestFollower::default();
+        follower.catch_up(disk, directory)?;
+        Ok(follower.into_state())
     }
 }

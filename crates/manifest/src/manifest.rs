@@ -38,7 +38,6 @@ use mycelium_vfs::{AccessPattern, Disk, ReadableFile};
 use mycelium_wal::{RECORD_HEADER_LEN, SegmentHeader, SegmentPosition, SegmentReader, SegmentWriter, Tear};
 
 use crate::edit::VersionEdit;
-use crate::follower::ManifestFollower;
 use crate::state::ManifestState;
 
 const RECORD_SEAL: u8 = 0;
@@ -216,13 +215,6 @@ impl Manifest {
     /// `ErrorKind::NotFound` if there is no `CURRENT`; corruption if it is damaged; those of the disk.
     pub fn named(disk: &dyn Disk, directory: &Path) -> Result<FileNumber> {
         read_current(disk, directory).map(|(_, number)| number)
-    }
-
-    /// Reads the state and writes nothing (read-only opens, `inspect`). Errors as [`Manifest::recover`].
-    pub fn read(disk: &dyn Disk, directory: &Path) -> Result<ManifestState> {
-        let mut follower = ManifestFollower::default();
-        follower.catch_up(disk, directory)?;
-        Ok(follower.into_state())
     }
 
     /// Makes an edit durable and part of the state.

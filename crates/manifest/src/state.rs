@@ -37,7 +37,7 @@ pub struct ManifestState {
     /// The newest sequence number that any file may hold, or a log segment that is not needed any more: those of tables
     /// that were dropped count too.
     pub last_sequence: SequenceNumber,
-    /// The first WAL segment still needed, which is there whenever this is not 0: 0 if none was ever recorded, and in a
+    /// The first log segment still needed, which is there whenever this is not 0: 0 if none was ever recorded, and in a
     /// checkpoint, which has no log.
     pub oldest_wal: FileNumber,
     /// The format version of the manifest.

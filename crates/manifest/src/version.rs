@@ -345,7 +345,7 @@ impl Version {
     }
 
     /// As [`Version::check`], but for age: what holds of derived tables too, whose entries may overtake each other.
-    pub fn check_places(&self) -> std::result::Result<(), VersionError> {
+    pub(crate) fn check_places(&self) -> std::result::Result<(), VersionError> {
         if self.levels.len() > MAX_LEVELS {
             return Err(VersionError::LevelOutOfRange { level: self.levels.len() - 1 });
         }

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mycelium_base::{ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_encoding::PackedLayout;
+use mycelium_encoding::{PackedLayout, PackedScratch};
 
 use crate::block::{BlockShape, bad_entry, payload_in_memory, prefetch_keys, search};
-use crate::columnar::{ColumnScratch, HeadedBlock};
+use crate::columnar::HeadedBlock;
 use crate::compression::Decompressor;
 use crate::index::IndexEntry;
 use crate::reader::{SstFile, malformed_part};
@@ -31,6 +31,15 @@ impl GetScratch {
     pub fn new(snapshot_filter: bool) -> Self {
         Self { decompressor: Decompressor::default(), columns: ColumnScratch::default(), snapshot_filter }
     }
+}
+
+/// Memory of point reads of columnar files, reused.
+#[derive(Default, Debug)]
+pub(crate) struct ColumnScratch {
+    pub(crate) value: Vec<u8>,
+    pub(crate) packed: PackedScratch,
+    /// A text that was expanded.
+    pub(crate) text: Vec<u8>,
 }
 
 /// Where a block lies that may hold versions of a key.
@@ -77,7 +86,7 @@ impl SstFile {
     /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values
     /// are packed fragments of them, and no other cells are read.
     #[inline(never)]
-    pub fn get_cells<F>(
+    fn get_cells<F>(
         &self,
         (key, snapshot): (&[u8], SequenceNumber),
         wanted: Option<&PackedLayout>,

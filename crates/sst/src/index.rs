@@ -334,7 +334,7 @@ impl<'a> Index<'a> {
 
     /// Whether the separator of block `i` is `key`.
     #[inline]
-    pub fn separator_is(&self, i: usize, key: &[u8]) -> bool {
+    pub(crate) fn separator_is(&self, i: usize, key: &[u8]) -> bool {
         key.strip_prefix(self.prefix()).is_some_and(|suffix| suffix == self.separator_suffix(i))
     }
 

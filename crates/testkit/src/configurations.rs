@@ -259,7 +259,22 @@ const fn two_phase(levels: usize) -> MergePolicy {
 
 /// All configurations. Names are unique.
 pub fn configurations() -> Vec<Configuration> {
-    use Compression::{Lz4, Zstd};
+    let all = [
+        of_policies(),
+        of_two_phase_levels(),
+        of_the_buffer(),
+        of_files_and_reads(),
+        of_column_groups(),
+        of_row_formats(),
+        of_columnar_files(),
+        of_indexes(),
+        of_views(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Memtables, and policies of one run a level or several.
+fn of_policies() -> Vec<Configuration> {
     vec![
         Configuration { name: "base".into(), ..BASE },
         Configuration { name: "tiny-memtable".into(), memtable_bytes: 2 << 10, ..BASE },
@@ -304,6 +319,12 @@ pub fn configurations() -> Vec<Configuration> {
             changing_columns: true,
             ..BASE
         },
+    ]
+}
+
+/// Two-phase levels without the compaction buffer.
+fn of_two_phase_levels() -> Vec<Configuration> {
+    vec![
         Configuration { name: "two-phase".into(), policy: two_phase(4), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "two-phase-indexes-views".into(),
@@ -331,6 +352,12 @@ pub fn configurations() -> Vec<Configuration> {
             changing_columns: true,
             ..BASE
         },
+    ]
+}
+
+/// Two-phase levels with the compaction buffer.
+fn of_the_buffer() -> Vec<Configuration> {
+    vec![
         Configuration {
             name: "buffer".into(),
             policy: two_phase(4),
@@ -385,6 +412,12 @@ pub fn configurations() -> Vec<Configuration> {
             changing_columns: true,
             ..BASE
         },
+    ]
+}
+
+/// Blocks, files, caches, compression and filters.
+fn of_files_and_reads() -> Vec<Configuration> {
+    vec![
         Configuration { name: "unaligned".into(), aligned_compaction: false, ..BASE },
         Configuration { name: "tiny-blocks".into(), block_bytes: 64, restart_interval: 1, ..BASE },
         Configuration {
@@ -405,9 +438,24 @@ pub fn configurations() -> Vec<Configuration> {
         },
         Configuration { name: "no-cache".into(), cache_bytes: 0, fill_cache: false, ..BASE },
         Configuration { name: "tiny-cache".into(), cache_bytes: 4 << 10, ..BASE },
-        Configuration { name: "lz4".into(), compression: Lz4, last_level_compression: Lz4, ..BASE },
-        Configuration { name: "lz4-then-zstd".into(), compression: Lz4, last_level_compression: Zstd(3), ..BASE },
-        Configuration { name: "zstd".into(), compression: Zstd(1), last_level_compression: Zstd(9), ..BASE },
+        Configuration {
+            name: "lz4".into(),
+            compression: Compression::Lz4,
+            last_level_compression: Compression::Lz4,
+            ..BASE
+        },
+        Configuration {
+            name: "lz4-then-zstd".into(),
+            compression: Compression::Lz4,
+            last_level_compression: Compression::Zstd(3),
+            ..BASE
+        },
+        Configuration {
+            name: "zstd".into(),
+            compression: Compression::Zstd(1),
+            last_level_compression: Compression::Zstd(9),
+            ..BASE
+        },
         Configuration { name: "no-filters".into(), filter_bits: 0, ..BASE },
         Configuration { name: "weak-filters".into(), filter_bits: 1, ..BASE },
         Configuration { name: "prefix-filters".into(), prefix_filter: Some(2), ..BASE },
@@ -422,6 +470,12 @@ pub fn configurations() -> Vec<Configuration> {
         Configuration { name: "no-snapshot-filter".into(), snapshot_filter: false, ..BASE },
         Configuration { name: "read-ahead".into(), read_ahead_bytes: 64 << 10, fill_cache: false, ..BASE },
         Configuration { name: "expected-rows".into(), expected_rows: Some(20), ..BASE },
+    ]
+}
+
+/// Column groups of rows.
+fn of_column_groups() -> Vec<Configuration> {
+    vec![
         Configuration { name: "finer-groups".into(), layouts: texts(&[FINER]), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "finer-groups-oldest".into(),
@@ -452,6 +506,12 @@ pub fn configurations() -> Vec<Configuration> {
             changing_columns: true,
             ..BASE
         },
+    ]
+}
+
+/// Row formats.
+fn of_row_formats() -> Vec<Configuration> {
+    vec![
         Configuration { name: "json".into(), row_format: RowFormatKind::Json, ..BASE },
         Configuration {
             name: "convert".into(),
@@ -481,13 +541,19 @@ pub fn configurations() -> Vec<Configuration> {
             memtable_bytes: 8 << 10,
             ..BASE
         },
+    ]
+}
+
+/// Columnar files, and values that a transformer maps.
+fn of_columnar_files() -> Vec<Configuration> {
+    vec![
         Configuration { name: "columnar".into(), layouts: texts(&[COLUMNAR]), memtable_bytes: 4 << 10, ..BASE },
         Configuration {
             name: "columnar-tiny-blocks".into(),
             subcompactions: 3,
             layouts: texts(&[COLUMNAR]),
             block_bytes: 64,
-            last_level_compression: Lz4,
+            last_level_compression: Compression::Lz4,
             snapshot_filter: false,
             cache_bytes: 4 << 10,
             ..BASE
@@ -531,6 +597,12 @@ pub fn configurations() -> Vec<Configuration> {
             policy: leveled(5),
             ..BASE
         },
+    ]
+}
+
+/// Indexes.
+fn of_indexes() -> Vec<Configuration> {
+    vec![
         Configuration { name: "indexes".into(), indexes: texts(INDEXES), ..BASE },
         Configuration {
             name: "indexes-tiny-memtable".into(),
@@ -571,6 +643,12 @@ pub fn configurations() -> Vec<Configuration> {
             memtable_bytes: 4 << 10,
             ..BASE
         },
+    ]
+}
+
+/// Views, alone and with indexes.
+fn of_views() -> Vec<Configuration> {
+    vec![
         Configuration { name: "views".into(), views: texts(VIEWS), ..BASE },
         Configuration {
             name: "views-tiny-files".into(),
@@ -593,7 +671,7 @@ pub fn configurations() -> Vec<Configuration> {
             name: "changing-views".into(),
             views: texts(VIEWS),
             changing_views: true,
-            last_level_compression: Lz4,
+            last_level_compression: Compression::Lz4,
             memtable_bytes: 4 << 10,
             ..BASE
         },

@@ -115,42 +115,15 @@ impl<S: Store> Driver<'_, S> {
                 self.model.acknowledge();
                 Ok(())
             }
-            Action::Recreate(table) => {
-                self.open.clear();
-                self.store.drop_table(*table).map_err(failed)?;
-                self.model.begin_drop(*table);
-                self.model.acknowledge();
-                self.store.create_table(*table).map_err(failed)?;
-                self.everything()
-            }
-            Action::ChangeColumns(table) => {
-                self.open.clear();
-                if !self.model.begin_change(*table) {
-                    return Ok(());
-                }
-                match self.store.change_columns(*table).map_err(failed)? {
-                    true => self.model.acknowledge(),
-                    false => self.model.withdraw_change(*table),
-                }
-                self.everything()
-            }
-            Action::RenameColumn(table, column) => {
-                self.open.clear();
-                self.store.rename_column(*table, *column).map_err(failed)?;
-                self.model.mark_durable(CrashKind::PowerLoss);
-                self.everything()
-            }
+            Action::Recreate(table) => self.recreate(*table),
+            Action::ChangeColumns(table) => self.change_columns(*table),
+            Action::RenameColumn(table, column) => self.rename_column(*table, *column),
             Action::Get { table, keys, snapshot } => self.get(*table, keys, *snapshot),
             Action::Scan { table, range, direction, limit, snapshot } => {
                 let limit = limit.unwrap_or(usize::MAX);
                 self.scan(*table, range, *direction, limit, *snapshot)
             }
-            Action::Walk { table, range, moves, snapshot } => {
-                let Some((at, handle)) = find(&self.snapshots, &self.model, *snapshot) else { return Ok(()) };
-                let (moves, expected): (Vec<_>, Vec<_>) = self.model.walk(*table, range, at, moves).into_iter().unzip();
-                let found = self.store.walk(*table, range, &moves, handle).map_err(failed)?;
-                same_answers("step", &expected, &found)
-            }
+            Action::Walk { table, range, moves, snapshot } => self.walk(*table, range, moves, *snapshot),
             Action::TakeSnapshot(id) => {
                 let handle = self.store.snapshot();
                 self.snapshots.insert(*id, (self.model.last_sequence(), handle));
@@ -166,19 +139,8 @@ impl<S: Store> Driver<'_, S> {
                 let found = self.store.checkpoint().map_err(failed)?;
                 self.has_all(found)
             }
-            Action::Salvage => {
-                self.snapshots.clear();
-                self.open.clear();
-                let found = self.store.salvage().map_err(failed)?;
-                self.model.mark_durable(CrashKind::PowerLoss);
-                self.has_all(found)?;
-                self.everything()
-            }
-            Action::Look => {
-                let found = self.store.look().map_err(failed)?;
-                let allowed = self.model.check_prefix_rule(&found, CrashKind::ProcessKill);
-                allowed.map(drop).map_err(|violation| violation.to_string())
-            }
+            Action::Salvage => self.salvage(),
+            Action::Look => self.look(),
             Action::Flush => {
                 self.store.flush().map_err(failed)?;
                 self.model.mark_durable(CrashKind::PowerLoss);
@@ -192,14 +154,73 @@ impl<S: Store> Driver<'_, S> {
                 self.store.compact_part(*table, lower.as_deref(), upper.as_deref()).map_err(failed)?;
                 self.everything()
             }
-            Action::Reopen => {
-                self.snapshots.clear();
-                self.open.clear();
-                self.store.reopen().map_err(failed)?;
-                self.model.mark_durable(CrashKind::PowerLoss);
-                self.everything()
-            }
+            Action::Reopen => self.reopen(),
         }
+    }
+
+    fn recreate(&mut self, table: usize) -> Result<(), String> {
+        self.open.clear();
+        self.store.drop_table(table).map_err(failed)?;
+        self.model.begin_drop(table);
+        self.model.acknowledge();
+        self.store.create_table(table).map_err(failed)?;
+        self.everything()
+    }
+
+    fn change_columns(&mut self, table: usize) -> Result<(), String> {
+        self.open.clear();
+        if !self.model.begin_change(table) {
+            return Ok(());
+        }
+        match self.store.change_columns(table).map_err(failed)? {
+            true => self.model.acknowledge(),
+            false => self.model.withdraw_change(table),
+        }
+        self.everything()
+    }
+
+    fn rename_column(&mut self, table: usize, column: usize) -> Result<(), String> {
+        self.open.clear();
+        self.store.rename_column(table, column).map_err(failed)?;
+        self.model.mark_durable(CrashKind::PowerLoss);
+        self.everything()
+    }
+
+    fn walk(
+        &mut self,
+        table: usize,
+        range: &ScanRange,
+        moves: &[Move],
+        snapshot: Option<SnapshotId>,
+    ) -> Result<(), String> {
+        let Some((at, handle)) = find(&self.snapshots, &self.model, snapshot) else { return Ok(()) };
+        let (moves, expected): (Vec<_>, Vec<_>) = self.model.walk(table, range, at, moves).into_iter().unzip();
+        let found = self.store.walk(table, range, &moves, handle).map_err(failed)?;
+        same_answers("step", &expected, &found)
+    }
+
+    fn salvage(&mut self) -> Result<(), String> {
+        self.snapshots.clear();
+        self.open.clear();
+        let found = self.store.salvage().map_err(failed)?;
+        self.model.mark_durable(CrashKind::PowerLoss);
+        self.has_all(found)?;
+        self.everything()
+    }
+
+    /// Somebody beside reads a state that a kill of the process could leave.
+    fn look(&mut self) -> Result<(), String> {
+        let found = self.store.look().map_err(failed)?;
+        let allowed = self.model.check_prefix_rule(&found, CrashKind::ProcessKill);
+        allowed.map(drop).map_err(|violation| violation.to_string())
+    }
+
+    fn reopen(&mut self) -> Result<(), String> {
+        self.snapshots.clear();
+        self.open.clear();
+        self.store.reopen().map_err(failed)?;
+        self.model.mark_durable(CrashKind::PowerLoss);
+        self.everything()
     }
 
     /// A copy must have all rows of the newest state.

@@ -34,6 +34,7 @@ pub mod scale;
 mod scan_checks;
 pub mod shrink;
 pub mod store;
+mod stored_rows;
 pub mod tables;
 mod transformers;
 mod view_checks;

@@ -6,10 +6,18 @@ use std::path::Path;
 use mycelium_base::{Error, ErrorKind, Result};
 use mycelium_engine::{Database, Options, ReadOptions, Snapshot, Table};
 
-use crate::engine_store::{DIRECTORY, current_row, table_name};
 use crate::index_checks::check_indexes;
 use crate::model::{Row, State};
+use crate::stored_rows::current_row;
 use crate::view_checks::check_views;
+
+/// The directory of the databases that tests make.
+pub const DIRECTORY: &str = "/database";
+
+/// The name of the table with this index.
+pub(crate) fn table_name(index: usize) -> String {
+    format!("table-{index}")
+}
 
 pub(crate) struct Opened {
     pub(crate) database: Database,

@@ -85,7 +85,7 @@ impl Bitmap {
     }
 
     /// The rows of a range that are set, ascending.
-    pub fn rows_within(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
+    fn rows_within(&self, range: Range<usize>) -> impl Iterator<Item = usize> + '_ {
         let words = range.start / 64..range.end.div_ceil(64).min(self.words.len());
         words.flat_map(move |at| {
             let base = at * 64;

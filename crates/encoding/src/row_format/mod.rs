@@ -253,7 +253,7 @@ impl RowFormat {
     }
 
     /// Packed values of some columns, as if the table had no others: [`PackedLayout::of`].
-    pub fn packed_columns(schema: Arc<Schema>, columns: &ColumnSet) -> Self {
+    pub(crate) fn packed_columns(schema: Arc<Schema>, columns: &ColumnSet) -> Self {
         let layout = Arc::new(PackedLayout::of(schema, columns));
         let columns: Vec<usize> =
             (0..layout.schema().columns().len()).filter(|&column| layout.physical(column).is_some()).collect();

@@ -41,16 +41,16 @@ use mycelium_transform::{Derived, DerivedEntries, Deriver};
 
 use super::definition::{IndexShared, IndexStatus};
 use super::manage::changed_index;
+use super::read::RowCheck;
 use super::staged::Staged;
 use super::unfit::{check_key, failed_on};
 use super::watch::write_derived;
 use crate::background::MOST_AHEAD_OF_BUILDING;
 use crate::core::Core;
 use crate::database::Inner;
-use crate::flush::file_meta;
 use crate::interruption::Interruption;
 use crate::options::sizes;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, file_meta};
 use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
 use crate::sync::Mutex;
@@ -176,6 +176,24 @@ impl Inner {
             outputs.lock().keep();
         }
         result
+    }
+
+    /// Whether a row of an index that is being built, as the present or a live snapshot sees it, cannot be held; then
+    /// the index has failed.
+    fn fails_on(&self, base: &Arc<TableShared>, derived: &Arc<TableShared>, row_key: &[u8]) -> Result<bool> {
+        // From here on whatever is not newer than `now` can be read.
+        let now = self.take_snapshot();
+        let state = base.state.load_full();
+        let Some(found) = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, derived)) else {
+            return Ok(false);
+        };
+        for moment in self.snapshots.live().into_iter().filter(|&moment| moment <= now.sequence()) {
+            if let Some(refusal) = RowCheck::new(base, &state, found, moment).refusal(row_key)? {
+                found.index.fail(row_key, refusal);
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

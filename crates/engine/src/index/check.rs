@@ -12,7 +12,7 @@ use mycelium_base::{Error, Operation, Result};
 use super::read::{Held, check_entries};
 use crate::database::Inner;
 use crate::iterator::TableIterator;
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::table::{IndexState, TableShared};
 
 impl Inner {

@@ -6,7 +6,7 @@
 //! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
 //!    sequence number of its operation. They are not logged: replaying the log derives them again.
 //! 3. When the indexes change, other derivers take the place of these, with the commit lock held
-//!    ([`Inner::renew_derivers`]).
+//!    (`Inner::renew_derivers`).
 //!
 //! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same
 //! writes. Batches come prepared (prepare.rs), patches completed, for the very indexes that derive (indexed.rs).
@@ -23,9 +23,7 @@ use super::indexed::{IndexGeneration, IndexedTables};
 use super::unfit::{check_key, failed_on};
 use crate::batch::Operations;
 use crate::core::Core;
-use crate::database::Inner;
 use crate::table::TableShared;
-use crate::write::Writer;
 
 /// What derives the entries of all indexes, for the holder of the commit lock.
 pub(crate) struct WriteDerivers {
@@ -214,19 +212,6 @@ impl WriteDerivers {
                 insert(index.table.id, EntryRef { key, trailer, value });
             }
         }
-        Ok(())
-    }
-}
-
-impl Inner {
-    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been
-    /// held since before the edit.
-    pub(crate) fn renew_derivers(&self, writer: &mut Writer) -> Result<()> {
-        let generation = writer.derivers.indexed().generation().next();
-        let derivers = WriteDerivers::new(&self.core.lock(), generation);
-        // What cannot be derived must not be written any more: the edit stands.
-        writer.derivers = derivers.inspect_err(|error| self.latch(error))?;
-        self.indexed.store(Arc::clone(writer.derivers.indexed()));
         Ok(())
     }
 }

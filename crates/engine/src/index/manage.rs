@@ -10,6 +10,7 @@ use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
 use mycelium_transform::{Augment, Deriver, TransformerDefinition};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
+use super::derive::WriteDerivers;
 use super::read::{IndexRow, IndexRows, derived_entry};
 use super::source::{IndexSource, IndexedBy, refuse_unique};
 use crate::database::{Database, Inner};
@@ -505,6 +506,17 @@ impl Inner {
         self.forget_table(writer, derived);
         drop(manifest);
         self.renew_derivers(writer)
+    }
+
+    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been
+    /// held since before the edit.
+    pub(crate) fn renew_derivers(&self, writer: &mut Writer) -> Result<()> {
+        let generation = writer.derivers.indexed().generation().next();
+        let derivers = WriteDerivers::new(&self.core.lock(), generation);
+        // What cannot be derived must not be written any more: the edit stands.
+        writer.derivers = derivers.inspect_err(|error| self.latch(error))?;
+        self.indexed.store(Arc::clone(writer.derivers.indexed()));
+        Ok(())
     }
 
     /// A table was dropped: its memtable and files go when nobody reads them any more. Its handles are left with a

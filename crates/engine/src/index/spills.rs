@@ -20,8 +20,7 @@ use mycelium_sst::{CursorOptions, LevelCursor};
 
 use super::watch::DerivedFile;
 use crate::database::Inner;
-use crate::flush::file_meta;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, file_meta};
 use crate::rate_limit::WritePriority;
 use crate::sync::Mutex;
 use crate::table::TableShared;

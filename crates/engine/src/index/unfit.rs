@@ -17,7 +17,6 @@ use mycelium_encoding::{Schema, key};
 use mycelium_transform::Deriver;
 
 use super::definition::IndexShared;
-use super::read::RowCheck;
 use crate::database::Inner;
 use crate::table::TableShared;
 
@@ -84,24 +83,6 @@ impl IndexShared {
 }
 
 impl Inner {
-    /// Whether a row of an index that is being built, as the present or a live snapshot sees it, cannot be held; then
-    /// the index has failed.
-    pub(super) fn fails_on(&self, base: &Arc<TableShared>, derived: &Arc<TableShared>, row_key: &[u8]) -> Result<bool> {
-        // From here on whatever is not newer than `now` can be read.
-        let now = self.take_snapshot();
-        let state = base.state.load_full();
-        let Some(found) = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, derived)) else {
-            return Ok(false);
-        };
-        for moment in self.snapshots.live().into_iter().filter(|&moment| moment <= now.sequence()) {
-            if let Some(refusal) = RowCheck::new(base, &state, found, moment).refusal(row_key)? {
-                found.index.fail(row_key, refusal);
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     fn failed_index(&self) -> Option<Arc<TableShared>> {
         let core = self.core.lock();
         let has_failed =

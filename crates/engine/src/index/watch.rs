@@ -25,9 +25,8 @@ use mycelium_sst::{SstSummary, SstWriter, SstWriterOptions};
 use mycelium_transform::{Derived, Deriver};
 
 use super::staged::{Staged, StagedCursor};
-use crate::flush::writer_options;
 use crate::origin::Birth;
-use crate::output_files::OutputFiles;
+use crate::output_files::{OutputFiles, writer_options};
 use crate::sync::Mutex;
 use crate::table::{IndexState, TableShared};
 

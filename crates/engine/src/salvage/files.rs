@@ -43,7 +43,7 @@ use super::statements::GoneFile;
 use super::{LostRange, OlderVersions, Salvage};
 use crate::copy::copy_pieces;
 use crate::database::{check_identity, open_options};
-use crate::flush::{file_meta, writer_options};
+use crate::output_files::{file_meta, writer_options};
 use crate::table::TableDefinition;
 use crate::verify::compare_with_manifest;
 

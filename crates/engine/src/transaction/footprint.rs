@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use mycelium_base::{EntryRef, Error, ErrorKind, Operation, Result, SequenceNumber, TableId};
 
-use super::conflict;
 use super::overlay::Overlay;
 use super::reads::{ReadSet, TableReads};
-use super::validate::Check;
+use super::validate::{Check, conflict};
 use crate::table::{Table, TableShared};
 
 /// Keys that are looked up under the commit lock at most.

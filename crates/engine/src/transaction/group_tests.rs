@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::index::IndexGeneration;
-use crate::{Background, Index, IndexOptions, Options, TableOptions};
+use crate::{Background, ErrorKind, Index, IndexOptions, Options, TableOptions};
 
 struct Setup {
     memory: MemoryDisk,

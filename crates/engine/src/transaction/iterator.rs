@@ -19,7 +19,7 @@ use mycelium_merge::Lookup;
 
 use super::{Transaction, lay_under};
 use crate::iterator::TableIterator;
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::table::Table;
 
 /// Where the iterator stands.

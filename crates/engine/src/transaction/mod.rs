@@ -14,8 +14,8 @@
 //!    does the second validation of each transaction in it, in the order of the group. It also compares the transaction
 //!    with every operation of the batches that stand before it and are not in a memtable yet. So the group is as good
 //!    as one commit after the other.
-//! 5. Whoever commits first wins; the other gets [`ErrorKind::Conflict`] and runs again. Nobody waits, so there are no
-//!    deadlocks.
+//! 5. Whoever commits first wins; the other gets [`crate::ErrorKind::Conflict`] and runs again. Nobody waits, so there
+//!    are no deadlocks.
 //!
 //! Why this gives what the levels promise:
 //!
@@ -56,18 +56,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
-use mycelium_base::{EntryRef, Error, ErrorKind, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
+use mycelium_base::{EntryRef, Error, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_merge::Lookup;
 
 use crate::batch::{Operations, WriteBatch};
 use crate::database::{Database, Inner};
 use crate::index::Guard;
-use crate::options::{Durability, ReadOptions};
+use crate::options::Durability;
+use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
-use crate::table::{Table, TableShared};
+use crate::table::Table;
 use crate::transformers::refuse_with_maps;
 use crate::write::{Precondition, ReadyBatch};
 use footprint::{Footprint, TableWrites};
@@ -75,7 +76,7 @@ pub use index_rows::TransactionIndexRows;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
 use reads::ReadSet;
-pub(crate) use validate::Check;
+pub(crate) use validate::{Check, conflict};
 use watch::Watch;
 pub(crate) use watch::Watches;
 
@@ -161,10 +162,10 @@ static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 ///
 /// What a call adds to these stands with the call. After any of them the transaction is as it was, and may go on.
 ///
-/// - [`ErrorKind::InvalidArgument`] for a table of another database, a key or value that is too long or none of its
-///   typed table, a merge without a merge operator, a patch without a schema, and more than 1 GiB of writes.
-/// - [`ErrorKind::NotFound`] for a table that was dropped.
-/// - [`ErrorKind::Unsupported`] for a write to a table whose transformers map values.
+/// - [`crate::ErrorKind::InvalidArgument`] for a table of another database, a key or value that is too long or none of
+///   its typed table, a merge without a merge operator, a patch without a schema, and more than 1 GiB of writes.
+/// - [`crate::ErrorKind::NotFound`] for a table that was dropped.
+/// - [`crate::ErrorKind::Unsupported`] for a write to a table whose transformers map values.
 /// - Of reads, those of [`Table`].
 ///
 /// That the database is closed or read-only shows at [`Transaction::commit`] alone.
@@ -267,7 +268,7 @@ impl Transaction {
     /// notes the interval that the iterator passes through, gaps included, when the iterator is dropped or seeks.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the options name a snapshot: a transaction reads at its own.
+    /// [`crate::ErrorKind::InvalidArgument`] if the options name a snapshot: a transaction reads at its own.
     pub fn iter(&self, table: &Table, options: &ReadOptions) -> Result<TransactionIterator<'_>> {
         self.check_table(table)?;
         if options.snapshot.is_some() {
@@ -339,7 +340,8 @@ impl Transaction {
     /// Undoes all writes since the savepoint, which stays; later ones are gone. What was read since stays noted.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidArgument`] if the savepoint was released, rolled back over, or is another transaction's.
+    /// [`crate::ErrorKind::InvalidArgument`] if the savepoint was released, rolled back over, or is another
+    /// transaction's.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let at = self.find(savepoint)?;
         let (_, position) = self.savepoints[at];
@@ -368,11 +370,11 @@ impl Transaction {
     /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an index came
-    /// or went during this call: run it again from the start. [`ErrorKind::NotFound`] if a table, or an index that it
-    /// read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect, except that after an error
-    /// that latches it may turn out to be there when the database is opened again. One that wrote nothing does not
-    /// fail.
+    /// [`crate::ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an
+    /// index came or went during this call: run it again from the start. [`crate::ErrorKind::NotFound`] if a table, or
+    /// an index that it read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect, except that
+    /// after an error that latches it may turn out to be there when the database is opened again. One that wrote
+    /// nothing does not fail.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
         let Self { database, snapshot, batch, writes, reads, .. } = self;
         if batch.is_empty() {
@@ -506,12 +508,4 @@ fn lay_under(lookup: &mut Lookup, row: Option<&[u8]>) {
     let operation = if row.is_some() { Operation::Put } else { Operation::Delete };
     let settled = lookup.visit(Trailer::new(0, operation), row.unwrap_or_default());
     debug_assert!(settled.is_break());
-}
-
-/// The error of a transaction that lost to an earlier commit.
-#[cold]
-pub(crate) fn conflict(table: &TableShared, key: &[u8]) -> Error {
-    let shown = String::from_utf8_lossy(&key[..key.len().min(64)]).into_owned();
-    let message = format!("a newer commit wrote {shown:?} in table {}", table.name);
-    Error::new(ErrorKind::Conflict, message)
 }

@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mycelium_base::hash::hash_key;
-use mycelium_base::{Cursor, MAX_SEQUENCE_NUMBER, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer};
+use mycelium_base::{
+    Cursor, Error, ErrorKind, MAX_SEQUENCE_NUMBER, RangeDeleteSet, ReadCounters, Result, SequenceNumber, Trailer,
+};
 use mycelium_sst::{CursorOptions, GetScratch, KeyBits, RunCursor};
 
-use super::conflict;
 use crate::table::{TableShared, TableState};
 use crate::tree::OpenFile;
 
@@ -151,4 +152,12 @@ impl<'a> Check<'a> {
         }
         Ok(None)
     }
+}
+
+/// The error of a transaction that lost to an earlier commit.
+#[cold]
+pub(crate) fn conflict(table: &TableShared, key: &[u8]) -> Error {
+    let shown = String::from_utf8_lossy(&key[..key.len().min(64)]).into_owned();
+    let message = format!("a newer commit wrote {shown:?} in table {}", table.name);
+    Error::new(ErrorKind::Conflict, message)
 }

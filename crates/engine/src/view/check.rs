@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mycelium_base::{Error, Result};
 
 use crate::database::Inner;
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::table::TableShared;
 
 impl Inner {

@@ -9,7 +9,7 @@ use mycelium_manifest::{TableRecord, VersionEdit};
 use super::definition::{LONGEST_NAME, MAX_VIEWS, ViewDefinition, ViewSet};
 use super::read::ViewRows;
 use crate::database::{Database, Inner};
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::table::{Table, TableDefinition};
 use crate::transformers::refuse_with_maps;
 

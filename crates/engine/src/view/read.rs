@@ -34,7 +34,7 @@ use mycelium_sst::{CursorOptions, FileSummary, PAGE_BLOCKS, RunCursor, SummaryPa
 use super::definition::ViewDefinition;
 use crate::database::Inner;
 use crate::iterator::TableIterator;
-use crate::options::ReadOptions;
+use crate::read_options::ReadOptions;
 use crate::sources::Source;
 use crate::table::{TableShared, TableState};
 use crate::tree::OpenRun;

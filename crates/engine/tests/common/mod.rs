@@ -1,12 +1,12 @@
-//! What the engine's tests share: small options, whole scans.
+//! What the engine's tests share: small options, whole scans, a merge operator.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mycelium_engine::{
-    Background, Compression, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadOptions, Table,
-    TableOptions,
+    Background, Combiner, Compression, Database, Durability, Layout, LeveledOptions, Options, Policy, ReadOptions,
+    Result, Table, TableOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -73,4 +73,21 @@ pub fn fill(table: &Table, from: u32, to: u32, mark: &str) {
 pub fn assert_verified(database: &Database) {
     let report = database.verify(|done, total| assert!(done <= total)).unwrap();
     assert!(report.is_ok(), "{:#?}", report.problems);
+}
+
+/// A merge operator that appends operands.
+pub struct Append;
+
+impl Combiner for Append {
+    fn apply(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(Some([base.unwrap_or_default(), &operands.concat()].concat()))
+    }
+
+    fn fuse(&self, _: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(Some(operands.concat()))
+    }
+
+    fn name(&self) -> &str {
+        "append"
+    }
 }

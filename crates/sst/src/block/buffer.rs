@@ -14,7 +14,6 @@ use std::sync::Arc;
 use mycelium_cache::SpareBlocks;
 
 use crate::checksum::BLOCK_TRAILER_LEN;
-use crate::compression::exclusive;
 
 /// What lengths are multiples of. The bytes after a payload count at most `BLOCK_TRAILER_LEN + STEP`.
 const STEP: usize = 64;
@@ -41,7 +40,8 @@ impl BlockBuffer {
 
     /// The payload's bytes, the frame's and what is left.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        exclusive(&mut self.0)
+        // Always: nobody else shares it.
+        Arc::get_mut(&mut self.0).unwrap_or_default()
     }
 
     /// The block, whose payload is as long as was asked for.

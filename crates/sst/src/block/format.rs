@@ -170,7 +170,7 @@ impl BlockShape {
     }
 
     /// The number of restarts.
-    pub fn restart_count(&self) -> usize {
+    pub(crate) fn restart_count(&self) -> usize {
         self.restarts
     }
 

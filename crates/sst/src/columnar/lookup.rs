@@ -16,22 +16,13 @@
 use std::ops::ControlFlow;
 
 use mycelium_base::{Error, ReadCounters, Result, SequenceNumber, Trailer};
-use mycelium_encoding::{ColumnState, PackedLayout, PackedScratch};
+use mycelium_encoding::{ColumnState, PackedLayout};
 
 use super::file::FileColumns;
 use super::heads::HeadedBlock;
 use super::position::{has_columns, lacking};
-use crate::get::{FoundBlock, GetScratch};
+use crate::get::{ColumnScratch, FoundBlock, GetScratch};
 use crate::reader::{SstFile, malformed_part};
-
-/// Memory of point reads, reused.
-#[derive(Default, Debug)]
-pub(crate) struct ColumnScratch {
-    value: Vec<u8>,
-    packed: PackedScratch,
-    /// A text that was expanded.
-    text: Vec<u8>,
-}
 
 /// Room for a fragment at first: most need no more.
 const FIRST_BYTES: usize = 256;

@@ -47,7 +47,6 @@ pub(crate) use finished::FinishedColumns;
 pub(crate) use heads::HeadedBlock;
 pub use key_window::KeyWindow;
 pub use lookup::CellLookup;
-pub(crate) use lookup::ColumnScratch;
 pub use picks::Pick;
 pub use position::{ColumnPosition, WantedColumns};
 pub(crate) use verify::CellCheck;

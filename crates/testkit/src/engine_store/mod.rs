@@ -8,14 +8,13 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, Result, RowFormatKind};
+use mycelium_base::{Error, ErrorKind, Result};
 use mycelium_encoding::key::decode_key;
-use mycelium_encoding::row_format::{RowFormat, RowScratch};
+use mycelium_encoding::row_format::RowFormat;
 use mycelium_encoding::{Datum, DatumRef};
 use mycelium_engine::{
     BackupInfo, Backups, Buffering, Database, IsolationLevel, Options, ReadOptions, SalvageOptions, Savepoint,
-    Snapshot, Table, TableIterator, Transaction, TransactionIterator, TransactionOptions, WriteBatch, salvage,
-    verify_directory,
+    Snapshot, Table, TableIterator, Transaction, TransactionOptions, WriteBatch, salvage, verify_directory,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 
@@ -25,17 +24,16 @@ use crate::engine_options::{layout_of, otherwise, with_later_columns};
 use crate::index_checks::{check_indexes, check_indexes_by};
 use crate::mechanisms::Mechanisms;
 use crate::model::{Direction, Durability, Move, Row, ScanRange, State, TransactionStep, Write, WriteKind};
-use crate::opened::{Follower, Opened, rows_of};
+pub use crate::opened::DIRECTORY;
+use crate::opened::{Follower, Opened, rows_of, table_name};
 use crate::scan_checks::{Draw, HeldScan, check_scans, hold_scan};
 use crate::store::Store;
+use crate::stored_rows::{current_row, current_row_within, formats, packed, packed_by, stored};
 use crate::tables::{ColumnChange, TableKind, changes_of};
-use crate::transformers::{is_mapped, unmapped};
 use crate::view_checks::check_views;
 
 mod derived;
 
-/// The directory of the databases that tests make.
-pub const DIRECTORY: &str = "/database";
 /// The directory of their backups.
 const BACKUPS: &str = "/backups";
 /// What is said where a column is not dropped because of the column groups that there are.
@@ -373,25 +371,6 @@ fn missing(index: usize) -> Error {
     Error::new(ErrorKind::NotFound, format!("table {index} was not created"))
 }
 
-pub(crate) fn table_name(index: usize) -> String {
-    format!("table-{index}")
-}
-
-pub(crate) fn current_row(table: &Table, rows: &TableIterator) -> Result<Option<Row>> {
-    if !rows.valid() {
-        return Ok(None);
-    }
-    Ok(Some((rows.key().to_vec(), packed(table, rows.value().to_vec())?)))
-}
-
-/// The same of a transaction's iterator.
-fn current_row_within(table: &Table, rows: &TransactionIterator<'_>) -> Result<Option<Row>> {
-    if !rows.valid() {
-        return Ok(None);
-    }
-    Ok(Some((rows.key().to_vec(), packed(table, rows.value().to_vec())?)))
-}
-
 fn move_rows(rows: &mut TableIterator, step: &Move) -> Result<()> {
     match step {
         Move::First => rows.seek_to_first(),
@@ -401,44 +380,6 @@ fn move_rows(rows: &mut TableIterator, step: &Move) -> Result<()> {
         Move::Next => rows.next(),
         Move::Prev => rows.prev(),
     }
-}
-
-/// The format of a typed table's stored values, if it is not packed, and packed rows of its schema.
-fn formats(table: &Table) -> Result<Option<(RowFormat, RowFormat)>> {
-    let definition = &table.options().row_format;
-    match table.schema() {
-        Some(schema) if definition.kind != RowFormatKind::Packed => {
-            let own = RowFormat::new(definition.kind, schema.clone(), &definition.definition, &definition.root)?;
-            Ok(Some((own, RowFormat::packed(schema.clone()))))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// The model's packed value as a table of this kind stores it.
-fn stored(table: &Table, kind: TableKind, value: &[u8]) -> Result<Vec<u8>> {
-    let value = match table.schema() {
-        Some(schema) if is_mapped(table) => unmapped(&RowFormat::packed(schema.clone()), value)?,
-        Some(schema) => kind.fitted(value, changes_of(schema)),
-        None => value.to_vec(),
-    };
-    let Some((own, packed)) = formats(table)? else { return Ok(value) };
-    let mut out = Vec::new();
-    packed.convert(&own, &value, None, &mut RowScratch::default(), &mut out)?;
-    Ok(out)
-}
-
-/// The table's stored value as the model has it.
-fn packed(table: &Table, value: Vec<u8>) -> Result<Vec<u8>> {
-    packed_by(formats(table)?.as_ref(), value)
-}
-
-/// The same, of a table with these formats.
-fn packed_by(formats: Option<&(RowFormat, RowFormat)>, value: Vec<u8>) -> Result<Vec<u8>> {
-    let Some((own, packed)) = formats else { return Ok(value) };
-    let mut out = Vec::new();
-    own.convert(packed, &value, None, &mut RowScratch::default(), &mut out)?;
-    Ok(out)
 }
 
 /// Reading some columns must give what the whole row has. Which ones follows from the key.

@@ -126,7 +126,7 @@ impl Augment {
     }
 
     /// The group whose packed values are those of the index.
-    pub fn covered_group(&self) -> Group {
+    fn covered_group(&self) -> Group {
         Group::new(self.cover.clone(), GroupFormat::Row(RowFormatKind::Packed))
     }
 

@@ -50,7 +50,7 @@ impl Split {
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](mycelium_base::ErrorKind) if the groups of a round are not all columns, each
     /// once, or one lies within no group of the round before. The message counts rounds as levels, from 1.
-    pub fn into_groups(rounds: Vec<Vec<ColumnSet>>, columns: &ColumnSet) -> Result<Self> {
+    fn into_groups(rounds: Vec<Vec<ColumnSet>>, columns: &ColumnSet) -> Result<Self> {
         let level = |groups: &[ColumnSet]| LevelLayout {
             groups: groups.iter().map(|set| Group::new(set.clone(), GroupFormat::default())).collect(),
             merge: Merge::Tiered,

@@ -3,6 +3,9 @@
 //! A tree is immutable. A file that no version names any more is removed from the disk when the last tree that holds it
 //! is dropped, so that iterators keep what they read.
 
+mod file;
+mod segments;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,99 +14,11 @@ use mycelium_base::{ColumnSet, Error, FileNumber, Group, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
-use mycelium_sst::{FenceLists, Fences, FileFilters, SortedFiles, SstFile};
+use mycelium_sst::{FenceLists, Fences, FileFilters, SortedFiles};
 
-use crate::buffer::{OpenSegments, SegmentUse};
 use crate::shape::TableFormats;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// Files to remove, filled when the last reader of an obsolete file goes.
-#[derive(Debug, Default)]
-pub(crate) struct Graveyard {
-    files: Mutex<Vec<Arc<SstFile>>>,
-    /// Bytes of obsolete files that readers still hold.
-    pinned_bytes: AtomicU64,
-}
-
-impl Graveyard {
-    pub(crate) fn take_one(&self) -> Option<Arc<SstFile>> {
-        self.files.lock().pop()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.lock().is_empty()
-    }
-
-    /// Whether there are files to remove, now or when their readers go.
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.pinned_bytes.load(Ordering::Acquire) > 0 || !self.is_empty()
-    }
-
-    pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.pinned_bytes.load(Ordering::Relaxed)
-    }
-}
-
-/// An SST of a version, open.
-#[derive(Debug)]
-pub(crate) struct OpenFile {
-    pub(crate) meta: Arc<FileMeta>,
-    pub(crate) sst: Arc<SstFile>,
-    pub(crate) segment_use: SegmentUse,
-    /// Those of the memtable that it was written from; all after it was opened anew, and of what compactions write.
-    marks: AtomicU64,
-    hold: Arc<Hold>,
-}
-
-/// What keeps a file on the disk: while a tree holds it, whatever the table is called that the tree is of.
-#[derive(Debug)]
-struct Hold {
-    sst: Arc<SstFile>,
-    bytes: u64,
-    obsolete: AtomicBool,
-    graveyard: Arc<Graveyard>,
-}
-
-impl OpenFile {
-    pub(crate) fn new(meta: Arc<FileMeta>, sst: Arc<SstFile>, graveyard: Arc<Graveyard>) -> Arc<Self> {
-        let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(u64::MAX));
-        let hold = Hold { sst: sst.clone(), bytes: meta.size, obsolete: AtomicBool::new(false), graveyard };
-        Arc::new(Self { meta, sst, segment_use, marks, hold: Arc::new(hold) })
-    }
-
-    /// The same file as another table has it.
-    pub(crate) fn with_meta(&self, meta: Arc<FileMeta>) -> Arc<Self> {
-        let (segment_use, marks) = (SegmentUse::default(), AtomicU64::new(self.marks()));
-        Arc::new(Self { meta, sst: self.sst.clone(), segment_use, marks, hold: self.hold.clone() })
-    }
-
-    /// What its entries say something of, as memtables know it.
-    pub(crate) fn marks(&self) -> u64 {
-        self.marks.load(Ordering::Relaxed)
-    }
-
-    /// The file was written from a memtable with these marks. Before it enters a tree.
-    pub(crate) fn set_marks(&self, marks: u64) {
-        self.marks.store(marks, Ordering::Relaxed);
-    }
-
-    /// No version names the file any more.
-    pub(crate) fn mark_obsolete(&self) {
-        if !self.hold.obsolete.swap(true, Ordering::AcqRel) {
-            self.hold.graveyard.pinned_bytes.fetch_add(self.hold.bytes, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if self.obsolete.load(Ordering::Acquire) {
-            self.graveyard.files.lock().push(self.sst.clone());
-            self.graveyard.pinned_bytes.fetch_sub(self.bytes, Ordering::Release);
-        }
-    }
-}
+pub(crate) use file::{Graveyard, OpenFile, SegmentUse};
+pub(crate) use segments::{OpenSegments, SegmentTable};
 
 /// A sorted, non-overlapping list of open files.
 #[derive(Debug)]

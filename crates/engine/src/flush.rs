@@ -29,7 +29,7 @@ use crate::rate_limit::WritePriority;
 use crate::sources::DerivedSource;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
-use crate::table::{TableDefinition, TableShared};
+use crate::table::TableShared;
 use crate::table_job::{OlderPlaces, TableJob};
 use crate::traces::{TalliedEntries, WriteTally};
 use crate::tree::OpenFile;

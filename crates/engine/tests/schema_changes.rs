@@ -165,6 +165,38 @@ impl Walk {
         }
     }
 
+    /// Rows that are put in place as files.
+    fn load(&mut self) {
+        let (columns, layout) = (self.columns().len(), self.table.packed_layout().unwrap().clone());
+        let first = self.rng.random_range(0..IDS - 20);
+        let mut loaded: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for id in first..first + 20 {
+            let values: Vec<Datum> = (1..columns).map(|column| self.datum(column)).collect();
+            let row: Vec<_> = [DatumRef::Int64(id)].into_iter().chain(values.iter().map(Datum::borrowed)).collect();
+            let mut packed = Vec::new();
+            layout.encode_row(&row, &mut packed).unwrap();
+            loaded.push((self.table.row_key(&row[..1]).unwrap(), packed));
+            self.rows.insert(id, values);
+        }
+        self.table.ingest(loaded.iter().map(|(key, row)| Ok((key, row)))).unwrap();
+    }
+
+    /// Rows that a transaction writes, and sees.
+    fn commit(&mut self) {
+        let columns = self.columns().len();
+        let mut transaction = self.database.begin_with(TransactionOptions::default());
+        for _ in 0..5 {
+            let id = self.rng.random_range(0..IDS);
+            let values: Vec<Datum> = (1..columns).map(|column| self.datum(column)).collect();
+            let row: Vec<_> = [DatumRef::Int64(id)].into_iter().chain(values.iter().map(Datum::borrowed)).collect();
+            transaction.insert_row(&self.table, &row).unwrap();
+            let expected = [&[Datum::Int64(id)][..], &values].concat();
+            assert_eq!(transaction.get_row(&self.table, &row[..1], None).unwrap(), Some(expected));
+            self.rows.insert(id, values);
+        }
+        transaction.commit(Durability::Os).unwrap();
+    }
+
     fn add_column(&mut self) {
         let count = self.columns().len();
         if count > 8 {
@@ -266,7 +298,7 @@ impl Walk {
     }
 
     fn step(&mut self) {
-        match self.rng.random_range(0..24) {
+        match self.rng.random_range(0..26) {
             0..=7 => (0..40).for_each(|_| self.write()),
             8..=9 => self.database.flush().unwrap(),
             10..=11 => self.take_jobs(),
@@ -279,6 +311,8 @@ impl Walk {
             19 => self.add_index(),
             20 => self.add_view(),
             21..=22 => self.drop_column(),
+            23 => self.load(),
+            24 => self.commit(),
             _ => self.snapshot = Some((self.database.snapshot(), self.rows.clone())),
         }
     }

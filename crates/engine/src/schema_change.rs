@@ -56,7 +56,8 @@ impl Database {
     ///
     /// Returns the table with its new column, under a new id. What was taken before, handles of the table, of its
     /// indexes and of its views, batches and transactions, is refused with [`ErrorKind::NotFound`] from now on, as if
-    /// the table had been dropped: take it anew. Iterators and scans already open go on, without the column.
+    /// the table had been dropped: take it anew. Iterators and scans already open go on, without the column. Take
+    /// [`Table::packed_layout`] anew, too: rows that are packed by the former one may pass for other rows.
     ///
     /// It flushes all tables, and writers wait meanwhile. Until compactions have rewritten the files that were there,
     /// scans that ask for the column put rows together one by one.

@@ -57,8 +57,8 @@ pub(crate) enum Command {
     View(ViewCommand),
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
     ///
-    /// Columns of the table that the input lacks, or an object of JSON, have their defaults in its rows, or are null. Null
-    /// that is written out, an empty field of CSV too, is null, and refused where a column is not to be null.
+    /// Columns of the table that the input lacks, or an object of JSON, have their defaults in its rows, or are null.
+    /// Null that is written out, an empty field of CSV too, is null, and refused where a column is not to be null.
     #[command(
         after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
                             mycelium load ./db - --table events --format json --key id < events.jsonl"

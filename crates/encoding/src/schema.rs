@@ -488,8 +488,8 @@ impl Schema {
         };
         if self.is_primary_key(at) {
             let message = format!(
-                "column \"{name}\" is in the primary key, and cannot be dropped: write the rows into a table with another \
-                 key"
+                "column \"{name}\" is in the primary key, and cannot be dropped: write the rows into a table with \
+                 another key"
             );
             return Err(Error::invalid(message));
         }

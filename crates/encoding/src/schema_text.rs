@@ -466,7 +466,7 @@ mod tests {
             (schema.with_name("id", "a"), ["a column \"a\" already", "another name"]),
             (schema.with_column("b utf8 not null".parse().unwrap()), ["rows that are there", "have a default"]),
             (without.with_column("a utf8".parse().unwrap()), ["dropped keep their places", "into a table without"]),
-            (schema.without_column("id"), ["in the primary key", "with another key"]),
+            (schema.without_column("id"), ["in the primary key", "another key"]),
             (schema.without_column("a"), ["the last outside", "add another one first"]),
         ] {
             let refused = refused.unwrap_err().to_string();

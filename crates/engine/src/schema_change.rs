@@ -14,9 +14,9 @@
 //!    nothing. The default stands in the schema and stays what it is, so that what old rows have in them does.
 //! 4. A column that is dropped leaves every group likewise. Files that hold it say so
 //!    ([`mycelium_base::Group::dropped`]), for their rows can only be read by a layout that has it; nobody reads it. In
-//!    the schema its position stays taken, without a name: no other column is ever at it. A group of the layout that had
-//!    no other column goes. Files of such a group cannot be without it, nor go: then it is refused, as for columns of
-//!    the key, of indexes and of views.
+//!    the schema its position stays taken, without a name: no other column is ever at it. A group of the layout that
+//!    had no other column goes. Files of such a group cannot be without it, nor go: then it is refused, as for columns
+//!    of the key, of indexes and of views.
 //! 5. Compactions write what the layout says, so that a file's rows get or lose the column when they are next
 //!    rewritten, and nothing that lacks a column, or has one that was dropped, is written again.
 //!

@@ -191,8 +191,8 @@ impl Layout {
         layout
     }
 
-    /// The layout of a table that has a column no more, but others. What lies within one group above still does; a level
-    /// has a group less where the column was alone in one.
+    /// The layout of a table that has a column no more, but others. What lies within one group above still does; a
+    /// level has a group less where the column was alone in one.
     ///
     /// ```
     /// use mycelium_base::ColumnSet;

@@ -108,7 +108,8 @@ fn rows_of_json_are_loaded_with_defaults_where_a_member_is_missing() {
     shell.one(&["create", "db", "others", "--schema", schema.as_str().unwrap()]);
     let json = shell.write(
         "more.jsonl",
-        b"{\"id\":11,\"name\":\"Ida\"}\n{\"id\":12,\"visits\":4,\"home\":null,\"seen\":null}\n{\"id\":13,\"home\":\"Linz\"}\n",
+        b"{\"id\":11,\"name\":\"Ida\"}\n{\"id\":12,\"visits\":4,\"home\":null,\"seen\":null}\n\
+          {\"id\":13,\"home\":\"Linz\"}\n",
     );
     for (table, sorted) in [("people", &[][..]), ("others", &["--sorted"][..])] {
         shell.one(&[&["load", "db", &json, "--table", table, "--batch-rows", "2"], sorted].concat());

@@ -141,6 +141,46 @@ fn a_column_that_goes_before_any_file_has_it_leaves_files_as_they_were() {
     }
 }
 
+/// What others wrote meanwhile was written to a table of another id.
+#[test]
+fn a_transaction_from_before_a_change_meets_what_was_written_before_it() {
+    let database = open(&MemoryDisk::new());
+    let before = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * columnar");
+    let [mut first, mut second] = [0; 2].map(|_| database.begin_with(TransactionOptions::default()));
+    let change = [("b", DatumRef::Utf8("other"))];
+    before.patch_row(&[DatumRef::Int64(3)], &change, Durability::Os).unwrap();
+    let table = database.drop_column(&before, "a").unwrap();
+    database.compact(&table).unwrap();
+    let change = [("b", DatumRef::Utf8("mine"))];
+    first.patch_row(&table, &[DatumRef::Int64(3)], &change).unwrap();
+    assert_eq!(kind_of(first.commit(Durability::Os)), ErrorKind::Conflict);
+    second.patch_row(&table, &[DatumRef::Int64(4)], &change).unwrap();
+    second.commit(Durability::Os).unwrap();
+    for (id, text) in [(3, "other"), (4, "mine")] {
+        assert_eq!(row(&table, id), Some(vec![Datum::Int64(id), Datum::Null, Datum::Utf8(text.into())]));
+    }
+}
+
+#[test]
+fn a_reader_has_the_column_until_it_catches_up() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar");
+    let reader = Database::open("db", Options { read_only: true, ..small_options(&disk) }).unwrap();
+    let before = reader.table("t").unwrap();
+    let table = database.drop_column(&table, "a").unwrap();
+    let table = database.add_column(&table, "a utf8 default 'new'".parse().unwrap()).unwrap();
+    database.compact(&table).unwrap();
+    let text = |text: &str| Datum::Utf8(text.into());
+    assert_eq!(row(&before, 3), Some(vec![Datum::Int64(3), Datum::Int32(3), text("3")]));
+    reader.catch_up().unwrap();
+    let key = before.row_key(&[DatumRef::Int64(3)]).unwrap();
+    assert_eq!(kind_of(before.get(&key)), ErrorKind::NotFound);
+    let after = reader.table("t").unwrap();
+    assert_eq!(row(&after, 3), Some(vec![Datum::Int64(3), Datum::Null, text("3"), text("new")]));
+    assert_eq!(ids(&after, 3, Test::Equal(text("new")), None).len(), 10);
+}
+
 /// Nothing lies in such a group yet. It was refused.
 #[test]
 fn a_column_that_only_the_layout_has_alone_is_dropped() {

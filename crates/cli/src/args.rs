@@ -56,6 +56,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     View(ViewCommand),
     /// Load CSV, JSON lines or Arrow IPC into a typed table.
+    ///
+    /// Columns of the table that the input lacks, or an object of JSON, have their defaults in its rows, or are null.
+    /// Null that is written out, an empty field of CSV too, is null, and refused where a column is not to be null.
     #[command(
         after_help = "Example:\n  mycelium load ./db flights.csv.zst --table flights --key year,month,day,carrier,flight,sched_dep_time,origin --null NA\n  \
                             mycelium load ./db - --table events --format json --key id < events.jsonl"
@@ -360,7 +363,8 @@ pub(crate) struct InputArgs {
     /// CSV: what separates fields; `\t` is a tab.
     #[arg(long, default_value_t = ',', value_parser = delimiter)]
     pub(crate) delimiter: char,
-    /// CSV: the first line is a row; columns are named column_1, column_2, …
+    /// CSV: the first line is a row; columns are those of the table, of which it may lack the last, or, for a new one,
+    /// named column_1, column_2, …
     #[arg(long)]
     pub(crate) no_header: bool,
     /// CSV: what stands for null, besides nothing. May be given more than once.

@@ -7,6 +7,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+#[path = "commands/columns.rs"]
+mod columns;
+
 struct Shell {
     home: tempfile::TempDir,
 }
@@ -101,100 +104,6 @@ fn typed_rows_are_put_patched_scanned_and_deleted() {
     assert_eq!(ids(&[]), [-2]);
     let counted = shell.json(&["get", "db", "people", "-2", "--counters"]);
     assert!(counted[1]["counters"]["files_considered"].as_u64().unwrap() > 0);
-}
-
-#[test]
-fn a_table_gets_a_column_and_another_name_for_one() {
-    let shell = Shell::new();
-    people(&shell);
-    shell.one(&["compact", "db", "people"]);
-    let added = shell.one(&["column", "add", "db", "people", "visits int32"]);
-    assert_eq!(added["schema"], "id int64 not null, name utf8, score float64, visits int32, primary key (id)");
-    shell.one(&["put", "db", "people", "--patch", "id=1", "visits=7"]);
-    let renamed = shell.one(&["column", "rename", "db", "people", "score", "points"]);
-    assert_eq!(renamed["schema"], "id int64 not null, name utf8, points float64, visits int32, primary key (id)");
-    let row = shell.one(&["get", "db", "people", "1"]);
-    assert_eq!(row, serde_json::json!({ "id": 1, "name": "Ada", "points": 1.5, "visits": 7 }));
-    let row =
-        shell.one(&["sql", "db", "-c", "select count(*) as n, count(visits) as v from people where visits is null"]);
-    assert_eq!(row, serde_json::json!({ "n": 2, "v": 0 }));
-    shell.one(&["index", "create", "db", "people", "by_visits", "--on", "visits"]);
-    assert_eq!(shell.one(&["sql", "db", "-c", "select name from people where visits = 7"])["name"], "Ada");
-    shell.json(&["inspect", "levels", "db", "people"]);
-    shell.json(&["inspect", "manifest", "db"]);
-    shell.json(&["verify", "db"]);
-    for (args, code) in [
-        (&["column", "add", "db", "people", "visits int8"][..], 2),
-        (&["column", "add", "db", "people", "more int8 not null"][..], 2),
-        (&["column", "add", "db", "people", "more"][..], 2),
-        (&["column", "rename", "db", "people", "nothing", "more"][..], 1),
-    ] {
-        assert_eq!(shell.failure(args).0, code, "{args:?}");
-    }
-}
-
-/// Rows from before the columns have their defaults, and so have rows that are given without them.
-#[test]
-fn a_table_gets_columns_with_defaults() {
-    let shell = Shell::new();
-    people(&shell);
-    shell.one(&["compact", "db", "people"]);
-    shell.one(&["column", "add", "db", "people", "visits int32 not null default 3"]);
-    let added = shell.one(&["column", "add", "db", "people", "home utf8 default 'Graz'"]);
-    let schema = "id int64 not null, name utf8, score float64, visits int32 not null default 3, \
-                  home utf8 default 'Graz', primary key (id)";
-    assert_eq!(added["schema"], schema);
-    let before = shell.json(&["scan", "db", "people"]).len();
-    shell.one(&["put", "db", "people", "id=7", "visits=4", "home=null"]);
-    shell.one(&["put", "db", "people", "id=8", "name=Kurt"]);
-    let csv = shell.write("more.csv", b"id,name\n9,Ida\n");
-    shell.one(&["load", "db", &csv, "--table", "people"]);
-    let row = shell.one(&["get", "db", "people", "9"]);
-    assert_eq!((&row["name"], &row["visits"], &row["home"]), (&"Ida".into(), &3.into(), &"Graz".into()));
-    for (condition, rows) in [
-        ("visits = 3", before + 2),
-        ("visits <> 3", 1),
-        ("visits is null", 0),
-        ("home = 'Graz'", before + 2),
-        ("home is null", 1),
-        ("visits between 3 and 4", before + 3),
-    ] {
-        let found = shell.one(&["sql", "db", "-c", &format!("select count(*) as n from people where {condition}")]);
-        assert_eq!(found["n"], rows, "{condition}");
-    }
-    let found =
-        shell.one(&["sql", "db", "-c", "select min(visits) as a, max(visits) as b, min(home) as c from people"]);
-    assert_eq!(found, serde_json::json!({ "a": 3, "b": 4, "c": "Graz" }));
-    assert_eq!(shell.failure(&["put", "db", "people", "--patch", "id=1", "visits=null"]).0, 2);
-    assert_eq!(shell.failure(&["column", "add", "db", "people", "more int8 default x"]).0, 2);
-    shell.json(&["verify", "db"]);
-}
-
-#[test]
-fn a_table_loses_a_column() {
-    let shell = Shell::new();
-    people(&shell);
-    shell.one(&["compact", "db", "people"]);
-    let dropped = shell.one(&["column", "drop", "db", "people", "name"]);
-    assert_eq!(dropped["schema"], "id int64 not null, score float64, primary key (id)");
-    assert_eq!(shell.one(&["get", "db", "people", "1"]), serde_json::json!({ "id": 1, "score": 1.5 }));
-    shell.one(&["column", "add", "db", "people", "name utf8 default 'new'"]);
-    shell.one(&["put", "db", "people", "id=4", "score=2.5"]);
-    let csv = shell.write("more.csv", b"id,score\n5,3.5\n");
-    shell.one(&["load", "db", &csv, "--table", "people"]);
-    let query = "select * from people where score > 2 and name = 'new' order by id";
-    let rows = shell.json(&["sql", "db", "-c", query]);
-    let expected =
-        [(4, 2.5), (5, 3.5)].map(|(id, score)| serde_json::json!({ "id": id, "score": score, "name": "new" }));
-    assert_eq!(rows, expected);
-    assert_eq!(shell.json(&["scan", "db", "people"]).len(), 5);
-    assert_eq!(shell.one(&["layout", "db", "people"])["columns"], serde_json::json!(["id", null, "score", "name"]));
-    shell.json(&["inspect", "levels", "db", "people"]);
-    shell.one(&["compact", "db", "people"]);
-    assert_eq!(shell.json(&["sql", "db", "-c", query]), expected);
-    assert_eq!(shell.failure(&["column", "drop", "db", "people", "id"]).0, 2);
-    assert_eq!(shell.failure(&["column", "drop", "db", "people", "home"]).0, 1);
-    shell.json(&["verify", "db"]);
 }
 
 #[test]

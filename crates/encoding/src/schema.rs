@@ -453,6 +453,16 @@ impl Schema {
             );
             return Err(Error::invalid(message));
         }
+        if self.index_of(&column.name).is_some() {
+            return Err(name_is_taken(&column.name));
+        }
+        if self.columns.len() >= MAX_COLUMNS {
+            let message = format!(
+                "a table has at most {MAX_COLUMNS} columns, and those that were dropped keep their places: write its \
+                 rows into a table without them"
+            );
+            return Err(Error::invalid(message));
+        }
         let columns = self.columns.iter().cloned().chain([column]).collect();
         self.changed(columns)
     }
@@ -477,10 +487,15 @@ impl Schema {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no column \"{name}\"")));
         };
         if self.is_primary_key(at) {
-            return Err(Error::invalid(format!("column \"{name}\" is in the primary key, and cannot be dropped")));
+            let message = format!(
+                "column \"{name}\" is in the primary key, and cannot be dropped: write the rows into a table with \
+                 another key"
+            );
+            return Err(Error::invalid(message));
         }
         if self.value_columns().len() == 1 {
-            return Err(Error::invalid(format!("column \"{name}\" is the last outside the primary key")));
+            let message = format!("column \"{name}\" is the last outside the primary key: add another one first");
+            return Err(Error::invalid(message));
         }
         let mut columns = self.columns.clone();
         columns[at] = Column::new("", columns[at].ty.clone());
@@ -495,6 +510,9 @@ impl Schema {
         let Some(at) = self.index_of(from) else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no column \"{from}\"")));
         };
+        if self.index_of(to).is_some_and(|other| other != at) {
+            return Err(name_is_taken(to));
+        }
         let mut columns = self.columns.clone();
         to.clone_into(&mut columns[at].name);
         self.changed(columns)
@@ -641,6 +659,11 @@ impl Column {
 #[cold]
 fn nameless() -> Error {
     Error::invalid(format!("column name \"\" has 0 bytes; 1 to {MAX_NAME_LEN} are possible"))
+}
+
+#[cold]
+fn name_is_taken(name: &str) -> Error {
+    Error::invalid(format!("there is a column \"{name}\" already: choose another name, or rename that one first"))
 }
 
 /// Column indices of primary key column names.

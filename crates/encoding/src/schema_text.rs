@@ -456,6 +456,26 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_change_says_what_is_in_the_way_and_what_to_do() {
+        let schema = Schema::parse("id int64 not null, a int8, primary key (id)").unwrap();
+        let full = (2..crate::schema::MAX_COLUMNS).map(|at| Column::new(format!("c{at}"), ColumnType::Bool));
+        let full = Schema::new(schema.columns().iter().cloned().chain(full).collect(), vec![0]).unwrap();
+        let without = full.without_column("a").unwrap();
+        for (refused, [why, what]) in [
+            (schema.with_column("a utf8".parse().unwrap()), ["a column \"a\" already", "another name"]),
+            (schema.with_name("id", "a"), ["a column \"a\" already", "another name"]),
+            (schema.with_column("b utf8 not null".parse().unwrap()), ["rows that are there", "have a default"]),
+            (without.with_column("a utf8".parse().unwrap()), ["dropped keep their places", "into a table without"]),
+            (schema.without_column("id"), ["in the primary key", "another key"]),
+            (schema.without_column("a"), ["the last outside", "add another one first"]),
+        ] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(why) && refused.contains(what), "{refused}");
+        }
+        assert_eq!(schema.with_name("a", "a").unwrap(), schema);
+    }
+
+    #[test]
     fn refused_schemas_say_why() {
         for (text, why) in [
             ("a int8 not null", "expected \",\""),

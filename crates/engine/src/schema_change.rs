@@ -14,9 +14,9 @@
 //!    nothing. The default stands in the schema and stays what it is, so that what old rows have in them does.
 //! 4. A column that is dropped leaves every group likewise. Files that hold it say so
 //!    ([`mycelium_base::Group::dropped`]), for their rows can only be read by a layout that has it; nobody reads it. In
-//!    the schema its position stays taken, without a name: no other column is ever at it. A group that had no other
-//!    column cannot be without it, in the layout as in files: then it is refused, as for columns of the key, of indexes
-//!    and of views.
+//!    the schema its position stays taken, without a name: no other column is ever at it. A group of the layout that
+//!    had no other column goes. Files of such a group cannot be without it, nor go: then it is refused, as for columns
+//!    of the key, of indexes and of views.
 //! 5. Compactions write what the layout says, so that a file's rows get or lose the column when they are next
 //!    rewritten, and nothing that lacks a column, or has one that was dropped, is written again.
 //!
@@ -29,10 +29,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use mycelium_base::{Error, ErrorKind, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
+use mycelium_base::{ColumnSet, Error, ErrorKind, FileNumber, Group, GroupFormat, Result, RowFormatKind, TableId};
 use mycelium_encoding::{Column, Schema};
 use mycelium_manifest::{
-    AddedColumn, DroppedColumn, FileMeta, Layout, ManifestState, ReplacedTable, TableRecord, Version, VersionEdit,
+    AddedColumn, DroppedColumn, FileMeta, Layout, LevelLayout, ManifestState, ReplacedTable, TableRecord, Version,
+    VersionEdit,
 };
 use mycelium_memtable::MemtableWriter;
 
@@ -55,7 +56,8 @@ impl Database {
     ///
     /// Returns the table with its new column, under a new id. What was taken before, handles of the table, of its
     /// indexes and of its views, batches and transactions, is refused with [`ErrorKind::NotFound`] from now on, as if
-    /// the table had been dropped: take it anew. Iterators and scans already open go on, without the column.
+    /// the table had been dropped: take it anew. Iterators and scans already open go on, without the column. Take
+    /// [`Table::packed_layout`] anew, too: rows that are packed by the former one may pass for other rows.
     ///
     /// It flushes all tables, and writers wait meanwhile. Until compactions have rewritten the files that were there,
     /// scans that ask for the column put rows together one by one.
@@ -104,9 +106,9 @@ impl Database {
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no column of this name; [`ErrorKind::InvalidArgument`] for one of the
     /// primary key, the last outside of it, one that an index or a view reads (an index of key columns alone goes with
-    /// the first column outside the key), and one that is alone in a column group of the table's layout or files, or by
-    /// which alone two groups of files differ: give the table another layout where need be, and compact it; else as
-    /// [`Database::add_column`].
+    /// the first column outside the key), and one that is alone in a column group of the table's files, or by which
+    /// alone two groups of files differ: give the table another layout where need be, and compact it; else as
+    /// [`Database::add_column`]. The message says what is in the way and what to do.
     pub fn drop_column(&self, table: &Table, name: &str) -> Result<Table> {
         self.inner.change_columns(table, |schema| schema.without_column(name))
     }
@@ -208,7 +210,7 @@ fn check_may_change(table: &TableShared) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, format!("the columns of table {} cannot change: {why}", table.name)))
     };
     if table.definition.options.transformers.is_some() {
-        return refused("it has transformers");
+        return refused("it has transformers. Write its rows into a table that has the columns from the beginning");
     }
     let (layout, state) = (table.shape.load().layout.clone(), table.state.load_full());
     let knows_positions =
@@ -217,8 +219,13 @@ fn check_may_change(table: &TableShared) -> Result<()> {
     let version: &Version = &state.tree.version;
     let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
     let mut in_files = files.filter_map(|file| file.group.as_deref());
-    if !table.typed_formats()?.is_packed() || !in_layout.all(knows_positions) {
-        return refused("only packed rows and columnar groups know columns by their positions");
+    if !table.typed_formats()?.is_packed() {
+        return refused("its rows are not packed. Write them into a table of packed rows");
+    }
+    if !in_layout.all(knows_positions) {
+        return refused(
+            "its layout has groups that are neither packed nor columnar: set another, and compact it first",
+        );
     }
     if !in_files.all(knows_positions) {
         return refused("there are still files of rows that are not packed: compact it first");
@@ -239,7 +246,8 @@ fn check_reads(before: &TableShared, after: &TableShared) -> Result<()> {
     if reads(before) == reads(after) {
         return Ok(());
     }
-    let message = format!("what feeds the index {} would read other columns then: drop it first", before.name);
+    let name = before.index.as_ref().map_or(before.name.as_str(), |index| index.name());
+    let message = format!("what feeds the index {name} would read other columns then: drop it, and create it after");
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
@@ -250,27 +258,52 @@ fn check_may_drop(table: &TableShared, dropped: &DroppedColumn) -> Result<()> {
     let formats = table.typed_formats()?;
     let name = &formats.schema().columns()[column].name;
     let refused = |why: String| Err(Error::invalid(format!("column {name:?} of table {}: {why}", table.name)));
+    let mut indexes = state.indexes.iter().map(|index| &index.index);
+    if let Some(index) = indexes.clone().find(|index| index.source.columns_read().contains(column)) {
+        return refused(format!("index {} reads it: drop that first", index.name()));
+    }
     // An index of key columns alone knows rows by their numbers in the group of the first column.
     let others = formats.whole.columns();
-    if let Some(index) = state.indexes.iter().find(|index| index.index.source.fed_by(others).contains(column)) {
-        return refused(format!("index {} is fed by it", index.index.name()));
+    if let Some(index) = indexes.find(|index| index.source.fed_by(others).contains(column)) {
+        let why = "is of key columns alone, and goes with the first column outside the key";
+        return refused(format!("index {} {why}: drop it, and create it after", index.name()));
     }
     if let Some(view) = views.iter().find(|view| view.aggregation.columns_read().contains(column)) {
-        return refused(format!("view {} reads it", view.name));
+        return refused(format!("view {} reads it: drop that first", view.name));
     }
     let version: &Version = &state.tree.version;
     let files = version.files().map(|(_, _, file)| file).chain(version.buffered_files());
     let in_files: HashSet<Option<&Group>> = files.map(|file| file.group.as_deref()).collect();
-    let mut groups = layout.levels().iter().flat_map(|level| &level.groups).chain(in_files.iter().copied().flatten());
-    if groups.any(|group| group.columns.contains(column) && group.columns.len() == 1) {
-        return refused("it is alone in a column group: set a layout where it is not, and compact".into());
+    if in_files.iter().flatten().any(|group| is_alone(column, group)) {
+        return refused(match sharing(&layout, column) {
+            Some(other) => format!(
+                "files have it alone in a column group: set a layout where it shares one, and compact the table first. \
+                 Such a layout is\n{}",
+                other.to_string().trim_end()
+            ),
+            None => "files have it alone in a column group, as of an older layout: compact the table first".into(),
+        });
     }
     // Runs of a group, and what stands for them in the compaction buffer, are told apart by it.
     let after: HashSet<Option<Group>> = in_files.iter().map(|group| dropped.narrow(*group)).collect();
     if after.len() < in_files.len() {
-        return refused("files of one group lack it, and others are without it: compact the table first".into());
+        return refused("two column groups of files are told apart by it alone: compact the table first".into());
     }
     Ok(())
+}
+
+fn is_alone(column: usize, group: &Group) -> bool {
+    group.columns.contains(column) && group.columns.len() == 1
+}
+
+/// A layout like this one where a column that is alone in groups of it is together with one beside which it lies above
+/// them; `None` if it is alone in none.
+fn sharing(layout: &Layout, column: usize) -> Option<Layout> {
+    let has_alone = |level: &LevelLayout| level.groups.iter().any(|group| is_alone(column, group));
+    let at = layout.levels().iter().position(has_alone)?;
+    let mut above = layout.level(at.checked_sub(1)?).groups.iter();
+    let beside = above.find(|group| group.columns.contains(column))?.columns.iter().find(|other| *other != column)?;
+    Some(layout.keeping_together(&[ColumnSet::from_iter([column, beside])]))
 }
 
 /// The table that is to have these columns, first, and the derived tables of its indexes.

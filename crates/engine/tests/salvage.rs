@@ -686,13 +686,15 @@ fn rows_in_column_groups_are_whole_or_left_out_and_indexes_are_built_again() {
     }
 }
 
-/// Files from before a column are written anew as they were, without it.
+/// Files from before a column came or went are written anew as they were, without it or with it.
 #[test]
 fn rows_from_before_a_column_are_right_or_told_as_lost() {
-    for layout in [
-        "L0 tiered: * packed\nL1 leveled: * packed",
-        "L0 tiered: * columnar\nL1 leveled: * columnar",
-        "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar",
+    let groups = "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar";
+    for (layout, is_dropped) in [
+        ("L0 tiered: * packed\nL1 leveled: * packed", true),
+        ("L0 tiered: * columnar\nL1 leveled: * columnar", false),
+        (groups, false),
+        (groups, true),
     ] {
         let disk = MemoryDisk::new();
         let database = Database::open(DIRECTORY, small_options(&disk)).unwrap();
@@ -709,7 +711,10 @@ fn rows_from_before_a_column_are_right_or_told_as_lost() {
         }
         database.compact(&table).unwrap();
         let table = database.add_column(&table, Column::new("later", ColumnType::Int32)).unwrap();
-        let table = database.add_column(&table, "fixed utf8 not null default 'x'".parse().unwrap()).unwrap();
+        let mut table = database.add_column(&table, "fixed utf8 not null default 'x'".parse().unwrap()).unwrap();
+        if is_dropped {
+            table = database.drop_column(&table, "number").unwrap();
+        }
         for id in (0..600).step_by(3) {
             let later = [("later", DatumRef::Int32(id as i32))];
             table.patch_row(&[DatumRef::Int64(id)], &later, Durability::Os).unwrap();
@@ -729,7 +734,8 @@ fn rows_from_before_a_column_are_right_or_told_as_lost() {
                 for id in 0..600 {
                     let later = if id % 3 == 0 { Datum::Int32(id as i32) } else { Datum::Null };
                     let fixed = Datum::Utf8("x".into());
-                    let written = [Datum::Int64(id), Datum::Utf8(name(id)), Datum::Int32(id as i32), later, fixed];
+                    let number = if is_dropped { Datum::Null } else { Datum::Int32(id as i32) };
+                    let written = [Datum::Int64(id), Datum::Utf8(name(id)), number, later, fixed];
                     let found = table.get_row(&[DatumRef::Int64(id)], None, &ReadOptions::default()).unwrap();
                     let key = table.row_key(&[DatumRef::Int64(id)]).unwrap();
                     let is_told = found.is_none() && is_lost(&report, &key);

@@ -98,8 +98,8 @@ struct Walk {
     rng: SmallRng,
     rows: Rows,
     snapshot: Option<(Snapshot, Rows)>,
-    /// Columns that have an index.
-    indexed: BTreeSet<usize>,
+    /// Columns that have an index, and another one that it covers.
+    indexed: BTreeMap<usize, Option<usize>>,
     views: usize,
 }
 
@@ -109,7 +109,7 @@ impl Walk {
         let database = open(&disk);
         let table = database.create_typed_table("t", Schema::parse(SCHEMA).unwrap(), options).unwrap();
         let (rng, rows) = (SmallRng::seed_from_u64(seed), Rows::new());
-        Self { disk, database, table, rng, rows, snapshot: None, indexed: BTreeSet::new(), views: 0 }
+        Self { disk, database, table, rng, rows, snapshot: None, indexed: BTreeMap::new(), views: 0 }
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -165,6 +165,38 @@ impl Walk {
         }
     }
 
+    /// Rows that are put in place as files.
+    fn load(&mut self) {
+        let (columns, layout) = (self.columns().len(), self.table.packed_layout().unwrap().clone());
+        let first = self.rng.random_range(0..IDS - 20);
+        let mut loaded: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for id in first..first + 20 {
+            let values: Vec<Datum> = (1..columns).map(|column| self.datum(column)).collect();
+            let row: Vec<_> = [DatumRef::Int64(id)].into_iter().chain(values.iter().map(Datum::borrowed)).collect();
+            let mut packed = Vec::new();
+            layout.encode_row(&row, &mut packed).unwrap();
+            loaded.push((self.table.row_key(&row[..1]).unwrap(), packed));
+            self.rows.insert(id, values);
+        }
+        self.table.ingest(loaded.iter().map(|(key, row)| Ok((key, row)))).unwrap();
+    }
+
+    /// Rows that a transaction writes, and sees.
+    fn commit(&mut self) {
+        let columns = self.columns().len();
+        let mut transaction = self.database.begin_with(TransactionOptions::default());
+        for _ in 0..5 {
+            let id = self.rng.random_range(0..IDS);
+            let values: Vec<Datum> = (1..columns).map(|column| self.datum(column)).collect();
+            let row: Vec<_> = [DatumRef::Int64(id)].into_iter().chain(values.iter().map(Datum::borrowed)).collect();
+            transaction.insert_row(&self.table, &row).unwrap();
+            let expected = [&[Datum::Int64(id)][..], &values].concat();
+            assert_eq!(transaction.get_row(&self.table, &row[..1], None).unwrap(), Some(expected));
+            self.rows.insert(id, values);
+        }
+        transaction.commit(Durability::Os).unwrap();
+    }
+
     fn add_column(&mut self) {
         let count = self.columns().len();
         if count > 8 {
@@ -209,12 +241,16 @@ impl Walk {
 
     fn add_index(&mut self) {
         let columns = self.columns();
-        let column = self.rng.random_range(1..columns.len());
-        if !columns[column].is_dropped() && self.indexed.insert(column) {
-            let (name, on) = (format!("by_{column}"), vec![columns[column].name.clone()]);
-            self.database.create_index(&self.table, &IndexOptions { name, on, ..IndexOptions::default() }).unwrap();
-            self.database.wait_idle().unwrap();
+        let [column, other] = [0; 2].map(|_| self.rng.random_range(1..columns.len()));
+        if columns[column].is_dropped() || self.indexed.contains_key(&column) {
+            return;
         }
+        let covered = Some(other).filter(|other| *other != column && !columns[*other].is_dropped());
+        let (name, on) = (format!("by_{column}"), vec![columns[column].name.clone()]);
+        let cover = covered.iter().map(|other| columns[*other].name.clone()).collect();
+        self.database.create_index(&self.table, &IndexOptions { name, on, cover, ..IndexOptions::default() }).unwrap();
+        self.database.wait_idle().unwrap();
+        self.indexed.insert(column, covered);
     }
 
     fn add_view(&mut self) {
@@ -266,7 +302,7 @@ impl Walk {
     }
 
     fn step(&mut self) {
-        match self.rng.random_range(0..24) {
+        match self.rng.random_range(0..26) {
             0..=7 => (0..40).for_each(|_| self.write()),
             8..=9 => self.database.flush().unwrap(),
             10..=11 => self.take_jobs(),
@@ -279,6 +315,8 @@ impl Walk {
             19 => self.add_index(),
             20 => self.add_view(),
             21..=22 => self.drop_column(),
+            23 => self.load(),
+            24 => self.commit(),
             _ => self.snapshot = Some((self.database.snapshot(), self.rows.clone())),
         }
     }
@@ -294,14 +332,18 @@ impl Walk {
         if let Some((snapshot, rows)) = &self.snapshot {
             self.check_rows(rows, Some(snapshot));
         }
-        for &column in &self.indexed {
+        for (&column, &covered) in &self.indexed {
+            let projection: Vec<usize> = [0].into_iter().chain(covered).collect();
             let index = self.table.index(&format!("by_{column}")).unwrap();
             let values: BTreeSet<&Datum> = self.rows.values().map(|row| &row[column - 1]).collect();
             for value in values.into_iter().filter(|value| **value != Datum::Null) {
-                let found = index.get(&[value.borrowed()], Some(&[0]), None).unwrap();
-                let found: BTreeSet<Datum> = found.map(|row| row.unwrap().values.remove(0)).collect();
+                let found = index.get(&[value.borrowed()], Some(&projection), None).unwrap();
+                let found: BTreeSet<Vec<Datum>> = found.map(|row| row.unwrap().values).collect();
                 let expected = self.rows.iter().filter(|(_, row)| row[column - 1] == *value);
-                let expected: BTreeSet<Datum> = expected.map(|(id, _)| Datum::Int64(*id)).collect();
+                let of = |id: i64, row: &[Datum]| {
+                    [Datum::Int64(id)].into_iter().chain(covered.map(|other| row[other - 1].clone())).collect()
+                };
+                let expected: BTreeSet<Vec<Datum>> = expected.map(|(id, row)| of(*id, row)).collect();
                 assert_eq!(found, expected, "index on {column}, {value:?}");
             }
         }

@@ -191,14 +191,26 @@ impl Layout {
         layout
     }
 
-    /// The layout of a table that has a column no more. What lies within one group above still does; the caller sees to
-    /// it that no group is left without columns.
+    /// The layout of a table that has a column no more, but others. What lies within one group above still does; a
+    /// level has a group less where the column was alone in one.
+    ///
+    /// ```
+    /// use mycelium_base::ColumnSet;
+    /// use mycelium_manifest::Layout;
+    ///
+    /// let columns: ColumnSet = "1-3".parse()?;
+    /// let layout = Layout::parse("L0 tiered: * packed\nL1 leveled: 1,3 packed | 2 columnar", &columns)?;
+    /// assert_eq!(layout.without_column(3).to_string(), "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar\n");
+    /// assert_eq!(layout.without_column(2).to_string(), "L0 tiered: * packed\nL1 leveled: * packed\n");
+    /// # Ok::<(), mycelium_base::Error>(())
+    /// ```
     #[must_use]
     pub fn without_column(&self, column: usize) -> Self {
         let gone = ColumnSet::from_iter([column]);
         let mut layout = self.clone();
-        for group in layout.levels.iter_mut().flat_map(|level| &mut level.groups) {
-            group.columns.remove_all(&gone);
+        for groups in layout.levels.iter_mut().map(|level| &mut level.groups) {
+            groups.iter_mut().for_each(|group| group.columns.remove_all(&gone));
+            groups.retain(|group| !group.columns.is_empty());
         }
         layout
     }

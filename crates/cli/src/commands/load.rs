@@ -6,21 +6,20 @@
 //! 4. Flush, so that what was loaded lies in files. A load that fails before its first row leaves no table that it
 //!    made.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_schema::SchemaRef;
+use arrow_array::RecordBatch;
 use indicatif::{ProgressBar, ProgressStyle};
-use mycelium::rows::BatchRows;
+use mycelium::rows::{BatchRows, ColumnState, PackedLayout, RecordBatchBuilder};
 use mycelium::{Database, Durability, Error, ErrorKind, Schema, Table, WriteBatch};
 use serde_json::json;
 
 use super::{durability, is_database, open_to_write, table_options};
 use crate::args::LoadArgs;
 use crate::failure::Failure;
-use crate::input::{self, DEFAULT, Rows, Target};
+use crate::input::{self, Rows, Target};
 use crate::output::Output;
 use crate::render::units;
 
@@ -75,34 +74,43 @@ fn existing(directory: &Path) -> Result<Option<Database>, Failure> {
 fn target<'a>(args: &'a LoadArgs, given: Option<&Schema>, found: Option<&Table>) -> Result<Target<'a>, Failure> {
     let Some(table) = found else {
         return Ok(match given {
-            Some(schema) => Target::Given(columns_of(schema)),
+            Some(schema) => rows_of(schema)?,
             None => Target::Inferred { key: &args.key },
         });
     };
     let Some(schema) = table.schema() else {
         return Err(Failure::usage(format!("rows of table {} are bytes; load is for typed tables", args.table)));
     };
-    if given.is_some_and(|given| given != &**schema) {
+    // What a column that was dropped leaves in a schema has no text.
+    if given.is_some_and(|given| given.to_string() != schema.to_string()) {
         return Err(Failure::usage(format!("table {} exists with another schema", args.table)).hint(schema.to_string()));
     }
     let key = schema.primary_key().iter().map(|&column| schema.columns()[column].name.as_str());
     if !args.key.is_empty() && !key.eq(args.key.iter().map(String::as_str)) {
         return Err(Failure::usage(format!("table {} exists with another key", args.table)).hint(schema.to_string()));
     }
-    Ok(Target::Given(columns_of(schema)))
+    rows_of(schema)
 }
 
-/// The columns of a table's rows, which say what their defaults are.
-fn columns_of(schema: &Schema) -> SchemaRef {
-    let arrow = schema.to_arrow();
-    let fields = arrow.fields().iter().zip(schema.live_columns()).map(|(field, (_, column))| match &column.default {
-        Some(default) => {
-            let text = default.borrowed().display_as(&column.ty).to_string();
-            Arc::new(field.as_ref().clone().with_metadata(HashMap::from([(DEFAULT.to_owned(), text)])))
-        }
-        None => field.clone(),
+/// Rows of a table with this schema.
+fn rows_of(schema: &Schema) -> Result<Target<'static>, Failure> {
+    Ok(Target::Given { columns: Arc::new(schema.to_arrow()), defaults: defaults_of(schema)? })
+}
+
+/// The columns that have a default, with it, as one row.
+fn defaults_of(schema: &Schema) -> Result<RecordBatch, Error> {
+    let layout = Arc::new(PackedLayout::new(Arc::new(schema.clone())));
+    let defaults = schema.columns().iter().map(|column| match &column.default {
+        Some(default) => ColumnState::Value(default.borrowed()),
+        None => ColumnState::Absent,
     });
-    Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()))
+    let mut packed = Vec::new();
+    layout.encode_patch(&defaults.collect::<Vec<_>>(), &mut packed)?;
+    let with_default = schema.live_columns().filter(|(_, column)| column.default.is_some());
+    let projection: Vec<usize> = with_default.map(|(at, _)| at).collect();
+    let mut row = RecordBatchBuilder::new(layout, &projection, 1)?;
+    row.append(&[], &packed)?;
+    row.finish()
 }
 
 /// A table that this load made and wrote nothing to goes again; else the failure says how many rows were written.

@@ -24,9 +24,9 @@ pub(super) fn arrow_rows(mut reader: Box<dyn Read>, target: &Target<'_>) -> Resu
         .map_err(arrow_failure)?;
     distinct(&stream.schema())?;
     let schema = match target {
-        Target::Given(schema) => schema.clone(),
+        Target::Given { columns, .. } => columns.clone(),
         Target::Inferred { key } => inferred(&stream.schema(), key)?,
     };
-    compare_columns(&stream.schema(), &schema)?;
+    compare_columns(&stream.schema(), &schema, &target.defaults())?;
     Ok(Rows { schema, batches: Box::new(stream.map(|batch| batch.map_err(WrongRows::from))) })
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use super::DEFAULT;
 use super::wrong_rows::WrongRows;
 use crate::exact;
 use crate::failure::Failure;
@@ -102,8 +101,9 @@ pub(super) fn distinct(schema: &Schema) -> Result<(), Failure> {
 
 /// Says which columns the input lacks, and which of its own are passed over, also where it has no rows. One that may
 /// not be null must be there, unless it has a default.
-pub(super) fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(), Failure> {
+pub(super) fn compare_columns(found: &SchemaRef, schema: &SchemaRef, defaults: &RecordBatch) -> Result<(), Failure> {
     let is_missing = |field: &Arc<Field>| found.field_with_name(field.name()).is_err();
+    let has_default = |field: &Arc<Field>| defaults.column_by_name(field.name()).is_some();
     let lacks = |field: &&Arc<Field>| !field.is_nullable() && !has_default(field) && is_missing(field);
     if let Some(field) = schema.fields().iter().find(lacks) {
         if found.fields().is_empty() {
@@ -127,10 +127,6 @@ pub(super) fn compare_columns(found: &SchemaRef, schema: &SchemaRef) -> Result<(
     Ok(())
 }
 
-pub(super) fn has_default(field: &Field) -> bool {
-    field.metadata().contains_key(DEFAULT)
-}
-
 pub(super) fn tell_passed_over(names: &str) {
     if !names.is_empty() {
         eprintln!("mycelium: columns of the input that the table lacks are passed over: {names}");
@@ -138,15 +134,16 @@ pub(super) fn tell_passed_over(names: &str) {
 }
 
 /// The batch in the form of `schema`: columns by name, missing ones null, or left out if they have a default, types by
-/// a cast that loses nothing. Instants without a zone are in UTC.
-pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, WrongRows> {
+/// a cast that loses nothing.
+pub(super) fn conform(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+    defaults: &RecordBatch,
+) -> Result<RecordBatch, WrongRows> {
     let column = |field: &Arc<Field>| -> Result<ArrayRef, WrongRows> {
         let column = match batch.column_by_name(field.name()) {
             None => new_null_array(field.data_type(), batch.num_rows()),
-            Some(column) if column.data_type() == field.data_type() => column.clone(),
-            Some(column) => exact::cast(column, &in_utc(field.data_type()))
-                .and_then(|column| exact::cast(&column, field.data_type()))
-                .map_err(|e| WrongRows::Type(format!("column {:?}: {e}", field.name())))?,
+            Some(column) => typed(column, field)?,
         };
         if !field.is_nullable() && column.null_count() > 0 {
             let message = format!("column {:?} must not be null, and is in some row", field.name());
@@ -154,8 +151,21 @@ pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordB
         }
         Ok(column)
     };
-    let is_given = |field: &&Arc<Field>| !has_default(field) || batch.column_by_name(field.name()).is_some();
+    let is_given = |field: &&Arc<Field>| {
+        let is_in = |batch: &RecordBatch| batch.column_by_name(field.name()).is_some();
+        is_in(batch) || !is_in(defaults)
+    };
     let fields: Vec<Arc<Field>> = schema.fields().iter().filter(is_given).cloned().collect();
     let columns = fields.iter().map(column).collect::<Result<Vec<_>, _>>()?;
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(WrongRows::from)
+}
+
+/// Values as those of a column. Instants without a zone are in UTC.
+pub(super) fn typed(values: &ArrayRef, column: &Field) -> Result<ArrayRef, WrongRows> {
+    if values.data_type() == column.data_type() {
+        return Ok(values.clone());
+    }
+    exact::cast(values, &in_utc(column.data_type()))
+        .and_then(|values| exact::cast(&values, column.data_type()))
+        .map_err(|e| WrongRows::Type(format!("column {:?}: {e}", column.name())))
 }

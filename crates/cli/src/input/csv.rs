@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use regex::Regex;
 
 use super::conform::{compare_columns, distinct, in_text, inferred, read_as};
@@ -31,7 +31,7 @@ pub(super) fn csv_rows(
         .with_null_regex(nulls);
     let mut recorder = Recorder::new(Box::new(Quotes::new(reader, delimiter)));
     // Columns of a given schema need no sample, but their names in the file are needed: no rows are inferred from then.
-    let sample = if matches!(target, Target::Given(_)) && !args.no_header { 0 } else { args.infer_rows };
+    let sample = if matches!(target, Target::Given { .. }) && !args.no_header { 0 } else { args.infer_rows };
     let (found, sampled) = format.infer_schema(&mut recorder, Some(sample)).map_err(arrow_failure)?;
     if sampled == 0 && !found.fields().is_empty() && matches!(target, Target::Inferred { .. }) {
         return Err(
@@ -43,18 +43,20 @@ pub(super) fn csv_rows(
             let schema = inferred(&found, key)?;
             (schema.clone(), in_text(&schema, exact::loses_digits))
         }
-        Target::Given(schema) if args.no_header => (schema.clone(), in_text(schema, exact::loses_digits)),
-        Target::Given(schema) => {
+        Target::Given { columns, .. } if args.no_header => {
+            (columns.clone(), in_text(&first_columns(columns, found.fields().len()), exact::loses_digits))
+        }
+        Target::Given { columns, .. } => {
             let field = |found: &Field| {
-                let ty = schema.field_with_name(found.name()).map_or(&DataType::Utf8, Field::data_type);
+                let ty = columns.field_with_name(found.name()).map_or(&DataType::Utf8, Field::data_type);
                 Field::new(found.name(), read_as(ty, exact::loses_digits), true)
             };
             let fields: Vec<_> = found.fields().iter().map(|found| field(found)).collect();
-            (schema.clone(), Arc::new(Schema::new(fields)))
+            (columns.clone(), Arc::new(Schema::new(fields)))
         }
     };
     distinct(&in_file)?;
-    compare_columns(&in_file, &schema)?;
+    compare_columns(&in_file, &schema, &target.defaults())?;
     let batches = arrow_csv::ReaderBuilder::new(in_file)
         .with_format(format)
         .with_batch_size(args.batch_rows)
@@ -64,6 +66,15 @@ pub(super) fn csv_rows(
         schema,
         batches: Box::new(batches.map(|batch| batch.map_err(with_line_of_file).map_err(WrongRows::from))),
     })
+}
+
+/// What columns rows without a header have whose first has so many fields: the first of the table's, for a column that
+/// comes later is behind the others. All of them where there is no row.
+fn first_columns(columns: &SchemaRef, fields: usize) -> SchemaRef {
+    match fields {
+        0 => columns.clone(),
+        _ => Arc::new(Schema::new(columns.fields().iter().take(fields).cloned().collect::<Vec<_>>())),
+    }
 }
 
 /// Arrow counts lines from 0 where it names that of a value which it cannot read.

@@ -1,13 +1,20 @@
 //! Rows of JSON lines.
+//!
+//! Arrow's reader gives null for a member that an object lacks and for one that is null. So the names of members are
+//! looked at while the bytes pass by ([`MemberNames`]): the n-th object is the n-th row, and rows whose object lacks a
+//! column that has a default get it ([`with_defaults`]).
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, Scalar};
+use arrow_schema::{Schema, SchemaRef};
+use arrow_select::zip::zip;
 
-use super::conform::{in_text, inferred, tell_passed_over};
+use super::conform::{in_text, inferred, tell_passed_over, typed};
 use super::recorder::Recorder;
 use super::wrong_rows::{WrongRows, arrow_failure, not_inferred};
 use super::{Rows, Target};
@@ -20,47 +27,102 @@ pub(super) fn json_rows(
     args: &InputArgs,
     target: &Target<'_>,
 ) -> Result<Rows<WrongRows>, Failure> {
-    let mut unknown = Rc::default();
-    let (schema, reader, strict): (_, Box<dyn Read>, _) = match target {
-        Target::Given(schema) => {
-            let reader = MemberNames::new(reader, schema.clone());
-            unknown = reader.unknown.clone();
-            (schema.clone(), Box::new(reader), false)
-        }
+    let defaults = target.defaults();
+    let (schema, reader, strict) = match target {
+        Target::Given { columns, .. } => (columns.clone(), MemberNames::new(reader, columns.clone(), &defaults), false),
         Target::Inferred { key } => {
             let mut sample = BufReader::new(Recorder::new(reader));
             let (found, _) =
                 arrow_json::reader::infer_json_schema(&mut sample, Some(args.infer_rows)).map_err(not_inferred)?;
             // A field that first appears later is an error, not dropped.
             let schema = inferred(&found, key)?;
-            let reader = MemberNames::new(sample.into_inner().rewound(), schema.clone());
-            (schema, Box::new(reader), true)
+            let reader = MemberNames::new(sample.into_inner().rewound(), schema.clone(), &defaults);
+            (schema, reader, true)
         }
     };
+    let members = reader.members.clone();
     let in_file = in_text(&schema, |ty| ty.is_integer() || exact::loses_digits(ty));
     let reader: Box<dyn BufRead> = Box::new(BufReader::new(reader));
-    let batches = arrow_json::ReaderBuilder::new(in_file)
+    let mut batches = arrow_json::ReaderBuilder::new(in_file)
         .with_batch_size(args.batch_rows)
         .with_strict_mode(strict)
         .with_coerce_primitive(true)
         .build(reader)
         .map_err(arrow_failure)?;
-    let batches = batches.map(|batch| batch.map_err(WrongRows::from));
-    // Which there are is known when all are read.
-    let told = std::iter::from_fn(move || {
-        let names: Vec<String> = unknown.take().into_iter().collect();
-        tell_passed_over(&names.join(", "));
-        None
+    let (columns, mut first) = (schema.clone(), 1);
+    let batches = std::iter::from_fn(move || {
+        // Reading it notes members.
+        let batch = batches.next();
+        let mut members = members.borrow_mut();
+        let Some(batch) = batch else {
+            // Which there are is known when all are read.
+            let names: Vec<String> = std::mem::take(&mut members.unknown).into_iter().collect();
+            tell_passed_over(&names.join(", "));
+            return None;
+        };
+        Some(batch.map_err(WrongRows::from).and_then(|batch| {
+            let lacking = members.take_lacking(first, batch.num_rows());
+            first += batch.num_rows() as u64;
+            with_defaults(&batch, lacking, &columns, &defaults)
+        }))
     });
-    Ok(Rows { schema, batches: Box::new(batches.chain(told)) })
+    Ok(Rows { schema, batches: Box::new(batches) })
 }
 
-/// Collects the names of members of the outermost JSON objects that a schema lacks, and fails where an object has one
-/// of the schema twice: readers take the last.
+/// The batch with defaults in the rows that lack a column, as `lacking` says of columns by their places.
+fn with_defaults(
+    batch: &RecordBatch,
+    lacking: Vec<(usize, BooleanArray)>,
+    columns: &SchemaRef,
+    defaults: &RecordBatch,
+) -> Result<RecordBatch, WrongRows> {
+    let (mut fields, mut arrays) = (batch.schema_ref().fields().to_vec(), batch.columns().to_vec());
+    for (at, rows) in lacking {
+        let column = columns.field(at);
+        let Some(default) = defaults.column_by_name(column.name()) else { continue };
+        let given: ArrayRef = typed(&arrays[at], column)?;
+        arrays[at] = zip(&rows, &Scalar::new(default.clone()), &given)?;
+        fields[at] = Arc::new(column.clone().with_nullable(true));
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+}
+
+/// What is found of the members of objects.
+#[derive(Default)]
+struct Members {
+    /// Names that the schema lacks.
+    unknown: BTreeSet<String>,
+    /// By column that has a default: the objects without it, which are counted from 1.
+    lacking: Vec<(usize, VecDeque<u64>)>,
+}
+
+impl Members {
+    /// By column, which of so many rows lack it that begin with this object; none twice.
+    fn take_lacking(&mut self, first: u64, rows: usize) -> Vec<(usize, BooleanArray)> {
+        let end = first + rows as u64;
+        let mut lacking = Vec::new();
+        for (column, objects) in &mut self.lacking {
+            let count = objects.partition_point(|object| *object < end);
+            let mut lacks = vec![false; rows];
+            for object in objects.drain(..count) {
+                if let Some(row) = lacks.get_mut(object.saturating_sub(first) as usize) {
+                    *row = true;
+                }
+            }
+            if count > 0 {
+                lacking.push((*column, BooleanArray::from(lacks)));
+            }
+        }
+        lacking
+    }
+}
+
+/// Collects what members the outermost JSON objects have that a schema lacks, and lack of it; and fails where an object
+/// has one of the schema twice: readers take the last.
 struct MemberNames {
     inner: Box<dyn Read>,
     schema: SchemaRef,
-    unknown: Rc<RefCell<BTreeSet<String>>>,
+    members: Rc<RefCell<Members>>,
     /// Names as they were written, each with its column.
     spellings: HashMap<Vec<u8>, Option<usize>>,
     /// By column: the object that had it last.
@@ -86,12 +148,15 @@ const MOST_NAMES: usize = 100;
 const MOST_SPELLINGS: usize = 10_000;
 
 impl MemberNames {
-    fn new(inner: Box<dyn Read>, schema: SchemaRef) -> Self {
+    fn new(inner: Box<dyn Read>, schema: SchemaRef, defaults: &RecordBatch) -> Self {
         let seen_in = vec![0; schema.fields().len()];
+        let has_default = |at: &usize| defaults.column_by_name(schema.field(*at).name()).is_some();
+        let lacking = (0..seen_in.len()).filter(has_default).map(|at| (at, VecDeque::new())).collect();
+        let members = Members { lacking, ..Members::default() };
         Self {
             inner,
             schema,
-            unknown: Rc::default(),
+            members: Rc::new(RefCell::new(members)),
             spellings: HashMap::new(),
             seen_in,
             object: 0,
@@ -118,7 +183,12 @@ impl MemberNames {
                 self.object += u64::from(self.depth == 1);
             }
             b'[' => self.depth += 1,
-            b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+            b'}' | b']' => {
+                if byte == b'}' && self.depth == 1 {
+                    self.end_object();
+                }
+                self.depth = self.depth.saturating_sub(1);
+            }
             b',' => self.is_name_next = self.depth == 1,
             _ => {}
         }
@@ -149,6 +219,14 @@ impl MemberNames {
         }
     }
 
+    fn end_object(&self) {
+        for (column, objects) in &mut self.members.borrow_mut().lacking {
+            if self.seen_in[*column] != self.object {
+                objects.push_back(self.object);
+            }
+        }
+    }
+
     /// The column of the name as it is written, which is remembered.
     fn look_up(&mut self) -> Option<usize> {
         let text = String::from_utf8_lossy(&self.name);
@@ -157,10 +235,11 @@ impl MemberNames {
         if self.spellings.len() < MOST_SPELLINGS {
             self.spellings.insert(self.name.clone(), column);
         }
-        let mut unknown = self.unknown.borrow_mut();
-        if column.is_none() && unknown.len() < MOST_NAMES {
-            unknown.insert(name);
+        let mut members = self.members.borrow_mut();
+        if column.is_none() && members.unknown.len() < MOST_NAMES {
+            members.unknown.insert(name);
         }
+        drop(members);
         column
     }
 }
@@ -182,17 +261,18 @@ impl Read for MemberNames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow_schema::{DataType, Field, Schema};
+    use arrow_schema::{DataType, Field};
     use std::io::Cursor;
-    use std::sync::Arc;
 
     #[test]
     fn members_that_a_schema_lacks_are_collected_once() {
         let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));
         let first = r#"{"id":1,"a":{"inner":[{"x":1},"y"]},"b, \"c\"":"\\"}"#;
         let second = r#"{"a":"d\",\"e\":","\u0069d":2,"f":[],"b, \"c\"":null}"#;
-        let mut reader = MemberNames::new(Box::new(Cursor::new([first, second].concat())), schema);
+        let no_defaults = RecordBatch::new_empty(Arc::new(Schema::empty()));
+        let mut reader = MemberNames::new(Box::new(Cursor::new([first, second].concat())), schema, &no_defaults);
         io::copy(&mut reader, &mut io::sink()).expect("in memory");
-        assert_eq!(reader.unknown.take().into_iter().collect::<Vec<_>>(), ["a", "b, \"c\"", "f"]);
+        let unknown = std::mem::take(&mut reader.members.borrow_mut().unknown);
+        assert_eq!(unknown.into_iter().collect::<Vec<_>>(), ["a", "b, \"c\"", "f"]);
     }
 }

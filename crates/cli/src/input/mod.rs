@@ -7,6 +7,9 @@
 //! 4. Read batch by batch, and bring each to the schema: columns by name, types by casts that lose nothing
 //!    ([`crate::exact`]); where a reader of text would lose digits, it reads the text. An Arrow file is read as the
 //!    stream it holds, so that pipes work.
+//!
+//! What says nothing of a column, a file without it or an object of JSON without the member, has the column's default,
+//! or null if it has none. What says null, an empty field of CSV too, has null, and is refused where that may not be.
 
 mod arrow;
 mod conform;
@@ -20,9 +23,10 @@ mod wrong_rows;
 
 use std::io::{self, Cursor, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use indicatif::ProgressBar;
 
 use self::arrow::arrow_rows;
@@ -34,19 +38,31 @@ use self::recorder::peek;
 use crate::args::{InputArgs, InputFormat};
 use crate::failure::Failure;
 
-/// In the metadata of a field: what rows have in the column where the input lacks it.
-pub(crate) const DEFAULT: &str = "default";
-
 /// The schema that rows must have.
 pub(crate) enum Target<'a> {
     /// This one. Columns of the input that it lacks are passed over; batches are without those of its own that the
-    /// input lacks and that have a [`DEFAULT`].
-    Given(SchemaRef),
+    /// input lacks and that have a default.
+    Given {
+        /// The columns.
+        columns: SchemaRef,
+        /// Those of them that have a default, in one row of these.
+        defaults: RecordBatch,
+    },
     /// What the first rows suggest; these columns are the primary key, which is never null.
     Inferred {
         /// Names of the primary key columns.
         key: &'a [String],
     },
+}
+
+impl Target<'_> {
+    /// One row of the columns that have a default.
+    fn defaults(&self) -> RecordBatch {
+        match self {
+            Self::Given { defaults, .. } => defaults.clone(),
+            Self::Inferred { .. } => RecordBatch::new_empty(Arc::new(Schema::empty())),
+        }
+    }
 }
 
 /// Rows in order of the input.
@@ -93,9 +109,9 @@ pub(crate) fn rows(
     let context = name.clone();
     let rows = rows.map_err(|failure| failure.of_input(&name))?;
     let schema = rows.schema.clone();
-    let is_inferred = matches!(target, Target::Inferred { .. });
+    let (is_inferred, defaults) = (matches!(target, Target::Inferred { .. }), target.defaults());
     let batches = rows.batches.map(move |batch| {
-        let batch = batch.and_then(|batch| conform(&batch, &schema));
+        let batch = batch.and_then(|batch| conform(&batch, &schema, &defaults));
         batch.map_err(|error| error.into_failure(is_inferred).of_input(&context))
     });
     Ok(Rows { schema: rows.schema, batches: Box::new(batches) })

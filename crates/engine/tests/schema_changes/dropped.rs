@@ -141,10 +141,98 @@ fn a_column_that_goes_before_any_file_has_it_leaves_files_as_they_were() {
     }
 }
 
+/// What others wrote meanwhile was written to a table of another id.
+#[test]
+fn a_transaction_from_before_a_change_meets_what_was_written_before_it() {
+    let database = open(&MemoryDisk::new());
+    let before = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: * columnar");
+    let [mut first, mut second] = [0; 2].map(|_| database.begin_with(TransactionOptions::default()));
+    let change = [("b", DatumRef::Utf8("other"))];
+    before.patch_row(&[DatumRef::Int64(3)], &change, Durability::Os).unwrap();
+    let table = database.drop_column(&before, "a").unwrap();
+    database.compact(&table).unwrap();
+    let change = [("b", DatumRef::Utf8("mine"))];
+    first.patch_row(&table, &[DatumRef::Int64(3)], &change).unwrap();
+    assert_eq!(kind_of(first.commit(Durability::Os)), ErrorKind::Conflict);
+    second.patch_row(&table, &[DatumRef::Int64(4)], &change).unwrap();
+    second.commit(Durability::Os).unwrap();
+    for (id, text) in [(3, "other"), (4, "mine")] {
+        assert_eq!(row(&table, id), Some(vec![Datum::Int64(id), Datum::Null, Datum::Utf8(text.into())]));
+    }
+}
+
+#[test]
+fn a_reader_has_the_column_until_it_catches_up() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar");
+    let reader = Database::open("db", Options { read_only: true, ..small_options(&disk) }).unwrap();
+    let before = reader.table("t").unwrap();
+    let table = database.drop_column(&table, "a").unwrap();
+    let table = database.add_column(&table, "a utf8 default 'new'".parse().unwrap()).unwrap();
+    database.compact(&table).unwrap();
+    let text = |text: &str| Datum::Utf8(text.into());
+    assert_eq!(row(&before, 3), Some(vec![Datum::Int64(3), Datum::Int32(3), text("3")]));
+    reader.catch_up().unwrap();
+    let key = before.row_key(&[DatumRef::Int64(3)]).unwrap();
+    assert_eq!(kind_of(before.get(&key)), ErrorKind::NotFound);
+    let after = reader.table("t").unwrap();
+    assert_eq!(row(&after, 3), Some(vec![Datum::Int64(3), Datum::Null, text("3"), text("new")]));
+    assert_eq!(ids(&after, 3, Test::Equal(text("new")), None).len(), 10);
+}
+
+/// Nothing lies in such a group yet. It was refused.
+#[test]
+fn a_column_that_only_the_layout_has_alone_is_dropped() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: 1 packed | 2 columnar");
+    database.flush().unwrap();
+    table.patch_row(&[DatumRef::Int64(1)], &[("a", DatumRef::Int32(-1))], Durability::Os).unwrap();
+    let table = database.drop_column(&table, "a").unwrap();
+    assert_eq!(table.layout().to_string(), "L0 tiered: * packed\nL1 leveled: * columnar\n");
+    drop(database.add_column(&table, "a int32 default 5".parse().unwrap()).unwrap());
+    drop(table);
+    database.close().unwrap();
+    let database = open(&disk);
+    let table = database.table("t").unwrap();
+    for _ in 0..2 {
+        for id in 0..10 {
+            let expected = vec![Datum::Int64(id), Datum::Null, Datum::Utf8(id.to_string()), Datum::Int32(5)];
+            assert_eq!(row(&table, id), Some(expected));
+        }
+        assert_eq!(ids(&table, 3, Test::Equal(Datum::Int32(5)), None).len(), 10);
+        database.compact(&table).unwrap();
+    }
+    assert_verified(&database);
+}
+
+/// It said that another layout was to be set, and not which.
+#[test]
+fn a_column_that_files_have_alone_is_dropped_once_the_layout_of_the_refusal_is_set() {
+    for (levels, column) in [("L1 leveled: 1 packed | 2 columnar", "a"), ("L1-2 leveled: 1 columnar | 2 packed", "b")] {
+        let database = open(&MemoryDisk::new());
+        let table = ten_rows(&database, &format!("L0 tiered: * packed\n{levels}"));
+        database.compact(&table).unwrap();
+        let refused = database.drop_column(&table, column).unwrap_err().to_string();
+        let (_, layout) = refused.split_once("layout is\n").unwrap();
+        database.set_layout(&table, Layout::parse(layout, &"1-2".parse().unwrap()).unwrap()).unwrap();
+        let refused = database.drop_column(&table, column).unwrap_err().to_string();
+        assert!(refused.contains("of an older layout: compact the table first"), "{refused}");
+        database.compact(&table).unwrap();
+        let table = database.drop_column(&table, column).unwrap();
+        let left = |name: &str, value: Datum| if name == column { Datum::Null } else { value };
+        let expected = [Datum::Int64(3), left("a", Datum::Int32(3)), left("b", Datum::Utf8("3".into()))];
+        assert_eq!(row(&table, 3).as_deref(), Some(&expected[..]), "{levels}");
+        assert_verified(&database);
+    }
+}
+
 #[test]
 fn columns_that_something_stands_on_are_not_dropped() {
     let database = open(&MemoryDisk::new());
     let table = ten_rows(&database, "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed");
+    database.compact(&table).unwrap();
     let table = database.add_column(&table, Column::new("c", ColumnType::Int32)).unwrap();
     let refused = |table: &Table, name: &str, why: &str| {
         let error = database.drop_column(table, name).unwrap_err();

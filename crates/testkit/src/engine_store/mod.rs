@@ -37,7 +37,8 @@ mod derived;
 /// The directory of their backups.
 const BACKUPS: &str = "/backups";
 /// What is said where a column is not dropped because of the column groups that there are.
-const GROUPS_AGAINST: [&str; 2] = ["it is alone in a column group", "files of one group lack it"];
+const GROUPS_AGAINST: [&str; 2] =
+    ["files have it alone in a column group", "two column groups of files are told apart by it alone"];
 
 /// Of so many transactions, by their steps, one is asked for all that it finds through indexes.
 const INDEXES_CHECKED: usize = 4;

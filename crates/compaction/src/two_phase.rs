@@ -139,7 +139,7 @@ pub(crate) fn complete(
             let mut round = before.clone();
             cascade((buffering, shape.options.most_segment_tables()), version, plan, edit, &mut round);
             if round.is_draining && is_drained(version, edit, &round) {
-                (round.is_draining, round.number, round.deletion) = (false, round.number + 1, None);
+                (round.is_draining, round.number, round.deletion) = (false, round.number.saturating_add(1), None);
             }
             begin_again(shape.options.most_segment_tables(), &after, &mut round);
             if !round.is_draining && (is_full() || is_left()) && can_begin(&after, level, &unit) {

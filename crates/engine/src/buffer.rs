@@ -152,11 +152,11 @@ impl PointRead<'_> {
     #[inline]
     pub(crate) fn visit_part<'s>(
         &self,
-        probe: Probe<'s>,
+        probe: &Probe<'s>,
         key: &[u8],
         bits: &mut KeyBits,
         counters: &mut ReadCounters,
-        visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+        visit: &mut impl FnMut(&Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         if probe.is_ruled_out(bits, counters) {
             return Ok(ControlFlow::Continue(()));
@@ -171,11 +171,11 @@ impl PointRead<'_> {
     fn visit_segments<'s>(
         &self,
         buffer: &'s OpenSegments,
-        probe: Probe<'s>,
+        probe: &Probe<'s>,
         key: &[u8],
         bits: &mut KeyBits,
         counters: &mut ReadCounters,
-        visit: &mut impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+        visit: &mut impl FnMut(&Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         let file = probe.file();
         let is_deleted = || file.sst.range_deletes().covering(key, self.snapshot).is_some();
@@ -197,10 +197,10 @@ impl PointRead<'_> {
             {
                 let Some((at, filters)) = table.find(&fences, key) else { continue };
                 filters.prefetch(bits.hash());
-                asked[count] = Some(Probe { place: Place::Segments(table, at), filters, ..probe });
+                asked[count] = Some(Probe { place: Place::Segments(table, at), filters, ..*probe });
                 count += 1;
             }
-            for segment in asked[..count].iter().copied().flatten() {
+            for segment in asked[..count].iter().flatten() {
                 counters.segments_considered += 1;
                 if self.skips(segment.filters.oldest()) {
                     counters.files_skipped_by_snapshot += 1;

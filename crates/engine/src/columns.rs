@@ -129,7 +129,7 @@ impl PointRead<'_> {
                     groups.finish(merge, counters)?;
                 }
                 if merge.needs(probe.format()) {
-                    groups.start(probe, merge, counters)?;
+                    groups.start(*probe, merge, counters)?;
                 }
                 let is_done = merge.is_settled() || merge.is_covered();
                 Ok(if is_done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

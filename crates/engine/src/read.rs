@@ -287,7 +287,7 @@ impl PointRead<'_> {
             counters,
             |_| true,
             |probe, counters| {
-                let Probe { level, filters, .. } = probe;
+                let &Probe { level, filters, .. } = probe;
                 let file = probe.file();
                 if filters.has_range_deletes()
                     && let Some(sequence) = file.sst.range_deletes().covering(key, self.snapshot)
@@ -320,7 +320,7 @@ impl PointRead<'_> {
         hash: u64,
         counters: &mut ReadCounters,
         wants: impl Fn(&OpenRun) -> bool,
-        mut visit: impl FnMut(Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
+        mut visit: impl FnMut(&Probe<'s>, &mut ReadCounters) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let mut bits = KeyBits::new(hash);
         let mut probes: [Option<Probe<'s>>; PROBES] = [None; PROBES];
@@ -343,7 +343,7 @@ impl PointRead<'_> {
                 probes[count] = Some(Probe { level, place: Place::Run(run, at), filters });
                 count += 1;
             }
-            for probe in probes[..count].iter().copied().flatten() {
+            for probe in probes[..count].iter().flatten() {
                 if self.visit_part(probe, key, &mut bits, counters, &mut visit)?.is_break() {
                     return Ok(());
                 }

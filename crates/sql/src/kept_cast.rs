@@ -244,10 +244,10 @@ impl ScalarUDFImpl for KeptCast {
         Interval::make_unbounded(&self.to)
     }
 
-    /// What is greater is no less afterwards, but where a zone has an hour twice, or a value becomes null.
+    /// What is greater is no less afterwards, but where a zone has an hour twice, or a value becomes null or a text.
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
         let is_kept = match (&self.from, &self.to) {
-            _ if self.is_try => false,
+            _ if self.is_try || self.to.is_string() => false,
             (DataType::Timestamp(_, zone), DataType::Timestamp(_, to)) => is_same_clock(zone.as_ref(), to.as_ref()),
             _ => true,
         };
@@ -324,6 +324,7 @@ mod tests {
         assert_eq!(kept(second, vienna, false), (false, false));
         assert_eq!(kept(DataType::Decimal128(10, 2), DataType::Int32, false), (true, false));
         assert_eq!(kept(DataType::Int64, DataType::Int32, true), (false, false));
+        assert_eq!(kept(DataType::Decimal128(38, 2), DataType::Utf8View, false), (false, false));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! TPC-H: its 22 queries over tables of Mycelium answer as DataFusion does over the same rows in memory, but for the last
-//! places of quotients.
+//! TPC-H: its 22 queries over tables of Mycelium answer as DataFusion does over the same rows in memory, but for the
+//! last places of quotients.
 
 mod twin;
 

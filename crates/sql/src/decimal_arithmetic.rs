@@ -40,7 +40,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use crate::exact::as_decimal;
 
-/// Digits of a literal that is taken for a decimal at most. A double has no more that were written.
+/// Digits of a literal that is taken for a decimal at most: a double keeps fifteen to seventeen of those written.
 const LONGEST_LITERAL: i32 = 18;
 /// Digits that a quotient has at least, unless its type has no room for them, as in PostgreSQL.
 const SIGNIFICANT_DIGITS: i32 = 16;

@@ -204,6 +204,9 @@ fn quotient_type(left: &DataType, right: &DataType) -> Option<DataType> {
     })
 }
 
+/// A value with the type that it was planned to have.
+type Side<'v> = (&'v ColumnarValue, &'v DataType);
+
 /// What of a division is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Part {
@@ -239,9 +242,9 @@ impl Division {
     }
 
     /// As DataFusion has it, and Arrow.
-    fn with_kernel(&self, [left, right]: [&ColumnarValue; 2]) -> Result<ColumnarValue> {
-        let (left_type, right_type, op) = (left.data_type(), right.data_type(), self.operator());
-        let (left_type, right_type) = BinaryTypeCoercer::new(&left_type, &op, &right_type).get_input_types()?;
+    fn with_kernel(&self, [(left, left_type), (right, right_type)]: [Side<'_>; 2]) -> Result<ColumnarValue> {
+        let op = self.operator();
+        let (left_type, right_type) = BinaryTypeCoercer::new(left_type, &op, right_type).get_input_types()?;
         let kernel = if self.part == Part::Quotient { div } else { rem };
         apply(&left.cast_to(&left_type, None)?, &right.cast_to(&right_type, None)?, kernel)
     }
@@ -286,11 +289,15 @@ impl ScalarUDFImpl for Division {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [left, right] = &args.args[..] else { return Err(takes_two()) };
-        match quotient_type(&left.data_type(), &right.data_type()).filter(|_| self.part == Part::Quotient) {
-            Some(DataType::Decimal128(precision, scale)) => divide::<Decimal128Type>([left, right], precision, scale),
-            Some(DataType::Decimal256(precision, scale)) => divide::<Decimal256Type>([left, right], precision, scale),
-            _ => self.with_kernel([left, right]),
+        let ([left, right], [left_field, right_field]) = (&args.args[..], &args.arg_fields[..]) else {
+            return Err(takes_two());
+        };
+        // What the values say of themselves may have more digits than what was planned.
+        let sides = [(left, left_field.data_type()), (right, right_field.data_type())];
+        match quotient_type(sides[0].1, sides[1].1).filter(|_| self.part == Part::Quotient) {
+            Some(DataType::Decimal128(precision, scale)) => divide::<Decimal128Type>(sides, precision, scale),
+            Some(DataType::Decimal256(precision, scale)) => divide::<Decimal256Type>(sides, precision, scale),
+            _ => self.with_kernel(sides),
         }
     }
 
@@ -305,12 +312,12 @@ fn takes_two() -> DataFusionError {
 }
 
 /// Both sides divided as decimals of this width.
-fn divide<T: DecimalType>(sides: [&ColumnarValue; 2], precision: u8, scale: i8) -> Result<ColumnarValue> {
-    let operand = |side: &ColumnarValue| -> Result<(ColumnarValue, i32)> {
-        let (digits, places) = digits_of(&side.data_type()).ok_or_else(takes_two)?;
-        Ok((side.cast_to(&(T::TYPE_CONSTRUCTOR)(digits as u8, places as i8), None)?, places))
+fn divide<T: DecimalType>([left, right]: [Side<'_>; 2], precision: u8, scale: i8) -> Result<ColumnarValue> {
+    let operand = |(value, ty): Side<'_>| -> Result<(ColumnarValue, i32)> {
+        let (digits, places) = digits_of(ty).ok_or_else(takes_two)?;
+        Ok((value.cast_to(&(T::TYPE_CONSTRUCTOR)(digits as u8, places as i8), None)?, places))
     };
-    let [(left, places), (right, of_places)] = [operand(sides[0])?, operand(sides[1])?];
+    let [(left, places), (right, of_places)] = [operand(left)?, operand(right)?];
     // It has no fewer places than the dividend.
     let shift = (i32::from(scale) - places + of_places).max(0) as u32;
     let factor = <T::Native as ArrowNativeType>::usize_as(10).pow_checked(shift)?;

@@ -12,15 +12,20 @@
 //! | the optional side of an outer join | rows without a partner lost |
 //! | an aggregate without `GROUP BY`, which has a row of no rows, too | no row where there were none |
 //!
-//! They are refused, but for what does no harm: a `LIMIT` that ends an `EXISTS`, and the one aggregate of a scalar or
-//! `LATERAL` subquery, whose row of no rows DataFusion adds again. Subqueries that do not refer outside are as they
-//! were.
+//! They are refused, but for what does no harm: a `LIMIT` that ends an `EXISTS`; the one aggregate of a scalar or
+//! `LATERAL` subquery, whose row of no rows DataFusion adds again; and, where a `WHERE` asks whether a value is among
+//! them, one that is null of no rows (`x IN (SELECT max(y) …)`), for null is as good there as no row. Subqueries that
+//! do not refer outside are as they were.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{Distinct, Expr, Join, JoinType, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
+
+/// Aggregates that are null of no rows.
+const NULL_OF_NO_ROWS: [&str; 4] = ["min", "max", "sum", "avg"];
 
 /// The rule.
 #[derive(Debug)]
@@ -35,7 +40,14 @@ impl AnalyzerRule for CorrelatedSubqueries {
                     check(&lateral.subquery, Purpose::Rows)?;
                 }
             }
-            node.apply_expressions(|expr| expr.apply(check_expr))?;
+            match node {
+                LogicalPlan::Filter(filter) => {
+                    split_conjunction(&filter.predicate).into_iter().try_for_each(check_conjunct)?;
+                }
+                node => {
+                    node.apply_expressions(|expr| expr.apply(check_expr))?;
+                }
+            }
             Ok(TreeNodeRecursion::Continue)
         })?;
         Ok(plan)
@@ -55,6 +67,35 @@ enum Purpose {
     Membership,
     /// Its rows, or its one row.
     Rows,
+}
+
+fn check_conjunct(conjunct: &Expr) -> Result<()> {
+    match conjunct {
+        Expr::InSubquery(within) if !within.negated && is_null_of_no_rows(&within.subquery.subquery) => {
+            within.expr.apply(check_expr)?;
+            check(&within.subquery.subquery, Purpose::Rows)
+        }
+        other => {
+            other.apply(check_expr)?;
+            Ok(())
+        }
+    }
+}
+
+/// Whether a subquery is one aggregate of all rows, which is null where there are none.
+fn is_null_of_no_rows(plan: &LogicalPlan) -> bool {
+    let LogicalPlan::Projection(projection) = plan else { return false };
+    let LogicalPlan::Aggregate(aggregate) = &*projection.input else { return false };
+    let is_column = |expr: &Expr| match expr {
+        Expr::Alias(alias) => matches!(&*alias.expr, Expr::Column(_)),
+        other => matches!(other, Expr::Column(_)),
+    };
+    let is_null = |expr: &Expr| match expr {
+        Expr::AggregateFunction(function) => NULL_OF_NO_ROWS.contains(&function.func.name()),
+        _ => false,
+    };
+    let is_all = aggregate.group_expr.is_empty() && aggregate.aggr_expr.iter().all(is_null);
+    is_all && projection.expr.iter().all(is_column)
 }
 
 fn check_expr(expr: &Expr) -> Result<TreeNodeRecursion> {

@@ -25,8 +25,8 @@
 //! 9. The seconds and milliseconds of a moment have what is behind the point: `EXTRACT(SECOND FROM t)` becomes a
 //!    decimal of its microseconds.
 //!
-//! Elsewhere a number with a point is a double, in arithmetic above all: decimals of DataFusion lose digits where they
-//! are divided (`1.0 / 3` would be 0.33333).
+//! In arithmetic a number with a point is a decimal beside decimals and integers ([`crate::decimal_arithmetic`]).
+//! Elsewhere it is a double.
 //!
 //! And it refuses an `IN` of a subquery that may hold nulls where their sense is asked for and DataFusion forgets it:
 //! negated below an `OR`, and below anything but `AND` and `OR`. As a conjunct by itself it is right, negated or not.
@@ -52,6 +52,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use crate::alike::{alike, one_of, type_of, united};
+use crate::decimal_arithmetic::division;
 use crate::kept_cast::is_rounded;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::null_lists::{chained, keep_nulls};
@@ -146,6 +147,11 @@ fn may_be_null(expr: &Expr, schema: &DFSchema) -> bool {
 fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::BinaryExpr(binary) if is_comparison(binary.op) => Ok(rewrite_comparison(binary, schema)),
+        // One whose sides became decimals since it was planned.
+        Expr::BinaryExpr(binary) if matches!(binary.op, Operator::Divide | Operator::Modulo) => {
+            let divided = division(&binary.left, binary.op, &binary.right, schema);
+            Ok(divided.map_or_else(|| Transformed::no(Expr::BinaryExpr(binary)), Transformed::yes))
+        }
         Expr::Between(between) => Ok(rewrite_between(between, schema)),
         Expr::InList(list) => Ok(rewrite_list(list, schema)),
         Expr::Not(inner) => match *inner {
@@ -558,7 +564,7 @@ fn constant(expr: &Expr) -> Option<ScalarValue> {
 
 /// The decimal that a text of digits writes, if it has a place in 38 of them. The shortest text of a double is what was
 /// written, if that had at most fifteen digits.
-fn as_decimal(text: &str) -> Option<ScalarValue> {
+pub(crate) fn as_decimal(text: &str) -> Option<ScalarValue> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let unsigned = whole.strip_prefix(['-', '+']).unwrap_or(whole);

@@ -8,6 +8,8 @@
 //! - to finer ticks, as beside a finer column or in a `UNION` with one: half a second was cut off to none;
 //! - of timestamps to a zone that is not UTC: the hours were left out.
 //!
+//! A text of a decimal with more digits than its type would lack some. Such a decimal is refused.
+//!
 //! And it cuts off what floats and decimals have behind the point where they become integers. Here they are rounded, as
 //! in PostgreSQL, and as decimals are that become ones of fewer places: decimals half away from zero, floats half to
 //! even.
@@ -39,6 +41,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use crate::decimal_arithmetic::check_digits;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::plan_rewrite::rewrite_expressions;
 
@@ -65,8 +68,8 @@ fn rewrite(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(TryCast { expr, field }) => (expr, field.data_type(), true),
         _ => return Ok(Transformed::no(expr)),
     };
-    let is_moved = to.is_integer() || to.is_decimal() || matches!(to, DataType::Timestamp(..));
-    if !is_moved {
+    let is_other = to.is_integer() || to.is_decimal() || to.is_string() || matches!(to, DataType::Timestamp(..));
+    if !is_other {
         return Ok(Transformed::no(expr));
     }
     let from = inner.get_type(schema)?;
@@ -110,22 +113,37 @@ fn says_another(from: &DataType, to: &DataType, is_try: bool) -> bool {
         (DataType::Timestamp(unit, zone), DataType::Timestamp(to, to_zone)) => {
             nanoseconds(*to) < nanoseconds(*unit) || !is_same_clock(zone.as_ref(), to_zone.as_ref())
         }
-        (DataType::Decimal128(_, scale), DataType::Decimal128(_, to)) if to < scale => true,
-        (from, to) if is_rounded(from, to) => true,
+        (from, to) if is_rounded(from, to) || is_full(from) && to.is_string() => true,
+        (from, to) if scale_of(to).is_some() && scale_of(to) < scale_of(from) => true,
         (from, to) => is_try && from != to && from.is_numeric() && to.is_numeric(),
     }
 }
 
+/// The places of a decimal.
+fn scale_of(ty: &DataType) -> Option<i8> {
+    match ty {
+        DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => Some(*scale),
+        _ => None,
+    }
+}
+
+/// Whether arithmetic may give a decimal more digits than this type has.
+fn is_full(ty: &DataType) -> bool {
+    matches!(ty, DataType::Decimal128(38, _) | DataType::Decimal256(76, _))
+}
+
 /// Whether a cast takes the nearest integer.
 pub(crate) fn is_rounded(from: &DataType, to: &DataType) -> bool {
-    let has_fraction = from.is_floating() || matches!(from, DataType::Decimal128(_, scale) if *scale > 0);
+    let has_fraction = from.is_floating() || scale_of(from).is_some_and(|scale| scale > 0);
     has_fraction && to.is_integer()
 }
 
 /// The nearest integer, in a type that may have a point.
 fn rounded(value: &ColumnarValue, from: &DataType) -> Result<ColumnarValue> {
-    if let DataType::Decimal128(precision, _) = from {
-        return value.cast_to(&DataType::Decimal128(*precision, 0), None);
+    match from {
+        DataType::Decimal128(precision, _) => return value.cast_to(&DataType::Decimal128(*precision, 0), None),
+        DataType::Decimal256(precision, _) => return value.cast_to(&DataType::Decimal256(*precision, 0), None),
+        _ => {}
     }
     let round = |values: &ArrayRef| -> Result<ArrayRef> {
         let values = cast(values, &DataType::Float64)?;
@@ -204,6 +222,9 @@ impl ScalarUDFImpl for KeptCast {
         let [value] = &args.args[..] else {
             return Err(DataFusionError::Internal(format!("{} takes one value", self.name)));
         };
+        if self.to.is_string() {
+            check_digits(&value.to_array(1)?)?;
+        }
         let options = CastOptions { safe: self.is_try, ..DEFAULT_CAST_OPTIONS };
         match is_rounded(&self.from, &self.to) {
             true => rounded(value, &self.from)?.cast_to(&self.to, Some(&options)),
@@ -223,10 +244,10 @@ impl ScalarUDFImpl for KeptCast {
         Interval::make_unbounded(&self.to)
     }
 
-    /// What is greater is no less afterwards, but where a zone has an hour twice, or a value becomes null.
+    /// What is greater is no less afterwards, but where a zone has an hour twice, or a value becomes null or a text.
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
         let is_kept = match (&self.from, &self.to) {
-            _ if self.is_try => false,
+            _ if self.is_try || self.to.is_string() => false,
             (DataType::Timestamp(_, zone), DataType::Timestamp(_, to)) => is_same_clock(zone.as_ref(), to.as_ref()),
             _ => true,
         };
@@ -258,12 +279,18 @@ mod tests {
 
     #[test]
     fn casts_that_lose_or_move_something_are_kept() {
-        use DataType::{Decimal128, Float32, Float64, Int32, Int64};
+        use DataType::{Decimal128, Decimal256, Float32, Float64, Int32, Int64};
         use TimeUnit::{Microsecond, Nanosecond, Second};
         for (from, to, is_kept) in [
             (Decimal128(10, 2), Decimal128(10, 0), true),
             (Decimal128(10, 2), Decimal128(12, 4), false),
+            (Decimal256(40, 20), Decimal128(38, 2), true),
+            (Decimal128(38, 2), Decimal256(76, 4), false),
             (Decimal128(10, 2), Int32, true),
+            (Decimal256(40, 20), Int32, true),
+            (Decimal128(38, 2), DataType::Utf8View, true),
+            (Decimal128(37, 2), DataType::Utf8View, false),
+            (Float64, DataType::Utf8View, false),
             (Decimal128(10, 0), Int32, false),
             (Float64, Int32, true),
             (Float32, Int64, true),
@@ -297,6 +324,7 @@ mod tests {
         assert_eq!(kept(second, vienna, false), (false, false));
         assert_eq!(kept(DataType::Decimal128(10, 2), DataType::Int32, false), (true, false));
         assert_eq!(kept(DataType::Int64, DataType::Int32, true), (false, false));
+        assert_eq!(kept(DataType::Decimal128(38, 2), DataType::Utf8View, false), (false, false));
     }
 
     #[test]

@@ -25,6 +25,7 @@
 //! | `checked_arithmetic` | `+`, `-` and `*` of integers, likewise |
 //! | `moving_frame` | sums, averages and statistics of floats over frames that move |
 //! | `date_hours` | dates beside intervals of hours |
+//! | `decimal_arithmetic` | arithmetic of decimals: literals with a point, quotients that keep their digits |
 //! | `one_zero` | floats that are told apart by their bits, where SQL has one zero |
 //! | `plan_rewrite` | what rules over a plan's expressions have in common |
 //! | `deep_stack` | long chains of operators, which planning walks |
@@ -39,6 +40,7 @@ mod checked_sum;
 mod column_test;
 mod correlated;
 mod date_hours;
+mod decimal_arithmetic;
 mod deep_stack;
 mod exact;
 mod failure;

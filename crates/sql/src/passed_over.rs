@@ -13,14 +13,16 @@
 //! | `2 ^ 3`, a power in PostgreSQL | the bits of one of both, 1 |
 //! | `RIGHT` and `FULL JOIN` with `USING` or `NATURAL` | the left side's column, null where there was no row |
 //! | `SELECT *` of a `LEFT JOIN` with them | the column of the side whose name sorts first |
+//! | `SELECT *` of several joins with them | the column twice, where the leftmost table's name sorts after two others |
+//! | `NATURAL LEFT JOIN` | a `CROSS JOIN`, where no column is shared |
 //! | `EXCEPT ALL`, `INTERSECT ALL` | joins, which do not count rows |
 //! | `SIMILAR TO` | a regular expression |
 //! | `a IS DISTINCT FROM b AND c` | `a IS DISTINCT FROM (b AND c)` |
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident,
-    JoinConstraint, JoinOperator, ObjectNamePart, PipeOperator, Query, Select, SelectItem, SetExpr, SetOperator,
-    SetQuantifier, TableFactor, TableWithJoins, Value,
+    JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, PipeOperator, Query, Select, SelectItem, SetExpr,
+    SetOperator, SetQuantifier, TableFactor, TableWithJoins, Value,
 };
 
 /// Functions that write a moment as their second argument says.
@@ -74,7 +76,7 @@ pub(crate) fn in_query(query: &Query) -> Option<&'static str> {
         return Some("WITH, LIMIT, FETCH or |> of a UNION in WITH RECURSIVE: say it where the rows are used");
     }
     query.pipe_operators.iter().find_map(|step| match step {
-        PipeOperator::Join(join) => shared_columns(&join.join_operator, || false),
+        PipeOperator::Join(join) => shared_columns(&join.join_operator, false),
         _ => None,
     })
 }
@@ -108,7 +110,7 @@ pub(crate) fn in_select(select: &Select) -> Option<&'static str> {
     let is_wildcard = |item: &SelectItem| matches!(item, SelectItem::Wildcard(_));
     // `FROM t` alone has all columns.
     let has_all = select.projection.is_empty() || select.projection.iter().any(is_wildcard);
-    select.from.iter().find_map(|tables| in_joins(tables, has_all))
+    select.from.iter().find_map(|tables| in_joins(tables, has_all).err())
 }
 
 /// What of a table, not of a query within it, is refused: the message.
@@ -125,44 +127,83 @@ pub(crate) fn in_table(table: &TableFactor) -> Option<&'static str> {
     }
 }
 
-/// Of joined tables. `has_all`: all of their columns are asked for.
-fn in_joins(tables: &TableWithJoins, has_all: bool) -> Option<&'static str> {
+/// Of joined tables: the message, or the constraints by which `*` takes another column than the leftmost. `has_all`:
+/// all columns are asked for.
+fn in_joins(tables: &TableWithJoins, has_all: bool) -> Result<Vec<&JoinConstraint>, &'static str> {
     let mut left = names_of(&tables.relation);
-    if let Some(message) = in_nested(&tables.relation, has_all) {
-        return Some(message);
-    }
+    let mut moved = in_nested(&tables.relation, has_all)?;
     for join in &tables.joins {
         let right = names_of(&join.relation);
-        let keeps_left = || !has_all || sorts_before(left.as_deref(), right.as_deref());
-        let message = shared_columns(&join.join_operator, keeps_left);
-        if let Some(message) = message.or_else(|| in_nested(&join.relation, has_all)) {
-            return Some(message);
+        let keeps_left = !has_all || sorts_before(left.as_deref(), right.as_deref());
+        if let Some(message) = shared_columns(&join.join_operator, keeps_left) {
+            return Err(message);
         }
+        let within = in_nested(&join.relation, has_all)?;
+        if let Some(constraint) = inner_constraint(&join.join_operator) {
+            let mut others = within.iter().chain(moved.iter().filter(|_| !keeps_left));
+            if others.any(|other| may_share(other, constraint)) {
+                return Err(
+                    "SELECT * of several joins with USING or NATURAL whose sides have these names: name the columns",
+                );
+            }
+            moved.extend((!keeps_left).then_some(constraint));
+        }
+        moved.extend(within);
         left = left.zip(right).map(|(left, right)| [left, right].concat());
     }
-    None
+    Ok(moved)
 }
 
-fn in_nested(table: &TableFactor, has_all: bool) -> Option<&'static str> {
+fn in_nested(table: &TableFactor, has_all: bool) -> Result<Vec<&JoinConstraint>, &'static str> {
     match table {
         TableFactor::NestedJoin { table_with_joins, .. } => in_joins(table_with_joins, has_all),
-        _ => None,
+        _ => Ok(Vec::new()),
     }
+}
+
+fn is_shared(constraint: &JoinConstraint) -> bool {
+    matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
 }
 
 /// Of the columns that both sides share. `keeps_left`: the left side's are taken.
-fn shared_columns(operator: &JoinOperator, keeps_left: impl Fn() -> bool) -> Option<&'static str> {
+fn shared_columns(operator: &JoinOperator, keeps_left: bool) -> Option<&'static str> {
     use JoinOperator::{FullOuter, Left, LeftOuter, Right, RightOuter};
-    let is_shared =
-        |constraint: &JoinConstraint| matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural);
     match operator {
         Right(constraint) | RightOuter(constraint) | FullOuter(constraint) if is_shared(constraint) => {
             Some("USING or NATURAL of a RIGHT or FULL JOIN: join with ON, and take coalesce(a.x, b.x)")
         }
-        Left(constraint) | LeftOuter(constraint) if is_shared(constraint) && !keeps_left() => {
+        Left(JoinConstraint::Natural) | LeftOuter(JoinConstraint::Natural) => {
+            Some("NATURAL of a LEFT JOIN, whose columns may have no name in common: say which with USING")
+        }
+        Left(constraint) | LeftOuter(constraint) if is_shared(constraint) && !keeps_left => {
             Some("SELECT * of a LEFT JOIN with USING or NATURAL whose sides have these names: name the columns")
         }
         _ => None,
+    }
+}
+
+/// By which columns rows are joined of which both sides have one.
+fn inner_constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
+    use JoinOperator::{Inner, Join, Left, LeftOuter};
+    match operator {
+        Join(constraint) | Inner(constraint) | Left(constraint) | LeftOuter(constraint) => {
+            Some(constraint).filter(|constraint| is_shared(constraint))
+        }
+        _ => None,
+    }
+}
+
+/// Whether two joins may be by a column of the same name.
+fn may_share(one: &JoinConstraint, other: &JoinConstraint) -> bool {
+    let name_of = |name: &ObjectName| match &name.0[..] {
+        [ObjectNamePart::Identifier(name)] => Some(folded(name)),
+        _ => None,
+    };
+    match (one, other) {
+        (JoinConstraint::Using(one), JoinConstraint::Using(other)) => {
+            one.iter().any(|name| other.iter().any(|other| name_of(name) == name_of(other)))
+        }
+        _ => true,
     }
 }
 

@@ -311,8 +311,7 @@ impl ExecutionPlan for MyceliumScan {
 
     fn statistics_from_inputs(&self, _: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let share = if args.partition().is_some() { self.ranges.len().max(1) } else { 1 };
-        let rows = usize::try_from(self.extent.entries).unwrap_or(usize::MAX);
-        let rows = rows.min(self.points().unwrap_or(usize::MAX)).div_ceil(share);
+        let rows = most_rows(&self.extent).min(self.points().unwrap_or(usize::MAX)).div_ceil(share);
         let rows = if self.request.tests.is_empty() { rows } else { rows.div_ceil(SELECTIVITY) };
         let rows = rows.min(self.limit.unwrap_or(usize::MAX));
         Ok(Arc::new(statistics(&self.request.schema, &self.request.projection, rows, &self.extent)))
@@ -327,20 +326,27 @@ impl ExecutionPlan for MyceliumScan {
     }
 }
 
+/// The rows of an extent, as an estimate, and one at least. It is what the table holds now: at an older snapshot of a
+/// database that follows another process there may be rows where it has no entries.
+pub(crate) fn most_rows(extent: &Extent) -> usize {
+    usize::try_from(extent.entries).unwrap_or(usize::MAX).max(1)
+}
+
 /// What is known of so many rows of an extent. Entries count superseded versions and deletes, so that they are an
-/// estimate; that there are none is exact.
+/// estimate; that no rows are asked for is exact.
 pub(crate) fn statistics(schema: &Schema, projection: &[usize], rows: usize, extent: &Extent) -> Statistics {
     let columns = projection.iter().filter_map(|&at| schema.columns().get(at));
     let arrow: Vec<_> = columns.clone().map(sql_field).collect();
     let mut known = Statistics::new_unknown(&arrow_schema::Schema::new(arrow));
-    if extent.entries == 0 || rows == 0 {
+    if rows == 0 {
         known.num_rows = Precision::Exact(0);
         known.total_byte_size = Precision::Exact(0);
         return known;
     }
     known.num_rows = Precision::Inexact(rows);
-    let per_row = extent.bytes as f64 / extent.entries as f64 * projection.len() as f64 / schema.columns().len() as f64;
-    if extent.bytes > 0 {
+    if extent.bytes > 0 && extent.entries > 0 {
+        let share = projection.len() as f64 / schema.columns().len() as f64;
+        let per_row = extent.bytes as f64 / extent.entries as f64 * share;
         known.total_byte_size = Precision::Inexact((per_row * rows as f64) as usize);
     }
     let is_whole_key = |at: usize| schema.primary_key() == [at];

@@ -9,8 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Decimal128Type;
 use arrow_array::{BooleanArray, RecordBatch, StringArray, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{CatalogProviderList, EmptyCatalogProviderList, MemoryCatalogProviderList};
@@ -34,6 +32,7 @@ use crate::checked_arithmetic::CheckedArithmetic;
 use crate::checked_sum::CheckedSum;
 use crate::correlated::CorrelatedSubqueries;
 use crate::date_hours::DatesWithHours;
+use crate::decimal_arithmetic::{DecimalArithmetic, check_digits};
 use crate::deep_stack::OnDeepStack;
 use crate::exact::ExactComparisons;
 use crate::failure::inward;
@@ -109,7 +108,7 @@ impl Session {
         rules.push(Arc::new(OneZero));
         let builder = SessionStateBuilder::new().with_config(config).with_runtime_env(runtime);
         let builder = builder.with_analyzer_rules(rules).with_optimizer_rules(optimizer_rules());
-        let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours)]);
+        let builder = builder.with_expr_planners(vec![Arc::new(DatesWithHours), Arc::new(DecimalArithmetic)]);
         let mut builder = builder.with_default_features();
         // The last of a name is the one that is found.
         let sum: AggregateUDF = CheckedSum::default().into();
@@ -238,12 +237,9 @@ fn optimizer_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 /// digits.
 fn check_decimals(batch: &RecordBatch) -> Result<()> {
     for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
-        if let Some(decimals) = column.as_primitive_opt::<Decimal128Type>() {
-            let checked = decimals.validate_decimal_precision(decimals.precision());
-            checked.map_err(|error| {
-                Error::invalid(format!("column {} has a value with too many digits", field.name())).caused_by(error)
-            })?;
-        }
+        check_digits(column).map_err(|error| {
+            Error::invalid(format!("column {} has a value with too many digits", field.name())).caused_by(error)
+        })?;
     }
     Ok(())
 }

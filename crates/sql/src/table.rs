@@ -20,7 +20,7 @@ use crate::failure::outward;
 use crate::key_range::KeyRange;
 use crate::pushdown::{Pushed, plan_filters};
 use crate::read::index_rows;
-use crate::scan::{MyceliumScan, ScanRequest, statistics};
+use crate::scan::{MyceliumScan, ScanRequest, most_rows, statistics};
 use crate::sql_type::sql_field;
 
 /// A typed table at a snapshot.
@@ -128,8 +128,7 @@ impl TableProvider for MyceliumTable {
     fn statistics(&self) -> Option<Statistics> {
         let extent = self.table.extent(None, None);
         let columns = self.columns();
-        let rows = usize::try_from(extent.entries).unwrap_or(usize::MAX);
-        Some(statistics(&self.schema, &columns, rows, &extent))
+        Some(statistics(&self.schema, &columns, most_rows(&extent), &extent))
     }
 
     async fn scan(

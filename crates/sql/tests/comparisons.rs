@@ -656,6 +656,9 @@ fn subqueries_that_would_lose_what_they_say_are_refused() {
         "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM (SELECT v FROM u WHERE u.k = t.k LIMIT 1) x WHERE v > 10)",
         "SELECT k FROM t WHERE EXISTS (SELECT count(*) FROM u WHERE u.k = t.k)",
         "SELECT k FROM t WHERE 0 IN (SELECT count(*) FROM u WHERE u.k = t.k)",
+        "SELECT k FROM t WHERE k NOT IN (SELECT max(u.k) FROM u WHERE u.k = t.k)",
+        "SELECT k FROM t WHERE NOT (k IN (SELECT max(u.k) FROM u WHERE u.k = t.k))",
+        "SELECT k FROM t WHERE k IN (SELECT coalesce(max(u.k), 3) FROM u WHERE u.k = t.k)",
         "SELECT k, (SELECT max(r) FROM (SELECT row_number() OVER (ORDER BY v) AS r FROM u WHERE u.k = t.k) x) FROM t",
         "SELECT t.k, x.r FROM t, LATERAL (SELECT row_number() OVER (ORDER BY v) AS r FROM u WHERE u.k = t.k) x",
         "SELECT k, (SELECT count(*) FROM t a LEFT JOIN (SELECT * FROM u WHERE u.k = t.k) b ON a.k = b.k) FROM t",
@@ -669,6 +672,9 @@ fn subqueries_that_would_lose_what_they_say_are_refused() {
     assert_eq!(found("NOT EXISTS (SELECT v FROM u WHERE u.k = t.k)"), "3");
     assert_eq!(found("EXISTS (SELECT u.k FROM u WHERE u.k = t.k GROUP BY u.k HAVING count(*) > 1)"), "2");
     assert_eq!(found("k IN (SELECT max(k) FROM u)"), "2");
+    // Null is as good as no row there.
+    assert_eq!(found("k IN (SELECT max(u.k) FROM u WHERE u.k = t.k)"), "12");
+    assert_eq!(found("10 * k IN (SELECT max(v) AS w FROM u WHERE u.k = t.k) AND k < 9"), "1");
     assert_eq!(found("EXISTS (SELECT v FROM u WHERE v > 10 LIMIT 5 OFFSET 1)"), "123");
     assert_eq!(found("k = (SELECT max(u.k) FROM u WHERE u.k = t.k)"), "12");
     let counts = "SELECT k, (SELECT count(*) FROM u WHERE u.k = t.k) FROM t ORDER BY k";

@@ -73,10 +73,15 @@ impl Twin {
         lines(&answer.unwrap_or_else(|error| panic!("{query}: {error}")))
     }
 
+    /// Rows of DataFusion's answer.
+    pub(crate) fn expected(&self, query: &str) -> Vec<String> {
+        let expected = self.runtime.block_on(async { self.oracle.sql(query).await?.collect().await });
+        lines(&expected.unwrap_or_else(|error| panic!("{query}: {error}")))
+    }
+
     /// Compares both answers, in order if the query says one that leaves no ties; gives the number of rows.
     pub(crate) fn check(&self, query: &str, is_ordered: bool) -> usize {
-        let expected = self.runtime.block_on(async { self.oracle.sql(query).await?.collect().await });
-        let mut expected = lines(&expected.unwrap_or_else(|error| panic!("{query}: {error}")));
+        let mut expected = self.expected(query);
         let mut found = self.rows(query);
         if !is_ordered {
             expected.sort_unstable();

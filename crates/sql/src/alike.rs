@@ -9,8 +9,8 @@
 //! | intervals, differences of moments | months before days before hours | lengths ([`crate::interval_length`]) |
 //!
 //! A float is one that is made of columns of floats: of a function of literals alone, beside a decimal, fifteen places
-//! are what was meant. In arithmetic literals are decimals ([`crate::decimal_arithmetic`]). A moment that is made of literals stays as it is; it becomes a literal, and
-//! the comparison one of the column ([`crate::kept_cast`]).
+//! are what was meant. In arithmetic literals are decimals ([`crate::decimal_arithmetic`]). A moment that is made of
+//! literals stays as it is; it becomes a literal, and the comparison one of the column ([`crate::kept_cast`]).
 
 use std::sync::Arc;
 

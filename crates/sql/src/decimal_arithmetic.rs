@@ -38,7 +38,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr_common::datum::apply;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use crate::exact::as_decimal;
+use crate::written_decimal::as_decimal;
 
 /// Digits of a literal that is taken for a decimal at most: a double keeps fifteen to seventeen of those written.
 const LONGEST_LITERAL: i32 = 18;

@@ -63,6 +63,7 @@ mod statement;
 mod table;
 mod wider_test;
 mod with_clause;
+mod written_decimal;
 
 pub use catalog::{CATALOG, Catalog, SCHEMA};
 pub use datafusion;

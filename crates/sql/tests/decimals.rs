@@ -75,7 +75,7 @@ fn the_remainder_of_one_is_what_is_behind_the_point() {
     let twin = Twin::new();
     let table = twin.create("t", "d decimal(5, 2) not null, k int64 not null, primary key (d)", Form::Rows);
     fill(&table, [[530, 7], [-199, 8]].map(|[d, k]| vec![DatumRef::Decimal128(d.into()), DatumRef::Int64(k)]));
-    let remainders = "SELECT d % 1, d % 1.0, d % (3 - 2), d % 2, k % 1, (k * 0.5) % 1 FROM t ORDER BY k";
+    let remainders = "SELECT d % 1, d % 1.0 AS written, d % (3 - 2), d % 2, k % 1, (k * 0.5) % 1 FROM t ORDER BY k";
     let expected = ["0.30 | 0.30 | 0.30 | 1.30 | 0 | 0.5", "-0.99 | -0.99 | -0.99 | -1.99 | 0 | 0.0"];
     assert_eq!(twin.rows(remainders), expected);
     assert_eq!(twin.rows("SELECT k FROM t WHERE d % 1 > 0"), ["7"]);

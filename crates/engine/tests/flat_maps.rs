@@ -521,7 +521,7 @@ fn a_column_does_not_come_to_a_flat_map_that_would_read_it() {
     let column = || Column::new("later", ColumnType::Int32);
     let refused = database.add_column(&table, column()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
-    assert!(refused.to_string().contains("t/filled"), "{refused}");
+    assert!(refused.to_string().contains("the index filled"), "{refused}");
     // A name is another matter, and so is a flat-map that goes on reading what it did.
     let table = database.rename_column(&table, "note", "remark").unwrap();
     database.drop_index(&table, "filled").unwrap();

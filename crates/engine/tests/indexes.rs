@@ -428,6 +428,36 @@ fn stale_entries_of_columns_that_lie_apart_leave_later() {
     assert_verified(&database);
 }
 
+/// Its row had been deleted when the derived table was compacted, but by nothing that the log had: the row came back,
+/// and its entry did not.
+#[test]
+fn an_entry_went_with_a_delete_that_a_crash_took_back() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    database.set_layout(&table, groups("1 packed | 2-3 packed")).unwrap();
+    database.create_index(&table, &options("by_city_and_year", &["city", "year"], &[])).unwrap();
+    let rounds = |ids: std::ops::Range<i64>, year: fn(i64, i32) -> i32| {
+        for round in 0..8 {
+            ids.clone().for_each(|id| put(&table, id, "Graz", year(id, round)));
+            database.flush().unwrap();
+        }
+    };
+    // Entries that only their rows tell to be stale, and later ones around them, to be compacted with them.
+    rounds(0..100, |_, round| round);
+    database.wait_idle().unwrap();
+    rounds(100..102, |id, _| if id == 100 { -1 } else { 1000 });
+    for id in 0..100 {
+        table.delete_row(&[DatumRef::Int64(id)], Durability::Buffered).unwrap();
+    }
+    database.wait_idle().unwrap();
+    let restarted = open(&disk.kill_image());
+    let index = restarted.table("people").unwrap().index("by_city_and_year").unwrap();
+    let found = ids(&index, "Graz");
+    assert_eq!(found.len(), 102, "{found:?}");
+    assert_verified(&restarted);
+}
+
 /// Two patches are fused before the index is built: one older than it that changes an indexed column, and a newer one
 /// that changes none. What comes of them is newer than the index, and was derived neither when it was written nor when
 /// it was made.

@@ -191,7 +191,7 @@ fn the_products_of_query_1_are_operators_of_decimals() {
         twin.create(name, schema, Form::Columns);
     }
     let plan = twin.plan(&query(1));
-    assert!(plan.contains("Some(1),20,0 - l_discount"), "{plan}");
+    assert!(plan.contains("Decimal128(1,20,0) - lineitem.l_discount"), "{plan}");
     let types = "SELECT arrow_typeof(sum(l_extendedprice * (1 - l_discount))), \
                  arrow_typeof(sum(l_extendedprice * (1 - l_discount) * (1 + l_tax))) FROM lineitem";
     assert_eq!(twin.rows(types), ["Decimal128(38, 4) | Decimal128(38, 6)"]);

@@ -4,12 +4,14 @@
 //! made when a version is dropped (watch.rs). The entries that this may have left behind are those below
 //! [`super::IndexStatus::trusted_from`]. When a compaction puts one of them into the last level:
 //!
-//! 1. Its row is read at a snapshot of now, and at every live snapshot that sees the entry.
+//! 1. Its row is read at a snapshot of now, at every live snapshot that sees the entry, and as files have it, without
+//!    memtables.
 //! 2. If the row derives the entry's key at none of them, the entry is dropped.
 //!
 //! That is exact. A reader at a later snapshot finds the row either as it was found here, or changed since, and then by
-//! the entry of that change, if it derives the key again. An older entry of the same key that shows in its place is
-//! older than `trusted_from` too, so that nobody takes it without its row.
+//! the entry of that change, if it derives the key again. So does a reader after a crash that took some of the last
+//! changes back, for whatever it took, the row is as files had it or changed since. An older entry of the same key that
+//! shows in its place is older than `trusted_from` too, so that nobody takes it without its row.
 //!
 //! A check is a point read for an entry that is otherwise only copied. Compactions in the background therefore check
 //! one entry in [`SHARE`], drawn by key and job, so that what stays is looked at by another; those by hand check all.
@@ -32,9 +34,11 @@ const SHARE: u64 = 4;
 /// Finds stale entries for one compaction of a derived table, or one part of it.
 pub(crate) struct StaleEntries {
     trusted_from: SequenceNumber,
+    /// Up to here all changes of the table are in files. A crash may take back any that come later.
+    in_files: SequenceNumber,
     /// What the draw is mixed with; `None` checks every entry.
     draw: Option<u64>,
-    /// The moments at which an entry may be needed, newest first.
+    /// The moments at which an entry may be needed.
     moments: Vec<RowCheck>,
     _now: Snapshot,
 }
@@ -60,17 +64,21 @@ impl StaleEntries {
         let Some(found) = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, derived)).cloned() else {
             return Ok(None);
         };
+        let oldest_in_memory = state.memtables().filter_map(|memtable| Some(memtable.sequence_range()?.0)).min();
+        let in_files = oldest_in_memory.map_or(now.sequence(), |oldest| now.sequence().min(oldest.saturating_sub(1)));
         let live = database.snapshots.live().into_iter().rev().filter(|&sequence| sequence <= now.sequence());
-        let moments = live.map(|sequence| RowCheck::new(&base, &state, &found, sequence)).collect();
+        let mut sequences: Vec<SequenceNumber> = live.chain([in_files]).collect();
+        sequences.dedup();
+        let moments = sequences.into_iter().map(|sequence| RowCheck::new(&base, &state, &found, sequence)).collect();
         let draw = (!is_by_hand).then(|| hash_key(&job.number().to_le_bytes()));
-        Ok(Some(Self { trusted_from: index.status().trusted_from, draw, moments, _now: now }))
+        Ok(Some(Self { trusted_from: index.status().trusted_from, in_files, draw, moments, _now: now }))
     }
 }
 
 impl Purge for StaleEntries {
     fn is_stale(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
         let is_drawn = self.draw.is_none_or(|draw| (hash_key(key) ^ draw).is_multiple_of(SHARE));
-        if sequence >= self.trusted_from || !is_drawn {
+        if sequence >= self.trusted_from || sequence > self.in_files || !is_drawn {
             return Ok(false);
         }
         for moment in self.moments.iter_mut().filter(|moment| moment.sequence() >= sequence) {

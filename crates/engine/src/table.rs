@@ -231,6 +231,12 @@ impl TableState {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
+
+    /// The number up to which, of the changes up to `now`, all are in files. A crash may take back any that come later.
+    pub(crate) fn in_files_upto(&self, now: SequenceNumber) -> SequenceNumber {
+        let oldest = self.memtables().filter_map(|memtable| Some(memtable.sequence_range()?.0)).min();
+        oldest.map_or(now, |oldest| now.min(oldest.saturating_sub(1)))
+    }
 }
 
 /// A table, shared by its handles, the writer and the background.

@@ -94,6 +94,26 @@ fn write_in_every_way(database: &Database, table: &Table) {
     patch(table, 2, "note", DatumRef::Utf8(&long)).unwrap();
 }
 
+/// The row had been deleted when the index met it, but by nothing that the log had: it came back, and the index did not
+/// have it.
+#[test]
+fn a_crash_brought_a_row_back_that_the_index_cannot_hold() {
+    let disk = MemoryDisk::new();
+    let database = open(&disk);
+    let table = create(&database);
+    put(&table, 1, "Graz");
+    put(&table, 2, &long());
+    database.flush().unwrap();
+    let index = database.create_index(&table, &by_city(&[])).unwrap();
+    table.delete_row(&[DatumRef::Int64(2)], Durability::Buffered).unwrap();
+    assert_refused(index.wait_built());
+    let restarted = open(&disk.kill_image());
+    let table = restarted.table("people").unwrap();
+    assert_eq!(scan(&table).len(), 2);
+    restarted.wait_idle().unwrap();
+    assert!(!table.index("by_city").is_ok_and(|index| index.is_built()), "it lacks a row");
+}
+
 #[test]
 fn a_write_that_an_index_refuses_leaves_nothing_in_the_log() {
     for (is_built, options) in [(true, by_city(&["year"])), (false, by_city(&["year"])), (true, unique())] {

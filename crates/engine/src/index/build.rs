@@ -178,8 +178,8 @@ impl Inner {
         result
     }
 
-    /// Whether a row of an index that is being built, as the present or a live snapshot sees it, cannot be held; then
-    /// the index has failed.
+    /// Whether a row of an index that is being built, as the present or a live snapshot sees it or a crash may bring it
+    /// back, cannot be held; then the index has failed.
     fn fails_on(&self, base: &Arc<TableShared>, derived: &Arc<TableShared>, row_key: &[u8]) -> Result<bool> {
         // From here on whatever is not newer than `now` can be read.
         let now = self.take_snapshot();
@@ -187,7 +187,8 @@ impl Inner {
         let Some(found) = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, derived)) else {
             return Ok(false);
         };
-        for moment in self.snapshots.live().into_iter().filter(|&moment| moment <= now.sequence()) {
+        let live = self.snapshots.live().into_iter().filter(|&moment| moment <= now.sequence());
+        for moment in live.chain([state.in_files_upto(now.sequence())]) {
             if let Some(refusal) = RowCheck::new(base, &state, found, moment).refusal(row_key)? {
                 found.index.fail(row_key, refusal);
                 return Ok(true);

@@ -64,8 +64,7 @@ impl StaleEntries {
         let Some(found) = state.indexes.iter().find(|found| Arc::ptr_eq(&found.table, derived)).cloned() else {
             return Ok(None);
         };
-        let oldest_in_memory = state.memtables().filter_map(|memtable| Some(memtable.sequence_range()?.0)).min();
-        let in_files = oldest_in_memory.map_or(now.sequence(), |oldest| now.sequence().min(oldest.saturating_sub(1)));
+        let in_files = state.in_files_upto(now.sequence());
         let live = database.snapshots.live().into_iter().rev().filter(|&sequence| sequence <= now.sequence());
         let mut sequences: Vec<SequenceNumber> = live.chain([in_files]).collect();
         sequences.dedup();

@@ -5,7 +5,8 @@
 //! 3. Ask for the values of every entry that is newer than the snapshot, up to another one. The walk may have taken
 //!    long, and much have been written meanwhile.
 //! 4. With the commit lock held, ask for the values of every entry that is newer than that. From here every write is
-//!    asked (prepare.rs), those too that were prepared before (indexed.rs): one edit says that the index is unique.
+//!    asked (prepare.rs), those too that were prepared before (indexed.rs). Sync the log: a crash must not bring back
+//!    what was found deleted. One edit says that the index is unique.
 //!
 //! A crash before the edit of step 4 undoes the creation: the next open drops the index.
 
@@ -57,6 +58,7 @@ impl Inner {
         self.compare_newer(index, snapshot.sequence(), later.sequence())?;
         let mut writer = self.commits.writer.lock();
         self.compare_newer(index, later.sequence(), writer.last_sequence)?;
+        self.sync_locked(&mut writer)?;
         let mut manifest = self.manifest()?;
         index.derived.check_alive()?;
         let status = IndexStatus { unique: true, is_unchecked: false, ..index.shared.status() };

@@ -147,8 +147,6 @@ struct Sources {
     layer_runs: Vec<(LevelCursor<ColumnPosition>, (usize, usize))>,
     counters: ReadCounters,
     bounds: (Option<Vec<u8>>, Option<Vec<u8>>),
-    /// What filters of prefixes are asked for.
-    prefix: ScanPrefix,
 }
 
 /// Which runs a read wants, and what of them.
@@ -189,7 +187,6 @@ impl Sources {
         wanted: &WantedRuns<'_>,
     ) -> Self {
         let bounds = options.bounds();
-        let prefix = ScanPrefix::new(bounds.0.as_deref(), bounds.1.as_deref());
         let mut sources = Self {
             cursors: Vec::new(),
             kinds: Vec::new(),
@@ -197,8 +194,7 @@ impl Sources {
             range_delete_kinds: Vec::new(),
             layer_runs: Vec::new(),
             counters: ReadCounters::default(),
-            bounds,
-            prefix,
+            bounds: (None, None),
         };
         let filter_snapshots = table.definition.options.snapshot_filter;
         sources.add_memtables(state, filter_snapshots.then_some(snapshot), wanted);
@@ -211,13 +207,17 @@ impl Sources {
             },
             expected: 0,
         };
+        let (lower, upper) = (bounds.0.as_deref(), bounds.1.as_deref());
+        let mut prefix = ScanPrefix::new(lower, upper);
         for (level, run) in state.tree.runs() {
             if wanted.shares(run) {
+                let part = (run.within(lower, upper), &mut prefix);
                 let expected = options.expected_rows.map_or(0, |rows| state.tree.bytes_of_rows(run, rows));
                 let cursor_options = CursorOptions { expected, ..cursor_options };
-                sources.add_run((level, run), state.tree.has_range_deletes, cursor_options, wanted);
+                sources.add_run((level, run), part, state.tree.has_range_deletes, cursor_options, wanted);
             }
         }
+        sources.bounds = bounds;
         sources
     }
 
@@ -241,14 +241,15 @@ impl Sources {
         }
     }
 
+    /// The files of a run that are within the bounds, and whose filters have the prefix of these.
     fn add_run(
         &mut self,
         (level, run): (usize, &OpenRun),
+        (part, prefix): (Range<usize>, &mut ScanPrefix<'_>),
         has_range_deletes: bool,
         options: CursorOptions,
         wanted: &WantedRuns<'_>,
     ) {
-        let part = run.within(self.bounds.0.as_deref(), self.bounds.1.as_deref());
         let files = &run.files[part.clone()];
         self.counters.files_considered += run.files.len() as u64;
         self.counters.files_skipped_by_fence += (run.files.len() - files.len()) as u64;
@@ -266,7 +267,7 @@ impl Sources {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
             return;
         }
-        let part = self.without_other_prefixes(run, part);
+        let part = self.without_other_prefixes(run, part, prefix);
         let files = &run.files[part.clone()];
         if files.is_empty() {
             return;
@@ -294,8 +295,12 @@ impl Sources {
 
     /// These files of a run, without those at either end whose filters rule out that they have keys within the bounds.
     /// What lies between others has such keys.
-    fn without_other_prefixes(&mut self, run: &OpenRun, part: Range<usize>) -> Range<usize> {
-        let prefix = &mut self.prefix;
+    fn without_other_prefixes(
+        &mut self,
+        run: &OpenRun,
+        part: Range<usize>,
+        prefix: &mut ScanPrefix<'_>,
+    ) -> Range<usize> {
         let mut is_ruled_out = |file: usize| !run.files[file].sst.may_contain_any(prefix);
         let Range { mut start, mut end } = part;
         while start < end && is_ruled_out(start) {

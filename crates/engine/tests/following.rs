@@ -413,6 +413,16 @@ fn a_follower_has_the_columns_layouts_indexes_and_views_that_there_are() {
     }
 }
 
+/// A reader, and its disk, on which it waits at every request.
+fn waiting_reader(disk: &MemoryDisk) -> (FaultDisk, Database) {
+    let faults = FaultDisk::new(Arc::new(disk.clone()));
+    let options = Options { disk: Arc::new(faults.clone()), read_only: true, ..small_options(disk) };
+    let reader = Database::open(DIRECTORY, options).unwrap();
+    let latency = Duration::from_nanos(1);
+    faults.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
+    (faults, reader)
+}
+
 /// At every request of the reader to its disk the writer does all of what takes files away and makes tables.
 #[test]
 fn what_a_writer_does_while_a_follower_catches_up_is_seen_as_a_whole_or_not() {
@@ -420,9 +430,7 @@ fn what_a_writer_does_while_a_follower_catches_up_is_seen_as_a_whole_or_not() {
         let disk = MemoryDisk::new();
         let writer = open(&disk);
         let table = writer.create_table("t", small_table()).unwrap();
-        let faults = FaultDisk::new(Arc::new(disk.clone()));
-        let options = Options { disk: Arc::new(faults.clone()), read_only: true, ..small_options(&disk) };
-        let reader = Database::open(DIRECTORY, options).unwrap();
+        let (faults, reader) = waiting_reader(&disk);
         for n in 0..30 {
             table.put(&key(n), b"before", Durability::Os).unwrap();
             if n % 10 == 9 && n < 20 {
@@ -430,8 +438,6 @@ fn what_a_writer_does_while_a_follower_catches_up_is_seen_as_a_whole_or_not() {
             }
         }
         let before = scan(&table);
-        let latency = Duration::from_nanos(1);
-        faults.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
         let seen = Arc::new(AtomicU64::new(0));
         let counted = seen.clone();
         faults.on_wait(move |_| {
@@ -470,11 +476,7 @@ fn a_dropped_table_stood_beside_what_was_written_after_it() {
         let writer = open(&disk);
         let table = writer.create_table("t", small_table()).unwrap();
         writer.create_table("old", small_table()).unwrap();
-        let faults = FaultDisk::new(Arc::new(disk.clone()));
-        let options = Options { disk: Arc::new(faults.clone()), read_only: true, ..small_options(&disk) };
-        let reader = Database::open(DIRECTORY, options).unwrap();
-        let latency = Duration::from_nanos(1);
-        faults.set_throttle(Some(Throttle { bytes_per_second: 1 << 40, burst_bytes: 1 << 40, latency }));
+        let (faults, reader) = waiting_reader(&disk);
         let seen = Arc::new(AtomicU64::new(0));
         let counted = seen.clone();
         faults.on_wait(move |_| {

@@ -57,25 +57,24 @@ impl PrefixHashes {
 /// What a scan asks filters for: the prefix that all keys within its bounds have. Worked out once for all files that
 /// follow each other and have the same prefixes.
 #[derive(Debug)]
-pub struct ScanPrefix {
-    /// `None` of a scan that begins with the first key.
-    bounds: Option<(Vec<u8>, Option<Vec<u8>>)>,
+pub struct ScanPrefix<'b> {
+    lower: Option<&'b [u8]>,
+    upper: Option<&'b [u8]>,
     /// That of the last file asked; without bits if the bounds lie within none of its prefixes.
     asked: Option<(KeyPrefixes, Option<KeyBits>)>,
 }
 
-impl ScanPrefix {
-    /// Of a scan of `[lower, upper)`.
-    pub fn new(lower: Option<&[u8]>, upper: Option<&[u8]>) -> Self {
-        let bounds = lower.map(|lower| (lower.to_vec(), upper.map(<[u8]>::to_vec)));
-        Self { bounds, asked: None }
+impl<'b> ScanPrefix<'b> {
+    /// Of a scan of `[lower, upper)`; one without a lower bound begins with the first key.
+    pub fn new(lower: Option<&'b [u8]>, upper: Option<&'b [u8]>) -> Self {
+        Self { lower, upper, asked: None }
     }
 
     /// The bits of the longest of these prefixes that all keys within the bounds have, if they have one.
     pub(crate) fn bits_of(&mut self, prefixes: &KeyPrefixes) -> Option<&mut KeyBits> {
-        let (lower, upper) = self.bounds.as_ref()?;
+        let lower = self.lower?;
         if self.asked.as_ref().is_none_or(|(asked, _)| asked != prefixes) {
-            let prefix = prefixes.of_range(lower, upper.as_deref());
+            let prefix = prefixes.of_range(lower, self.upper);
             self.asked = Some((*prefixes, prefix.map(|prefix| KeyBits::new(hash_key(prefix)))));
         }
         self.asked.as_mut()?.1.as_mut()

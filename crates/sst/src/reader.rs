@@ -377,7 +377,7 @@ impl SstFile {
     /// Whether the file may hold entries within the bounds of a scan, as far as its filter knows their prefix. `true`
     /// if it knows none, as [`SstFile::may_contain`]. Range deletes are not in the filter.
     #[inline]
-    pub fn may_contain_any(&self, scan: &mut ScanPrefix) -> bool {
+    pub fn may_contain_any(&self, scan: &mut ScanPrefix<'_>) -> bool {
         let Some(prefixes) = &self.properties.prefixes else { return true };
         scan.bits_of(prefixes).is_none_or(|bits| self.filter_may_contain(bits))
     }

@@ -8,6 +8,8 @@
 //!         table varint | operation u8 | key length varint | key | value length varint | value
 //! ```
 //!
+//! A record of no operations may have a note behind its head (note.rs).
+//!
 //! A `Delete` has no value part. Operations get consecutive sequence numbers in the order they were added.
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_encoding::row_format::RowScratch;
 
+use crate::note::Note;
 use crate::table::Table;
 
 /// The most bytes that the head of a log record takes.
@@ -243,6 +246,17 @@ pub(crate) fn encode_head(head: &mut Vec<u8>, first: SequenceNumber, count: u32)
     put_varint(head, count.into());
 }
 
+/// A log record's first sequence number, its number of operations, and what stands behind its head.
+pub(crate) fn split_record(payload: &[u8]) -> Result<(SequenceNumber, u32, &[u8])> {
+    let mut reader = Reader::new(payload);
+    let (first, count) = (reader.varint()?, reader.length(u32::MAX as usize)? as u32);
+    // The number after the last may be one that no entry can have.
+    if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER + 1) {
+        return Err(Error::corruption("sequence number out of range").at(0));
+    }
+    Ok((first, count, reader.rest()))
+}
+
 /// The operations of a body, with the sequence numbers they get. Malformed bytes end in an error.
 pub(crate) struct Operations<'a> {
     reader: Reader<'a>,
@@ -258,13 +272,12 @@ impl<'a> Operations<'a> {
 
     /// The operations of a log record, and its head.
     pub(crate) fn of_record(payload: &'a [u8]) -> Result<(SequenceNumber, u32, Self)> {
-        let mut reader = Reader::new(payload);
-        let (first, count) = (reader.varint()?, reader.length(u32::MAX as usize)? as u32);
-        // The number after the last may be one that no entry can have.
-        if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER + 1) {
-            return Err(Error::corruption("sequence number out of range").at(0));
+        let (first, count, mut body) = split_record(payload)?;
+        if count == 0 && !body.is_empty() {
+            Note::decode(body)?;
+            body = &[];
         }
-        Ok((first, count, Self { reader: Reader::new(reader.rest()), sequence: first, left: count }))
+        Ok((first, count, Self::new(body, first, count)))
     }
 
     #[inline]

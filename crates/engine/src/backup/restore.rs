@@ -525,3 +525,42 @@ enum Taken<'a> {
 fn out_of_order(expected: SequenceNumber, found: SequenceNumber) -> Error {
     Error::corruption("sequence numbers of the log do not follow on each other").expected(expected, found)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use mycelium_manifest::ManifestState;
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+    use crate::batch::encode_head;
+
+    /// A record of one operation, which is not looked into.
+    fn batch(first: SequenceNumber) -> Vec<u8> {
+        let mut payload = Vec::new();
+        encode_head(&mut payload, first, 1);
+        payload.push(0);
+        payload
+    }
+
+    #[test]
+    fn a_restore_to_a_time_ends_at_the_first_note_of_a_later_one() {
+        let (disk, origin) = (MemoryDisk::new(), Origin { identity: 1, history: 2 });
+        let log = Log { disk: &disk, origin, archive: Path::new("/archive"), database: None };
+        let state = ManifestState { identity: 1, history: 2, last_sequence: 3, ..ManifestState::default() };
+        let until = RestorePoint::Time(UNIX_EPOCH + Duration::from_millis(5000));
+        let request = RestoreOptions { until, ..RestoreOptions::default() };
+        let mut replay = Replay::new(&log, &Description::new(7, state), &request);
+        let begin = |history| Note::Begin { identity: 1, history, milliseconds: 9000 }.encode(2);
+        // What the backup has is passed over, whatever its time.
+        assert!(matches!(replay.take(&begin(2)), Ok(Taken::Nothing)));
+        assert!(matches!(replay.take(&batch(3)), Ok(Taken::Nothing)));
+        assert!(replay.take(&begin(5)).is_err_and(|error| error.is_corruption()));
+        let moment = |milliseconds| Note::Moment { milliseconds }.encode(4);
+        assert!(matches!(replay.take(&moment(5000)), Ok(Taken::Nothing)));
+        assert!(matches!(replay.take(&batch(4)), Ok(Taken::Batch(4, 1, [0]))));
+        assert!(matches!(replay.take(&moment(5001)), Ok(Taken::Later)));
+        assert!(replay.take(&batch(5)).is_err_and(|error| error.kind() == ErrorKind::Unsupported));
+    }
+}

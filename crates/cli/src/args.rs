@@ -721,6 +721,10 @@ pub(crate) enum BackupCommand {
         database: PathBuf,
         /// The directory of its backups.
         backups: PathBuf,
+        /// The archive of its log, which restores are to go on with from this backup. The database is opened for
+        /// writing, and must not be in use.
+        #[arg(long, value_name = "DIRECTORY")]
+        archive: Option<PathBuf>,
     },
     /// List the backups of a directory: when they were made, what they hold, and what only they hold.
     #[command(after_help = "Example:\n  mycelium backup list /mnt/backups")]
@@ -842,6 +846,7 @@ mod tests {
             "mycelium backup restore backups db --archive log --log old --until 7 --as-far-as-possible",
             "mycelium backup restore backups db --archive log --until 2026-11-27T10:00:00Z",
             "mycelium backup prune backups log",
+            "mycelium backup create db backups --archive log",
             "mycelium backup delete backups 1 2",
             "mycelium backup delete backups --keep 2",
         ] {

@@ -530,6 +530,27 @@ fn a_backup_from_before_the_archive_and_an_archive_within_the_database_are_refus
     assert_eq!(Database::open("/db", within).unwrap_err().kind(), ErrorKind::InvalidArgument);
 }
 
+/// A power loss may take what only the log had from the database, which gives its numbers out again.
+#[test]
+fn a_backup_of_what_only_the_log_had_is_not_gone_on_from() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    fill(&table, 0, 10, "v");
+    let reader = Database::open("/db", Options { read_only: true, ..small_options(&disk) }).unwrap();
+    assert_eq!(reader.backup(BACKUPS).unwrap().number, 1);
+    assert_eq!(database.backup(BACKUPS).unwrap().number, 2);
+    reader.catch_up().unwrap();
+    // It has nothing any more that is in no file.
+    assert_eq!(reader.backup(BACKUPS).unwrap().number, 3);
+    fill(&table, 10, 20, "v");
+    database.flush().unwrap();
+    for (backup, is_gone_on_from) in [(1, false), (2, true), (3, true)] {
+        let request = RestoreOptions { backup: Some(backup), ..until(&disk, RestorePoint::End) };
+        let result = restored(&disk, &request).map(|(_, rows)| rows);
+        assert_eq!(result.ok(), is_gone_on_from.then(|| scan(&table)), "backup {backup}");
+    }
+}
+
 /// Of what is written without the archive it lacks the log.
 #[test]
 fn a_time_without_the_archive_is_a_gap() {

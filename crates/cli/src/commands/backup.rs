@@ -12,7 +12,7 @@ use mycelium::{
 };
 use serde_json::json;
 
-use super::{bytes_bar, open_to_read};
+use super::{bytes_bar, open_archived, open_to_read};
 use crate::args::{BackupArgs, BackupCommand, RestoreArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::{Output, print_failure};
@@ -21,11 +21,11 @@ use crate::render::units;
 /// Does what the command says.
 pub(crate) fn run(command: &BackupCommand, out: &mut Output) -> Result<(), Failure> {
     match command {
-        BackupCommand::Create { database, backups } => create(database, backups, out),
+        BackupCommand::Create { database, backups, archive } => create(database, backups, archive.as_deref(), out),
         BackupCommand::List { backups } => list(backups, out),
         BackupCommand::Verify(args) => verify(args, out),
         BackupCommand::Restore { from, target, log } => match &log.archive {
-            Some(archive) => restore_to(from, target, (archive, log), out),
+            Some(archive) => restore_to(from, target, (archive.as_path(), log), out),
             None => restore(from, target, out),
         },
         BackupCommand::Prune { backups, archive } => prune(backups, archive, out),
@@ -68,8 +68,11 @@ fn moved(bar: &ProgressBar) -> impl FnMut(u64, u64) {
     }
 }
 
-fn create(database: &Path, directory: &Path, out: &mut Output) -> Result<(), Failure> {
-    let database = open_to_read(database)?;
+fn create(database: &Path, directory: &Path, archive: Option<&Path>, out: &mut Output) -> Result<(), Failure> {
+    let database = match archive {
+        Some(archive) => open_archived(database, archive)?,
+        None => open_to_read(database)?,
+    };
     let bar = bytes_bar();
     let summary = database.backup_with_progress(directory, moved(&bar)).map_err(|error| match error.kind() {
         ErrorKind::Locked => busy(error.to_string()),

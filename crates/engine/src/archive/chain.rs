@@ -103,8 +103,11 @@ impl Log<'_> {
         Ok(start.map(|start| start.number))
     }
 
-    /// The numbers of the archived segments.
+    /// The numbers of the archived segments; none where nothing was archived yet.
     pub(crate) fn archived(&self) -> Result<Vec<FileNumber>> {
+        if !self.disk.exists(self.archive)? {
+            return Ok(Vec::new());
+        }
         Ok(self.disk.list(self.archive)?.iter().filter_map(|name| self.origin.parse(name)).collect())
     }
 

@@ -71,7 +71,7 @@ impl Origin {
     /// The number of the segment of this name, if it is one of this log.
     pub(crate) fn parse(self, name: &str) -> Option<FileNumber> {
         let number = name.strip_prefix(&self.prefix())?.strip_suffix(".wal")?;
-        let number = number.parse().ok().filter(|number| *number <= MAX_FILE_NUMBER)?;
+        let number = number.parse::<FileNumber>().ok().filter(|number| *number <= MAX_FILE_NUMBER)?;
         (self.name(number) == name).then_some(number)
     }
 }

@@ -52,7 +52,7 @@ pub enum RestorePoint {
 pub struct RestoreOptions {
     /// To which moment. Default: the end of the log.
     pub until: RestorePoint,
-    /// The backup to begin with. Default: the newest at or before the moment.
+    /// The backup to begin with. Default: the newest at or before the moment that an archived log follows.
     pub backup: Option<u64>,
     /// The directory of the database itself, of whose log the newest part is not archived yet; it may be in use.
     /// Default: the archive alone.
@@ -97,6 +97,10 @@ impl Backups {
     /// Makes a database in `directory` as it was at a moment: of a backup, and what `archive` has of the log from there
     /// on ([`crate::Options::archive`]). `progress` is told the bytes of the backup copied so far and of how many.
     /// Durable when it returns.
+    ///
+    /// The backup is one that the process made which wrote the database ([`crate::Database::backup`]), with the
+    /// archive. One of a database opened read-only, with what it had in its log alone, is not gone on from: that log
+    /// may be lost.
     ///
     /// The log of bulk loads has only that they were, and of changes of tables nothing: a restore passes neither, and a
     /// backup made after them is what takes it on. Tables that were dropped since the backup are there, with what was
@@ -200,12 +204,14 @@ impl Backups {
             RestorePoint::Sequence(sequence) => description.state.last_sequence <= sequence,
             RestorePoint::Time(time) => description.time() <= time,
         };
+        let may_begin = |description: &Description| is_before(description) && description.state.history != 0;
         let chosen = match request.backup {
             Some(number) => Some(self.description(number)?).filter(is_before),
-            None => self.catalog()?.descriptions.into_values().rev().filter_map(Result::ok).find(is_before),
+            None => self.catalog()?.descriptions.into_values().rev().filter_map(Result::ok).find(may_begin),
         };
         chosen.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "there is no such backup at or before that moment").in_file(&self.directory)
+            let message = "there is no such backup at or before that moment that an archived log follows";
+            Error::new(ErrorKind::NotFound, message).in_file(&self.directory)
         })
     }
 
@@ -225,7 +231,10 @@ impl Backups {
 /// Fails unless the backup belongs to a log that is archived, and the database beside it goes on with it.
 fn check_log(log: &Log<'_>, backup: u64) -> Result<()> {
     if log.origin.history == 0 {
-        let message = format!("when backup {backup} was made, the log of its database was not archived");
+        let message = format!(
+            "no archived log follows backup {backup}: the log of its database was not archived, or the backup has some of \
+             it, being made of a database that was opened read-only"
+        );
         return Err(Error::new(ErrorKind::NotFound, message));
     }
     let Some(directory) = log.database else { return Ok(()) };

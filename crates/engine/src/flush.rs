@@ -97,7 +97,7 @@ fn bytes_of(flushed: &[Flushed]) -> u64 {
 }
 
 impl Inner {
-    /// Writes all memtables to level 0 and returns when the files are visible.
+    /// Writes all memtables to level 0 and returns when the files are visible, and the log is archived if it can be.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         {
@@ -105,7 +105,8 @@ impl Inner {
             self.wait_for_flush(&mut writer)?;
             self.seal_generation(&mut writer)?;
         }
-        self.wait_for_flushes()
+        self.wait_for_flushes()?;
+        self.wait_for_archive()
     }
 
     /// As [`Inner::flush_all`], with the commit lock held throughout: no memtable holds anything when it returns.

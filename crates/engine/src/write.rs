@@ -579,6 +579,15 @@ impl Inner {
         self.wait_unless(Self::check_flush_space, |inner| inner.core.lock().generations.is_empty())
     }
 
+    /// Waits, if the log is archived, until no thread is at a flush: what was flushed is archived by then, unless that
+    /// fails.
+    pub(crate) fn wait_for_archive(&self) -> Result<()> {
+        if self.archive.is_none() {
+            return Ok(());
+        }
+        self.wait_unless(Self::check_flush_space, |inner| !inner.core.lock().flushing)
+    }
+
     /// Waits for background work until `ready`; in manual mode does that work.
     pub(crate) fn wait_until(&self, ready: impl Fn(&Self) -> bool) -> Result<()> {
         self.wait_unless(Self::check_background_space, ready)

@@ -99,7 +99,9 @@ fn a_restore_to_any_sequence_number_equals_the_model() {
             states.push((sequence, rows.clone()));
             match rng.random_range(0..12) {
                 0 => database.flush().unwrap(),
-                1 => drop(database.backup(BACKUPS).unwrap()),
+                1 => {
+                    database.backup(BACKUPS).unwrap();
+                }
                 2 => {
                     database.close().unwrap();
                     database = Database::open("/db", archived(&disk)).unwrap();
@@ -169,7 +171,7 @@ fn a_restore_ends_before_what_the_log_does_not_have() {
     let (_, found) = restored(&disk, &until(&disk, RestorePoint::Sequence(before))).unwrap();
     assert_eq!(found, rows);
 
-    // A backup takes it on; then a table comes that this does not have, and the first goes.
+    // A backup takes it on; then a table comes that this does not have.
     database.backup(BACKUPS).unwrap();
     fill(&table, 20, 30, "c");
     let (before, rows) = (database.last_sequence(), scan(&table));
@@ -192,6 +194,21 @@ fn a_restore_ends_before_what_the_log_does_not_have() {
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     let farthest = RestoreOptions { as_far_as_possible: true, ..request };
     assert_eq!(restored(&disk, &farthest).unwrap().1, rows);
+}
+
+/// Who restores wants it back, as a rule.
+#[test]
+fn a_table_that_was_dropped_after_the_backup_is_there() {
+    let disk = MemoryDisk::new();
+    let (database, table) = create(&disk);
+    let other = database.create_table("other", small_table()).unwrap();
+    database.backup(BACKUPS).unwrap();
+    fill(&table, 0, 10, "v");
+    let rows = scan(&table);
+    database.drop_table("t").unwrap();
+    fill(&other, 0, 10, "v");
+    database.flush().unwrap();
+    assert_eq!(restored(&disk, &until(&disk, RestorePoint::End)).unwrap().1, rows);
 }
 
 /// A database `directory` of one backup, after which five segments were archived, each of ten rows; what there was
@@ -231,10 +248,10 @@ fn segments_that_are_missing_damaged_doubled_or_foreign_are_told() {
     let (removed, flipped, headless, replaced) = (third.clone(), third.clone(), third.clone(), third.clone());
     let other = foreign[3].clone();
     let damages: [(ErrorKind, Damage); 4] = [
-        (ErrorKind::NotFound, Box::new(move |image| image.remove(&removed).unwrap())),
-        (ErrorKind::Corruption, Box::new(move |image| image.flip_bit(&flipped, 8 * 200).unwrap())),
-        (ErrorKind::Corruption, Box::new(move |image| image.flip_bit(&headless, 8 * 12).unwrap())),
-        (ErrorKind::Corruption, Box::new(move |image| image.copy_file(&other, &replaced).unwrap())),
+        (ErrorKind::NotFound, Box::new(move |image: &MemoryDisk| image.remove(&removed).unwrap())),
+        (ErrorKind::Corruption, Box::new(move |image: &MemoryDisk| image.flip_bit(&flipped, 8 * 200).unwrap())),
+        (ErrorKind::Corruption, Box::new(move |image: &MemoryDisk| image.flip_bit(&headless, 8 * 12).unwrap())),
+        (ErrorKind::Corruption, Box::new(move |image: &MemoryDisk| image.copy_file(&other, &replaced).unwrap())),
     ];
     for (i, (kind, damage)) in damages.iter().enumerate() {
         let image = disk.kill_image();

@@ -1,9 +1,10 @@
 //! The command line: every command, its arguments and an example of each.
 
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mycelium::RowFormatKind;
+use mycelium::{RestorePoint, RowFormatKind};
 use mycelium_bench::BenchArgs;
 
 /// An embedded storage engine: durable, snapshot-true, and fast.
@@ -728,6 +729,10 @@ pub(crate) enum BackupCommand {
         database: PathBuf,
         /// The directory of its backups.
         backups: PathBuf,
+        /// The archive of its log, which restores are to go on with from this backup. The database is opened for
+        /// writing, and must not be in use.
+        #[arg(long, value_name = "DIRECTORY")]
+        archive: Option<PathBuf>,
     },
     /// List the backups of a directory: when they were made, what they hold, and what only they hold.
     #[command(after_help = "Example:\n  mycelium backup list /mnt/backups")]
@@ -740,14 +745,27 @@ pub(crate) enum BackupCommand {
         after_help = "Example:\n  mycelium backup verify /mnt/backups\n  mycelium backup verify /mnt/backups --number 7"
     )]
     Verify(BackupArgs),
-    /// Make a database of a backup, the newest if none is named.
+    /// Make a database of a backup, the newest if none is named, and of what an archive of its log has from there on.
     #[command(after_help = "Example:\n  mycelium backup restore /mnt/backups ./db\n  \
-                            mycelium backup restore /mnt/backups ./db --number 7")]
+                            mycelium backup restore /mnt/backups ./db --number 7\n  \
+                            mycelium backup restore /mnt/backups ./db --archive /mnt/log --until 2026-11-27T10:00:00Z\n\n\
+                            With an archive it begins with the newest backup at or before the moment. Exit code 1: it ends \
+                            before the moment, as --as-far-as-possible allows, and why, is printed.")]
     Restore {
         #[command(flatten)]
         from: BackupArgs,
         /// Where the database goes; must not exist.
         target: PathBuf,
+        #[command(flatten)]
+        log: RestoreArgs,
+    },
+    /// Remove what an archive has of the log from before the oldest backup.
+    #[command(after_help = "Example:\n  mycelium backup prune /mnt/backups /mnt/log")]
+    Prune {
+        /// The directory of backups.
+        backups: PathBuf,
+        /// The archive of the log.
+        archive: PathBuf,
     },
     /// Delete backups, by their numbers or all but the newest, with the files that no other needs.
     #[command(
@@ -773,6 +791,32 @@ pub(crate) struct BackupArgs {
     /// The backup.
     #[arg(long, value_name = "NUMBER")]
     pub(crate) number: Option<u64>,
+}
+
+/// How far a restore goes on from a backup.
+#[derive(Args, Debug)]
+pub(crate) struct RestoreArgs {
+    /// Go on from the backup with the log that is archived in this directory.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) archive: Option<PathBuf>,
+    /// Also with what the log of this database has, which may be in use, and the archive does not yet.
+    #[arg(long, value_name = "DATABASE", requires = "archive")]
+    pub(crate) log: Option<PathBuf>,
+    /// Stop there: a sequence number, or a time (UTC, where it has no zone), which is met to the second.
+    #[arg(long, value_name = "SEQUENCE|TIME", requires = "archive", value_parser = restore_point)]
+    pub(crate) until: Option<RestorePoint>,
+    /// End before what the log cannot tell, and say why, where else nothing would be restored.
+    #[arg(long, requires = "archive")]
+    pub(crate) as_far_as_possible: bool,
+}
+
+fn restore_point(text: &str) -> Result<RestorePoint, String> {
+    if let Ok(sequence) = text.parse() {
+        return Ok(RestorePoint::Sequence(sequence));
+    }
+    let nanoseconds = arrow_cast::parse::string_to_timestamp_nanos(text).map_err(|error| error.to_string())?;
+    let since_1970 = u64::try_from(nanoseconds).map_err(|_| "it is before 1970".to_owned())?;
+    Ok(RestorePoint::Time(UNIX_EPOCH + Duration::from_nanos(since_1970)))
 }
 
 #[cfg(test)]
@@ -807,6 +851,10 @@ mod tests {
             "mycelium sql db --file -",
             "mycelium load db --table t --delimiter \\t",
             "mycelium backup restore backups db",
+            "mycelium backup restore backups db --archive log --log old --until 7 --as-far-as-possible",
+            "mycelium backup restore backups db --archive log --until 2026-11-27T10:00:00Z",
+            "mycelium backup prune backups log",
+            "mycelium backup create db backups --archive log",
             "mycelium backup delete backups 1 2",
             "mycelium backup delete backups --keep 2",
         ] {
@@ -821,6 +869,8 @@ mod tests {
             "mycelium sql db -c x --file y",
             "mycelium load db --table t --delimiter ab",
             "mycelium backup",
+            "mycelium backup restore backups db --until 7",
+            "mycelium backup restore backups db --archive log --until soon",
             "mycelium backup delete backups",
             "mycelium backup delete backups 1 --keep 2",
         ] {

@@ -1,11 +1,9 @@
 //! Write batches: operations on any tables that take effect together or not at all.
 //!
-//! The bytes of a batch are the payload of its log record, after the record's own head:
+//! The bytes of a batch are the body of its log record, behind the record's head (log_record.rs):
 //!
 //! ```text
-//! head:   first sequence number varint | number of operations varint
-//! body:   per operation
-//!         table varint | operation u8 | key length varint | key | value length varint | value
+//! body     per operation: table varint | operation u8 | key length varint | key | value length varint | value
 //! ```
 //!
 //! A `Delete` has no value part. Operations get consecutive sequence numbers in the order they were added.
@@ -17,10 +15,9 @@ use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{EntryRef, Error, Operation, Result, SequenceNumber, TableId, Trailer};
 use mycelium_encoding::row_format::RowScratch;
 
+use crate::log_record::{HEAD_LEN, split_record};
+use crate::note::Note;
 use crate::table::Table;
-
-/// The most bytes that the head of a log record takes.
-pub(crate) const HEAD_LEN: usize = 2 * MAX_VARINT_LEN;
 
 /// Operations that are applied atomically, in order: of two of one key the later one counts.
 ///
@@ -235,14 +232,6 @@ pub(crate) fn encode_operation(out: &mut Vec<u8>, table: TableId, operation: Ope
     }
 }
 
-/// The head of a batch's log record.
-#[inline]
-pub(crate) fn encode_head(head: &mut Vec<u8>, first: SequenceNumber, count: u32) {
-    head.clear();
-    put_varint(head, first);
-    put_varint(head, count.into());
-}
-
 /// The operations of a body, with the sequence numbers they get. Malformed bytes end in an error.
 pub(crate) struct Operations<'a> {
     reader: Reader<'a>,
@@ -258,13 +247,12 @@ impl<'a> Operations<'a> {
 
     /// The operations of a log record, and its head.
     pub(crate) fn of_record(payload: &'a [u8]) -> Result<(SequenceNumber, u32, Self)> {
-        let mut reader = Reader::new(payload);
-        let (first, count) = (reader.varint()?, reader.length(u32::MAX as usize)? as u32);
-        // The number after the last may be one that no entry can have.
-        if first.checked_add(count.into()).is_none_or(|end| end > mycelium_base::MAX_SEQUENCE_NUMBER + 1) {
-            return Err(Error::corruption("sequence number out of range").at(0));
+        let (first, count, mut body) = split_record(payload)?;
+        if count == 0 && !body.is_empty() {
+            Note::decode(body)?;
+            body = &[];
         }
-        Ok((first, count, Self { reader: Reader::new(reader.rest()), sequence: first, left: count }))
+        Ok((first, count, Self::new(body, first, count)))
     }
 
     #[inline]

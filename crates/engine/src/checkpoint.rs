@@ -17,7 +17,7 @@
 use std::path::Path;
 
 use mycelium_base::{Error, FileKind, Result, SequenceNumber};
-use mycelium_manifest::{Manifest, ManifestOptions};
+use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::AccessPattern;
 
 use crate::copy::{check_vacant, copy_file, remove_copy};
@@ -115,7 +115,7 @@ impl Inner {
             summary.bytes += added.file.size;
         }
         self.disk.sync_directory(directory)?;
-        let state = moment.state.apply(&written)?;
+        let state = ManifestState { history: 0, ..moment.state.apply(&written)? };
         Manifest::create_with(self.disk.clone(), directory, state, ManifestOptions::default())?;
         outputs.lock().keep();
         Ok(summary)
@@ -123,7 +123,7 @@ impl Inner {
 }
 
 /// Whether a file that could not be linked may still be copied: it was no other name that the place could take.
-fn may_copy(error: &Error) -> bool {
+pub(crate) fn may_copy(error: &Error) -> bool {
     use std::io::ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
     cause.is_some_and(|cause| matches!(cause.kind(), CrossesDevices | PermissionDenied | TooManyLinks | Unsupported))

@@ -14,6 +14,11 @@ pub(crate) fn read_whole(file: &dyn ReadableFile, take: impl FnMut(&[u8]) -> Res
     read_pieces(file.len(), |at, piece| file.read_at(at, piece), take)
 }
 
+/// The checksum of the first `len` bytes of a file.
+pub(crate) fn checksum_of_first(file: &dyn ReadableFile, len: u64) -> Result<u64> {
+    read_pieces(len, |at, piece| file.read_at(at, piece), |_| Ok(()))
+}
+
 /// As [`read_whole`], of `len` bytes that `read` fills in, given where they are.
 fn read_pieces(
     len: u64,

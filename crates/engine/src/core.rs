@@ -21,12 +21,14 @@ use crate::tree::Tree;
 /// A log segment whose generation is sealed but not yet flushed.
 pub(crate) struct SealedLog {
     pub(crate) number: FileNumber,
+    /// To the end of its records.
+    pub(crate) bytes: u64,
     segment: Mutex<SealedSegment>,
 }
 
 impl SealedLog {
-    pub(crate) fn new(number: FileNumber, segment: SealedSegment) -> Self {
-        Self { number, segment: Mutex::new(segment) }
+    pub(crate) fn new(number: FileNumber, bytes: u64, segment: SealedSegment) -> Self {
+        Self { number, bytes, segment: Mutex::new(segment) }
     }
 
     /// Persists the segment.

@@ -11,6 +11,7 @@ use mycelium_manifest::{FileMeta, KeyRange, Layout, Manifest, TableRecord, Versi
 use mycelium_sst::{OpenOptions, SstFile};
 use mycelium_vfs::{AccessPattern, Disk, FileLock};
 
+use crate::archive::Archiver;
 use crate::background::{FullDisk, Signals, Threads};
 use crate::batch::WriteBatch;
 use crate::core::Core;
@@ -20,7 +21,7 @@ use crate::index::IndexedTables;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
 use crate::rate_limit::RateLimiter;
-use crate::recover::recover;
+use crate::recover::{check_restored, recover};
 use crate::shape::{PLAIN, Shape, TableFormats};
 use crate::snapshot::{Snapshot, SnapshotRegistry};
 use crate::stall::WriteStalls;
@@ -45,6 +46,8 @@ pub(crate) struct Inner {
     manifest: Option<Mutex<Manifest>>,
     /// What a database opened read-only shows; `None` in any other.
     pub(crate) follower: Option<Follower>,
+    /// Where the log goes, if it is archived.
+    pub(crate) archive: Option<Archiver>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The newest sequence number that reads may see.
@@ -80,6 +83,7 @@ pub(crate) struct Recovered {
     pub(crate) commits: CommitQueue,
     pub(crate) manifest: Option<Manifest>,
     pub(crate) follower: Option<Follower>,
+    pub(crate) archive: Option<Archiver>,
     pub(crate) core: Core,
     pub(crate) last_sequence: SequenceNumber,
     pub(crate) graveyard: Arc<Graveyard>,
@@ -103,6 +107,7 @@ impl Inner {
             commits: parts.commits,
             manifest: parts.manifest.map(Mutex::new),
             follower: parts.follower,
+            archive: parts.archive,
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
@@ -525,7 +530,17 @@ impl Database {
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         let directory = directory.as_ref();
-        let inner = if options.read_only { follow::open(directory, options)? } else { recover(directory, options)? };
+        check_restored(&*options.disk, directory)?;
+        Self::start(if options.read_only { follow::open(directory, options)? } else { recover(directory, options)? })
+    }
+
+    /// Opens, for writing, a database that is being restored.
+    pub(crate) fn open_unfinished(directory: &Path, options: Options) -> Result<Self> {
+        options.check()?;
+        Self::start(recover(directory, options)?)
+    }
+
+    fn start(inner: Inner) -> Result<Self> {
         let inner = Arc::new(inner);
         let threads = Arc::new(Threads::start(&inner)?);
         inner.wake_background();

@@ -77,6 +77,20 @@ pub enum Event {
         /// Its number.
         segment: FileNumber,
     },
+    /// A segment of the log is in the archive, durably, and was removed from the database's directory.
+    SegmentArchived {
+        /// Its number.
+        segment: FileNumber,
+        /// Bytes of its records.
+        bytes: u64,
+    },
+    /// A segment of the log could not be archived. It stays in the database's directory, and is tried again.
+    ArchiveFailed {
+        /// Its number.
+        segment: FileNumber,
+        /// The error's text.
+        message: String,
+    },
     /// A file was removed from the disk.
     FileRemoved {
         /// Its number.

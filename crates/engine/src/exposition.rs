@@ -77,7 +77,7 @@ impl Metrics {
     }
 
     /// Names, what they are, and values of what is one number for the database.
-    fn of_database(&self) -> [(&'static str, &'static str, f64); 36] {
+    fn of_database(&self) -> [(&'static str, &'static str, f64); 40] {
         let cache = &self.cache;
         [
             ("batches_total", "Batches committed.", self.batches as f64),
@@ -127,6 +127,10 @@ impl Metrics {
                 self.oldest_snapshot_lag as f64,
             ),
             ("pinned_bytes", "Bytes of replaced files that readers still hold.", self.pinned_bytes as f64),
+            ("archived_segments_total", "Log segments archived.", self.archived_segments as f64),
+            ("archived_bytes_total", "Bytes of log segments archived.", self.archived_bytes as f64),
+            ("archive_failures_total", "Times that a log segment was not.", self.archive_failures as f64),
+            ("unarchived_bytes", "Bytes of log that wait for the archive.", self.unarchived_bytes as f64),
             ("recovered_records_total", "Log records replayed at opening.", self.recovered_records as f64),
             ("cache_capacity_bytes", "The budget of the block cache.", cache.capacity as f64),
             ("cache_used_bytes", "Bytes of cached blocks.", cache.used as f64),

@@ -5,12 +5,13 @@
 //!    of a table drops leaves the table's indexes in theirs (index/watch.rs).
 //! 3. One manifest edit adds all of them and moves the oldest needed log segment past the generation's, whose last
 //!    sequence number it keeps: a batch across tables is in the files of all its tables or in none.
-//! 4. Put the files into the tables' states in place of the memtables; remove the log segment.
+//! 4. Put the files into the tables' states in place of the memtables; archive or remove the log segment
+//!    (archive/store.rs).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mycelium_base::{Cursor, FileKind, FileNumber, GroupFormat, Result, TableId};
+use mycelium_base::{Cursor, FileNumber, GroupFormat, Result, TableId};
 use mycelium_compaction::job::{self, JobInput, JobOutput, Rules};
 use mycelium_compaction::partitioner::FixedPartitioner;
 use mycelium_encoding::row_format::RowScratch;
@@ -56,7 +57,7 @@ fn bytes_of(flushed: &[Flushed]) -> u64 {
 }
 
 impl Inner {
-    /// Writes all memtables to level 0 and returns when the files are visible.
+    /// Writes all memtables to level 0 and returns when the files are visible, and the log is archived if it can be.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.check_writable()?;
         {
@@ -64,7 +65,8 @@ impl Inner {
             self.wait_for_flush(&mut writer)?;
             self.seal_generation(&mut writer)?;
         }
-        self.wait_for_flushes()
+        self.wait_for_flushes()?;
+        self.wait_for_archive()
     }
 
     /// As [`Inner::flush_all`], with the commit lock held throughout: no memtable holds anything when it returns.
@@ -117,11 +119,8 @@ impl Inner {
                 traces.add_writes(tally, table.state.load().tree.version.last_level().unwrap_or_default());
             }
         }
-        if let Some(log) = &generation.log
-            && let Err(error) = self.disk.remove(&self.directory.join(FileKind::Wal.name(log.number)))
-        {
-            // The manifest says that the segment is not needed: it goes at the next open.
-            tracing::warn!(%error, "cannot remove a flushed log segment");
+        if let Some(log) = &generation.log {
+            self.retire_segment(log);
         }
         for flushed in &flushed {
             self.counters.add_flush_stages(flushed.output.stages);

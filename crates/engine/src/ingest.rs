@@ -285,6 +285,7 @@ impl Inner {
         }
         self.make_room(&mut writer, 0)?;
         self.clear_overlapping_memtables(table, files, &mut writer)?;
+        self.note_load(&mut writer, table)?;
         self.sync_locked(&mut writer)?;
         if writer.last_sequence >= MAX_SEQUENCE_NUMBER {
             return Err(Error::invalid("the sequence numbers of the database are used up"));

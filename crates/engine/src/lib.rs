@@ -4,6 +4,7 @@
 //! down; reads take one immutable state of their table and no lock. `ARCHITECTURE.md` follows a write, a point read, a
 //! scan and a compaction through the modules.
 
+mod archive;
 mod background;
 mod backup;
 mod batch;
@@ -28,8 +29,10 @@ mod install;
 mod interruption;
 mod iterator;
 mod key_value;
+mod log_record;
 mod metrics;
 mod moment;
+mod note;
 mod options;
 mod origin;
 mod output_files;
@@ -62,7 +65,10 @@ mod view;
 mod warm;
 mod write;
 
-pub use backup::{BackupInfo, BackupSummary, Backups, DeletedBackups};
+pub use archive::ArchiveOptions;
+pub use backup::{
+    BackupInfo, BackupSummary, Backups, DeletedBackups, PrunedArchive, RestoreOptions, RestorePoint, RestoreSummary,
+};
 pub use batch::WriteBatch;
 pub use block_scan::FilterPlan;
 pub use checkpoint::CheckpointSummary;

@@ -7,6 +7,7 @@ use mycelium_compaction::job::StageTimes;
 use mycelium_manifest::Level;
 use mycelium_merge::StreamCounters;
 
+use crate::archive::Archiver;
 use crate::database::{Database, Inner};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -247,6 +248,14 @@ pub struct Metrics {
     pub pinned_bytes: u64,
     /// The block cache.
     pub cache: CacheStats,
+    /// Segments of the log that were archived.
+    pub archived_segments: u64,
+    /// Their bytes.
+    pub archived_bytes: u64,
+    /// Times that one could not be.
+    pub archive_failures: u64,
+    /// Bytes of segments that recovery does not need and the archive lacks.
+    pub unarchived_bytes: u64,
     /// Log records replayed when the database was opened.
     pub recovered_records: u64,
 }
@@ -262,6 +271,7 @@ impl Inner {
     fn metrics(&self) -> Metrics {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let c = &self.counters;
+        let archive = |number: fn(&Archiver) -> u64| self.archive.as_ref().map_or(0, number);
         let stages = *c.stages.lock();
         let written: Vec<u64> = c.written_by_level.iter().map(load).collect();
         let total = load(&c.log_bytes) + load(&c.flush_bytes) + written.iter().sum::<u64>();
@@ -319,6 +329,10 @@ impl Inner {
                 .collect(),
             pinned_bytes: self.graveyard.pinned_bytes(),
             cache: self.cache.stats(),
+            archived_segments: archive(|archive| archive.segments.load(Ordering::Relaxed)),
+            archived_bytes: archive(|archive| archive.bytes.load(Ordering::Relaxed)),
+            archive_failures: archive(|archive| archive.failures.load(Ordering::Relaxed)),
+            unarchived_bytes: archive(Archiver::waiting_bytes),
             recovered_records: load(&c.recovered_records),
         }
     }

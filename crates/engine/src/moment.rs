@@ -30,12 +30,18 @@ use crate::output_files::{OutputFiles, file_meta};
 use crate::sync::Mutex;
 use crate::tree::Tree;
 
+/// Memtables that were sealed together, ascending by table.
+type Generation = Vec<(TableId, Arc<Memtable>)>;
+
 /// A state of the manifest that needs no log, and what keeps its files. See the module.
+///
+/// What is in no file a power loss may still take from the database, which then gives its sequence numbers out again:
+/// the archived log does not go on from a state that has such entries, and it is of no history.
 pub(crate) struct Moment {
     pub(crate) state: ManifestState,
     pub(crate) sequence: SequenceNumber,
-    /// What is in no file: memtables that were sealed together, ascending by table; the oldest first.
-    generations: Vec<Vec<(TableId, Arc<Memtable>)>>,
+    /// What is in no file; the oldest first.
+    generations: Vec<Generation>,
     pins: Vec<Arc<Tree>>,
 }
 
@@ -52,9 +58,17 @@ fn without_log(state: &ManifestState, sequence: SequenceNumber) -> ManifestState
     ManifestState { oldest_wal: 0, last_sequence: state.last_sequence.max(sequence), ..state.clone() }
 }
 
+/// The same where memtables have some of them.
+fn with_memtables(state: &ManifestState, sequence: SequenceNumber, generations: &[Generation]) -> ManifestState {
+    let state = without_log(state, sequence);
+    let is_in_files = generations.iter().all(Vec::is_empty);
+    ManifestState { history: if is_in_files { state.history } else { 0 }, ..state }
+}
+
 /// The moment that a database opened read-only shows.
 fn moment_of(shown: &DatabaseState) -> Moment {
-    let (state, sequence) = (without_log(&shown.manifest, shown.sequence), shown.sequence);
+    let sequence = shown.sequence;
+    let state = with_memtables(&shown.manifest, sequence, &shown.generations);
     let pins = shown.states.values().map(|state| state.tree.clone()).collect();
     Moment { state, sequence, generations: shown.generations.clone(), pins }
 }
@@ -100,7 +114,8 @@ impl Inner {
         let active = active.filter(|(_, memtable)| !memtable.is_empty()).collect();
         let sealed = core.generations.iter().map(|generation| generation.memtables.clone());
         let sequence = writer.last_sequence;
-        let (state, generations) = (without_log(manifest.state(), sequence), sealed.chain([active]).collect());
+        let generations: Vec<Generation> = sealed.chain([active]).collect();
+        let state = with_memtables(manifest.state(), sequence, &generations);
         Ok(Moment { state, sequence, generations, pins })
     }
 

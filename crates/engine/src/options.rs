@@ -15,6 +15,7 @@ use mycelium_transform::{Registry, TransformerSet};
 use mycelium_vfs::{Disk, LocalDisk};
 pub use mycelium_wal::RecoveryMode;
 
+use crate::archive::ArchiveOptions;
 use crate::events::EventListener;
 
 /// Who runs flushes and compactions.
@@ -106,6 +107,10 @@ pub struct Options {
     pub background: Background,
     /// What recovery does about a torn log. Default: tolerate a torn tail.
     pub recovery: RecoveryMode,
+    /// Where the log goes when recovery does not need it any more, so that [`crate::Backups::restore_to`] can go on
+    /// from a backup. Give it at every opening for writing: of what is written without it the archive lacks the log,
+    /// and no restore passes that. Default: nowhere, it is removed.
+    pub archive: Option<ArchiveOptions>,
     /// Bytes a second that flushes, compactions and bulk loads together may write, flushes first; `None` is unlimited.
     /// Default: `None`.
     pub rate_limit_bytes_per_second: Option<u64>,
@@ -146,6 +151,7 @@ impl Default for Options {
             compaction_caching: CompactionCaching::default(),
             background: Background::Threads(2),
             recovery: RecoveryMode::default(),
+            archive: None,
             rate_limit_bytes_per_second: None,
             slowdown_level0_runs: 20,
             stop_level0_runs: 36,

@@ -7,8 +7,8 @@
 //!    of a table that the manifest never had, this has lost its last edits.
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is
 //!    needed any more; a crash before it replays the same segments again, a crash after it does not need them.
-//! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had
-//!    not been checked yet.
+//! 5. Begin a new log segment; archive the older ones if the log is archived; remove every file that nothing names;
+//!    drop indexes that were to become unique and had not been checked yet.
 //!
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing
 //! that a second crash could turn into loss). A database opened read-only is read by steps 1 to 3 as well, and again
@@ -19,12 +19,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
-use mycelium_base::{EntryRef, Error, ErrorKind, FileKind, FileNumber, Result, TableId};
+use mycelium_base::{EntryRef, Error, ErrorKind, FileKind, FileNumber, Result, SequenceNumber, TableId};
 use mycelium_cache::BlockCache;
 use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, ReplayReport, SegmentHeader, SegmentWriter, replay};
 
+use crate::archive::{Archiver, Origin, begin_segment};
 use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
@@ -43,6 +44,19 @@ const MOST_FILTER_BYTES: usize = 128 << 20;
 
 /// How often what reads a directory begins anew because files came and went.
 const ATTEMPTS: usize = 16;
+
+/// A file that is in the directory of a database as long as its log is being restored: it is not what was asked for
+/// yet.
+pub(crate) const RESTORING: &str = "RESTORING";
+
+/// Refuses a database whose restore was cut short.
+pub(crate) fn check_restored(disk: &dyn Disk, directory: &Path) -> Result<()> {
+    if disk.exists(&directory.join(RESTORING))? {
+        let message = "a restore into this directory was cut short: remove it, and restore again";
+        return Err(Error::invalid(message).in_file(directory));
+    }
+    Ok(())
+}
 
 /// Does what reads a directory that another process may be writing to. A file that the manifest named a moment ago may
 /// be flushed or merged, and gone by the time that it is opened, and the manifest itself replaced. So an error counts
@@ -67,6 +81,9 @@ pub(crate) fn again_while_it_changes<T>(
 
 /// Opens the database in `directory` for writing: the steps of the module.
 pub(crate) fn recover(directory: &Path, options: Options) -> Result<Inner> {
+    if options.archive.as_ref().is_some_and(|archive| archive.directory == directory) {
+        return Err(Error::invalid("the archive of a log needs a directory of its own").in_file(directory));
+    }
     let disk: Arc<dyn Disk> = Arc::new(DirectorySyncs::of(options.disk, directory));
     let options = Options { disk: disk.clone(), ..options };
     let exists = disk.exists(&directory.join(FileKind::Current.name(0)))?;
@@ -81,14 +98,17 @@ pub(crate) fn recover(directory: &Path, options: Options) -> Result<Inner> {
     let cache = Arc::new(BlockCache::with_budgets(options.cache_bytes, options.index_and_filter_bytes));
     let graveyard = Arc::<Graveyard>::default();
     let mut core = Core::new(manifest.file_numbers().clone(), filter_bytes(&options));
-    let parts = Parts { disk: &*disk, directory, options: &options, state: &state };
+    let origin = Origin { identity: state.identity, history: state.history };
+    let archive = options.archive.as_ref().map(|archive| Archiver::new(disk.clone(), archive, origin));
+    let parts = Parts { disk: &*disk, directory, options: &options, state: &state, archive: archive.as_ref() };
     parts.open_tables(&mut core, &cache, &graveyard)?;
     let (replayed, writer) = parts.replay(&segments, &core)?;
     let last_sequence = writer.last_sequence;
     let commits = CommitQueue::new(writer);
     let directory = directory.to_path_buf();
     let (manifest, follower) = (Some(manifest), None);
-    let recovered = Recovered { directory, cache, commits, manifest, follower, core, last_sequence, graveyard, lock };
+    let recovered =
+        Recovered { directory, cache, commits, manifest, follower, archive, core, last_sequence, graveyard, lock };
     let inner = Inner::new(options, recovered);
     inner.counters.recovered_records.store(replayed.records, Ordering::Relaxed);
     inner.finish_recovery()?;
@@ -118,6 +138,9 @@ fn open_manifest(
     if state.identity == 0 {
         // Made anew, or by a version that knew of none.
         state.identity = new_identity(directory);
+    }
+    if state.history == 0 && options.archive.is_some() {
+        state.history = new_identity(directory);
     }
     let manifest = match exists {
         true => Manifest::resume(disk.clone(), directory, state, ManifestOptions::default())?,
@@ -215,6 +238,7 @@ struct Parts<'a> {
     directory: &'a Path,
     options: &'a Options,
     state: &'a ManifestState,
+    archive: Option<&'a Archiver>,
 }
 
 impl Parts<'_> {
@@ -278,16 +302,16 @@ impl Parts<'_> {
         if let Some(error) = unknown.filter(|_| self.options.recovery != RecoveryMode::PointInTime) {
             return Err(error);
         }
-        let mut writer = Writer::new(Some(self.begin_log(core, &report)?), last_sequence);
+        let mut writer = Writer::new(Some(self.begin_log(core, &report, last_sequence)?), last_sequence);
         writer.memtables = memtables;
         writer.derivers = derivers;
         Ok((report, writer))
     }
 
-    fn begin_log(&self, core: &Core, report: &ReplayReport) -> Result<SegmentWriter> {
+    fn begin_log(&self, core: &Core, report: &ReplayReport, last: SequenceNumber) -> Result<SegmentWriter> {
         let number = core.numbers.allocate();
         let path = self.directory.join(FileKind::Wal.name(number));
-        SegmentWriter::create(self.disk, &path, SegmentHeader { number, previous: report.end })
+        begin_segment(self.disk, &path, SegmentHeader { number, previous: report.end }, self.archive, last + 1)
     }
 }
 
@@ -308,10 +332,13 @@ impl Inner {
             self.flush_oldest()?;
         }
         self.remove_orphans(next_log)?;
+        // It is told if it fails, and tried again.
+        drop(self.archive_waiting());
         self.drop_unchecked_indexes()
     }
 
-    /// Removes SSTs that no version names, log segments older than `oldest_log` and traces of tables that were dropped.
+    /// Removes SSTs that no version names, log segments older than `oldest_log`, the one begun last, that are not to be
+    /// archived, and traces of tables that were dropped.
     /// Manifests are the manifest's own. Whether there were any.
     fn remove_orphans(&self, oldest_log: FileNumber) -> Result<bool> {
         let live: HashSet<FileNumber> = {
@@ -320,12 +347,13 @@ impl Inner {
             trees.flat_map(|tree| tree.all_files().map(|file| file.meta.number).collect::<Vec<_>>()).collect()
         };
         let tables: HashSet<u64> = self.core.lock().tables.keys().map(|table| table.0.into()).collect();
+        let unarchived = if oldest_log > 0 { self.find_unarchived(oldest_log)? } else { HashSet::new() };
         let mut found = false;
         for (kind, number) in numbered(&*self.disk, &self.directory)? {
             let orphan = match kind {
                 FileKind::Trace => !tables.contains(&number),
                 FileKind::Sst => !live.contains(&number),
-                FileKind::Wal => number < oldest_log,
+                FileKind::Wal => number < oldest_log && !unarchived.contains(&number),
                 _ => false,
             };
             if orphan {

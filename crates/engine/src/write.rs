@@ -10,6 +10,7 @@
 //!    see all of a batch or nothing. What the batch derives for indexes (index/derive.rs) is found out before it is
 //!    logged, and inserted with it. One that was prepared for other indexes than there are now is left out, and
 //!    prepared again by its writer (index/indexed.rs).
+//!    An archived log is told the time now and then (note.rs).
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new
 //!    log segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed
 //!    or stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
@@ -31,11 +32,14 @@ use mycelium_encoding::PackedLayout;
 use mycelium_memtable::MemtableWriter;
 use mycelium_wal::{SegmentHeader, SegmentWriter};
 
-use crate::batch::{Operations, WriteBatch, encode_head};
+use crate::archive::{Archiver, begin_segment};
+use crate::batch::{Operations, WriteBatch};
 use crate::core::{Core, Generation, SealedLog, indexes_after};
 use crate::database::Inner;
 use crate::events::{Event, StallCause};
 use crate::index::{DerivedBatch, IndexGeneration, WriteDerivers};
+use crate::log_record::encode_head;
+use crate::note::{self, Note};
 use crate::options::{Background, Durability};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard};
@@ -55,6 +59,8 @@ pub(crate) struct Writer {
     head: Vec<u8>,
     /// Acknowledged `Buffered` records were taken back from the log: only memtables hold them.
     pub(crate) log_gap: bool,
+    /// The last time that was noted in the log, if it is archived.
+    noted: Option<u64>,
     /// Feed the indexes' derived tables.
     pub(crate) derivers: WriteDerivers,
     /// Whether a table was dropped since the database was opened. There may be handles to it.
@@ -69,6 +75,7 @@ impl Writer {
             last_sequence,
             generation_bytes: 0,
             log_gap: false,
+            noted: None,
             head: Vec::new(),
             derivers: WriteDerivers::default(),
             has_dropped: false,
@@ -79,6 +86,17 @@ impl Writer {
     #[inline]
     pub(crate) fn log(&mut self) -> Result<&mut SegmentWriter> {
         self.log.as_mut().ok_or_else(|| Error::new(ErrorKind::ReadOnly, "the database was opened read-only"))
+    }
+
+    /// Notes the present time in the log if it is due.
+    fn note_time(&mut self) -> Result<()> {
+        let now = note::now();
+        if note::is_due(self.noted, now) {
+            let note = Note::Moment { milliseconds: now }.encode(self.last_sequence + 1);
+            self.log()?.append(&[&note])?;
+            self.noted = Some(now);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -285,7 +303,7 @@ impl Inner {
     /// Commits a batch that was checked. It is prepared for the indexes until it meets those that it was prepared for,
     /// and until nothing comes between; one of those who meet always gets through.
     #[inline]
-    fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
+    pub(crate) fn commit_checked(&self, body: &[u8], count: u32, durability: Durability) -> Result<SequenceNumber> {
         loop {
             match self.commit_prepared(&self.indexed.load(), body, count, durability) {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
@@ -409,15 +427,16 @@ impl Inner {
         let mut head = std::mem::take(&mut writer.head);
         let log = writer.log()?;
         let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
-        let mut result = Ok(());
+        let mut result = if self.archive.is_some() { writer.note_time() } else { Ok(()) };
+        let log = writer.log()?;
         for ReadyBatch { body, count, .. } in group.iter().map(|pending| pending.batch).filter(|batch| batch.count > 0)
         {
-            encode_head(&mut head, first, *count);
-            first += u64::from(*count);
-            result = log.append(&[&head, body]);
             if result.is_err() {
                 break;
             }
+            encode_head(&mut head, first, *count);
+            first += u64::from(*count);
+            result = log.append(&[&head, body]);
         }
         let log_result = match (result, durability) {
             (Ok(()), Durability::Os) => log.flush(),
@@ -446,6 +465,7 @@ impl Inner {
         (before, had_buffered): (u64, bool),
         may_be_whole: bool,
     ) -> Error {
+        writer.noted = None;
         let Ok(log) = writer.log() else { return error };
         // A full disk leaves a log that was cut back to a record border, which may lie inside the group. If it cannot
         // be cut back to the group's start, durably, or anything else happened, what is on the disk is not what was
@@ -457,6 +477,17 @@ impl Inner {
             self.latch(&error);
         }
         error
+    }
+
+    /// Notes in the log, if it is archived, that a bulk load is about to take the next sequence number.
+    pub(crate) fn note_load(&self, writer: &mut Writer, table: &TableShared) -> Result<()> {
+        if self.archive.is_none() {
+            return Ok(());
+        }
+        let note = Note::Load { table: &table.name }.encode(writer.last_sequence + 1);
+        let log = writer.log()?;
+        let (before, had_buffered) = (log.len(), log.buffered_len() > 0);
+        log.append(&[&note]).map_err(|error| self.take_back(writer, error, (before, had_buffered), false))
     }
 
     /// Persists the log up to its end: segments of sealed generations first, since recovery reads them in order.
@@ -492,6 +523,9 @@ impl Inner {
     /// Waits, seals and slows as the memory budget and the levels demand, before `bytes` are written.
     #[inline]
     pub(crate) fn make_room(&self, writer: &mut MutexGuard<'_, Writer>, bytes: u64) -> Result<()> {
+        if self.archive.as_ref().is_some_and(Archiver::is_over_limit) {
+            self.make_archive_room()?;
+        }
         if self.stalls.hold_writers_back() {
             self.hold_back(bytes)?;
         }
@@ -532,6 +566,15 @@ impl Inner {
         self.wait_unless(Self::check_flush_space, |inner| inner.core.lock().generations.is_empty())
     }
 
+    /// Waits, if the log is archived, until no thread is at a flush: what was flushed is archived by then, unless that
+    /// fails.
+    pub(crate) fn wait_for_archive(&self) -> Result<()> {
+        if self.archive.is_none() {
+            return Ok(());
+        }
+        self.wait_unless(Self::check_flush_space, |inner| !inner.core.lock().flushing)
+    }
+
     /// Waits for background work until `ready`; in manual mode does that work.
     pub(crate) fn wait_until(&self, ready: impl Fn(&Self) -> bool) -> Result<()> {
         self.wait_unless(Self::check_background_space, ready)
@@ -557,9 +600,9 @@ impl Inner {
 
     /// Begins a log segment, durably named. One that could not be begun must not be found by a recovery, for which it
     /// would end the segment before it: a full disk leaves nothing behind, any other failure latches.
-    fn begin_segment(&self, header: SegmentHeader) -> Result<SegmentWriter> {
+    fn begin_segment(&self, header: SegmentHeader, next: SequenceNumber) -> Result<SegmentWriter> {
         let path = self.directory.join(FileKind::Wal.name(header.number));
-        SegmentWriter::create(&*self.disk, &path, header).inspect_err(|error| {
+        begin_segment(&*self.disk, &path, header, self.archive.as_ref(), next).inspect_err(|error| {
             let is_full = error.kind() == ErrorKind::NoSpace;
             let is_gone =
                 is_full && self.disk.remove(&path).map_or_else(|e| e.kind() == ErrorKind::NotFound, |()| true);
@@ -583,10 +626,12 @@ impl Inner {
             return Err(self.take_back(writer, error, (before, had_buffered), false));
         }
         let number = self.core.lock().numbers.allocate();
-        let log = self.begin_segment(SegmentHeader { number, previous: Some((log.number(), log.len())) })?;
+        let header = SegmentHeader { number, previous: Some((log.number(), log.len())) };
+        let log = self.begin_segment(header, writer.last_sequence + 1)?;
+        writer.noted = None;
         let full = writer.log.replace(log);
         let bytes = std::mem::take(&mut writer.generation_bytes);
-        let sealed = full.map(|log| Arc::new(SealedLog::new(log.number(), log.seal(number))));
+        let sealed = full.map(|log| Arc::new(SealedLog::new(log.number(), log.len(), log.seal(number))));
         {
             let mut core = self.core.lock();
             core.seal(sealed, writer, number);

@@ -20,6 +20,7 @@
 //! tag 26  file buffered         table, file; only in the records that open a manifest (from format 3 on)
 //! tag 27  identity              u64 LE; only in the first record of a manifest
 //! tag 28  table replaced        id, then id, name, definition, layout of the table in its place, added
+//! tag 29  history               u64 LE; only in the first record of a manifest
 //! tag 30  table replaced        id, then id, name, definition, layout of the table in its place, which has a column less:
 //!                               column | group of whole rows
 //! added = 1 if it has another column, else 0, u8 | and if so: column | group of whole rows
@@ -219,6 +220,8 @@ pub struct VersionEdit {
     pub format_version: Option<u32>,
     /// The database's identity. Leave it `None`: the manifest sets it in its first record.
     pub identity: Option<u64>,
+    /// The history that the log belongs to. Leave it `None`: the manifest sets it in its first record.
+    pub history: Option<u64>,
 }
 
 const TAG_FORMAT_VERSION: u64 = 2;
@@ -236,6 +239,7 @@ const TAG_ROUND_CHANGED: u64 = 24;
 const TAG_FILE_BUFFERED: u64 = 26;
 const TAG_IDENTITY: u64 = 27;
 const TAG_TABLE_REPLACED: u64 = 28;
+const TAG_HISTORY: u64 = 29;
 const TAG_COLUMN_DROPPED: u64 = 30;
 
 const FLAG_LARGEST_EXCLUSIVE: u8 = 1;
@@ -324,6 +328,9 @@ impl VersionEdit {
         if let Some(identity) = self.identity {
             field(TAG_IDENTITY, &|b| b.extend_from_slice(&identity.to_le_bytes()));
         }
+        if let Some(history) = self.history {
+            field(TAG_HISTORY, &|b| b.extend_from_slice(&history.to_le_bytes()));
+        }
     }
 
     /// Reads an edit back. `ErrorKind::Unsupported` for a newer format or an unknown required field,
@@ -378,6 +385,7 @@ impl VersionEdit {
             TAG_ORDINAL => self.ordinal = Some(reader.varint()?),
             TAG_NEXT_TABLE_ID => self.next_table_id = Some(decode_table_id(&mut reader)?.0),
             TAG_IDENTITY => self.identity = Some(reader.u64()?),
+            TAG_HISTORY => self.history = Some(reader.u64()?),
             optional if optional % 2 == 1 => return Ok(()),
             required => {
                 return Err(Error::new(

@@ -49,6 +49,9 @@ pub struct ManifestState {
     /// A number that no other database has but copies of this one; 0 as long as it has none. The manifest keeps it with
     /// the state that a file starts with.
     pub identity: u64,
+    /// A number that no copy of the database has but this one, which its archived log goes by; 0 as long as its log is
+    /// not archived. Kept as the identity is.
+    pub history: u64,
 }
 
 impl Default for ManifestState {
@@ -62,6 +65,7 @@ impl Default for ManifestState {
             next_table_id: 0,
             edit_count: 0,
             identity: 0,
+            history: 0,
         }
     }
 }
@@ -87,6 +91,7 @@ impl ManifestState {
         next.edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);
         next.format_version = edit.format_version.unwrap_or(self.format_version);
         next.identity = edit.identity.unwrap_or(self.identity);
+        next.history = edit.history.unwrap_or(self.history);
         next.apply_tables(edit)?;
         next.apply_files(edit)?;
         let raise = |current: u64, to: Option<u64>| current.max(to.unwrap_or(0));
@@ -206,6 +211,7 @@ impl ManifestState {
             next_table_id: Some(self.next_table_id),
             ordinal: Some(self.edit_count),
             identity: (self.identity != 0).then_some(self.identity),
+            history: (self.history != 0).then_some(self.history),
             ..VersionEdit::default()
         }];
         for (&table, state) in &self.tables {

@@ -8,8 +8,10 @@ use mycelium_base::{Error, ErrorKind, FileNumber, Result};
 pub const HEADER_LEN: usize = 40;
 /// Bytes of a record before its payload.
 pub const RECORD_HEADER_LEN: usize = 12;
-/// The format version written, and the newest one read.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest format version: some payloads are such that a reader of version 1 does not know them.
+pub const FORMAT_VERSION: u32 = 2;
+/// The version that segments have unless another is asked for.
+pub(crate) const FIRST_VERSION: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"MYCLWAL1";
 
@@ -33,11 +35,11 @@ pub struct SegmentHeader {
 
 impl SegmentHeader {
     /// The header's bytes.
-    pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
+    pub(crate) fn encode(&self, version: u32) -> [u8; HEADER_LEN] {
         let (previous, previous_len) = self.previous.unwrap_or((0, 0));
         let mut out = [0; HEADER_LEN];
         out[..8].copy_from_slice(MAGIC);
-        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[12..20].copy_from_slice(&self.number.to_le_bytes());
         out[20..28].copy_from_slice(&previous.to_le_bytes());
         out[28..36].copy_from_slice(&previous_len.to_le_bytes());

@@ -6,12 +6,15 @@
 //! ```text
 //! header, 40 bytes                              record, 12 bytes + payload
 //! +0   magic "MYCLWAL1"                         +0   CRC-32C            u32
-//! +8   format version (1)          u32          +4   length of payload  u32   1 ..= MAX_BATCH_LEN
+//! +8   format version (1 or 2)     u32          +4   length of payload  u32   1 ..= MAX_BATCH_LEN
 //! +12  number of this segment      u64          +8   unsynced           u32
 //! +20  number of the previous      u64, 0 none  +12  payload
 //! +28  length of the previous      u64
 //! +36  CRC-32C of bytes 0..36      u32          all integers little-endian
 //! ```
+//!
+//! Both versions are framed alike. In version 2 payloads may be such that who knows version 1 alone takes them for
+//! damaged.
 //!
 //! The checksum of a record covers (segment number, offset of the record, length, unsynced, payload): bytes left over
 //! from another segment, moved to another offset or replayed never verify. Zeroes never verify either, for a length of

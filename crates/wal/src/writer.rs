@@ -14,7 +14,10 @@ use mycelium_base::limits::MAX_BATCH_LEN;
 use mycelium_base::{Error, FileNumber, Result};
 use mycelium_vfs::{Disk, WritableFile};
 
-use crate::format::{HEADER_LEN, RECORD_HEADER_LEN, RecordHeader, SegmentHeader, begin_checksum, encode_mark};
+use crate::format::{
+    FIRST_VERSION, FORMAT_VERSION, HEADER_LEN, RECORD_HEADER_LEN, RecordHeader, SegmentHeader, begin_checksum,
+    encode_mark,
+};
 
 /// Bytes of records collected before they are handed to the operating system.
 const BUFFER_LEN: usize = 64 << 10;
@@ -65,12 +68,25 @@ impl SegmentWriter {
     /// # Errors
     /// Those of the disk. [`mycelium_base::ErrorKind::InvalidArgument`] if `number` is 0 or not above the previous one.
     pub fn create(disk: &dyn Disk, path: &Path, header: SegmentHeader) -> Result<Self> {
+        Self::create_with_version(disk, path, header, FIRST_VERSION)
+    }
+
+    /// As [`SegmentWriter::create`], of a format version: the framing is the same in all of them, and a reader refuses
+    /// a segment of a newer one, whose payloads it may not know.
+    ///
+    /// # Errors
+    /// As there; also if there is no such version.
+    pub fn create_with_version(disk: &dyn Disk, path: &Path, header: SegmentHeader, version: u32) -> Result<Self> {
+        if !(FIRST_VERSION..=FORMAT_VERSION).contains(&version) {
+            let error = Error::invalid("a log format version that there is not");
+            return Err(error.expected(format_args!("{FIRST_VERSION} to {FORMAT_VERSION}"), version));
+        }
         let previous = header.previous.map_or(0, |(number, _)| number);
         if header.number <= previous || header.previous.is_some_and(|(number, _)| number == 0) {
             return Err(Error::invalid(format!("segment {} cannot continue segment {previous}", header.number)));
         }
         let mut file = disk.create(path)?;
-        file.append(&header.encode())?;
+        file.append(&header.encode(version))?;
         if let Some(directory) = path.parent() {
             disk.sync_directory(directory)?;
         }

@@ -74,6 +74,29 @@ fn a_segment_is_reproduced_byte_for_byte() {
     assert_eq!(reader.next().unwrap().unwrap().payload, b"first");
 }
 
+/// Version 2 differs in its number alone, and what version 1 is was not changed by it.
+#[test]
+fn a_segment_of_version_2_is_reproduced_byte_for_byte() {
+    let disk = new_disk();
+    let header = SegmentHeader { number: 12, previous: Some((9, 4_096)) };
+    let mut writer = SegmentWriter::create_with_version(&disk, &path(12), header, 2).unwrap();
+    writer.append(&[b"first"]).unwrap();
+    writer.append(&[b"sec", b"ond"]).unwrap();
+    writer.sync().unwrap();
+    writer.append(&[&[0; 40]]).unwrap();
+    writer.append(&[&(0..=255).collect::<Vec<u8>>()]).unwrap();
+    writer.sync().unwrap();
+    let golden = std::fs::read("tests/golden/segment-2.wal").unwrap();
+    assert_eq!(read_file(&disk, &path(12)), golden, "the format changed: a new format version is needed");
+    let mut reader = SegmentReader::open(&disk, &path(12), Some(12)).unwrap();
+    assert_eq!(reader.header(), &header);
+    assert_eq!(reader.next().unwrap().unwrap().payload, b"first");
+    for version in [0, 3] {
+        let error = SegmentWriter::create_with_version(&disk, &path(13), header, version).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
 #[test]
 fn invalid_records_and_headers_are_refused() {
     let disk = new_disk();
@@ -98,7 +121,7 @@ fn a_newer_format_is_refused() {
     let disk = new_disk();
     create(&disk, 1, None).append(&[b"x"]).unwrap();
     let mut bytes = read_file(&disk, &path(1));
-    bytes[8] = 2;
+    bytes[8] = 3;
     let checksum = crc32c::crc32c(&bytes[..36]);
     bytes[36..40].copy_from_slice(&checksum.to_le_bytes());
     write_file(&disk, &path(1), &bytes);

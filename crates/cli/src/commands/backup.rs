@@ -1,17 +1,19 @@
-//! `mycelium backup`: backups of a database, made, listed, verified, restored and deleted. All but the making of them
-//! needs no database.
+//! `mycelium backup`: backups of a database, made, listed, verified, restored and deleted, and the archive of its log,
+//! used and pruned. All but the making of backups needs no database.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray, TimestampSecondArray, UInt64Array};
 use indicatif::ProgressBar;
-use mycelium::{BackupInfo, Backups, DeletedBackups, Error, ErrorKind, Options, VerifyReport};
+use mycelium::{
+    BackupInfo, Backups, DeletedBackups, Error, ErrorKind, Options, RestoreOptions, RestoreSummary, VerifyReport,
+};
 use serde_json::json;
 
-use super::{bytes_bar, open_to_read};
-use crate::args::{BackupArgs, BackupCommand};
+use super::{bytes_bar, open_archived, open_to_read};
+use crate::args::{BackupArgs, BackupCommand, RestoreArgs};
 use crate::failure::{Failure, FailureKind};
 use crate::output::{Output, print_failure};
 use crate::render::units;
@@ -19,10 +21,14 @@ use crate::render::units;
 /// Does what the command says.
 pub(crate) fn run(command: &BackupCommand, out: &mut Output) -> Result<(), Failure> {
     match command {
-        BackupCommand::Create { database, backups } => create(database, backups, out),
+        BackupCommand::Create { database, backups, archive } => create(database, backups, archive.as_deref(), out),
         BackupCommand::List { backups } => list(backups, out),
         BackupCommand::Verify(args) => verify(args, out),
-        BackupCommand::Restore { from, target } => restore(from, target, out),
+        BackupCommand::Restore { from, target, log } => match &log.archive {
+            Some(archive) => restore_to(from, target, (archive.as_path(), log), out),
+            None => restore(from, target, out),
+        },
+        BackupCommand::Prune { backups, archive } => prune(backups, archive, out),
         BackupCommand::Delete { backups, numbers, keep } => {
             let backups = open(backups)?;
             let deleted = match keep {
@@ -62,8 +68,11 @@ fn moved(bar: &ProgressBar) -> impl FnMut(u64, u64) {
     }
 }
 
-fn create(database: &Path, directory: &Path, out: &mut Output) -> Result<(), Failure> {
-    let database = open_to_read(database)?;
+fn create(database: &Path, directory: &Path, archive: Option<&Path>, out: &mut Output) -> Result<(), Failure> {
+    let database = match archive {
+        Some(archive) => open_archived(database, archive)?,
+        None => open_to_read(database)?,
+    };
     let bar = bytes_bar();
     let summary = database.backup_with_progress(directory, moved(&bar)).map_err(|error| match error.kind() {
         ErrorKind::Locked => busy(error.to_string()),
@@ -104,12 +113,7 @@ fn table_of(backups: &[BackupInfo], as_numbers: bool) -> Result<RecordBatch, Fai
             false => Arc::new(StringArray::from_iter_values(backups.iter().map(|backup| units::bytes(of(backup))))),
         }
     };
-    let seconds = |backup: &BackupInfo| {
-        let since_1970 = backup.time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX)
-    };
-    let times = TimestampSecondArray::from_iter_values(backups.iter().map(seconds)).with_timezone("+00:00");
-    let times: ArrayRef = Arc::new(times);
+    let times: ArrayRef = Arc::new(times_of(backups.iter().map(|backup| backup.time)));
     let mut columns: Vec<(&str, ArrayRef)> = vec![
         ("backup", numbers(|backup| backup.number)),
         ("time", times),
@@ -124,6 +128,15 @@ fn table_of(backups: &[BackupInfo], as_numbers: bool) -> Result<RecordBatch, Fai
         columns.push(("damage", damage));
     }
     RecordBatch::try_from_iter(columns).map_err(print_failure)
+}
+
+/// Times to the second, as they are printed.
+fn times_of(times: impl Iterator<Item = SystemTime>) -> TimestampSecondArray {
+    let seconds = |time: SystemTime| {
+        let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since_1970.as_secs()).unwrap_or(i64::MAX)
+    };
+    TimestampSecondArray::from_iter_values(times.map(seconds)).with_timezone("+00:00")
 }
 
 fn verify(args: &BackupArgs, out: &mut Output) -> Result<(), Failure> {
@@ -184,6 +197,65 @@ fn restore(from: &BackupArgs, target: &Path, out: &mut Output) -> Result<(), Fai
         units::bytes(summary.bytes),
         summary.sequence
     ))
+}
+
+/// Restores to a moment after the backup, with the archive of the log.
+fn restore_to(
+    from: &BackupArgs,
+    target: &Path,
+    (archive, args): (&Path, &RestoreArgs),
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let backups = open(&from.backups)?;
+    let request = RestoreOptions {
+        until: args.until.unwrap_or_default(),
+        backup: from.number,
+        log: args.log.clone(),
+        as_far_as_possible: args.as_far_as_possible,
+        database: Options::default(),
+    };
+    let bar = bytes_bar();
+    let summary = backups.restore_to(archive, target, &request, moved(&bar)).map_err(failed)?;
+    bar.finish_and_clear();
+    print_restored(target, &summary, out)?;
+    match &summary.ended_by {
+        Some(error) => Err(Failure::negative(format!("it ends there: {error}"))),
+        None => Ok(()),
+    }
+}
+
+fn print_restored(target: &Path, summary: &RestoreSummary, out: &mut Output) -> Result<(), Failure> {
+    let times = times_of(std::iter::once(summary.time));
+    let time = arrow_cast::display::array_value_to_string(&times, 0).map_err(print_failure)?;
+    let ended_by = summary.ended_by.as_ref().map(ToString::to_string);
+    if out.is_json() {
+        return out.object(&json!({
+            "directory": target.display().to_string(), "backup": summary.backup, "sequence": summary.sequence,
+            "time": time, "segments": summary.segments, "batches": summary.batches, "ended_by": ended_by,
+            "torn_tail": summary.torn_tail,
+        }));
+    }
+    out.line(format_args!(
+        "{}: backup {}, then {} batches of {} log segments, up to sequence number {}, of {time}",
+        target.display(),
+        summary.backup,
+        units::count(summary.batches),
+        units::count(summary.segments),
+        summary.sequence
+    ))?;
+    match &summary.torn_tail {
+        Some(torn) => out.line(format_args!("the log ends in a record that was never acknowledged: {torn}")),
+        None => Ok(()),
+    }
+}
+
+fn prune(backups: &Path, archive: &Path, out: &mut Output) -> Result<(), Failure> {
+    let pruned = open(backups)?.prune_archive(archive).map_err(failed)?;
+    if out.is_json() {
+        return out.object(&json!({ "segments": pruned.segments, "bytes": pruned.bytes }));
+    }
+    let (segments, bytes) = (units::count(pruned.segments), units::bytes(pruned.bytes));
+    out.line(format_args!("removed {segments} log segments, {bytes}"))
 }
 
 fn print_deleted(deleted: &DeletedBackups, out: &mut Output) -> Result<(), Failure> {

@@ -7,8 +7,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use mycelium::rows::{RowFormat, encode_key, encode_key_prefix, prefix_successor};
 use mycelium::transform::{Formats, LinkOptions, Registry, TransformerSet};
 use mycelium::{
-    Buffering, Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout, LeveledOptions,
-    Options, Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions, TieredOptions,
+    ArchiveOptions, Buffering, Compression, Database, Datum, DatumRef, Durability, ErrorKind, GroupFormat, Layout,
+    LeveledOptions, Options, Policy, ReadCounters, RowFormatDefinition, RowFormatKind, Schema, Table, TableOptions,
+    TieredOptions,
 };
 use mycelium_base::FileKind;
 use serde_json::{Value, json};
@@ -49,6 +50,13 @@ pub(crate) fn open_to_read(directory: &Path) -> Result<Database, Failure> {
 /// Opens a database to write to it; `create` makes one where there is none.
 pub(crate) fn open_to_write(directory: &Path, create: bool) -> Result<Database, Failure> {
     let options = Options { create_if_missing: create, ..Options::default() };
+    Database::open(directory, options).map_err(|error| missing(directory, error))
+}
+
+/// Opens a database to write to it, and its log to this archive.
+pub(crate) fn open_archived(directory: &Path, archive: &Path) -> Result<Database, Failure> {
+    let archive = Some(ArchiveOptions::new(archive));
+    let options = Options { create_if_missing: false, archive, ..Options::default() };
     Database::open(directory, options).map_err(|error| missing(directory, error))
 }
 

@@ -24,7 +24,8 @@
 //! a description cannot be read nobody knows what it needs: then all files stay.
 //!
 //! To restore one: copy its files into an empty directory, comparing checksums, under the names that they had, sync,
-//! and write a manifest with its state, as for a checkpoint.
+//! and write a manifest with its state, as for a checkpoint. With an archive of the log a restore goes on from there
+//! (`restore`).
 //!
 //! So, whatever is cut short: a backup is there with its description, and then all its files are; a file with a final
 //! name is whole, and a later backup may use it; what nothing needs is removed by the next change of the directory. A
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use mycelium_base::{Error, ErrorKind, FileKind, MAX_FILE_NUMBER, Result, SequenceNumber};
-use mycelium_manifest::{Manifest, ManifestOptions};
+use mycelium_manifest::{Manifest, ManifestOptions, ManifestState};
 use mycelium_vfs::{AccessPattern, Disk, FileLock, ReadableFile};
 
 use crate::checkpoint::CheckpointSummary;
@@ -45,8 +46,10 @@ use crate::verify::VerifyReport;
 use description::{Description, SharedFile};
 
 mod description;
+mod restore;
 mod take;
 
+pub use restore::{PrunedArchive, RestoreOptions, RestorePoint, RestoreSummary};
 pub use take::BackupSummary;
 
 /// A backup in a directory.
@@ -359,7 +362,7 @@ impl Backups {
             summary.bytes += file.size;
         }
         self.disk.sync_directory(directory)?;
-        let state = description.state.clone();
+        let state = ManifestState { history: 0, ..description.state.clone() };
         Manifest::create_with(self.disk.clone(), directory, state, ManifestOptions::default())?;
         Ok(summary)
     }

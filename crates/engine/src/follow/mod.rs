@@ -94,6 +94,7 @@ pub(crate) fn open(directory: &Path, options: Options) -> Result<Inner> {
         commits: CommitQueue::new(Writer::new(None, 0)),
         manifest: None,
         follower: Some(Follower::default()),
+        archive: None,
         core: Core::new(FileNumbers::starting_at(1), filter_bytes(&options)),
         last_sequence: 0,
         graveyard: Arc::<Graveyard>::default(),

@@ -251,6 +251,7 @@ impl Salvage<'_> {
         }
         let log = self.salvage_log(&state, &left_out)?;
         state.oldest_wal = log.number;
+        state.history = 0;
         state.last_sequence = state.last_sequence.max(log.last_sequence);
         state.next_file_number = self.numbers.peek();
         self.report.sequence = state.last_sequence;

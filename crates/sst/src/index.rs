@@ -32,6 +32,16 @@ const HEADER_LEN: usize = 16;
 const HEAD_LEN: usize = 8;
 const ROW_LEN: usize = 32;
 
+/// Heads of four cache lines: what comes before them in a search is asked for often, and stays in caches near by.
+const NARROWED: usize = 32;
+
+/// Heads among which a search goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadRange {
+    first: usize,
+    count: usize,
+}
+
 /// What the index says of one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexEntry {
@@ -342,26 +352,49 @@ impl<'a> Index<'a> {
     /// block count if `key` is after all separators. O(log blocks).
     #[inline]
     pub fn seek(&self, key: &[u8]) -> usize {
-        let n = self.shape.blocks;
+        self.seek_among(key, HeadRange { first: 0, count: self.shape.blocks })
+    }
+
+    /// The first half of [`Index::seek`]: narrows the search down to a few cache lines of heads, and asks the processor
+    /// for these.
+    #[inline]
+    pub(crate) fn narrow(&self, key: &[u8]) -> HeadRange {
+        let all = HeadRange { first: 0, count: self.shape.blocks };
+        let Some(suffix) = key.strip_prefix(self.prefix()) else { return all };
+        let range = self.narrow_heads(head(suffix), all, NARROWED);
+        let lines = self.payload.get(HEADER_LEN + HEAD_LEN * range.first..).unwrap_or_default();
+        lines[..lines.len().min(HEAD_LEN * range.count)].iter().step_by(64).for_each(|byte| prefetch(byte));
+        range
+    }
+
+    /// [`Index::seek`], of which the search has come to `range`.
+    #[inline]
+    pub(crate) fn seek_among(&self, key: &[u8], range: HeadRange) -> usize {
         let prefix = self.prefix();
         let suffix = match key.strip_prefix(prefix) {
             Some(suffix) => suffix,
             None if key < prefix => return 0,
-            None => return n,
+            None => return self.shape.blocks,
         };
         let wanted = head(suffix);
-        let heads = self.payload.get(HEADER_LEN..self.shape.rows).unwrap_or_default().as_chunks::<8>().0;
-        let (mut base, mut size) = (0, heads.len());
-        while size > 1 {
+        let HeadRange { first, count } = self.narrow_heads(wanted, range, 1);
+        let is_before = count == 1 && self.head(first) < wanted;
+        self.seek_among_equal_heads(first + usize::from(is_before), wanted, suffix)
+    }
+
+    /// Halves `range` until it has `most` heads at most. Those before it are less than `wanted`, those behind it are
+    /// not.
+    #[inline]
+    fn narrow_heads(&self, wanted: u64, range: HeadRange, most: usize) -> HeadRange {
+        let heads = self.payload.get(HEADER_LEN..self.shape.rows).unwrap_or_default().as_chunks::<HEAD_LEN>().0;
+        let (mut base, mut size) = (range.first, range.count);
+        while size > most {
             let half = size / 2;
             let middle = u64::from_le_bytes(heads[base + half - 1]);
             base = std::hint::select_unpredictable(middle < wanted, base + half, base);
             size -= half;
         }
-        if size == 1 && u64::from_le_bytes(heads[base]) < wanted {
-            base += 1;
-        }
-        self.seek_among_equal_heads(base, wanted, suffix)
+        HeadRange { first: base, count: size }
     }
 
     #[inline]

@@ -4,13 +4,14 @@
 //! far longer than it computes. Each step asks the processor for what the next one looks at; who reads several files
 //! takes each step in all of them before the next, and their cache misses overlap.
 //!
-//! 1. [`SstFile::start_cells`] finds the number of the block that may hold the key and asks for its entry in the index
+//! 1. [`SstFile::start_cells`] searches the heads of the index until few are left, and asks for these.
+//! 2. [`CellLookup::advance`] finds the number of the block that may hold the key and asks for its entry in the index
 //!    and its slot.
-//! 2. [`CellLookup::advance`] reads the entry and asks for the block that is in the slot.
-//! 3. Again, it takes the block out of the cache, with the heads of its pages ([`HeadedBlock`]), and asks for the keys
+//! 3. Again, it reads the entry and asks for the block that is in the slot.
+//! 4. Again, it takes the block out of the cache, with the heads of its pages ([`HeadedBlock`]), and asks for the keys
 //!    about the row where the key would be if they were spread evenly.
-//! 4. Again, it finds the row in the keys and asks for its cells.
-//! 5. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in
+//! 5. Again, it finds the row in the keys and asks for its cells.
+//! 6. [`CellLookup::visit`] gives the row's versions, as packed fragments put together from the cells. They go on in
 //!    the next blocks where the key is also the separator behind the block.
 
 use std::ops::ControlFlow;
@@ -22,6 +23,7 @@ use super::file::FileColumns;
 use super::heads::HeadedBlock;
 use super::position::{has_columns, lacking};
 use crate::get::{ColumnScratch, FoundBlock, GetScratch};
+use crate::index::HeadRange;
 use crate::reader::{SstFile, malformed_part};
 
 /// Room for a fragment at first: most need no more.
@@ -30,6 +32,7 @@ const FIRST_BYTES: usize = 256;
 /// How far a lookup is.
 #[derive(Debug)]
 enum Step {
+    Heads(HeadRange),
     /// The first block that may hold versions of the key.
     Entry(usize),
     Block(FoundBlock),
@@ -72,20 +75,14 @@ impl SstFile {
     ) -> Result<CellLookup<'a>> {
         let columns = self.columns()?;
         let layout = wanted.unwrap_or_else(|| columns.layout());
-        let mut held = None;
-        let index = self.index(&mut held)?;
-        let number = index.seek(key);
-        index.prefetch_entry(number);
-        if let Some(slots) = &self.slots {
-            slots.prefetch(number);
-        }
-        Ok(CellLookup { file: self, columns, layout, key, snapshot, step: Step::Entry(number) })
+        let range = self.index(&mut None)?.narrow(key);
+        Ok(CellLookup { file: self, columns, layout, key, snapshot, step: Step::Heads(range) })
     }
 }
 
 impl CellLookup<'_> {
     /// Steps before [`CellLookup::visit`], each of which looks at memory that the one before it asked for.
-    pub const STEPS: usize = 3;
+    pub const STEPS: usize = 4;
 
     /// Takes the next step, if there is one before [`CellLookup::visit`].
     ///
@@ -94,6 +91,7 @@ impl CellLookup<'_> {
     #[inline]
     pub fn advance(&mut self, scratch: &mut GetScratch, counters: &mut ReadCounters) -> Result<()> {
         self.step = match std::mem::replace(&mut self.step, Step::Done) {
+            Step::Heads(range) => Step::Entry(self.find_entry(range)?),
             Step::Entry(number) => self.find_block(number, scratch, counters)?,
             Step::Block(found) => Step::Keys(self.take_block(found, scratch, counters)?),
             Step::Keys(block) => {
@@ -108,6 +106,17 @@ impl CellLookup<'_> {
     #[cold]
     fn malformed(&self, block: &HeldBlock, cause: Error) -> Error {
         malformed_part(self.file.path(), "data block", block.offset, cause)
+    }
+
+    fn find_entry(&self, range: HeadRange) -> Result<usize> {
+        let mut held = None;
+        let index = self.file.index(&mut held)?;
+        let number = index.seek_among(self.key, range);
+        index.prefetch_entry(number);
+        if let Some(slots) = &self.file.slots {
+            slots.prefetch(number);
+        }
+        Ok(number)
     }
 
     fn find_block(&self, from: usize, scratch: &GetScratch, counters: &mut ReadCounters) -> Result<Step> {
@@ -155,11 +164,13 @@ impl CellLookup<'_> {
         F: FnMut(Trailer, &[u8]) -> ControlFlow<()> + ?Sized,
     {
         loop {
-            self.advance(scratch, counters)?;
             let (block, row) = match &self.step {
                 Step::Row(block, Some(row)) => (block, *row),
                 Step::Row(_, None) | Step::Done => return Ok(()),
-                _ => continue,
+                _ => {
+                    self.advance(scratch, counters)?;
+                    continue;
+                }
             };
             let is_done = self.visit_rows((block, row), &mut scratch.columns, visit);
             let is_done = is_done.map_err(|e| self.malformed(block, e))?;

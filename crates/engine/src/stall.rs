@@ -1,8 +1,8 @@
 //! How writers are held back: not at all, slowed to a rate, or stopped.
 //!
-//! 1. Whenever versions change, the load of every table is looked at: how many runs of level 0 lie over each other, and
-//!    its compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table
-//!    decides. *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is
+//! 1. Whenever versions change, the load of their tables is looked at: how many runs of level 0 lie over each other, and
+//!    the compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table of
+//!    all decides, of which only those over a limit need be known. *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is
 //!    compacted only when level 0 has many runs may have twice as many as that before its writers are slowed: they
 //!    would wait for nothing.
 //! 2. Slowed writers together may write so many bytes a second. The rate begins at
@@ -125,7 +125,8 @@ impl WriteStalls {
         }
     }
 
-    /// Decides how writers are held back; told of the loads of all tables after every change of versions.
+    /// Decides how writers are held back; told of the loads of all tables that are over a limit after every change of
+    /// versions.
     fn update(&self, loads: impl Iterator<Item = Load>) {
         let (mut throttle, mut pressure) = (Throttle::None, 0.0_f64);
         for load in loads {
@@ -227,11 +228,20 @@ pub(crate) struct Stall {
 }
 
 impl Inner {
-    /// Decides how writers are held back, from the state of all tables.
-    pub(crate) fn update_throttle(&self, core: &Core) {
-        // What waits for the building of an index is not late.
-        let compacted = core.tables.values().filter(|table| table.may_be_compacted());
-        self.stalls.update(compacted.map(|table| Load::of(table)));
+    /// Decides how writers are held back. The load is looked at of tables that have changed, and of those that bore on
+    /// writers before.
+    pub(crate) fn update_throttle(&self, core: &mut Core) {
+        for id in core.tables.take_unweighed() {
+            // What waits for the building of an index is not late.
+            let table = core.tables.get(&id).filter(|table| table.may_be_compacted());
+            if table.is_some_and(|table| self.stalls.throttle_of(Load::of(table)) > Throttle::None) {
+                core.loaded.insert(id);
+            } else {
+                core.loaded.remove(&id);
+            }
+        }
+        let loaded = core.loaded.iter().filter_map(|id| core.tables.get(id));
+        self.stalls.update(loaded.map(|table| Load::of(table)));
     }
 
     /// Slows or stops a writer that is about to write `bytes`, until compaction has caught up.

@@ -63,7 +63,7 @@ impl Tables {
 
     /// The tables that have no file in a level, by id.
     pub fn without_files(&self) -> impl Iterator<Item = &TableState> {
-        self.without_files.iter().filter_map(|id| self.by_id.get(id))
+        self.without_files.iter().filter_map(move |id| self.by_id.get(id))
     }
 
     /// The ids in use, ascending: the first, and how many follow each other.

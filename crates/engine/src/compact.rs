@@ -730,3 +730,90 @@ fn range_deletes_of<'a>(taken: &Taken, files: impl Iterator<Item = &'a Arc<FileM
     }
     RangeDeleteSet::new(&all)
 }
+
+#[cfg(test)]
+mod tests {
+    use mycelium_vfs::MemoryDisk;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::{Database, Durability, LeveledOptions, Options, Policy, Table};
+
+    /// The table of the most urgent compaction, and how urgent that is: by asking all tables.
+    fn walked(core: &Core) -> Option<(TableId, f64)> {
+        let due = core.tables.values().filter_map(|table| pick(core, table).map(|plan| (table.id, plan.score)));
+        due.max_by(|(_, one), (_, other)| one.total_cmp(other))
+    }
+
+    /// The same by the queue.
+    fn queued(inner: &Inner) -> Option<(TableId, f64)> {
+        let mut core = inner.core.lock();
+        core.ask_policies(Background::Manual);
+        inner.most_urgent(&core, Scope::AllTables, false).map(|(plan, table)| (table.id, plan.score))
+    }
+
+    fn create(database: &Database, name: usize) -> Table {
+        let leveled = LeveledOptions {
+            level0_trigger: 2,
+            base_level_bytes: 4 << 10,
+            target_file_size: 2 << 10,
+            fanout: 4.0,
+            ..LeveledOptions::default()
+        };
+        let options = TableOptions { policy: Policy::Leveled(leveled), block_size: 256, ..TableOptions::default() };
+        database.create_table(&name.to_string(), options).unwrap()
+    }
+
+    #[test]
+    fn the_queue_finds_what_asking_all_tables_finds() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let inner = &*database.inner;
+        let mut rng = SmallRng::seed_from_u64(7);
+        let mut tables: Vec<Table> = (0..12).map(|name| create(&database, name)).collect();
+        let (mut made, mut compacted) = (tables.len(), 0);
+        for _ in 0..400 {
+            match rng.random_range(0..10) {
+                0..4 => {
+                    for _ in 0..rng.random_range(1..4) {
+                        let table = &tables[rng.random_range(0..tables.len())];
+                        for _ in 0..20 {
+                            let key = rng.random_range(0..500_u32).to_be_bytes();
+                            table.put(&key, &[7; 40], Durability::Buffered).unwrap();
+                        }
+                    }
+                    inner.seal_generation(&mut inner.commits.writer.lock()).unwrap();
+                    while inner.flush_oldest().unwrap() {}
+                }
+                4 => {
+                    let at = rng.random_range(0..tables.len());
+                    database.drop_table(tables[at].name()).unwrap();
+                    tables[at] = create(&database, made);
+                    made += 1;
+                }
+                _ => {
+                    let taken = {
+                        let mut core = inner.core.lock();
+                        core.ask_policies(Background::Manual);
+                        let most_urgent = inner.most_urgent(&core, Scope::AllTables, false);
+                        most_urgent.map(|(plan, table)| inner.take(&mut core, plan, table, Interruption::Never))
+                    };
+                    assert_eq!(queued(inner), walked(&inner.core.lock()), "beside a job");
+                    if let Some(taken) = taken {
+                        inner.run_taken(taken).unwrap();
+                        compacted += 1;
+                    }
+                }
+            }
+            assert_eq!(queued(inner), walked(&inner.core.lock()));
+        }
+        assert!(compacted > 50, "{compacted} compactions");
+        while let Some(most_urgent) = queued(inner) {
+            assert_eq!(Some(most_urgent), walked(&inner.core.lock()));
+            assert!(inner.compact_one(Scope::AllTables, Interruption::Never).unwrap());
+        }
+        assert_eq!(walked(&inner.core.lock()), None);
+    }
+}

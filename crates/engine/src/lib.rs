@@ -30,6 +30,8 @@ mod install;
 mod interruption;
 mod iterator;
 mod key_value;
+#[cfg(test)]
+mod many_tables_tests;
 mod metrics;
 mod moment;
 mod options;

@@ -368,6 +368,37 @@ mod tests {
         );
     }
 
+    /// Of the tables that are over no limit nothing is kept, so those that are must be known at every time.
+    #[test]
+    fn a_table_over_a_limit_is_known_from_the_opening_until_it_is_dropped() {
+        let disk = mycelium_vfs::MemoryDisk::new();
+        let open = || {
+            let (disk, background) = (std::sync::Arc::new(disk.clone()), Background::Manual);
+            let options = Options { disk, background, slowdown_level0_runs: 4, ..Options::default() };
+            crate::Database::open("db", options).unwrap()
+        };
+        let database = open();
+        let [table, other] = ["table", "other"].map(|name| database.create_table(name, Default::default()).unwrap());
+        // Level 0 is compacted with four files, so that writers are spared until there are eight.
+        for n in 0..8_u8 {
+            assert!(!database.inner.stalls.hold_writers_back(), "at {n} files");
+            for key in [b"a", b"z"] {
+                table.put(key, &[n], crate::Durability::Os).unwrap();
+            }
+            database.inner.seal_generation(&mut database.inner.commits.writer.lock()).unwrap();
+            assert!(database.inner.flush_oldest().unwrap());
+        }
+        assert!(database.inner.stalls.hold_writers_back());
+        drop((table, other));
+        database.close().unwrap();
+        let database = open();
+        assert!(database.inner.stalls.hold_writers_back());
+        database.drop_table("other").unwrap();
+        assert!(database.inner.stalls.hold_writers_back());
+        database.drop_table("table").unwrap();
+        assert!(!database.inner.stalls.hold_writers_back());
+    }
+
     #[test]
     fn slowed_bytes_take_their_time_whatever_the_size_of_batches() {
         let start = Instant::now();

@@ -39,6 +39,9 @@ pub struct ManifestState {
     pub identity: u64,
 }
 
+/// Bytes of tables' records in one edit of those that a manifest starts with.
+const RECORD_BYTES: usize = 1 << 20;
+
 impl Default for ManifestState {
     fn default() -> Self {
         Self {
@@ -126,12 +129,14 @@ impl ManifestState {
     }
 
     /// Edits that lead from the empty state to this one, the first carrying the format version: what a fresh manifest
-    /// starts with. One edit for the counters and tables, then one per run, oldest runs first, and one for a table's
-    /// rounds and the files of its compaction buffer.
+    /// starts with. One edit for the counters and tables, and more for tables whose records are more than 1 MiB: each
+    /// edit is one record of the file, whose length is limited. Then one per run, oldest runs first, and one for a
+    /// table's rounds and the files of its compaction buffer.
     pub fn to_edits(&self) -> Vec<VersionEdit> {
+        let mut records = self.records().into_iter();
         let mut edits = vec![VersionEdit {
             format_version: Some(FORMAT_VERSION),
-            created_tables: self.tables.values().map(|t| TableRecord::clone(&t.record)).collect(),
+            created_tables: records.next().unwrap_or_default(),
             next_file_number: Some(self.next_file_number),
             last_sequence: Some(self.last_sequence),
             oldest_wal: Some(self.oldest_wal),
@@ -140,6 +145,8 @@ impl ManifestState {
             identity: (self.identity != 0).then_some(self.identity),
             ..VersionEdit::default()
         }];
+        let ordinal = Some(self.edit_count);
+        edits.extend(records.map(|created_tables| VersionEdit { created_tables, ordinal, ..VersionEdit::default() }));
         for (&table, state) in &self.tables {
             for (level, l) in state.version.levels.iter().enumerate() {
                 for run in l.runs.iter().rev() {
@@ -167,6 +174,24 @@ impl ManifestState {
             }
         }
         edits
+    }
+
+    /// The records of all tables, in parts of [`RECORD_BYTES`] or one record.
+    fn records(&self) -> Vec<Vec<TableRecord>> {
+        let mut parts: Vec<Vec<TableRecord>> = Vec::new();
+        let mut bytes = 0_usize;
+        for table in self.tables.values() {
+            let TableRecord { name, definition, layout, .. } = &*table.record;
+            bytes = bytes.saturating_add(name.len() + definition.len() + layout.len());
+            match parts.last_mut() {
+                Some(part) if bytes <= RECORD_BYTES => part.push(TableRecord::clone(&table.record)),
+                _ => {
+                    bytes = name.len() + definition.len() + layout.len();
+                    parts.push(vec![TableRecord::clone(&table.record)]);
+                }
+            }
+        }
+        parts
     }
 
     /// Appends the edits of [`ManifestState::to_edits`]: their number as a varint, and each as a length-prefixed byte

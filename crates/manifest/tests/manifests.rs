@@ -240,6 +240,22 @@ fn an_edit_that_does_not_fit_leaves_the_state_as_it_was() {
     assert_eq!(ids, [None, Some(5), Some(1)]);
 }
 
+/// What a manifest starts with had all tables in one record, and one of more than 1 GiB could not be written: neither
+/// could the manifest begin anew then, nor the database be opened.
+#[test]
+fn all_tables_were_in_one_record() {
+    let created =
+        VersionEdit { created_tables: (0..7).map(|id| record(id, 400 << 10)).collect(), ..VersionEdit::default() };
+    let state = ManifestState::default().apply(&created).unwrap();
+    let edits = state.to_edits();
+    assert!(edits[0].format_version.is_some() && edits.iter().all(|edit| edit.ordinal == Some(1)));
+    assert_eq!(edits.iter().map(|edit| edit.created_tables.len()).collect::<Vec<_>>(), [2, 2, 2, 1]);
+    let disk = new_disk();
+    drop(Manifest::create_with(disk.clone(), &directory(), state.clone(), SMALL).unwrap());
+    let (_, read) = Manifest::recover(disk, &directory(), SMALL).unwrap();
+    assert_eq!(comparable(&read), comparable(&state));
+}
+
 #[test]
 fn random_edits_are_recovered() {
     for seed in 0..20 {

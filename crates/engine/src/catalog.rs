@@ -3,8 +3,8 @@
 //!
 //! 1. Tables come and go with edits, which say what they change ([`Catalog::note_change`]); so does the end of a job.
 //! 2. Whoever looks for work asks for what has changed since it asked last: the compaction queue for its policies
-//!    ([`Catalog::take_unasked`]), the throttle for loads ([`Catalog::take_unweighed`]). Indexes that are not built, and
-//!    tables whose layout follows the workload, are lists of their own.
+//!    ([`Catalog::take_unasked`]), the throttle for loads ([`Catalog::take_unweighed`]). Indexes that are not built are
+//!    a list of their own, and so are tables whose layout follows the workload.
 //!
 //! So nothing that is done for one table takes a walk through all of them: each step is O(log tables).
 

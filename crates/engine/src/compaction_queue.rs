@@ -74,8 +74,8 @@ impl CompactionQueue {
         }
     }
 
-    /// The tables in which a compaction is due, or the derived ones among them: the most urgent first, and of equals the
-    /// one that was made last.
+    /// The tables in which a compaction is due, or the derived ones among them: the most urgent first, and of equals
+    /// the one that was made last.
     pub(crate) fn due(&self, derived_alone: bool) -> impl Iterator<Item = TableId> {
         let due = if derived_alone { &self.due_of_indexes } else { &self.due };
         due.iter().rev().map(|(_, id)| *id)

@@ -1,10 +1,10 @@
 //! How writers are held back: not at all, slowed to a rate, or stopped.
 //!
-//! 1. Whenever versions change, the load of their tables is looked at: how many runs of level 0 lie over each other, and
-//!    the compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table of
-//!    all decides, of which only those over a limit need be known. *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is
-//!    compacted only when level 0 has many runs may have twice as many as that before its writers are slowed: they
-//!    would wait for nothing.
+//! 1. Whenever versions change, the load of their tables is looked at: how many runs of level 0 lie over each other,
+//!    and the compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table
+//!    of all decides, for which only those over a limit need be known. *Pressure* says how far the load is on its way
+//!    from the one limit (0) to the other (1). A table that is compacted only when level 0 has many runs may have twice
+//!    as many as that before its writers are slowed: they would wait for nothing.
 //! 2. Slowed writers together may write so many bytes a second. The rate begins at
 //!    [`crate::Options::slowed_bytes_per_second`], its upper bound. With every change of versions it falls by a fifth
 //!    if the pressure has grown since the last change, and rises by a quarter if the pressure has fallen: so it finds

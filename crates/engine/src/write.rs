@@ -684,8 +684,8 @@ impl Inner {
 }
 
 impl Core {
-    /// The commit lock is held: every memtable waits for its flush, unless it is empty, and the one that always is takes
-    /// its place. The bytes that they count against the memory budget.
+    /// The commit lock is held: every memtable waits for its flush, unless it is empty, and the one that always is
+    /// takes its place. The bytes that they count against the memory budget.
     pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) -> usize {
         let (full, bytes) = writer.end_generation();
         let mut memtables = Vec::with_capacity(full.len());

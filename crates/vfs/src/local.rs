@@ -8,10 +8,10 @@
 //! 4. A direct read (`O_DIRECT`) covers the wanted range with whole 4 KiB blocks read into an aligned buffer of the
 //!    thread, at most 1 MiB at a time. Where the file system refuses `O_DIRECT`, at open or at the first read, the file
 //!    is read through the page cache instead.
-//! 5. A file opened for reading keeps its descriptor as long as the process has few of them: three quarters of what it may
-//!    have ([`Descriptors`]). One that is opened beyond that is opened anew for each read, which takes some microseconds
-//!    more: a database may have more files than the process may have open. It must stay where it is, as files of a
-//!    database do that somebody reads.
+//! 5. A file opened for reading keeps its descriptor as long as the process has few of them: three quarters of what it
+//!    may have. One that is opened beyond that is opened anew for each read, which takes some microseconds more: a
+//!    database may have more files than the process may have open. It must stay where it is, as files of a database do
+//!    that somebody reads.
 //! 6. A lock is `flock` plus an entry in a table of this process, because on network file systems `flock` may be
 //!    emulated by locks that do not conflict inside one process.
 

@@ -13,7 +13,6 @@ use mycelium_base::{Error, ErrorKind, FileNumber, MAX_FILE_NUMBER, Result, Seque
 use crate::edit::{AddedFile, ChangedRound, FORMAT_VERSION, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 use crate::file_meta::FileMeta;
 use crate::tables::{TableState, Tables};
-use crate::version::Version;
 
 /// The state of a database. Records and versions are shared by its clones; O(tables) to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]

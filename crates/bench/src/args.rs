@@ -18,7 +18,7 @@ use crate::workloads::{Dataset, Pace, Phase};
 pub struct BenchArgs {
     /// Workloads in order, `NAME` or `NAME@THREADS`: fillseq fillrandom fillbatch overwrite readrandom readmissing
     /// seekrandom range100 scan readwhilewriting deleterandom ycsb-a … ycsb-f. A fill starts a new store. Or an
-    /// experiment: aligned-compaction, snapshot-filters, transformations, buffer, htap, tpch, flights, kernels,
+    /// experiment: aligned-compaction, snapshot-filters, transformations, buffer, htap, tpch, flights, kernels, tables,
     /// laser-hw, laser-cost-model, laser-age, laser-sizes, laser-robustness, dictionary-sizes, dictionary-values,
     /// dictionary-timeline, dictionary-stages.
     #[arg(default_values_t = default_workloads(), value_name = "WORKLOAD")]
@@ -65,8 +65,8 @@ pub struct BenchArgs {
     /// Times that everything is run.
     #[arg(long, default_value_t = 1)]
     pub repetitions: u32,
-    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`, `laser-…` and
-    /// `dictionary-…`, as a fraction of that of the claims.
+    /// Size of the experiments `transformations`, `buffer`, `htap`, `tpch`, `flights`, `kernels`, `tables`, `laser-…`
+    /// and `dictionary-…`, as a fraction of that of the claims.
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// Of the experiment `transformations` only the writes of these contenders, for a profile: no-transform,
@@ -128,6 +128,9 @@ pub const FLIGHTS: &str = "flights";
 /// The name of the experiment on filter kernels among workloads.
 pub const KERNELS: &str = "kernels";
 
+/// The name of the experiment on many tables among workloads.
+pub const TABLES: &str = "tables";
+
 /// The name of the experiment on the compaction buffer among workloads.
 pub const BUFFER: &str = "buffer";
 
@@ -142,6 +145,7 @@ const EXPERIMENTS: &[&str] = &[
     #[cfg(feature = "sql")]
     FLIGHTS,
     KERNELS,
+    TABLES,
 ];
 
 /// The experiment of LASER with this name.
@@ -234,7 +238,7 @@ impl BenchArgs {
     fn run_experiment(&self, name: &str, report: &mut Report) -> Result<()> {
         #[cfg(feature = "sql")]
         use crate::experiments::analytics;
-        use crate::experiments::{aligned, buffer, htap, kernels, snapshot_filters, transformations};
+        use crate::experiments::{aligned, buffer, htap, kernels, snapshot_filters, tables, transformations};
 
         if let Some(part) = laser_part(name) {
             let settings = laser::LaserSettings {
@@ -288,6 +292,11 @@ impl BenchArgs {
                 let settings =
                     kernels::KernelSettings { scale: self.scale, seed: self.seed, ..kernels::KernelSettings::new() };
                 report.kernels = Some(kernels::run(&settings)?);
+            }
+            TABLES => {
+                let settings =
+                    tables::TablesSettings { scale: self.scale, ..tables::TablesSettings::new(&self.directory) };
+                report.tables = Some(tables::run(&settings)?);
             }
             _ => {
                 let settings = transformations::TransformationSettings {

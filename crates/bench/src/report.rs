@@ -23,6 +23,7 @@ use crate::experiments::htap::HtapReport;
 use crate::experiments::kernels::KernelReport;
 use crate::experiments::laser::LaserReport;
 use crate::experiments::snapshot_filters::SnapshotFilterReport;
+use crate::experiments::tables::TablesReport;
 use crate::experiments::transformations::TransformationReport;
 use crate::measure::machine;
 use crate::scenario::{GroupResult, Scenario};
@@ -72,6 +73,9 @@ pub struct Report {
     /// Filter kernels, if that was run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kernels: Option<KernelReport>,
+    /// Databases of many tables, if that was run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tables: Option<TablesReport>,
     /// The experiments of LASER that were run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub laser: Option<LaserReport>,
@@ -233,6 +237,7 @@ impl Report {
             flights: None,
             transformations: None,
             kernels: None,
+            tables: None,
             laser: None,
             dictionary: None,
         }
@@ -303,6 +308,7 @@ impl Report {
             #[cfg(feature = "sql")]
             self.flights.as_ref().map(AnalyticsReport::table),
             self.kernels.as_ref().map(KernelReport::table),
+            self.tables.as_ref().map(TablesReport::table),
             self.laser.as_ref().map(LaserReport::table),
             self.dictionary.as_ref().map(DictionaryReport::table),
         ]

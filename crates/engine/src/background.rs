@@ -645,7 +645,7 @@ mod tests {
         // Its threads are not started: the test is the one that compacts.
         let limited = Options { rate_limit_bytes_per_second: Some(1), ..options(&disk, Background::Threads(2)) };
         let inner = Arc::new(crate::recover::recover("db".as_ref(), limited).unwrap());
-        let shared = inner.core.lock().table_named("t").cloned().unwrap();
+        let shared = inner.core.lock().tables.named("t").cloned().unwrap();
         let table = Table { shared, database: inner.clone() };
         inner.limit_job(Interruption::ByFlushes, 1 << 20).unwrap();
         std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! Compaction: from a policy's plan to installed files.
 //!
-//! 1. Ask every table's policy for its most urgent plan; take the one with the highest score.
+//! 1. Ask the policies of tables that have changed for their most urgent plans; take that of the table with the highest
+//!    score (compaction_queue.rs).
 //! 2. A trivial move is an edit and nothing else.
 //! 3. Otherwise cut the plan's key range into subcompactions, run the job on each (in parallel where the options say
 //!    so) over cursors that bypass the block cache ([`CompactionCaching`](crate::CompactionCaching) may say otherwise)
@@ -27,6 +28,7 @@ use mycelium_sst::{Compression, CursorOptions, EncodedCursor, RunCursor, SstFile
 use mycelium_transform::Deriver;
 
 use crate::background::{Scope, panicked};
+use crate::compaction_queue::Prospects;
 use crate::core::Core;
 use crate::database::Inner;
 use crate::events::Event;
@@ -98,8 +100,9 @@ struct MadePart {
 impl Inner {
     /// Whether a compaction can start now that is due, or is for times of rest, which it is if nothing else is at work.
     pub(crate) fn has_compaction_work(&self) -> bool {
-        let core = self.core.lock();
-        let is_due = core.tables.values().any(|table| pick(&core, table).is_some());
+        let mut core = self.core.lock();
+        core.ask_policies(self.options.background);
+        let is_due = self.most_urgent(&core, Scope::AllTables, false).is_some();
         is_due || self.pick_at_rest(&core, Scope::AllTables).is_some()
     }
 
@@ -108,19 +111,23 @@ impl Inner {
         let taken = {
             let mut core = self.core.lock();
             let is_patient = self.patient_until(core.pace).is_some();
-            let best = core
-                .tables
-                .values()
-                .filter(|table| scope.includes(table))
-                .filter_map(|table| pick(&core, table).map(|plan| (plan, table.clone())))
-                .filter(|(plan, table)| !(is_patient && self.can_wait(plan, table)))
-                .max_by(|(a, _), (b, _)| a.score.total_cmp(&b.score))
-                .or_else(|| self.pick_at_rest(&core, scope).filter(|_| !is_patient));
+            core.ask_policies(self.options.background);
+            let best = self.most_urgent(&core, scope, is_patient);
+            let best = best.or_else(|| self.pick_at_rest(&core, scope).filter(|_| !is_patient));
             let Some((plan, table)) = best else { return Ok(false) };
             core.note_ahead_of_building();
             self.take(&mut core, plan, table, interruption)
         };
         self.run_taken(taken).map(|()| true)
+    }
+
+    /// The most urgent compaction that is due and that need not wait.
+    fn most_urgent(&self, core: &Core, scope: Scope, is_patient: bool) -> Option<(CompactionPlan, Arc<TableShared>)> {
+        core.queue.due(scope == Scope::DerivedTables).find_map(|id| {
+            let table = core.tables.get(&id)?;
+            let plan = pick(core, table)?;
+            (!(is_patient && self.can_wait(&plan, table))).then(|| (plan, table.clone()))
+        })
     }
 
     /// A compaction that only readers gain by, where no generation waits for its flush. None in manual mode, where
@@ -129,12 +136,10 @@ impl Inner {
         if self.options.background == Background::Manual || !core.generations.is_empty() {
             return None;
         }
-        core.tables.values().filter(|table| scope.includes(table) && table.may_be_compacted()).find_map(|table| {
-            let state = table.state.load();
-            let version = &state.tree.version;
-            let plan = table.shape.load().policy(version).pick_at_rest(table.id, version, &core.busy)?;
-            Some((plan, table.clone()))
-        })
+        let resting = core.queue.at_rest().filter_map(|id| core.tables.get(&id));
+        resting
+            .filter(|table| scope.includes(table))
+            .find_map(|table| Some((pick_at_rest(core, table)?, table.clone())))
     }
 
     /// Merges everything a table holds of `range` (all if `None`) into one run. One run is rewritten where it lacks
@@ -175,6 +180,7 @@ impl Inner {
         interruption: Interruption,
     ) -> Taken {
         let job = core.busy.start(&plan);
+        core.tables.note_change(table.id);
         let state = table.state.load_full();
         let admits_inputs = self.options.compaction_caching.admit_inputs;
         let (tree, indexes) = (state.tree.clone(), state.indexes.clone());
@@ -184,11 +190,16 @@ impl Inner {
     fn run_taken(&self, mut taken: Taken) -> Result<()> {
         taken.plan.used_segments = taken.used_segments();
         let result = self.run_plan(&taken);
-        let (job, dropped) = (taken.job, taken.table.check_alive().is_err());
+        let (job, table, dropped) = (taken.job, taken.table.id, taken.table.check_alive().is_err());
         // The inputs are let go before the job counts as done: who waits for it finds their space free or about to be.
         drop(taken);
         self.end_job(|core| {
             core.busy.finish(job);
+            match dropped {
+                // Another table may have the files.
+                true => core.tables.note_changes(),
+                false => core.tables.note_change(table),
+            }
             self.update_throttle(core);
         });
         // The work of a table dropped meanwhile is in vain, which is no failure.
@@ -444,6 +455,21 @@ fn changes_format(options: &TableOptions, plan: &CompactionPlan) -> bool {
     plan.inputs.iter().any(|input| format(input.level) != format(plan.output_level))
 }
 
+impl Core {
+    /// Brings the compaction queue up to date with the tables that have changed.
+    fn ask_policies(&mut self, background: Background) {
+        for id in self.tables.take_unasked() {
+            let core = &*self;
+            let prospects = core.tables.get(&id).map(|table| Prospects {
+                due: pick(core, table).map(|plan| plan.score),
+                at_rest: background != Background::Manual && pick_at_rest(core, table).is_some(),
+                is_derived: table.index.is_some(),
+            });
+            self.queue.set(id, prospects.unwrap_or_default());
+        }
+    }
+}
+
 fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
     if !table.may_be_compacted() {
         return None;
@@ -451,6 +477,15 @@ fn pick(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
     let state = table.state.load();
     let version = &state.tree.version;
     table.shape.load().policy(version).pick(table.id, version, &core.busy)
+}
+
+fn pick_at_rest(core: &Core, table: &TableShared) -> Option<CompactionPlan> {
+    if !table.may_be_compacted() {
+        return None;
+    }
+    let state = table.state.load();
+    let version = &state.tree.version;
+    table.shape.load().policy(version).pick_at_rest(table.id, version, &core.busy)
 }
 
 /// The next compaction of a range, and whether it is the last: of everything at once, but while some of it lies above a
@@ -694,4 +729,91 @@ fn range_deletes_of<'a>(taken: &Taken, files: impl Iterator<Item = &'a Arc<FileM
         }
     }
     RangeDeleteSet::new(&all)
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_vfs::MemoryDisk;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+    use crate::{Database, Durability, LeveledOptions, Options, Policy, Table};
+
+    /// The table of the most urgent compaction, and how urgent that is: by asking all tables.
+    fn walked(core: &Core) -> Option<(TableId, f64)> {
+        let due = core.tables.values().filter_map(|table| pick(core, table).map(|plan| (table.id, plan.score)));
+        due.max_by(|(_, one), (_, other)| one.total_cmp(other))
+    }
+
+    /// The same by the queue.
+    fn queued(inner: &Inner) -> Option<(TableId, f64)> {
+        let mut core = inner.core.lock();
+        core.ask_policies(Background::Manual);
+        inner.most_urgent(&core, Scope::AllTables, false).map(|(plan, table)| (table.id, plan.score))
+    }
+
+    fn create(database: &Database, name: usize) -> Table {
+        let leveled = LeveledOptions {
+            level0_trigger: 2,
+            base_level_bytes: 4 << 10,
+            target_file_size: 2 << 10,
+            fanout: 4.0,
+            ..LeveledOptions::default()
+        };
+        let options = TableOptions { policy: Policy::Leveled(leveled), block_size: 256, ..TableOptions::default() };
+        database.create_table(&name.to_string(), options).unwrap()
+    }
+
+    #[test]
+    fn the_queue_finds_what_asking_all_tables_finds() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let inner = &*database.inner;
+        let mut rng = SmallRng::seed_from_u64(7);
+        let mut tables: Vec<Table> = (0..12).map(|name| create(&database, name)).collect();
+        let (mut made, mut compacted) = (tables.len(), 0);
+        for _ in 0..400 {
+            match rng.random_range(0..10) {
+                0..4 => {
+                    for _ in 0..rng.random_range(1..4) {
+                        let table = &tables[rng.random_range(0..tables.len())];
+                        for _ in 0..20 {
+                            let key = rng.random_range(0..500_u32).to_be_bytes();
+                            table.put(&key, &[7; 40], Durability::Buffered).unwrap();
+                        }
+                    }
+                    inner.seal_generation(&mut inner.commits.writer.lock()).unwrap();
+                    while inner.flush_oldest().unwrap() {}
+                }
+                4 => {
+                    let at = rng.random_range(0..tables.len());
+                    database.drop_table(tables[at].name()).unwrap();
+                    tables[at] = create(&database, made);
+                    made += 1;
+                }
+                _ => {
+                    let taken = {
+                        let mut core = inner.core.lock();
+                        core.ask_policies(Background::Manual);
+                        let most_urgent = inner.most_urgent(&core, Scope::AllTables, false);
+                        most_urgent.map(|(plan, table)| inner.take(&mut core, plan, table, Interruption::Never))
+                    };
+                    assert_eq!(queued(inner), walked(&inner.core.lock()), "beside a job");
+                    if let Some(taken) = taken {
+                        inner.run_taken(taken).unwrap();
+                        compacted += 1;
+                    }
+                }
+            }
+            assert_eq!(queued(inner), walked(&inner.core.lock()));
+        }
+        assert!(compacted > 50, "{compacted} compactions");
+        while let Some(most_urgent) = queued(inner) {
+            assert_eq!(Some(most_urgent), walked(&inner.core.lock()));
+            assert!(inner.compact_one(Scope::AllTables, Interruption::Never).unwrap());
+        }
+        assert_eq!(walked(&inner.core.lock()), None);
+    }
 }

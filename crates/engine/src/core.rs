@@ -3,19 +3,20 @@
 //! Lock order: commit lock, then the manifest, then this; the counter of changes (background.rs) may be locked under
 //! it. No I/O happens under it.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use mycelium_base::{FileNumber, Result, SequenceNumber, TableId};
 use mycelium_compaction::BusyFiles;
 use mycelium_manifest::FileNumbers;
-use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
+use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_wal::SealedSegment;
 
-use crate::index::IndexShared;
+use crate::catalog::Catalog;
+use crate::compaction_queue::CompactionQueue;
 use crate::patience::Pace;
 use crate::sync::Mutex;
-use crate::table::{IndexState, TableShared, TableState};
+use crate::table::{IndexState, TableState};
 use crate::tree::Tree;
 
 /// A log segment whose generation is sealed but not yet flushed.
@@ -49,11 +50,12 @@ pub(crate) struct Generation {
     pub(crate) memtables: Vec<(TableId, Arc<Memtable>)>,
 }
 
-/// The derived tables of one table, with the indexes that they are.
-type DerivedTables<'c> = Vec<(&'c Arc<TableShared>, &'c Arc<IndexShared>)>;
-
 pub(crate) struct Core {
-    pub(crate) tables: BTreeMap<TableId, Arc<TableShared>>,
+    pub(crate) tables: Catalog,
+    /// What there is to compact, in tables whose policies were asked since they changed.
+    pub(crate) queue: CompactionQueue,
+    /// Tables whose load may hold writers back.
+    pub(crate) loaded: BTreeSet<TableId>,
     pub(crate) numbers: FileNumbers,
     /// Oldest first.
     pub(crate) generations: VecDeque<Arc<Generation>>,
@@ -65,14 +67,18 @@ pub(crate) struct Core {
     /// What running compactions hold.
     pub(crate) busy: BusyFiles,
     pub(crate) pace: Pace,
-    /// Bytes that the Bloom filters of all active memtables may take together.
-    filter_bytes: usize,
+    /// Bytes for the Bloom filters of all memtables of a generation.
+    pub(crate) filter_bytes: usize,
+    /// The active memtable of every table that has not been written to in the active generation. It stays empty.
+    pub(crate) empty: Arc<Memtable>,
 }
 
 impl Core {
     pub(crate) fn new(numbers: FileNumbers, filter_bytes: usize) -> Self {
         Self {
-            tables: BTreeMap::new(),
+            tables: Catalog::default(),
+            queue: CompactionQueue::default(),
+            loaded: BTreeSet::new(),
             numbers,
             generations: VecDeque::new(),
             flushing: false,
@@ -81,6 +87,7 @@ impl Core {
             busy: BusyFiles::new(),
             pace: Pace::default(),
             filter_bytes,
+            empty: Memtable::new(MemtableOptions::default()).1,
         }
     }
 
@@ -94,45 +101,26 @@ impl Core {
         !self.generations.is_empty() && !self.flushing
     }
 
-    /// A new memtable; the more tables there are, the smaller its filter.
-    pub(crate) fn new_memtable(&self) -> (MemtableWriter, Arc<Memtable>) {
-        Memtable::new(MemtableOptions { filter_bytes: self.filter_bytes / self.tables.len().max(1) })
+    /// The tables that these are published with ([`Catalog::base_of`]).
+    pub(crate) fn bases_of(&self, tables: &[TableId]) -> BTreeSet<TableId> {
+        tables.iter().filter_map(|id| self.tables.base_of(*id)).collect()
     }
 
-    /// The users' table of this name.
-    pub(crate) fn table_named(&self, name: &str) -> Option<&Arc<TableShared>> {
-        self.tables.values().find(|table| table.name == name && table.index.is_none())
-    }
-
-    /// The derived tables of all indexes, with their indexes, by the table that these are of; both ascend.
-    /// O(tables log tables).
-    pub(crate) fn derived_tables(&self) -> BTreeMap<TableId, DerivedTables<'_>> {
-        let mut of_tables: BTreeMap<TableId, DerivedTables<'_>> = BTreeMap::new();
-        for table in self.tables.values() {
-            if let Some(index) = &table.index {
-                of_tables.entry(index.base).or_default().push((table, index));
-            }
+    /// Puts the present states of a table's indexes into its state, where those are others: readers see both as of one
+    /// moment. Called before the critical section ends in which a derived table changed, or an index came or went.
+    /// O(indexes of the table).
+    pub(crate) fn publish_indexes_of(&self, base: TableId) {
+        let Some(table) = self.tables.get(&base) else { return };
+        let state = table.state.load_full();
+        let derived: Vec<_> = self.tables.indexes_of(base).collect();
+        let mut pairs = state.indexes.iter().zip(&derived);
+        if derived.len() == state.indexes.len() && pairs.all(|(known, (table, index))| known.is_now(table, index)) {
+            return;
         }
-        of_tables
-    }
-
-    /// Puts the present states of indexes into the states of their tables, where those are others: readers see both as
-    /// of one moment. Called before the critical section ends in which a derived table changed, or an index came or
-    /// went. O(tables log tables).
-    pub(crate) fn publish_indexes(&self) {
-        let mut of_tables = self.derived_tables();
-        for (id, table) in &self.tables {
-            let state = table.state.load_full();
-            let derived = of_tables.remove(id).unwrap_or_default();
-            let mut pairs = state.indexes.iter().zip(&derived);
-            if derived.len() == state.indexes.len() && pairs.all(|(known, (table, index))| known.is_now(table, index)) {
-                continue;
-            }
-            let indexes = derived.into_iter().map(|(table, index)| IndexState::now(table, index)).collect();
-            let TableState { active, sealed, tree, as_of, .. } = &*state;
-            let (active, sealed, tree, as_of) = (active.clone(), sealed.clone(), tree.clone(), *as_of);
-            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
-        }
+        let indexes = derived.into_iter().map(|(table, index)| IndexState::now(table, index)).collect();
+        let TableState { active, sealed, tree, as_of, .. } = &*state;
+        let (active, sealed, tree, as_of) = (active.clone(), sealed.clone(), tree.clone(), *as_of);
+        table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
     }
 
     /// Segments of sealed generations, oldest first.

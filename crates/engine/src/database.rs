@@ -31,7 +31,7 @@ use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::{self, refuse_with_maps};
 use crate::tree::{Graveyard, OpenFile, Tree};
 use crate::view::ViewSet;
-use crate::write::{CommitQueue, TableWriter};
+use crate::write::CommitQueue;
 
 /// Everything that handles, tables, iterators and background threads share.
 pub(crate) struct Inner {
@@ -312,22 +312,22 @@ impl Inner {
             None => PLAIN.into(),
         };
         let mut writer = self.commits.writer.lock();
-        if self.core.lock().table_named(name).is_some() {
+        if self.core.lock().tables.named(name).is_some() {
             return Err(Error::invalid(format!("table {name} exists")));
         }
         self.sync_locked(&mut writer)?;
         let mut manifest = self.manifest()?;
         let id = TableId(manifest.state().next_table_id);
         let record = TableRecord { id, name: name.into(), definition: definition.encode(), layout };
-        let (memtable_writer, active) = self.core.lock().new_memtable();
+        let active = self.core.lock().empty.clone();
         let shared = TableShared::new(&record, &self.options, active, |formats| Ok(Tree::empty(formats)))?;
         let mut edit = VersionEdit::default();
         edit.created_tables.push(record);
         let shared = Arc::new(shared);
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
-            core.tables.insert(id, shared.clone());
+            core.tables.insert(shared.clone());
         })?;
-        writer.memtables.push(TableWriter::new(&shared, memtable_writer));
+        writer.tables.insert(id);
         Ok(Table { shared, database: self.clone() })
     }
 
@@ -366,23 +366,24 @@ impl Inner {
     fn drop_table(&self, name: &str) -> Result<()> {
         self.check_writable()?;
         let mut writer = self.commits.writer.lock();
-        let table = self.core.lock().table_named(name).cloned();
+        let table = self.core.lock().tables.named(name).cloned();
         let Some(table) = table else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}")));
         };
         self.sync_locked(&mut writer)?;
         let mut manifest = self.manifest()?;
+        let id = table.id;
         // Its indexes go with it.
         let mut gone: Vec<_> = table.state.load().indexes.iter().map(|index| index.table.clone()).collect();
         gone.push(table);
         let mut edit = VersionEdit::default();
         edit.dropped_tables.extend(gone.iter().map(|table| table.id));
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
-            core.tables.retain(|id, _| !gone.iter().any(|table| table.id == *id));
+            gone.iter().for_each(|table| core.tables.remove(table.id));
         })?;
         gone.iter().for_each(|table| self.forget_table(&mut writer, table));
         if gone.len() > 1 {
-            self.renew_derivers(&mut writer)?;
+            self.renew_derivers(&mut writer, &[id])?;
         }
         gone.iter().for_each(|table| self.remove_trace(table));
         drop(manifest);
@@ -578,7 +579,7 @@ impl Database {
 
     /// A handle to the table with this name; [`ErrorKind::NotFound`] if there is none.
     pub fn table(&self, name: &str) -> Result<Table> {
-        let shared = self.inner.core.lock().table_named(name).cloned();
+        let shared = self.inner.core.lock().tables.named(name).cloned();
         match shared {
             Some(shared) => Ok(Table { shared, database: self.inner.clone() }),
             None => Err(Error::new(ErrorKind::NotFound, format!("there is no table {name}"))),

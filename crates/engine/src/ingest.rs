@@ -242,6 +242,8 @@ impl<'a> Ingestion<'a> {
 /// what they hold can be seen: a compaction keeps for later snapshots only what one of then would see (snapshot.rs).
 struct Reservation<'a> {
     inner: &'a Inner,
+    /// Whose levels and files these are.
+    tables: Vec<TableId>,
     jobs: Vec<JobId>,
     files: Vec<FileNumber>,
 }
@@ -259,11 +261,12 @@ impl Reservation<'_> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let Self { inner, jobs, files } = self;
+        let Self { inner, tables, jobs, files } = self;
         // What was kept away may run now, whether or not anything was loaded.
         inner.end_job(|core| {
             jobs.drain(..).for_each(|job| core.busy.finish(job));
             files.drain(..).for_each(|file| core.busy.release_file(file));
+            tables.drain(..).for_each(|table| core.tables.note_change(table));
         });
     }
 }
@@ -310,6 +313,7 @@ impl Inner {
         let (mut edit, mut reservation) = self.place_ingested(table, &metas);
         reservation.hold(metas.iter().chain(of_indexes.iter().map(|(_, meta)| meta)));
         for (derived, meta) in of_indexes {
+            reservation.tables.push(derived);
             edit.add_file(derived, 0, RunPlace::Newest, meta);
         }
         self.apply_edit(&mut manifest, edit, &opened, &[], |_| ())?;
@@ -356,7 +360,7 @@ impl Inner {
         }
         let jobs =
             ranges.into_iter().map(|(level, range)| core.busy.start(&reserving_plan(table.id, level, range))).collect();
-        (edit, Reservation { inner: self, jobs, files: Vec::new() })
+        (edit, Reservation { inner: self, tables: vec![table.id], jobs, files: Vec::new() })
     }
 }
 

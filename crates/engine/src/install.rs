@@ -6,6 +6,8 @@
 //!    change one after the other.
 //! 3. Under the core's lock build the new tree of every table that the edit touches, from files that are open, and put
 //!    it into the table's state: inputs leave and outputs come in the same step (invariant "one install").
+//!
+//! It costs what the edit says, and the files of the tables that it is about, however many others there are.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,12 +34,8 @@ impl Inner {
         change: impl FnOnce(&mut Core),
     ) -> Result<()> {
         self.check_unlatched()?;
-        let mut touched: Vec<TableId> = edit.added_files.iter().map(|added| added.table).collect();
-        touched.extend(edit.removed_files.iter().map(|removed| removed.table));
-        touched.extend(edit.rounds.iter().map(|changed| changed.table));
-        touched.extend(flushed.iter().map(|(table, _)| *table));
-        touched.sort_unstable();
-        touched.dedup();
+        let touched = touched_by(&edit, flushed);
+        let concerned = concerned_by(&edit, &touched);
         let known = self.open_files_of(&touched, opened);
         for added in &edit.added_files {
             find(&known, added.file.number)?;
@@ -48,18 +46,22 @@ impl Inner {
             }
             return Err(error);
         }
+        let mut memtables: HashMap<TableId, Vec<Arc<Memtable>>> = HashMap::new();
+        flushed.iter().for_each(|(table, memtable)| memtables.entry(*table).or_default().push(memtable.clone()));
         let mut core = self.core.lock();
+        let mut bases = core.bases_of(&concerned);
         change(&mut core);
+        bases.extend(core.bases_of(&concerned));
         // Derived tables before their tables: their ids are higher.
         for id in touched.into_iter().rev() {
             let Some(new) = manifest.state().tables.get(&id) else { continue };
             let formats = core.tables.get(&id).and_then(|table| table.formats.clone());
             let tree = Tree::new(new.version.clone(), formats.as_deref(), |meta| find(&known, meta.number))?;
-            let memtables: Vec<_> = flushed.iter().filter(|(table, _)| *table == id).map(|(_, m)| m.clone()).collect();
-            core.install(id, Arc::new(tree), &memtables);
+            core.install(id, Arc::new(tree), memtables.get(&id).map(Vec::as_slice).unwrap_or_default());
         }
-        core.publish_indexes();
-        self.update_throttle(&core);
+        bases.into_iter().for_each(|base| core.publish_indexes_of(base));
+        concerned.into_iter().for_each(|id| core.tables.note_change(id));
+        self.update_throttle(&mut core);
         drop(core);
         // Made for tables that were dropped meanwhile.
         let named: HashSet<FileNumber> = edit.added_files.iter().map(|added| added.file.number).collect();
@@ -76,6 +78,26 @@ impl Inner {
         let held = trees.iter().flat_map(|tree| tree.all_files());
         held.chain(opened).map(|file| (file.meta.number, file.clone())).collect()
     }
+}
+
+/// The tables whose trees an edit changes, ascending.
+fn touched_by(edit: &VersionEdit, flushed: &[(TableId, Arc<Memtable>)]) -> Vec<TableId> {
+    let mut touched: Vec<TableId> = edit.added_files.iter().map(|added| added.table).collect();
+    touched.extend(edit.removed_files.iter().map(|removed| removed.table));
+    touched.extend(edit.rounds.iter().map(|changed| changed.table));
+    touched.extend(flushed.iter().map(|(table, _)| *table));
+    touched.sort_unstable();
+    touched.dedup();
+    touched
+}
+
+/// Those, and the tables that it makes, changes, replaces or drops.
+fn concerned_by(edit: &VersionEdit, touched: &[TableId]) -> Vec<TableId> {
+    let mut concerned = touched.to_vec();
+    concerned.extend(edit.created_tables.iter().chain(&edit.changed_tables).map(|record| record.id));
+    concerned.extend(&edit.dropped_tables);
+    concerned.extend(edit.replaced_tables.iter().flat_map(|replaced| [replaced.from, replaced.record.id]));
+    concerned
 }
 
 fn find(known: &OpenFiles, number: FileNumber) -> Result<Arc<OpenFile>> {

@@ -382,7 +382,12 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
     let runs = state.tree.levels.iter().flatten();
     TableMetrics {
         name: table.name.clone(),
-        memtable_bytes: state.memtables().map(|memtable| memtable.memory_usage() as u64).sum(),
+        // The one that tables share until they are written to is none of theirs.
+        memtable_bytes: state
+            .memtables()
+            .filter(|memtable| !memtable.is_empty())
+            .map(|memtable| memtable.memory_usage() as u64)
+            .sum(),
         memtable_entries: state.memtables().map(|memtable| memtable.entry_count()).sum(),
         read_amplification: levels.iter().map(|level| level.runs).sum(),
         space_amplification: if last == 0 { 1.0 } else { version.total_bytes() as f64 / last as f64 },

@@ -89,8 +89,8 @@ pub struct Options {
     /// Refuse all writes and run no background work. Another process may have the database open, and write;
     /// [`crate::Database::catch_up`] follows it. Default: false.
     pub read_only: bool,
-    /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. Default: 128
-    /// MiB.
+    /// Bytes that all memtables together may take; four fifths of it make a generation that is flushed. The 4 KiB and
+    /// the filter that a memtable begins with count from the seventeenth of a generation on. Default: 128 MiB.
     pub memory_budget: usize,
     /// Bytes of the block cache, which holds data, index and filter blocks. Default: 256 MiB.
     pub cache_bytes: u64,

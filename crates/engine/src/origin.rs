@@ -33,7 +33,7 @@ use mycelium_base::limits::MAX_LEVELS;
 use mycelium_base::{
     Error, ErrorKind, FileNumber, Group, MAX_FILE_NUMBER, MAX_SEQUENCE_NUMBER, Result, SequenceNumber, TableId,
 };
-use mycelium_manifest::{ManifestState, Round, RunPlace, TableRecord, TableState};
+use mycelium_manifest::{ManifestState, Round, RunPlace, TableRecord};
 
 use crate::database::Inner;
 
@@ -105,9 +105,8 @@ impl Origin {
     /// Of a file that is begun at this state; `None` if the table is not there.
     fn new(state: &ManifestState, table: TableId, birth: &Birth) -> Option<Self> {
         let own = state.tables.get(&table)?;
-        let is_empty = |other: &&TableState| other.record.id != table && other.version.file_count() == 0;
         let mut bytes = 0;
-        let others = state.tables.values().filter(is_empty).take_while(|other| {
+        let others = state.tables.without_files().filter(|other| other.record.id != table).take_while(|other| {
             let TableRecord { name, definition, layout, .. } = &*other.record;
             bytes += name.len() + definition.len() + layout.len();
             bytes <= OTHERS_BYTES
@@ -135,7 +134,7 @@ impl Origin {
             last_sequence: state.last_sequence,
             oldest_log: state.oldest_wal,
             next_table_id: state.next_table_id,
-            live: ranges(state.tables.keys().map(|id| id.0)),
+            live: state.tables.id_ranges().to_vec(),
             records: std::iter::once(own).chain(others).map(|table| TableRecord::clone(&table.record)).collect(),
             birth: birth.clone(),
             runs,
@@ -240,18 +239,6 @@ impl Origin {
             buffered,
         })
     }
-}
-
-/// Ascending numbers as ranges.
-fn ranges(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some((first, count)) if number - *first == *count => *count += 1,
-            _ => ranges.push((number, 1)),
-        }
-    }
-    ranges
 }
 
 fn encode_birth(birth: &Birth, out: &mut Vec<u8>) {

@@ -30,13 +30,13 @@ use crate::batch::Operations;
 use crate::core::Core;
 use crate::database::{Inner, Recovered, open_sst};
 use crate::directory_syncs::DirectorySyncs;
-use crate::index::{IndexGeneration, WriteDerivers};
+use crate::index::WriteDerivers;
 use crate::options::Options;
 use crate::shape::TableFormats;
 use crate::sync::atomic::Ordering;
-use crate::table::{TableShared, TableState};
+use crate::table::TableShared;
 use crate::tree::{Graveyard, OpenFile, Tree};
-use crate::write::{CommitQueue, TableWriter, Writer};
+use crate::write::{CommitQueue, Writer};
 
 /// The filters of memtables are allocated ahead, however much memory the database may take: so much is for generations
 /// of 20 GiB.
@@ -244,7 +244,7 @@ struct Parts<'a> {
 impl Parts<'_> {
     /// Opens all files of all tables.
     fn open_tables(&self, core: &mut Core, cache: &Arc<BlockCache>, graveyard: &Arc<Graveyard>) -> Result<()> {
-        for (id, table) in &self.state.tables {
+        for table in self.state.tables.values() {
             // A file may be in a level and in the compaction buffer.
             let mut opened: HashMap<FileNumber, Arc<OpenFile>> = HashMap::new();
             let tree = |formats: Option<&TableFormats>| {
@@ -258,10 +258,9 @@ impl Parts<'_> {
                     Ok(file)
                 })
             };
-            let (_, active) = core.new_memtable();
-            let shared = TableShared::new(&table.record, self.options, active, tree)?;
+            let shared = TableShared::new(&table.record, self.options, core.empty.clone(), tree)?;
             shared.restore_trace(self.disk, self.directory);
-            core.tables.insert(*id, Arc::new(shared));
+            core.tables.insert(Arc::new(shared));
         }
         Ok(())
     }
@@ -269,25 +268,16 @@ impl Parts<'_> {
     /// Replays the log into new memtables and begins the segment that follows it.
     fn replay(&self, segments: &[FileNumber], core: &Core) -> Result<(ReplayReport, Writer)> {
         let mut last_sequence = self.state.last_sequence;
-        let mut memtables: Vec<TableWriter> = Vec::with_capacity(core.tables.len());
-        for table in core.tables.values() {
-            let (writer, active) = core.new_memtable();
-            let tree = table.state.load().tree.clone();
-            table.state.store(Arc::new(TableState::new(active, tree)));
-            memtables.push(TableWriter::new(table, writer));
-        }
-        core.publish_indexes();
-        let mut derivers = WriteDerivers::new(core, IndexGeneration::default())?;
+        core.tables.indexed().for_each(|id| core.publish_indexes_of(id));
+        let mut writer = Writer::new(None, last_sequence);
+        writer.tables = core.tables.keys().copied().collect();
+        let mut derivers = WriteDerivers::new(&core.tables)?;
         let (mut unknown, next_table_id) = (None, self.state.next_table_id);
         let mut apply = |segment: FileNumber, offset: u64, payload: &[u8]| {
             let locate = |error: Error| error.in_file(self.directory.join(FileKind::Wal.name(segment))).at(offset);
             let (first, count, mut operations) = Operations::of_record(payload).map_err(locate)?;
             // Entries of tables that were dropped later go nowhere.
-            let mut insert = |table: TableId, entry: EntryRef<'_>| {
-                if let Ok(at) = memtables.binary_search_by_key(&table, |writer| writer.table) {
-                    memtables[at].insert(entry);
-                }
-            };
+            let mut insert = |table: TableId, entry: EntryRef<'_>| writer.insert_again(core, table, entry);
             while let Some((table, entry)) = operations.next().map_err(locate)? {
                 if table.0 >= next_table_id {
                     unknown.get_or_insert_with(|| locate(unknown_table(table, next_table_id)));
@@ -302,8 +292,8 @@ impl Parts<'_> {
         if let Some(error) = unknown.filter(|_| self.options.recovery != RecoveryMode::PointInTime) {
             return Err(error);
         }
-        let mut writer = Writer::new(Some(self.begin_log(core, &report, last_sequence)?), last_sequence);
-        writer.memtables = memtables;
+        writer.log = Some(self.begin_log(core, &report, last_sequence)?);
+        writer.last_sequence = last_sequence;
         writer.derivers = derivers;
         Ok((report, writer))
     }

@@ -70,7 +70,7 @@ impl Inner {
     /// Whether a redesign is to be decided on, or some thread is at it.
     pub(crate) fn has_redesign_work(&self) -> bool {
         let core = self.core.lock();
-        core.tables.values().any(|table| {
+        core.tables.redesigned().any(|table| {
             let is_deciding = table.traces.as_ref().is_some_and(|traces| traces.is_deciding());
             is_deciding || table.is_redesign_due()
         })
@@ -79,7 +79,7 @@ impl Inner {
     /// Decides on a redesign of one table, if one is due.
     pub(crate) fn redesign_one(&self) -> Result<bool> {
         let due: Vec<Arc<TableShared>> =
-            self.core.lock().tables.values().filter(|table| table.is_redesign_due()).cloned().collect();
+            self.core.lock().tables.redesigned().filter(|table| table.is_redesign_due()).cloned().collect();
         for table in due {
             if self.redesign(&table)? {
                 return Ok(true);

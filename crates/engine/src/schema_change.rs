@@ -35,7 +35,6 @@ use mycelium_manifest::{
     AddedColumn, DroppedColumn, FileMeta, Layout, LevelLayout, ManifestState, ReplacedTable, TableRecord, Version,
     VersionEdit,
 };
-use mycelium_memtable::MemtableWriter;
 
 use crate::database::{Database, Inner};
 use crate::index::IndexDefinition;
@@ -43,7 +42,6 @@ use crate::shape::{PLAIN, TableFormats};
 use crate::sync::atomic::Ordering;
 use crate::table::{Table, TableDefinition, TableShared};
 use crate::tree::{OpenFile, Tree};
-use crate::write::TableWriter;
 
 impl Database {
     /// Adds a column to a typed table, behind the others; rows that are there have its default in it, null if it has
@@ -126,7 +124,6 @@ impl Database {
 struct Succession {
     before: Arc<TableShared>,
     after: Arc<TableShared>,
-    memtable: MemtableWriter,
 }
 
 impl Inner {
@@ -151,23 +148,23 @@ impl Inner {
         let replaced = edit.replaced_tables.iter();
         let made = replaced.map(|replaced| self.succession_of(replaced, &next)).collect::<Result<Vec<_>>>()?;
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
-            for Succession { before, after, .. } in &made {
-                core.tables.remove(&before.id);
-                core.tables.insert(after.id, after.clone());
+            for Succession { before, after } in &made {
+                core.tables.remove(before.id);
+                core.tables.insert(after.clone());
                 before.replaced.store(true, Ordering::Release);
             }
         })?;
+        let renewed: Vec<TableId> = made.iter().flat_map(|made| [made.before.id, made.after.id]).collect();
         let mut shared = None;
-        for Succession { before, after, memtable } in made {
-            writer.memtables.retain(|known| known.table != before.id);
-            writer.memtables.push(TableWriter::new(&after, memtable));
+        for Succession { before, after } in made {
+            writer.forget_table(before.id);
+            writer.tables.insert(after.id);
             // Its files are those of the other: none has become obsolete.
             drop(before.empty_state());
             self.hand_trace_on(&before, &after);
             shared.get_or_insert(after);
         }
-        writer.has_dropped = true;
-        self.renew_derivers(&mut writer)?;
+        self.renew_derivers(&mut writer, &renewed)?;
         drop(manifest);
         self.wake_background();
         let shared = shared.ok_or_else(|| Error::invalid("nothing takes the table's place"))?;
@@ -179,7 +176,7 @@ impl Inner {
         let gone = || Error::new(ErrorKind::NotFound, format!("table {} was dropped", replaced.record.name));
         let core = self.core.lock();
         let before = core.tables.get(&replaced.from).cloned().ok_or_else(gone)?;
-        let (memtable, active) = core.new_memtable();
+        let active = core.empty.clone();
         drop(core);
         let version = next.tables.get(&replaced.record.id).ok_or_else(gone)?.version.clone();
         let state = before.state.load_full();
@@ -199,7 +196,7 @@ impl Inner {
         let tree = |formats: Option<&TableFormats>| Tree::new(version, formats, open);
         let after = Arc::new(TableShared::new(&replaced.record, &self.options, active, tree)?);
         check_reads(&before, &after)?;
-        Ok(Succession { before, after, memtable })
+        Ok(Succession { before, after })
     }
 }
 

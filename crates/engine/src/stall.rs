@@ -1,10 +1,10 @@
 //! How writers are held back: not at all, slowed to a rate, or stopped.
 //!
-//! 1. Whenever versions change, the load of every table is looked at: how many runs of level 0 lie over each other, and
-//!    its compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table
-//!    decides. *Pressure* says how far the load is on its way from the one limit (0) to the other (1). A table that is
-//!    compacted only when level 0 has many runs may have twice as many as that before its writers are slowed: they
-//!    would wait for nothing.
+//! 1. Whenever versions change, the load of their tables is looked at: how many runs of level 0 lie over each other,
+//!    and the compaction debt. Each has a limit at which writers are slowed and one at which they stop; the worst table
+//!    of all decides, for which only those over a limit need be known. *Pressure* says how far the load is on its way
+//!    from the one limit (0) to the other (1). A table that is compacted only when level 0 has many runs may have twice
+//!    as many as that before its writers are slowed: they would wait for nothing.
 //! 2. Slowed writers together may write so many bytes a second. The rate begins at
 //!    [`crate::Options::slowed_bytes_per_second`], its upper bound. With every change of versions it falls by a fifth
 //!    if the pressure has grown since the last change, and rises by a quarter if the pressure has fallen: so it finds
@@ -125,7 +125,8 @@ impl WriteStalls {
         }
     }
 
-    /// Decides how writers are held back; told of the loads of all tables after every change of versions.
+    /// Decides how writers are held back; told of the loads of all tables that are over a limit after every change of
+    /// versions.
     fn update(&self, loads: impl Iterator<Item = Load>) {
         let (mut throttle, mut pressure) = (Throttle::None, 0.0_f64);
         for load in loads {
@@ -227,11 +228,20 @@ pub(crate) struct Stall {
 }
 
 impl Inner {
-    /// Decides how writers are held back, from the state of all tables.
-    pub(crate) fn update_throttle(&self, core: &Core) {
-        // What waits for the building of an index is not late.
-        let compacted = core.tables.values().filter(|table| table.may_be_compacted());
-        self.stalls.update(compacted.map(|table| Load::of(table)));
+    /// Decides how writers are held back. The load is looked at of tables that have changed, and of those that bore on
+    /// writers before.
+    pub(crate) fn update_throttle(&self, core: &mut Core) {
+        for id in core.tables.take_unweighed() {
+            // What waits for the building of an index is not late.
+            let table = core.tables.get(&id).filter(|table| table.may_be_compacted());
+            if table.is_some_and(|table| self.stalls.throttle_of(Load::of(table)) > Throttle::None) {
+                core.loaded.insert(id);
+            } else {
+                core.loaded.remove(&id);
+            }
+        }
+        let loaded = core.loaded.iter().filter_map(|id| core.tables.get(id));
+        self.stalls.update(loaded.map(|table| Load::of(table)));
     }
 
     /// Slows or stops a writer that is about to write `bytes`, until compaction has caught up.
@@ -356,6 +366,37 @@ mod tests {
             [79, 80, 95, 96].map(throttle),
             [Throttle::None, Throttle::SlowedByLevel0, Throttle::SlowedByLevel0, Throttle::StoppedByLevel0]
         );
+    }
+
+    /// Of the tables that are over no limit nothing is kept, so those that are must be known at every time.
+    #[test]
+    fn a_table_over_a_limit_is_known_from_the_opening_until_it_is_dropped() {
+        let disk = mycelium_vfs::MemoryDisk::new();
+        let open = || {
+            let (disk, background) = (std::sync::Arc::new(disk.clone()), Background::Manual);
+            let options = Options { disk, background, slowdown_level0_runs: 4, ..Options::default() };
+            crate::Database::open("db", options).unwrap()
+        };
+        let database = open();
+        let [table, other] = ["table", "other"].map(|name| database.create_table(name, Default::default()).unwrap());
+        // Level 0 is compacted with four files, so that writers are spared until there are eight.
+        for n in 0..8_u8 {
+            assert!(!database.inner.stalls.hold_writers_back(), "at {n} files");
+            for key in [b"a", b"z"] {
+                table.put(key, &[n], crate::Durability::Os).unwrap();
+            }
+            database.inner.seal_generation(&mut database.inner.commits.writer.lock()).unwrap();
+            assert!(database.inner.flush_oldest().unwrap());
+        }
+        assert!(database.inner.stalls.hold_writers_back());
+        drop((table, other));
+        database.close().unwrap();
+        let database = open();
+        assert!(database.inner.stalls.hold_writers_back());
+        database.drop_table("other").unwrap();
+        assert!(database.inner.stalls.hold_writers_back());
+        database.drop_table("table").unwrap();
+        assert!(!database.inner.stalls.hold_writers_back());
     }
 
     #[test]

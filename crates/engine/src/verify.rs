@@ -226,7 +226,7 @@ impl Inner {
         let core = self.core.lock();
         let mut state = ManifestState::default();
         let mut trees = Vec::with_capacity(core.tables.len());
-        for (id, table) in &core.tables {
+        for (id, table) in core.tables.iter() {
             let tree = table.state.load().tree.clone();
             let record = Arc::new(TableRecord {
                 id: *id,

@@ -14,6 +14,9 @@
 //! 4. Making room: if the active generation of memtables has four fifths of the memory budget, it is sealed and a new
 //!    log segment begins; a writer waits while active and sealed generations together exceed the budget. It is slowed
 //!    or stopped while a table has too many level-0 runs or too much compaction debt (see `stall`).
+//! 5. A table has a memtable of its own from its first write in a generation on, and so have its indexes then; until
+//!    that, all tables share one that is empty. So a generation costs the tables that are written to, in memory and in
+//!    the work of sealing and flushing it, however many others there are.
 //!
 //! Failures: a panic of a user's transformer or merge operator latches, and is the error of all whose batch was not
 //! committed. A record that cannot be handed over is taken back and its writers get the error; nothing of it is seen. A
@@ -22,6 +25,7 @@
 //! their generation flushed, so that no later write can survive a crash that they do not.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +33,7 @@ use mycelium_base::{
     EntryRef, Error, ErrorKind, FileKind, FileNumber, Operation, RangeDelete, Result, SequenceNumber, TableId,
 };
 use mycelium_encoding::PackedLayout;
-use mycelium_memtable::MemtableWriter;
+use mycelium_memtable::{Memtable, MemtableOptions, MemtableWriter};
 use mycelium_wal::{SegmentHeader, SegmentWriter};
 
 use crate::archive::{Archiver, begin_segment};
@@ -50,11 +54,18 @@ use crate::transaction::Watches;
 pub(crate) struct Writer {
     /// `None` in a database opened read-only.
     pub(crate) log: Option<SegmentWriter>,
-    /// Ascending by table.
-    pub(crate) memtables: Vec<TableWriter>,
+    /// The tables that there are, and may be written to.
+    pub(crate) tables: BTreeSet<TableId>,
+    /// Of the active generation: those of tables that were written to, and of their indexes.
+    memtables: BTreeMap<TableId, TableWriter>,
     pub(crate) last_sequence: SequenceNumber,
-    /// Bytes of memory that the active generation takes beyond what empty memtables take.
-    pub(crate) generation_bytes: usize,
+    /// Bytes of memory that these memtables take.
+    generation_bytes: usize,
+    /// Those of them that the first [`UNCOUNTED`] took before anything was in them.
+    uncounted_bytes: usize,
+    /// How many memtables were made in this generation, and in the one before.
+    made: usize,
+    made_before: usize,
     /// Scratch for the heads of log records.
     head: Vec<u8>,
     /// Acknowledged `Buffered` records were taken back from the log: only memtables hold them.
@@ -64,16 +75,24 @@ pub(crate) struct Writer {
     /// Feed the indexes' derived tables.
     pub(crate) derivers: WriteDerivers,
     /// Whether a table was dropped since the database was opened. There may be handles to it.
-    pub(crate) has_dropped: bool,
+    has_dropped: bool,
 }
+
+/// What an empty memtable takes counts against the memory budget from this one of a generation on: a database of few
+/// tables may have a small budget.
+const UNCOUNTED: usize = 16;
 
 impl Writer {
     pub(crate) fn new(log: Option<SegmentWriter>, last_sequence: SequenceNumber) -> Self {
         Self {
             log,
-            memtables: Vec::new(),
+            tables: BTreeSet::new(),
+            memtables: BTreeMap::new(),
             last_sequence,
             generation_bytes: 0,
+            uncounted_bytes: 0,
+            made: 0,
+            made_before: 0,
             log_gap: false,
             noted: None,
             head: Vec::new(),
@@ -99,12 +118,6 @@ impl Writer {
         Ok(())
     }
 
-    #[inline]
-    fn memtable(&mut self, table: TableId) -> Option<&mut TableWriter> {
-        let at = self.memtables.binary_search_by_key(&table, |writer| writer.table).ok()?;
-        self.memtables.get_mut(at)
-    }
-
     /// Refuses a batch that names a table that was dropped: what it says of it would go nowhere. O(1) while none was.
     #[inline]
     fn check_tables(&self, body: &[u8], count: u32) -> Result<()> {
@@ -115,7 +128,7 @@ impl Writer {
     fn check_each_table(&self, body: &[u8], count: u32) -> Result<()> {
         let mut operations = Operations::new(body, 0, count);
         while let Some((table, _)) = operations.next()? {
-            if self.memtables.binary_search_by_key(&table, |writer| writer.table).is_err() {
+            if !self.tables.contains(&table) {
                 let message = "the batch names a table that was dropped, or whose columns changed since";
                 return Err(Error::new(ErrorKind::NotFound, message));
             }
@@ -125,18 +138,90 @@ impl Writer {
 
     /// Inserts an entry; one of a table that was dropped after its record was logged goes nowhere.
     #[inline]
-    pub(crate) fn insert(&mut self, table: TableId, entry: EntryRef<'_>) {
-        let Some(writer) = self.memtable(table) else { return };
+    fn insert(&mut self, core: &Mutex<Core>, table: TableId, entry: EntryRef<'_>) {
+        let Some(writer) = self.memtables.get_mut(&table) else { return self.insert_first(core, table, entry) };
         let before = writer.memtable.memtable().memory_usage();
         writer.insert(entry);
         let after = writer.memtable.memtable().memory_usage();
         self.generation_bytes += after - before;
     }
+
+    #[cold]
+    fn insert_first(&mut self, core: &Mutex<Core>, table: TableId, entry: EntryRef<'_>) {
+        if self.make_memtables(&core.lock(), table) {
+            self.insert(core, table, entry);
+        }
+    }
+
+    /// Inserts an entry of the log that is replayed, as [`Writer::insert`] does. Its bytes are not counted.
+    pub(crate) fn insert_again(&mut self, core: &Core, table: TableId, entry: EntryRef<'_>) {
+        if !self.memtables.contains_key(&table) {
+            self.make_memtables(core, table);
+        }
+        if let Some(writer) = self.memtables.get_mut(&table) {
+            writer.insert(entry);
+        }
+    }
+
+    /// Makes the memtable of a table for this generation, and those of its indexes: readers take the states of all of
+    /// them at once, so that they see what is written to all or to none. `false` if the table is not there.
+    fn make_memtables(&mut self, core: &Core, id: TableId) -> bool {
+        let Some(base) = core.tables.base_of(id).and_then(|base| core.tables.get(&base)) else { return false };
+        // Derived tables first, whose states that of their table takes along.
+        for table in core.tables.indexes_of(base.id).map(|(table, _)| table).chain([base]) {
+            let state = table.state.load_full();
+            let active = match self.memtables.contains_key(&table.id) {
+                true => state.active.clone(),
+                false => self.make_memtable(core.filter_bytes, table),
+            };
+            let (sealed, tree, as_of) = (state.sealed.clone(), state.tree.clone(), state.as_of);
+            let indexes = indexes_after(&state.indexes);
+            table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
+        }
+        self.memtables.contains_key(&id)
+    }
+
+    /// One of as many as there were in the generation before, or are in this one: the more, the smaller its filter.
+    fn make_memtable(&mut self, filter_bytes: usize, table: &TableShared) -> Arc<Memtable> {
+        let filter_bytes = filter_bytes / self.made_before.max(self.made + 1);
+        let (writer, active) = Memtable::new(MemtableOptions { filter_bytes });
+        let bytes = active.memory_usage();
+        self.generation_bytes += bytes;
+        if self.made < UNCOUNTED {
+            self.uncounted_bytes += bytes;
+        }
+        self.made += 1;
+        self.memtables.insert(table.id, TableWriter::new(table, writer));
+        active
+    }
+
+    /// Bytes of the active generation that count against the memory budget.
+    #[inline]
+    fn counted_bytes(&self) -> usize {
+        self.generation_bytes.saturating_sub(self.uncounted_bytes)
+    }
+
+    /// Ends the generation: its memtables, and the bytes that counted against the memory budget.
+    fn end_generation(&mut self) -> (BTreeMap<TableId, TableWriter>, usize) {
+        let bytes = self.counted_bytes();
+        (self.generation_bytes, self.uncounted_bytes) = (0, 0);
+        (self.made_before, self.made) = (self.made, 0);
+        (std::mem::take(&mut self.memtables), bytes)
+    }
+
+    /// A table is gone, or has another in its place.
+    pub(crate) fn forget_table(&mut self, id: TableId) {
+        self.has_dropped = true;
+        self.tables.remove(&id);
+        if let Some(writer) = self.memtables.remove(&id) {
+            let bytes = writer.memtable.memtable().memory_usage();
+            self.generation_bytes = self.generation_bytes.saturating_sub(bytes);
+        }
+    }
 }
 
 /// What writes to the active memtable of a table.
 pub(crate) struct TableWriter {
-    pub(crate) table: TableId,
     pub(crate) memtable: MemtableWriter,
     /// How patches are packed, if they are: a memtable is marked with the columns that they touch.
     patches: Option<Arc<PackedLayout>>,
@@ -145,7 +230,7 @@ pub(crate) struct TableWriter {
 impl TableWriter {
     pub(crate) fn new(table: &TableShared, memtable: MemtableWriter) -> Self {
         let packed = table.formats.as_ref().filter(|formats| formats.is_packed());
-        Self { table: table.id, memtable, patches: packed.map(|formats| formats.packed_layout().clone()) }
+        Self { memtable, patches: packed.map(|formats| formats.packed_layout().clone()) }
     }
 
     /// Inserts an entry of any operation.
@@ -401,10 +486,10 @@ impl Inner {
             let first = writer.last_sequence + 1;
             let mut operations = Operations::new(&pending.batch.body, first, pending.batch.count);
             while let Some((table, entry)) = operations.next()? {
-                writer.insert(table, entry);
+                writer.insert(&self.core, table, entry);
             }
             for (table, entry) in pending.derived.entries(first) {
-                writer.insert(table, entry);
+                writer.insert(&self.core, table, entry);
             }
             writer.last_sequence += u64::from(pending.batch.count);
             done(i, writer.last_sequence);
@@ -530,8 +615,9 @@ impl Inner {
             self.hold_back(bytes)?;
         }
         let budget = self.options.memory_budget;
-        let taken = writer.generation_bytes + self.sealed_bytes.load(Ordering::Relaxed);
-        if writer.generation_bytes >= generation_limit(budget) || taken >= budget || writer.log_gap {
+        let active = writer.counted_bytes();
+        let taken = active + self.sealed_bytes.load(Ordering::Relaxed);
+        if active >= generation_limit(budget) || taken >= budget || writer.log_gap {
             self.seal_when_possible(writer)?;
         }
         Ok(())
@@ -540,7 +626,7 @@ impl Inner {
     #[cold]
     fn seal_when_possible(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<()> {
         self.wait_for_flush(writer)?;
-        if writer.generation_bytes >= generation_limit(self.options.memory_budget) || writer.log_gap {
+        if writer.counted_bytes() >= generation_limit(self.options.memory_budget) || writer.log_gap {
             self.seal_generation(writer)?;
         }
         if writer.log_gap {
@@ -617,7 +703,7 @@ impl Inner {
     pub(crate) fn seal_generation(&self, writer: &mut Writer) -> Result<()> {
         self.check_held()?;
         self.check_unlatched()?;
-        if writer.memtables.iter().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
+        if writer.memtables.values().all(|writer| writer.memtable.memtable().is_empty()) && !writer.log_gap {
             return Ok(());
         }
         let log = writer.log()?;
@@ -630,11 +716,10 @@ impl Inner {
         let log = self.begin_segment(header, writer.last_sequence + 1)?;
         writer.noted = None;
         let full = writer.log.replace(log);
-        let bytes = std::mem::take(&mut writer.generation_bytes);
         let sealed = full.map(|log| Arc::new(SealedLog::new(log.number(), log.len(), log.seal(number))));
         {
             let mut core = self.core.lock();
-            core.seal(sealed, writer, number);
+            let bytes = core.seal(sealed, writer, number);
             self.sealed_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         self.emit(|| Event::LogSwitched { segment: number });
@@ -644,22 +729,22 @@ impl Inner {
 }
 
 impl Core {
-    /// The commit lock is held: every non-empty memtable is replaced by a new one and waits for its flush.
-    pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) {
-        let mut memtables = Vec::new();
+    /// The commit lock is held: every memtable waits for its flush, unless it is empty, and the one that always is
+    /// takes its place. The bytes that they count against the memory budget.
+    pub(crate) fn seal(&mut self, log: Option<Arc<SealedLog>>, writer: &mut Writer, next_log: FileNumber) -> usize {
+        let (full, bytes) = writer.end_generation();
+        let mut memtables = Vec::with_capacity(full.len());
         // Derived tables first, whose states those of their tables hold: their ids are higher.
-        for TableWriter { table: id, memtable, .. } in writer.memtables.iter_mut().rev() {
+        for id in full.keys().rev() {
             let Some(table) = self.tables.get(id) else { continue };
             let state = table.state.load_full();
-            if state.active.is_empty() {
-                continue;
-            }
-            let (new_writer, active) = self.new_memtable();
-            *memtable = new_writer;
             let mut sealed = Vec::with_capacity(state.sealed.len() + 1);
-            sealed.push(state.active.clone());
+            if !state.active.is_empty() {
+                sealed.push(state.active.clone());
+                memtables.push((*id, state.active.clone()));
+            }
             sealed.extend_from_slice(&state.sealed);
-            memtables.push((*id, state.active.clone()));
+            let active = self.empty.clone();
             let indexes = indexes_after(&state.indexes);
             let (tree, as_of) = (state.tree.clone(), state.as_of);
             table.state.store(Arc::new(TableState { active, sealed, tree, indexes, as_of }));
@@ -668,6 +753,7 @@ impl Core {
         self.pace.note_seal(Instant::now());
         let last_sequence = writer.last_sequence;
         self.generations.push_back(Arc::new(Generation { log, next_log, last_sequence, memtables }));
+        bytes
     }
 }
 

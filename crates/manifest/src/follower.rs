@@ -73,7 +73,7 @@ impl ManifestFollower {
             if std::mem::take(&mut is_first) && edit.format_version.is_none() {
                 return Err(Error::corruption("the first record has no format version").in_file(&path).at(offset));
             }
-            state = apply_read(&state, &edit, &path, offset)?;
+            apply_read(&mut state, &edit, &path, offset)?;
             is_changed = true;
             Ok(())
         })?;

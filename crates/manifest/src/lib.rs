@@ -20,6 +20,7 @@ pub mod layout;
 pub mod manifest;
 pub mod round;
 pub mod state;
+pub mod tables;
 pub mod text;
 pub mod version;
 
@@ -31,5 +32,6 @@ pub use follower::ManifestFollower;
 pub use layout::{Layout, LevelLayout, Merge};
 pub use manifest::{FileNumbers, Manifest, ManifestOptions, ManifestRemains, read_edits};
 pub use round::{Round, Segment, Segments};
-pub use state::{ManifestState, TableState};
+pub use state::ManifestState;
+pub use tables::{TableState, Tables};
 pub use version::{Level, Run, Version, VersionError};

@@ -222,14 +222,14 @@ impl Manifest {
     /// # Errors
     /// `ErrorKind::InvalidArgument` if the edit does not fit the state: nothing was done. Otherwise the disk's; see
     /// [`Manifest::is_poisoned`] for what then holds. Durable when it returns `Ok`. One sync; O(edit + files of the
-    /// tables touched).
+    /// tables touched), however many tables there are.
     pub fn apply(&mut self, edit: &VersionEdit) -> Result<()> {
         if let Some(error) = &self.poisoned {
             return Err(error.duplicate());
         }
         self.numbers.raise_to(edit.next_file_number.unwrap_or(0));
         let edit = VersionEdit { next_file_number: Some(self.numbers.peek()), ..edit.clone() };
-        let next = self.state.apply(&edit)?;
+        let change = self.state.change(&edit)?;
         encode_record(&edit, &mut self.record);
         if let Err(error) = self.writer.append(&[&self.record]).and_then(|()| self.writer.flush()) {
             return Err(self.failed_append(error));
@@ -238,8 +238,8 @@ impl Manifest {
             self.poisoned = Some(error.duplicate());
             return Err(error);
         }
-        self.numbers.raise_to(next.next_file_number);
-        self.state = next;
+        self.numbers.raise_to(change.next_file_number);
+        self.state.take(change);
         self.seal();
         if self.writer.len() > self.options.roll_at_bytes.max(2 * self.start_len) {
             self.roll_over()?;
@@ -463,7 +463,7 @@ impl ManifestRemains {
             };
             is_started |= edit.ordinal.is_none();
             has_version |= edit.format_version.is_some();
-            state = apply_read(&state, &edit, path, offset)?;
+            apply_read(&mut state, &edit, path, offset)?;
             Ok(())
         });
         let fault = match read {
@@ -481,9 +481,9 @@ impl ManifestRemains {
     }
 }
 
-/// The state after an edit that was read at `offset`.
-pub(crate) fn apply_read(state: &ManifestState, edit: &VersionEdit, path: &Path, offset: u64) -> Result<ManifestState> {
-    state.apply(edit).map_err(|e| {
+/// Makes an edit that was read at `offset` part of the state.
+pub(crate) fn apply_read(state: &mut ManifestState, edit: &VersionEdit, path: &Path, offset: u64) -> Result<()> {
+    state.apply_in_place(edit).map_err(|e| {
         Error::corruption("an edit does not fit the state before it").in_file(path).at(offset).caused_by(e)
     })
 }

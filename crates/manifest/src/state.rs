@@ -1,7 +1,10 @@
 //! What all edits so far add up to.
+//!
+//! 1. An edit is checked against the state, and gives what it changes: the tables that it touches, and the counters
+//!    (`change`). Nothing else is looked at, however many tables there are.
+//! 2. That is put into the state once the edit is durable (`take`), or thrown away.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use mycelium_base::coding::{Reader, put_bytes, put_varint};
@@ -9,29 +12,13 @@ use mycelium_base::{Error, ErrorKind, FileNumber, MAX_FILE_NUMBER, Result, Seque
 
 use crate::edit::{AddedFile, ChangedRound, FORMAT_VERSION, ReplacedTable, RunPlace, TableRecord, VersionEdit};
 use crate::file_meta::FileMeta;
-use crate::version::{Version, VersionError};
+use crate::tables::{TableState, Tables};
 
-/// A live table: its record and its files.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct TableState {
-    /// Name, definition, layout. Shared by the states of which no edit changes it.
-    pub record: Arc<TableRecord>,
-    /// The table's files.
-    pub version: Arc<Version>,
-}
-
-impl TableState {
-    /// Checks the version's invariants; that places tell the age of entries is none of a derived table.
-    pub fn check(&self) -> std::result::Result<(), VersionError> {
-        if self.record.is_derived() { self.version.check_places() } else { self.version.check() }
-    }
-}
-
-/// The state of a database. Cheap to clone: records and versions are shared.
+/// The state of a database. Records and versions are shared by its clones; O(tables) to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ManifestState {
     /// Live tables by id.
-    pub tables: BTreeMap<TableId, TableState>,
+    pub tables: Tables,
     /// Every file number below it may be in use; at least 1.
     pub next_file_number: FileNumber,
     /// The newest sequence number that any file may hold, or a log segment that is not needed any more: those of tables
@@ -54,10 +41,13 @@ pub struct ManifestState {
     pub history: u64,
 }
 
+/// Bytes of tables' records in one edit of those that a manifest starts with.
+const RECORD_BYTES: usize = 1 << 20;
+
 impl Default for ManifestState {
     fn default() -> Self {
         Self {
-            tables: BTreeMap::new(),
+            tables: Tables::default(),
             next_file_number: 1,
             last_sequence: 0,
             oldest_wal: 0,
@@ -71,9 +61,9 @@ impl Default for ManifestState {
 }
 
 impl ManifestState {
-    /// The live table of this name.
+    /// The live table of this name. O(1).
     pub fn table_named(&self, name: &str) -> Option<&TableState> {
-        self.tables.values().find(|t| t.record.name == name)
+        self.tables.named(name)
     }
 
     /// All files with their tables, those of compaction buffers too. Each comes once.
@@ -88,123 +78,70 @@ impl ManifestState {
     /// the tables that the edit touches); what it says nothing of is shared with this state.
     pub fn apply(&self, edit: &VersionEdit) -> Result<ManifestState> {
         let mut next = self.clone();
-        next.edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);
-        next.format_version = edit.format_version.unwrap_or(self.format_version);
-        next.identity = edit.identity.unwrap_or(self.identity);
-        next.history = edit.history.unwrap_or(self.history);
-        next.apply_tables(edit)?;
-        next.apply_files(edit)?;
-        let raise = |current: u64, to: Option<u64>| current.max(to.unwrap_or(0));
-        next.next_file_number = raise(next.next_file_number, edit.next_file_number);
-        next.last_sequence = raise(next.last_sequence, edit.last_sequence);
-        next.oldest_wal = raise(next.oldest_wal, edit.oldest_wal);
-        next.next_table_id = next.next_table_id.max(edit.next_table_id.unwrap_or(0));
-        for added in &edit.added_files {
-            next.next_file_number = next.next_file_number.max(added.file.number.saturating_add(1));
-            next.last_sequence = next.last_sequence.max(added.file.max_sequence);
-        }
+        next.apply_in_place(edit)?;
         Ok(next)
     }
 
-    fn apply_tables(&mut self, edit: &VersionEdit) -> Result<()> {
-        for id in &edit.dropped_tables {
-            if self.tables.remove(id).is_none() {
-                return Err(Error::invalid(format!("table {id} to be dropped does not exist")));
-            }
-        }
-        for replaced in &edit.replaced_tables {
-            self.replace_table(replaced)?;
-        }
-        for record in &edit.created_tables {
-            if self.table_named(&record.name).is_some() {
-                return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
-            }
-            match self.tables.entry(record.id) {
-                Entry::Occupied(_) => return Err(Error::invalid(format!("table id {} is taken", record.id))),
-                Entry::Vacant(slot) => {
-                    slot.insert(TableState { record: Arc::new(record.clone()), version: Arc::default() });
-                }
-            }
-            self.next_table_id = self.next_table_id.max(record.id.0.saturating_add(1));
-        }
-        for record in &edit.changed_tables {
-            if self.tables.values().any(|t| t.record.name == record.name && t.record.id != record.id) {
-                return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
-            }
-            match self.tables.get_mut(&record.id) {
-                Some(table) => table.record = Arc::new(record.clone()),
-                None => return Err(Error::invalid(format!("table {} to be changed does not exist", record.id))),
-            }
-        }
+    /// As [`ManifestState::apply`], in place of this state, which stays as it is if the edit does not fit. O(edit +
+    /// files of the tables that it touches), and O(log tables) for each of these.
+    pub fn apply_in_place(&mut self, edit: &VersionEdit) -> Result<()> {
+        let change = self.change(edit)?;
+        self.take(change);
         Ok(())
     }
 
-    fn replace_table(&mut self, replaced: &ReplacedTable) -> Result<()> {
-        let ReplacedTable { from, record, added, dropped } = replaced;
-        let Some(TableState { record: before, version }) = self.tables.remove(from) else {
-            return Err(Error::invalid(format!("table {from} to be replaced does not exist")));
-        };
-        if before.name != record.name {
-            return Err(Error::invalid(format!("table {:?} is replaced by one named {:?}", before.name, record.name)));
-        }
-        if record.id.0 < self.next_table_id {
-            return Err(Error::invalid(format!("table id {} is taken", record.id)));
-        }
-        let version = match (added, dropped) {
-            (None, None) => version,
-            (Some(added), None) => Arc::new(version.with_column(added)),
-            (None, Some(dropped)) => Arc::new(version.without_column(dropped)),
-            (Some(_), Some(_)) => return Err(Error::invalid("a table is replaced by one with other columns twice")),
-        };
-        self.next_table_id = record.id.0.saturating_add(1);
-        self.tables.insert(record.id, TableState { record: Arc::new(record.clone()), version });
-        Ok(())
-    }
-
-    fn apply_files(&mut self, edit: &VersionEdit) -> Result<()> {
-        let mut touched: Vec<TableId> = edit.added_files.iter().map(|a| a.table).collect();
-        touched.extend(edit.removed_files.iter().map(|r| r.table));
-        touched.extend(edit.rounds.iter().map(|changed| changed.table));
-        touched.sort_unstable();
-        touched.dedup();
-        if touched.is_empty() {
-            return Ok(());
-        }
-        let stamped = self.stamp(edit);
-        for id in touched {
-            let Some(table) = self.tables.get_mut(&id) else {
-                return Err(Error::invalid(format!("table {id} of a version edit does not exist")));
-            };
-            table.version = Arc::new(table.version.apply(id, &stamped)?);
-        }
-        Ok(())
-    }
-
-    /// The edit's file changes, with the creation ordinal filled into new files.
-    fn stamp(&self, edit: &VersionEdit) -> VersionEdit {
-        let mut stamped = VersionEdit {
-            removed_files: edit.removed_files.clone(),
-            rounds: edit.rounds.clone(),
-            buffered_files: edit.buffered_files.clone(),
-            ..VersionEdit::default()
+    /// What an edit changes, if it fits. Costs as [`ManifestState::apply_in_place`].
+    pub(crate) fn change(&self, edit: &VersionEdit) -> Result<StateChange> {
+        let raise = |current: u64, to: Option<u64>| current.max(to.unwrap_or(0));
+        let edit_count = edit.ordinal.unwrap_or(self.edit_count.saturating_add(1)).max(self.edit_count);
+        let mut tables = ChangedTables::new(self);
+        tables.apply_tables(edit)?;
+        tables.apply_files(edit, edit_count)?;
+        let mut change = StateChange {
+            next_file_number: raise(self.next_file_number, edit.next_file_number),
+            last_sequence: raise(self.last_sequence, edit.last_sequence),
+            oldest_wal: raise(self.oldest_wal, edit.oldest_wal),
+            format_version: edit.format_version.unwrap_or(self.format_version),
+            next_table_id: tables.next_table_id.max(edit.next_table_id.unwrap_or(0)),
+            edit_count,
+            identity: edit.identity.unwrap_or(self.identity),
+            history: edit.history.unwrap_or(self.history),
+            tables: tables.changed,
         };
         for added in &edit.added_files {
-            let mut added = added.clone();
-            if added.file.created_at_edit == 0 {
-                Arc::make_mut(&mut added.file).created_at_edit = self.edit_count;
-            }
-            stamped.added_files.push(added);
+            change.next_file_number = change.next_file_number.max(added.file.number.saturating_add(1));
+            change.last_sequence = change.last_sequence.max(added.file.max_sequence);
         }
-        stamped
+        Ok(change)
+    }
+
+    /// Makes a change of this very state part of it.
+    pub(crate) fn take(&mut self, change: StateChange) {
+        for (id, table) in change.tables {
+            match table {
+                Some(table) => self.tables.insert(id, table),
+                None => drop(self.tables.remove(&id)),
+            }
+        }
+        self.next_file_number = change.next_file_number;
+        self.last_sequence = change.last_sequence;
+        self.oldest_wal = change.oldest_wal;
+        self.format_version = change.format_version;
+        self.next_table_id = change.next_table_id;
+        self.edit_count = change.edit_count;
+        self.identity = change.identity;
+        self.history = change.history;
     }
 
     /// Edits that lead from the empty state to this one, the first carrying the format version: what a fresh manifest
-    /// starts with. One edit for the counters and tables, then one per run, oldest runs first, and one for a table's
-    /// rounds and the files of its compaction buffer.
+    /// starts with. One edit for the counters and tables, and more for tables whose records are more than 1 MiB: each
+    /// edit is one record of the file, whose length is limited. Then one per run, oldest runs first, and one for a
+    /// table's rounds and the files of its compaction buffer.
     pub fn to_edits(&self) -> Vec<VersionEdit> {
+        let mut records = self.records().into_iter();
         let mut edits = vec![VersionEdit {
             format_version: Some(FORMAT_VERSION),
-            created_tables: self.tables.values().map(|t| TableRecord::clone(&t.record)).collect(),
+            created_tables: records.next().unwrap_or_default(),
             next_file_number: Some(self.next_file_number),
             last_sequence: Some(self.last_sequence),
             oldest_wal: Some(self.oldest_wal),
@@ -214,6 +151,8 @@ impl ManifestState {
             history: (self.history != 0).then_some(self.history),
             ..VersionEdit::default()
         }];
+        let ordinal = Some(self.edit_count);
+        edits.extend(records.map(|created_tables| VersionEdit { created_tables, ordinal, ..VersionEdit::default() }));
         for (&table, state) in &self.tables {
             for (level, l) in state.version.levels.iter().enumerate() {
                 for run in l.runs.iter().rev() {
@@ -241,6 +180,24 @@ impl ManifestState {
             }
         }
         edits
+    }
+
+    /// The records of all tables, in parts of [`RECORD_BYTES`] or one record.
+    fn records(&self) -> Vec<Vec<TableRecord>> {
+        let mut parts: Vec<Vec<TableRecord>> = Vec::new();
+        let mut bytes = 0_usize;
+        for table in self.tables.values() {
+            let TableRecord { name, definition, layout, .. } = &*table.record;
+            bytes = bytes.saturating_add(name.len() + definition.len() + layout.len());
+            match parts.last_mut() {
+                Some(part) if bytes <= RECORD_BYTES => part.push(TableRecord::clone(&table.record)),
+                _ => {
+                    bytes = name.len() + definition.len() + layout.len();
+                    parts.push(vec![TableRecord::clone(&table.record)]);
+                }
+            }
+        }
+        parts
     }
 
     /// Appends the edits of [`ManifestState::to_edits`]: their number as a varint, and each as a length-prefixed byte
@@ -274,7 +231,7 @@ impl ManifestState {
             if number == 0 && edit.format_version.is_none() {
                 return Err(Error::corruption("the state of a manifest has no format version").at(at));
             }
-            state = state.apply(&edit).map_err(malformed)?;
+            state.apply_in_place(&edit).map_err(malformed)?;
         }
         state.check()?;
         Ok(state)
@@ -300,4 +257,153 @@ impl ManifestState {
         }
         Ok(())
     }
+}
+
+/// What an edit makes of a state.
+pub(crate) struct StateChange {
+    /// The tables that become others; `None` where one goes.
+    tables: BTreeMap<TableId, Option<TableState>>,
+    pub(crate) next_file_number: FileNumber,
+    last_sequence: SequenceNumber,
+    oldest_wal: FileNumber,
+    format_version: u32,
+    next_table_id: u32,
+    edit_count: u64,
+    identity: u64,
+    history: u64,
+}
+
+/// The tables of a state as an edit leaves them, piece by piece.
+struct ChangedTables<'s> {
+    state: &'s ManifestState,
+    changed: BTreeMap<TableId, Option<TableState>>,
+    /// Whose the names are that have changed hands.
+    names: HashMap<String, Option<TableId>>,
+    next_table_id: u32,
+}
+
+impl<'s> ChangedTables<'s> {
+    fn new(state: &'s ManifestState) -> Self {
+        Self { state, changed: BTreeMap::new(), names: HashMap::new(), next_table_id: state.next_table_id }
+    }
+
+    fn get(&self, id: TableId) -> Option<&TableState> {
+        match self.changed.get(&id) {
+            Some(changed) => changed.as_ref(),
+            None => self.state.tables.get(&id),
+        }
+    }
+
+    fn named(&self, name: &str) -> Option<TableId> {
+        match self.names.get(name) {
+            Some(changed) => *changed,
+            None => self.state.tables.named(name).map(|table| table.record.id),
+        }
+    }
+
+    /// Puts a table in its place, under a name that is no other's.
+    fn put(&mut self, id: TableId, table: TableState) {
+        if let Some(name) = self.get(id).map(|before| before.record.name.clone()) {
+            self.names.insert(name, None);
+        }
+        self.names.insert(table.record.name.clone(), Some(id));
+        self.changed.insert(id, Some(table));
+    }
+
+    fn remove(&mut self, id: TableId) -> Option<TableState> {
+        let table = self.get(id).cloned()?;
+        self.names.insert(table.record.name.clone(), None);
+        self.changed.insert(id, None);
+        Some(table)
+    }
+
+    fn apply_tables(&mut self, edit: &VersionEdit) -> Result<()> {
+        for id in &edit.dropped_tables {
+            if self.remove(*id).is_none() {
+                return Err(Error::invalid(format!("table {id} to be dropped does not exist")));
+            }
+        }
+        for replaced in &edit.replaced_tables {
+            self.replace_table(replaced)?;
+        }
+        for record in &edit.created_tables {
+            if self.named(&record.name).is_some() {
+                return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
+            }
+            if self.get(record.id).is_some() {
+                return Err(Error::invalid(format!("table id {} is taken", record.id)));
+            }
+            self.put(record.id, TableState { record: Arc::new(record.clone()), version: Arc::default() });
+            self.next_table_id = self.next_table_id.max(record.id.0.saturating_add(1));
+        }
+        for record in &edit.changed_tables {
+            if self.named(&record.name).is_some_and(|other| other != record.id) {
+                return Err(Error::invalid(format!("there is a table named {:?} already", record.name)));
+            }
+            let Some(before) = self.get(record.id) else {
+                return Err(Error::invalid(format!("table {} to be changed does not exist", record.id)));
+            };
+            let version = before.version.clone();
+            self.put(record.id, TableState { record: Arc::new(record.clone()), version });
+        }
+        Ok(())
+    }
+
+    fn replace_table(&mut self, replaced: &ReplacedTable) -> Result<()> {
+        let ReplacedTable { from, record, added, dropped } = replaced;
+        let Some(TableState { record: before, version }) = self.remove(*from) else {
+            return Err(Error::invalid(format!("table {from} to be replaced does not exist")));
+        };
+        if before.name != record.name {
+            return Err(Error::invalid(format!("table {:?} is replaced by one named {:?}", before.name, record.name)));
+        }
+        if record.id.0 < self.next_table_id {
+            return Err(Error::invalid(format!("table id {} is taken", record.id)));
+        }
+        let version = match (added, dropped) {
+            (None, None) => version,
+            (Some(added), None) => Arc::new(version.with_column(added)),
+            (None, Some(dropped)) => Arc::new(version.without_column(dropped)),
+            (Some(_), Some(_)) => return Err(Error::invalid("a table is replaced by one with other columns twice")),
+        };
+        self.next_table_id = record.id.0.saturating_add(1);
+        self.put(record.id, TableState { record: Arc::new(record.clone()), version });
+        Ok(())
+    }
+
+    fn apply_files(&mut self, edit: &VersionEdit, edit_count: u64) -> Result<()> {
+        for (id, of_table) in by_table(edit, edit_count) {
+            let Some(TableState { record, version }) = self.get(id) else {
+                return Err(Error::invalid(format!("table {id} of a version edit does not exist")));
+            };
+            let (record, version) = (record.clone(), Arc::new(version.apply(id, &of_table)?));
+            self.changed.insert(id, Some(TableState { record, version }));
+        }
+        Ok(())
+    }
+}
+
+/// An edit's changes of files, table by table, with the creation ordinal filled into new files: where a flush is of
+/// many tables, none looks at the files of all others.
+fn by_table(edit: &VersionEdit, edit_count: u64) -> BTreeMap<TableId, VersionEdit> {
+    let mut tables: BTreeMap<TableId, VersionEdit> = BTreeMap::new();
+    for removed in &edit.removed_files {
+        tables.entry(removed.table).or_default().removed_files.push(*removed);
+    }
+    for changed in &edit.rounds {
+        tables.entry(changed.table).or_default().rounds.push(changed.clone());
+    }
+    for added in &edit.added_files {
+        let mut added = added.clone();
+        if added.file.created_at_edit == 0 {
+            Arc::make_mut(&mut added.file).created_at_edit = edit_count;
+        }
+        tables.entry(added.table).or_default().added_files.push(added);
+    }
+    for (table, file) in &edit.buffered_files {
+        if let Some(of_table) = tables.get_mut(table) {
+            of_table.buffered_files.push((*table, file.clone()));
+        }
+    }
+    tables
 }

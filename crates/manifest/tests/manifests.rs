@@ -188,6 +188,74 @@ fn an_edit_shares_the_records_that_it_does_not_change() {
     assert_eq!(*next.tables[&TableId(1)].record, record(1, 6));
 }
 
+/// Each edit made a state anew of all tables, and a manifest of many was read in the square of their number.
+#[test]
+fn an_edit_copied_what_it_says_nothing_of() {
+    let mut manifest = Manifest::create(new_disk(), &directory(), ManifestOptions::default()).unwrap();
+    let created = VersionEdit { created_tables: (0..50).map(|id| record(id, 3)).collect(), ..VersionEdit::default() };
+    manifest.apply(&created).unwrap();
+    let versions = |manifest: &Manifest| -> Vec<Arc<mycelium_manifest::Version>> {
+        manifest.state().tables.values().map(|table| table.version.clone()).collect()
+    };
+    let before = versions(&manifest);
+    let mut edit = VersionEdit::default();
+    for (table, number) in [(7, 100), (30, 101)] {
+        let file = FileMeta { number, smallest: vec![1], largest: vec![2], ..FileMeta::default() };
+        edit.add_file(TableId(table), 0, RunPlace::Newest, Arc::new(file));
+    }
+    manifest.apply(&edit).unwrap();
+    let after = versions(&manifest);
+    let others = (0..50).filter(|&table| !Arc::ptr_eq(&before[table], &after[table]));
+    assert_eq!(others.collect::<Vec<_>>(), [7, 30]);
+    let without: Vec<u32> = manifest.state().tables.without_files().map(|table| table.record.id.0).collect();
+    assert_eq!(without.len(), 48);
+    assert!(!without.contains(&7) && !without.contains(&30));
+}
+
+#[test]
+fn an_edit_that_does_not_fit_leaves_the_state_as_it_was() {
+    let mut state = ManifestState::default().apply(&create(0, 5)).unwrap().apply(&create(1, 5)).unwrap();
+    let before = state.clone();
+    let named = |id: u32, name: &str| TableRecord { id: TableId(id), name: name.into(), ..record(0, 5) };
+    let dropping = |id: u32| VersionEdit { dropped_tables: vec![TableId(id)], ..VersionEdit::default() };
+    for misfit in [
+        VersionEdit { dropped_tables: vec![TableId(0), TableId(0)], ..VersionEdit::default() },
+        VersionEdit { created_tables: vec![named(5, "new"), named(6, "new")], ..VersionEdit::default() },
+        VersionEdit { created_tables: vec![named(5, "table 0")], ..VersionEdit::default() },
+        VersionEdit { created_tables: vec![named(1, "new")], ..VersionEdit::default() },
+        VersionEdit { changed_tables: vec![named(1, "table 0")], ..dropping(1) },
+        VersionEdit { changed_tables: vec![named(0, "table 1")], ..VersionEdit::default() },
+    ] {
+        assert_eq!(state.apply_in_place(&misfit).unwrap_err().kind(), ErrorKind::InvalidArgument, "{misfit:?}");
+        assert_eq!(state, before);
+    }
+    // A name is free in the edit that takes it from its table.
+    let moved = VersionEdit { created_tables: vec![named(5, "table 0")], ..dropping(0) };
+    state.apply_in_place(&moved).unwrap();
+    assert_eq!(state.table_named("table 0").map(|table| table.record.id), Some(TableId(5)));
+    let swapped =
+        VersionEdit { changed_tables: vec![named(1, "table 7"), named(5, "table 1")], ..VersionEdit::default() };
+    state.apply_in_place(&swapped).unwrap();
+    let ids = ["table 0", "table 1", "table 7"].map(|name| state.table_named(name).map(|table| table.record.id.0));
+    assert_eq!(ids, [None, Some(5), Some(1)]);
+}
+
+/// What a manifest starts with had all tables in one record, and one of more than 1 GiB could not be written: neither
+/// could the manifest begin anew then, nor the database be opened.
+#[test]
+fn all_tables_were_in_one_record() {
+    let created =
+        VersionEdit { created_tables: (0..7).map(|id| record(id, 400 << 10)).collect(), ..VersionEdit::default() };
+    let state = ManifestState::default().apply(&created).unwrap();
+    let edits = state.to_edits();
+    assert!(edits[0].format_version.is_some() && edits.iter().all(|edit| edit.ordinal == Some(1)));
+    assert_eq!(edits.iter().map(|edit| edit.created_tables.len()).collect::<Vec<_>>(), [2, 2, 2, 1]);
+    let disk = new_disk();
+    drop(Manifest::create_with(disk.clone(), &directory(), state.clone(), SMALL).unwrap());
+    let (_, read) = Manifest::recover(disk, &directory(), SMALL).unwrap();
+    assert_eq!(comparable(&read), comparable(&state));
+}
+
 #[test]
 fn random_edits_are_recovered() {
     for seed in 0..20 {

@@ -8,7 +8,11 @@
 //! 4. A direct read (`O_DIRECT`) covers the wanted range with whole 4 KiB blocks read into an aligned buffer of the
 //!    thread, at most 1 MiB at a time. Where the file system refuses `O_DIRECT`, at open or at the first read, the file
 //!    is read through the page cache instead.
-//! 5. A lock is `flock` plus an entry in a table of this process, because on network file systems `flock` may be
+//! 5. A file opened for reading keeps its descriptor as long as the process has few of them: three quarters of what it
+//!    may have. One that is opened beyond that is opened anew for each read, which takes some microseconds more: a
+//!    database may have more files than the process may have open. It must stay where it is, as files of a database do
+//!    that somebody reads.
+//! 6. A lock is `flock` plus an entry in a table of this process, because on network file systems `flock` may be
 //!    emulated by locks that do not conflict inside one process.
 
 use std::cell::RefCell;
@@ -19,12 +23,13 @@ use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use mycelium_base::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FlockOperation, OFlags};
+use rustix::process::{Resource, getrlimit};
 
 use crate::{AccessPattern, Disk, FileLock, ReadableFile, WritableFile};
 
@@ -65,25 +70,7 @@ impl Disk for LocalDisk {
     }
 
     fn open(&self, path: &Path, pattern: AccessPattern) -> Result<Arc<dyn ReadableFile>> {
-        let (file, direct) = open_for_reading(path, pattern).map_err(|e| Error::io("open file", path, e))?;
-        let metadata = file.metadata().map_err(|e| Error::io("read metadata of", path, e))?;
-        if metadata.is_dir() {
-            return Err(Error::io("open file", path, IoErrorKind::IsADirectory.into()));
-        }
-        let advice = match pattern {
-            AccessPattern::Random => Some(Advice::Random),
-            AccessPattern::Sequential => Some(Advice::Sequential),
-            AccessPattern::Direct => None,
-        };
-        if let Some(advice) = advice {
-            advise(&file, 0, None, advice);
-        }
-        Ok(Arc::new(LocalReadable {
-            file,
-            path: path.to_path_buf(),
-            len: metadata.len(),
-            direct: AtomicBool::new(direct),
-        }))
+        LocalReadable::open(path, pattern, &DESCRIPTORS).map(|file| Arc::new(file) as Arc<dyn ReadableFile>)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
@@ -272,21 +259,96 @@ fn open_for_reading(path: &Path, pattern: AccessPattern) -> io::Result<(File, bo
     Ok((options.open(path)?, false))
 }
 
+/// Who keeps descriptors for reading, of all local disks of the process.
+static DESCRIPTORS: LazyLock<Descriptors> = LazyLock::new(|| {
+    let may_be_open = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |files| files as usize);
+    Descriptors { kept: AtomicUsize::new(0), most: may_be_open / 4 * 3 }
+});
+
+/// Counts descriptors that are kept. What is left over is for files that are written, the log, locks, and the rest of
+/// the process.
+#[derive(Debug)]
+struct Descriptors {
+    kept: AtomicUsize,
+    most: usize,
+}
+
+impl Descriptors {
+    /// Keeps a descriptor, unless enough are kept already.
+    fn keep(&'static self, file: File) -> Source {
+        if self.kept.fetch_add(1, Ordering::Relaxed) < self.most {
+            return Source::Kept(Kept { file, of: self });
+        }
+        self.kept.fetch_sub(1, Ordering::Relaxed);
+        Source::Reopened
+    }
+}
+
+/// A descriptor that is kept.
+#[derive(Debug)]
+struct Kept {
+    file: File,
+    of: &'static Descriptors,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.of.kept.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a file is read through.
+#[derive(Debug)]
+enum Source {
+    Kept(Kept),
+    /// A descriptor for each read.
+    Reopened,
+}
+
 #[derive(Debug)]
 struct LocalReadable {
-    file: File,
+    source: Source,
     path: PathBuf,
     len: u64,
-    /// Whether the descriptor has `O_DIRECT` set.
+    /// Whether descriptors have `O_DIRECT` set.
     direct: AtomicBool,
 }
 
 impl LocalReadable {
+    fn open(path: &Path, pattern: AccessPattern, descriptors: &'static Descriptors) -> Result<Self> {
+        let (file, direct) = open_for_reading(path, pattern).map_err(|e| Error::io("open file", path, e))?;
+        let metadata = file.metadata().map_err(|e| Error::io("read metadata of", path, e))?;
+        if metadata.is_dir() {
+            return Err(Error::io("open file", path, IoErrorKind::IsADirectory.into()));
+        }
+        let advice = match pattern {
+            AccessPattern::Random => Some(Advice::Random),
+            AccessPattern::Sequential => Some(Advice::Sequential),
+            AccessPattern::Direct => None,
+        };
+        if let Some(advice) = advice {
+            advise(&file, 0, None, advice);
+        }
+        let (path, len, direct) = (path.to_path_buf(), metadata.len(), AtomicBool::new(direct));
+        Ok(Self { source: descriptors.keep(file), path, len, direct })
+    }
+
+    /// Reads through the descriptor that is kept, or a new one.
+    fn read_through(&self, direct: bool, read: impl FnOnce(&File) -> io::Result<usize>) -> io::Result<usize> {
+        match &self.source {
+            Source::Kept(kept) => read(&kept.file),
+            Source::Reopened => {
+                let pattern = if direct { AccessPattern::Direct } else { AccessPattern::Random };
+                open_for_reading(&self.path, pattern).and_then(|(file, _)| read(&file))
+            }
+        }
+    }
+
     /// Reads until `buffer` is full or the file ends; the number of bytes read.
-    fn fill(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    fn fill(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(e) if e.kind() == IoErrorKind::Interrupted => {}
@@ -297,7 +359,7 @@ impl LocalReadable {
     }
 
     /// As [`Self::fill`], through aligned whole blocks.
-    fn fill_direct(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    fn fill_direct(&self, file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         thread_local! {
             static BOUNCE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -309,7 +371,7 @@ impl LocalReadable {
                 let wanted = (buffer.len() - filled).min(DIRECT_CHUNK - skip);
                 let span = (skip + wanted).next_multiple_of(DIRECT_ALIGNMENT);
                 let blocks = aligned(bounce, span);
-                let found = self.read_blocks(at - skip as u64, blocks)?.saturating_sub(skip).min(wanted);
+                let found = self.read_blocks(file, at - skip as u64, blocks)?.saturating_sub(skip).min(wanted);
                 if found == 0 {
                     break;
                 }
@@ -325,14 +387,14 @@ impl LocalReadable {
     ///
     /// Who is refused makes the descriptor an ordinary one and reads again, whoever else is at that; others take it for
     /// one only when it is.
-    fn read_blocks(&self, offset: u64, blocks: &mut [u8]) -> io::Result<usize> {
+    fn read_blocks(&self, file: &File, offset: u64, blocks: &mut [u8]) -> io::Result<usize> {
         let mut is_first = true;
         loop {
-            match self.file.read_at(blocks, offset) {
+            match file.read_at(blocks, offset) {
                 Err(e) if e.kind() == IoErrorKind::Interrupted => {}
                 Err(e) if e.kind() == IoErrorKind::InvalidInput && is_first => {
                     is_first = false;
-                    rustix::fs::fcntl_setfl(&self.file, OFlags::empty())?;
+                    rustix::fs::fcntl_setfl(file, OFlags::empty())?;
                     self.direct.store(false, Ordering::Release);
                 }
                 result => return result,
@@ -356,10 +418,14 @@ impl ReadableFile for LocalReadable {
             return Err(crate::cut_short(&self.path, offset, buffer.len(), 0));
         }
         let direct = self.direct.load(Ordering::Acquire);
-        let filled = if direct { self.fill_direct(offset, buffer) } else { self.fill(offset, buffer) };
+        let wanted = buffer.len();
+        let filled = self.read_through(direct, |file| match direct {
+            true => self.fill_direct(file, offset, buffer),
+            false => Self::fill(file, offset, buffer),
+        });
         match filled {
-            Ok(filled) if filled == buffer.len() => Ok(()),
-            Ok(filled) => Err(crate::cut_short(&self.path, offset, buffer.len(), filled)),
+            Ok(filled) if filled == wanted => Ok(()),
+            Ok(filled) => Err(crate::cut_short(&self.path, offset, wanted, filled)),
             Err(e) => Err(Error::io("read", &self.path, e).at(offset)),
         }
     }
@@ -369,8 +435,10 @@ impl ReadableFile for LocalReadable {
     }
 
     fn will_need(&self, offset: u64, len: u64) {
-        if !self.direct.load(Ordering::Relaxed) {
-            advise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
+        if let Source::Kept(kept) = &self.source
+            && !self.direct.load(Ordering::Relaxed)
+        {
+            advise(&kept.file, offset, NonZeroU64::new(len), Advice::WillNeed);
         }
     }
 }
@@ -419,12 +487,44 @@ mod tests {
         file.append(&[7; 10_000]).unwrap();
         file.sync().unwrap();
         let (file, _) = open_for_reading(&path, AccessPattern::Direct).unwrap();
-        let file = LocalReadable { file, path, len: 10_000, direct: AtomicBool::new(false) };
+        let readable = LocalReadable { source: Source::Reopened, path, len: 10_000, direct: AtomicBool::new(false) };
         // At an odd offset a descriptor that is direct still is refused.
         let mut buffer = [0; 100];
-        assert_eq!(file.read_blocks(1, &mut buffer).unwrap(), 100);
+        assert_eq!(readable.read_blocks(&file, 1, &mut buffer).unwrap(), 100);
         assert_eq!(buffer, [7; 100]);
-        assert!(!file.direct.load(Ordering::Acquire));
+        assert!(!readable.direct.load(Ordering::Acquire));
+    }
+
+    /// A database with more files than the process may have open could not be opened, and a flush that came to be of
+    /// one too many made it read-only.
+    #[test]
+    fn files_beyond_the_limit_of_open_files_could_not_be_read() {
+        let descriptors: &'static Descriptors = Box::leak(Box::new(Descriptors { kept: AtomicUsize::new(0), most: 2 }));
+        let root = tempfile::tempdir().unwrap();
+        for pattern in [AccessPattern::Random, AccessPattern::Sequential, AccessPattern::Direct] {
+            let bytes: Vec<Vec<u8>> = (0..5_u8).map(|n| vec![n; 6_000 + usize::from(n)]).collect();
+            let open = |n: usize| {
+                let path = root.path().join(n.to_string());
+                LocalDisk.create(&path).unwrap().append(&bytes[n]).unwrap();
+                LocalReadable::open(&path, pattern, descriptors).unwrap()
+            };
+            let mut files: Vec<LocalReadable> = (0..5).map(open).collect();
+            let kept = files.iter().filter(|file| matches!(file.source, Source::Kept(_))).count();
+            assert_eq!((kept, descriptors.kept.load(Ordering::Relaxed)), (2, 2));
+            for (file, bytes) in files.iter().zip(&bytes) {
+                let mut buffer = vec![0; bytes.len() - 100];
+                file.read_at(100, &mut buffer).unwrap();
+                assert_eq!(buffer, bytes[100..]);
+                assert!(file.read_at(101, &mut buffer).unwrap_err().is_corruption());
+                file.will_need(0, 10);
+            }
+            // What is let go of may be kept of another.
+            drop(files.remove(0));
+            files.push(open(0));
+            assert!(matches!(files.last().map(|file| &file.source), Some(Source::Kept(_))));
+            drop(files);
+            assert_eq!(descriptors.kept.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[test]

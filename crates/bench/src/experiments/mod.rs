@@ -7,6 +7,7 @@
 //! | `buffer` | Teng et al., "A Low-cost Disk Solution Enabling LSM-tree to Achieve High Performance for Mixed Read/Write Workloads" (dLSM), §VII-B1 |
 //! | `analytics` | TPC-H's queries 1 and 6 in SQL |
 //! | `htap` | both halves of a workload in one table, as no paper has them |
+//! | `tables` | what is done for one table of many, as no paper has it |
 //! | `kernels` | filters over packed codes beside the memory's bandwidth (LSM-OPD §4.2.2); no database is opened |
 //! | `laser` | Saxena et al., "Real-Time LSM-Trees for HTAP Workloads", §2.1, §4.1 and §7 |
 //! | `dictionary` | Huang et al., "LSM-OPD: Boosting Scans in LSM-Trees by Enabling Direct Computing on Compressed Data", §5 |
@@ -14,7 +15,8 @@
 //! For all but `analytics`, `buffer`, `transformations`, `htap`, `kernels` and `dictionary` the engine runs in manual
 //! mode: the experiment itself runs flushes and compactions to the end after every write buffer, so that with and
 //! without the feature the same jobs happen at the same points, whatever the machine is doing. Nothing is synced: what
-//! counts are bytes and reads. These six measure time, with background threads and a disk as anybody has them.
+//! counts are bytes and reads. These six measure time, with background threads and a disk as anybody has them; `tables`
+//! measures the time of single steps, by hand and without syncs.
 
 pub mod aligned;
 #[cfg(feature = "sql")]
@@ -25,6 +27,7 @@ pub mod htap;
 pub mod kernels;
 pub mod laser;
 pub mod snapshot_filters;
+pub mod tables;
 pub mod transformations;
 
 use std::path::Path;

@@ -12,14 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mycelium_base::{EntryRef, Error, FileKind, FileNumber, Result, SequenceNumber, TableId};
-use mycelium_manifest::{FileNumbers, ManifestState};
+use mycelium_manifest::ManifestState;
 use mycelium_memtable::{Memtable, MemtableOptions};
 use mycelium_vfs::Disk;
 use mycelium_wal::{RecoveryMode, SegmentPosition, replay_from};
 
 use crate::batch::Operations;
-use crate::core::Core;
-use crate::index::{IndexGeneration, WriteDerivers};
+use crate::catalog::Catalog;
+use crate::index::WriteDerivers;
 use crate::recover::unknown_table;
 use crate::table::TableShared;
 use crate::write::TableWriter;
@@ -63,9 +63,8 @@ impl FollowedLog {
     /// Of these tables, nothing read yet; `filter_bytes` are for the filters of the memtables of a generation.
     pub(super) fn new(tables: Tables, filter_bytes: usize) -> Result<Self> {
         let filter_bytes = filter_bytes / tables.len().max(1);
-        let mut core = Core::new(FileNumbers::starting_at(1), filter_bytes);
-        core.tables = tables.clone();
-        let derivers = WriteDerivers::new(&core, IndexGeneration::default())?;
+        let catalog: Catalog = tables.values().cloned().collect();
+        let derivers = WriteDerivers::new(&catalog)?;
         let (_, empty) = Memtable::new(MemtableOptions::default());
         let (older, newest, position, last_sequence) = (Vec::new(), Generation::default(), None, 0);
         Ok(Self { tables, derivers, filter_bytes, empty, older, newest, position, last_sequence })

@@ -233,7 +233,7 @@ impl Inner {
         let states = states_of(tables, log, sequence);
         core.numbers.raise_to(manifest.next_file_number);
         let now = Arc::new(DatabaseState { manifest, sequence, states, generations: log.generations() });
-        let next = tables.iter().map(|(id, table)| (*id, table.shared.clone())).collect();
+        let next = tables.values().map(|table| table.shared.clone()).collect();
         let before = std::mem::replace(&mut core.tables, next);
         for (id, state) in &now.states {
             if let Some(table) = core.tables.get(id) {
@@ -242,8 +242,8 @@ impl Inner {
         }
         follower.shown.store(now.clone());
         self.visible.store(sequence, Ordering::Release);
-        for (_, table) in before.into_iter().filter(|(id, _)| !now.states.contains_key(id)) {
-            now.retire(&table);
+        for (_, table) in before.iter().filter(|(id, _)| !now.states.contains_key(*id)) {
+            now.retire(table);
         }
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use mycelium_base::{FileNumber, Result, SequenceNumber, TableId};
 use mycelium_manifest::{FileMeta, ManifestState, TableRecord, Version};
-use mycelium_memtable::{Memtable, MemtableOptions};
 
 use super::log::FollowedLog;
 use super::state::DatabaseState;
@@ -60,7 +59,7 @@ pub(super) fn tables_of(
     shown: &DatabaseState,
     state: &ManifestState,
 ) -> Result<BTreeMap<TableId, NextTable>> {
-    let mut opening = Opening { inner, shown, known: inner.core.lock().tables.clone(), files: HashMap::new() };
+    let mut opening = Opening { inner, shown, known: (*inner.core.lock().tables).clone(), files: HashMap::new() };
     if *state != shown.manifest {
         let files = shown.states.values().flat_map(|state| state.tree.all_files());
         opening.files.extend(files.map(|file| (file.meta.number, file.clone())));
@@ -93,7 +92,7 @@ impl Opening<'_> {
 
     fn new_table(&mut self, table: &mycelium_manifest::TableState) -> Result<NextTable> {
         let inner = self.inner;
-        let (_, active) = Memtable::new(MemtableOptions::default());
+        let active = inner.core.lock().empty.clone();
         let tree = |formats: Option<&TableFormats>| self.tree(&table.version, formats);
         let shared = TableShared::new(&table.record, &inner.options, active, tree)?;
         shared.restore_trace(&*inner.disk, &inner.directory);

@@ -73,8 +73,8 @@ struct Task {
 impl Core {
     /// An index that can be built now.
     fn building_task(&self) -> Option<(&Arc<TableShared>, &Arc<IndexShared>)> {
-        let indexes = self.tables.values().filter_map(|table| table.index.as_ref().map(|index| (table, index)));
-        let mut waiting = indexes.filter(|(_, index)| !index.status().is_built && index.failure().is_none());
+        let mut waiting =
+            self.tables.unbuilt().filter(|(_, index)| !index.status().is_built && index.failure().is_none());
         waiting.find(|(_, index)| !index.unaware_jobs.lock().iter().any(|job| self.busy.is_running(*job)))
     }
 

@@ -5,12 +5,13 @@
 //!    held beside it. It takes effect as one, so that it cannot be cut here; whoever wrote it can.
 //! 2. When the batch enters the memtables, its derived entries enter those of the derived tables, each with the
 //!    sequence number of its operation. They are not logged: replaying the log derives them again.
-//! 3. When the indexes change, other derivers take the place of these, with the commit lock held
+//! 3. When the indexes of a table change, other derivers take the place of its own, with the commit lock held
 //!    (`Inner::renew_derivers`).
 //!
 //! So a table's memtable and that of its index, and later their files of level 0, always say the same of the same
 //! writes. Batches come prepared (prepare.rs), patches completed, for the very indexes that derive (indexed.rs).
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,14 +23,14 @@ use super::definition::IndexShared;
 use super::indexed::{IndexGeneration, IndexedTables};
 use super::unfit::{check_key, failed_on};
 use crate::batch::Operations;
-use crate::core::Core;
+use crate::catalog::Catalog;
 use crate::table::TableShared;
 
 /// What derives the entries of all indexes, for the holder of the commit lock.
 pub(crate) struct WriteDerivers {
     indexed: Arc<IndexedTables>,
-    /// By table, ascending; only tables with indexes.
-    tables: Vec<(TableId, Vec<IndexDeriver>)>,
+    /// Only tables with indexes.
+    tables: BTreeMap<TableId, Vec<IndexDeriver>>,
     /// The memory of a batch that was committed.
     spare: DerivedBatch,
     /// Bytes that a batch may derive.
@@ -115,21 +116,32 @@ impl Default for WriteDerivers {
 }
 
 impl WriteDerivers {
-    /// Derivers for the indexes that there are, which are of this generation.
-    pub(crate) fn new(core: &Core, generation: IndexGeneration) -> Result<Self> {
-        let mut tables = Vec::new();
-        for (id, derived) in core.derived_tables() {
-            let Some(base) = core.tables.get(&id) else { continue };
-            let mut derivers = Vec::with_capacity(derived.len());
-            for (table, index) in derived {
-                let formats = base.typed_formats()?;
-                let deriver = index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
-                derivers.push(IndexDeriver { table: table.clone(), index: index.clone(), deriver });
-            }
-            tables.push((id, derivers));
+    /// Derivers for the indexes that there are when the database is opened.
+    pub(crate) fn new(catalog: &Catalog) -> Result<Self> {
+        let mut tables = BTreeMap::new();
+        for id in catalog.indexed() {
+            tables.insert(id, derivers_of(catalog, id)?);
         }
-        let indexed = Arc::new(IndexedTables::new(core, generation));
+        let indexed = Arc::new(IndexedTables::at_opening(catalog));
         Ok(Self { indexed, tables, ..Self::default() })
+    }
+
+    /// Derivers for the indexes that these tables have now, in place of those before. After an error they are as they
+    /// were.
+    pub(super) fn renew(&mut self, catalog: &Catalog, changed: &[TableId]) -> Result<()> {
+        let mut renewed = Vec::with_capacity(changed.len());
+        for id in changed {
+            renewed.push((*id, derivers_of(catalog, *id)?));
+        }
+        for (id, derivers) in renewed {
+            if derivers.is_empty() {
+                self.tables.remove(&id);
+            } else {
+                self.tables.insert(id, derivers);
+            }
+        }
+        self.indexed = Arc::new(self.indexed.after(catalog, changed));
+        Ok(())
     }
 
     /// The tables whose indexes these feed.
@@ -139,10 +151,7 @@ impl WriteDerivers {
     }
 
     fn of(&mut self, table: TableId) -> &mut [IndexDeriver] {
-        match self.tables.binary_search_by_key(&table, |(id, _)| *id) {
-            Ok(at) => &mut self.tables[at].1,
-            Err(_) => &mut [],
-        }
+        self.tables.get_mut(&table).map(Vec::as_mut_slice).unwrap_or_default()
     }
 
     /// What a batch derives that was prepared for the indexes of a generation.
@@ -214,6 +223,17 @@ impl WriteDerivers {
         }
         Ok(())
     }
+}
+
+/// The derivers of a table's indexes; none if it is not there.
+fn derivers_of(catalog: &Catalog, id: TableId) -> Result<Vec<IndexDeriver>> {
+    let Some(base) = catalog.get(&id) else { return Ok(Vec::new()) };
+    let of_index = |(table, index): (&Arc<TableShared>, &Arc<IndexShared>)| -> Result<IndexDeriver> {
+        let formats = base.typed_formats()?;
+        let deriver = index.source.deriver(formats.for_transformers(), &formats.whole_group())?;
+        Ok(IndexDeriver { table: table.clone(), index: index.clone(), deriver })
+    };
+    catalog.indexes_of(id).map(of_index).collect()
 }
 
 #[cold]

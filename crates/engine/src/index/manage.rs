@@ -10,7 +10,6 @@ use mycelium_manifest::{Manifest, TableRecord, VersionEdit};
 use mycelium_transform::{Augment, Deriver, TransformerDefinition};
 
 use super::definition::{IndexDefinition, IndexShared, IndexStatus};
-use super::derive::WriteDerivers;
 use super::read::{IndexRow, IndexRows, derived_entry};
 use super::source::{IndexSource, IndexedBy, refuse_unique};
 use crate::database::{Database, Inner};
@@ -22,7 +21,7 @@ use crate::table::{Table, TableDefinition, TableShared};
 use crate::transformers::refuse_with_maps;
 use crate::tree::Tree;
 use crate::view::ViewSet;
-use crate::write::{TableWriter, Writer};
+use crate::write::Writer;
 
 /// What an index is to be.
 ///
@@ -466,7 +465,7 @@ impl Inner {
         let definition = TableDefinition { schema: None, options, index: Some(index), views: ViewSet::default() };
         let layout = TableRecord::DERIVED.to_owned();
         let record = TableRecord { id, name, definition: definition.encode(), layout };
-        let (memtable_writer, active) = self.core.lock().new_memtable();
+        let active = self.core.lock().empty.clone();
         let shared = Arc::new(TableShared::new(&record, &self.options, active, |formats| Ok(Tree::empty(formats)))?);
         // A crash must not give numbers up to this one again: replay would take what has them for older than the index.
         let mut edit = VersionEdit { last_sequence: Some(created_at), ..VersionEdit::default() };
@@ -475,10 +474,10 @@ impl Inner {
             if let Some(index) = &shared.index {
                 index.unaware_jobs.lock().extend(core.busy.jobs_of(base.id));
             }
-            core.tables.insert(id, shared.clone());
+            core.tables.insert(shared.clone());
         })?;
-        writer.memtables.push(TableWriter::new(&shared, memtable_writer));
-        self.renew_derivers(writer)?;
+        writer.tables.insert(id);
+        self.renew_derivers(writer, &[base.id])?;
         Ok(shared)
     }
 
@@ -500,21 +499,21 @@ impl Inner {
         let mut edit = VersionEdit::default();
         edit.dropped_tables.push(derived.id);
         self.apply_edit(&mut manifest, edit, &[], &[], |core| {
-            core.tables.remove(&derived.id);
+            core.tables.remove(derived.id);
         })?;
         // Before another job has the manifest, which would find the table alive and its record gone.
         self.forget_table(writer, derived);
         drop(manifest);
-        self.renew_derivers(writer)
+        let base = derived.index.as_ref().map(|index| index.base);
+        self.renew_derivers(writer, base.as_slice())
     }
 
-    /// Brings what writers know of indexes up to date, after an edit changed which there are. The commit lock has been
-    /// held since before the edit.
-    pub(crate) fn renew_derivers(&self, writer: &mut Writer) -> Result<()> {
-        let generation = writer.derivers.indexed().generation().next();
-        let derivers = WriteDerivers::new(&self.core.lock(), generation);
+    /// Brings what writers know of the indexes of these tables up to date, after an edit changed which there are. The
+    /// commit lock has been held since before the edit.
+    pub(crate) fn renew_derivers(&self, writer: &mut Writer, tables: &[TableId]) -> Result<()> {
         // What cannot be derived must not be written any more: the edit stands.
-        writer.derivers = derivers.inspect_err(|error| self.latch(error))?;
+        let renewed = writer.derivers.renew(&self.core.lock().tables, tables);
+        renewed.inspect_err(|error| self.latch(error))?;
         self.indexed.store(Arc::clone(writer.derivers.indexed()));
         Ok(())
     }
@@ -522,8 +521,7 @@ impl Inner {
     /// A table was dropped: its memtable and files go when nobody reads them any more. Its handles are left with a
     /// state that holds nothing: who takes that finds the table dropped.
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
-        writer.memtables.retain(|writer| writer.table != table.id);
-        writer.has_dropped = true;
+        writer.forget_table(table.id);
         table.dropped.store(true, Ordering::Release);
         for file in table.empty_state().tree.all_files() {
             file.mark_obsolete();

@@ -85,9 +85,7 @@ impl IndexShared {
 impl Inner {
     fn failed_index(&self) -> Option<Arc<TableShared>> {
         let core = self.core.lock();
-        let has_failed =
-            |table: &&Arc<TableShared>| table.index.as_ref().is_some_and(|index| index.failure().is_some());
-        core.tables.values().find(has_failed).cloned()
+        core.tables.unbuilt().find(|(_, index)| index.failure().is_some()).map(|(table, _)| table.clone())
     }
 
     /// Whether an index has failed that is still there.

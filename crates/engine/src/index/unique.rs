@@ -65,7 +65,7 @@ impl Inner {
         let mut edit = VersionEdit::default();
         edit.changed_tables.extend(changed_index(&manifest, &index.derived, status));
         self.apply_edit(&mut manifest, edit, &[], &[], |_| index.shared.set_status(status))?;
-        self.renew_derivers(&mut writer)
+        self.renew_derivers(&mut writer, &[index.table.shared.id])
     }
 
     /// Fails if two rows, as `sequence` sees them, have the values of an entry that is newer than `since`.

@@ -219,7 +219,8 @@ impl Salvage<'_> {
         self.report.files = state.tables.values().map(|table| table.version.file_count() as u64).sum();
         let named = state.clone();
         let (mut lossy, mut left_out, mut indexes) = (BTreeSet::new(), LeftOut::new(), Vec::new());
-        for (id, table) in &mut state.tables {
+        let mut tables = std::mem::take(&mut state.tables).into_map();
+        for (id, table) in &mut tables {
             let definition = TableDefinition::decode(&table.record.definition)?;
             if definition.index.is_some() {
                 indexes.push((*id, definition));
@@ -237,7 +238,7 @@ impl Salvage<'_> {
         // Those that are to be built again.
         let mut unbuilt = Vec::new();
         for (id, definition) in indexes {
-            let Some(table) = state.tables.get_mut(&id) else { continue };
+            let Some(table) = tables.get_mut(&id) else { continue };
             let is_lossy = definition.index.as_ref().is_some_and(|index| lossy.contains(&index.table));
             if self.rebuilds_indexes || is_lossy {
                 self.progress.advance(table.version.total_bytes());
@@ -246,6 +247,7 @@ impl Salvage<'_> {
                 unbuilt.push((id, definition));
             }
         }
+        state.tables = tables.into();
         for (id, definition) in unbuilt {
             self.empty_index(&mut state, id, definition);
         }

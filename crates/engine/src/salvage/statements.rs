@@ -268,13 +268,12 @@ impl Statements {
         state.oldest_wal = origin.oldest_log;
         state.next_table_id = origin.next_table_id;
         for (id, (said_at, record)) in &self.records {
-            match state.tables.get_mut(id) {
-                Some(table) if edits.is_none_or(|edits| *said_at > edits) => table.record = Arc::new(record.clone()),
-                Some(_) => {}
-                None => {
-                    state.tables.insert(*id, TableState { record: Arc::new(record.clone()), version: Arc::default() });
-                }
-            }
+            let version = match state.tables.get(id) {
+                Some(table) if edits.is_none_or(|edits| *said_at > edits) => table.version.clone(),
+                Some(_) => continue,
+                None => Arc::default(),
+            };
+            state.tables.insert(*id, TableState { record: Arc::new(record.clone()), version });
         }
         let live: BTreeSet<String> = state
             .tables
@@ -292,7 +291,9 @@ impl Statements {
                 kept.insert(*id);
             }
         }
-        state.tables.retain(|id, _| kept.contains(id));
+        let mut tables = std::mem::take(&mut state.tables).into_map();
+        tables.retain(|id, _| kept.contains(id));
+        state.tables = tables.into();
         let mut names = BTreeSet::new();
         match state.tables.values().find(|table| !names.insert(&table.record.name)) {
             Some(table) => {
@@ -419,7 +420,7 @@ impl Statements {
             let group = files[0].1.as_ref().and_then(|meta| meta.group.clone());
             drafts.insert(0, Draft { level: 0, group, files });
         }
-        let Some(table) = pieced.state.tables.get_mut(&id) else { return Ok(()) };
+        let Some(mut table) = pieced.state.tables.get(&id).cloned() else { return Ok(()) };
         let is_changed = is_listed_by_files || !unchecked.is_empty();
         if !is_changed {
             return Ok(());
@@ -435,6 +436,7 @@ impl Statements {
                 .caused_by(e)
         })?;
         let newest = table.version.files().map(|(_, _, file)| file.max_sequence).max();
+        pieced.state.tables.insert(id, table);
         pieced.state.last_sequence = pieced.state.last_sequence.max(newest.unwrap_or(0));
         pieced.has_more = true;
         pieced.unchecked.extend(unchecked);
@@ -579,10 +581,11 @@ fn empty_indexes(pieced: &mut Pieced) -> Result<()> {
         }
     }
     for (id, is_orphan) in orphans {
-        let Some(table) = pieced.state.tables.get_mut(&id) else { continue };
-        table.version = Arc::default();
-        if is_orphan && let Some(table) = pieced.state.tables.remove(&id) {
+        let Some(table) = pieced.state.tables.remove(&id) else { continue };
+        if is_orphan {
             pieced.dropped_indexes.push(table.record.name.clone());
+        } else {
+            pieced.state.tables.insert(id, TableState { version: Arc::default(), ..table });
         }
     }
     Ok(())

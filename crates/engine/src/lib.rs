@@ -28,6 +28,7 @@ mod install;
 mod interruption;
 mod iterator;
 mod key_value;
+mod locks;
 mod metrics;
 mod moment;
 mod options;

@@ -167,6 +167,7 @@ impl Inner {
             shared.get_or_insert(after);
         }
         writer.has_dropped = true;
+        self.locks.wake_all();
         self.renew_derivers(&mut writer)?;
         drop(manifest);
         self.wake_background();

@@ -525,6 +525,7 @@ impl Inner {
         writer.memtables.retain(|writer| writer.table != table.id);
         writer.has_dropped = true;
         table.dropped.store(true, Ordering::Release);
+        self.locks.wake_all();
         for file in table.empty_state().tree.all_files() {
             file.mark_obsolete();
         }

@@ -107,7 +107,7 @@ pub struct TransactionOptions {
     pub tracked_read_bytes: usize,
     /// How long [`Transaction::lock`] waits for another transaction. Zero: not at all. Default: one second.
     pub lock_timeout: Duration,
-    /// Locks that it may hold at once. Each takes some 200 bytes, beside its key three times. Default: 65,536.
+    /// Locks that it may hold at once. Each takes some 200 bytes, beside its key twice. Default: 65,536.
     pub lock_limit: usize,
 }
 

@@ -24,6 +24,12 @@ pub enum ErrorKind {
     /// A transaction met a newer write, or the opening of a database to read only a process that changes it; run it
     /// again.
     Conflict,
+    /// To wait for a lock would be to wait for itself; the transaction may do something else, or be run again.
+    Deadlock,
+    /// Another transaction held a lock for longer than was to be waited for; try again, or do something else.
+    LockTimeout,
+    /// A transaction holds as many locks as it may; nothing was done.
+    LockLimit,
     /// Another row has the same values in a unique index; nothing was done.
     Duplicate,
     /// Rows that must ascend by their keys do not; nothing was done.

@@ -136,7 +136,9 @@ impl From<Error> for Failure {
                 Some("`mycelium verify` checks every file; `mycelium salvage` saves what can be read"),
             ),
             ErrorKind::Duplicate => (FailureKind::Negative, None),
-            ErrorKind::Conflict => (FailureKind::Busy, Some("run it again")),
+            ErrorKind::Conflict | ErrorKind::Deadlock | ErrorKind::LockTimeout => {
+                (FailureKind::Busy, Some("run it again"))
+            }
             ErrorKind::Locked => (FailureKind::Busy, Some("another process has the database open")),
             ErrorKind::NoSpace => (FailureKind::Disk, Some("free some space; reads still work")),
             _ => (FailureKind::Disk, None),

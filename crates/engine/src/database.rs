@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::events::Event;
 use crate::follow::{self, Follower};
 use crate::index::IndexedTables;
+use crate::locks::LockTable;
 use crate::metrics::Counters;
 use crate::options::{Durability, Options, RowFormatDefinition, TableOptions};
 use crate::rate_limit::RateLimiter;
@@ -50,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) archive: Option<Archiver>,
     pub(crate) core: Mutex<Core>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
+    /// Held and waited for by transactions; only those that hold some know of it.
+    pub(crate) locks: Arc<LockTable>,
     /// The newest sequence number that reads may see.
     pub(crate) visible: AtomicU64,
     pub(crate) stalls: WriteStalls,
@@ -110,6 +113,7 @@ impl Inner {
             archive: parts.archive,
             core: Mutex::new(parts.core),
             snapshots: Arc::default(),
+            locks: Arc::default(),
             visible: AtomicU64::new(parts.last_sequence),
             sealed_bytes: AtomicUsize::new(0),
             graveyard: parts.graveyard,
@@ -252,6 +256,7 @@ impl Inner {
         if self.closed.swap(true, Ordering::AcqRel) || self.options.read_only {
             return Ok(());
         }
+        self.locks.wake_all();
         let result = self.end_log();
         if result.is_ok() {
             self.save_traces();

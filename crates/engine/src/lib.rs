@@ -31,6 +31,7 @@ mod install;
 mod interruption;
 mod iterator;
 mod key_value;
+mod locks;
 mod log_record;
 #[cfg(test)]
 mod many_tables_tests;

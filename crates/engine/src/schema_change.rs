@@ -164,6 +164,7 @@ impl Inner {
             self.hand_trace_on(&before, &after);
             shared.get_or_insert(after);
         }
+        self.locks.wake_all();
         self.renew_derivers(&mut writer, &renewed)?;
         drop(manifest);
         self.wake_background();

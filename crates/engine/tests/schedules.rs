@@ -7,11 +7,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mycelium_encoding::{DatumRef, Schema};
 use mycelium_engine::{
     Background, Database, Durability, ErrorKind, IndexOptions, IsolationLevel, LeveledOptions, Options, Policy,
-    ReadOptions, Snapshot, Table, TableOptions, WriteBatch,
+    ReadOptions, Snapshot, Table, TableOptions, TransactionOptions, WriteBatch,
 };
 use mycelium_vfs::{Disk, MemoryDisk};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -277,6 +278,27 @@ fn concurrent_increments_conflict_or_count() {
             .collect();
         setup.database.flush().unwrap();
         join_all(threads);
+        assert_eq!(get(&setup.table, 0), Some(3));
+    });
+}
+
+#[test]
+fn concurrent_increments_of_a_locked_row_only_count() {
+    explore(|| {
+        let setup = Setup::filled(1);
+        let threads = [IsolationLevel::Snapshot, IsolationLevel::Serializable, IsolationLevel::Snapshot].map(|level| {
+            let (database, table) = (setup.database.clone(), setup.table.clone());
+            thread::spawn(move || {
+                let options =
+                    TransactionOptions { isolation: level, lock_timeout: Duration::MAX, ..Default::default() };
+                let mut transaction = database.begin_with(options);
+                let before = number(&transaction.get_for_update(&table, &[0]).unwrap().unwrap());
+                transaction.put(&table, &[0], &value(before + 1)).unwrap();
+                transaction.commit(Durability::Sync).unwrap();
+            })
+        });
+        setup.database.flush().unwrap();
+        join_all(threads.into());
         assert_eq!(get(&setup.table, 0), Some(3));
     });
 }

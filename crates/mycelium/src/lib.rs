@@ -50,7 +50,7 @@
 //! | open, tables, batches, snapshots, metrics | [`Database`], [`Options`] |
 //! | one table: reads, writes, iterators, scans | [`Table`], [`TableOptions`], [`ReadOptions`], [`ScanOptions`] |
 //! | how durable a write is | [`Durability`] |
-//! | transactions | [`Database::begin`], [`Transaction`], [`IsolationLevel`] |
+//! | transactions | [`Database::begin`], [`Transaction`], [`IsolationLevel`]; rows that all change: [`Transaction::get_for_update`] |
 //! | secondary indexes | [`Database::create_index`], [`IndexOptions`], [`Index`] |
 //! | materialised views | [`Database::create_view`], [`ViewOptions`], [`View`] |
 //! | bulk loads | [`Table::ingest`], [`Table::ingest_batches`] |
@@ -85,7 +85,12 @@
 //! | `GetProperty`, statistics | [`Database::metrics`], [`Table::get_with`] and [`TableIterator::counters`] for single reads |
 //! | event listener, info log | [`Options::listener`]; `tracing`, which a program subscribes to or not |
 //! | secondary instance, `TryCatchUpWithPrimary` | [`Options::read_only`], [`Database::catch_up`]; snapshots from before stay |
-//! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again; there are no pessimistic locks |
+//! | `OptimisticTransactionDB` | [`Database::begin`]: a conflict is [`ErrorKind::Conflict`], to be tried again |
+//! | `TransactionDB`, `GetForUpdate` | [`Transaction::get_for_update`], [`Transaction::lock`], of any transaction: exclusive, and needed only where rows are hot. Writes take no lock; who wrote without one is found at commit |
+//! | `GetForUpdate` after `SetSnapshot` | the same: the snapshot moves if nothing changed that was read and noted, else the call fails with [`ErrorKind::Conflict`] |
+//! | `lock_timeout`, `max_num_locks`, `deadlock_detect` | [`TransactionOptions::lock_timeout`], [`TransactionOptions::lock_limit`] for each transaction; deadlocks are always looked for: [`ErrorKind::Deadlock`] |
+//! | `UndoGetForUpdate`, shared locks, range locks | none; [`Transaction::rollback_to`] lets go of what was locked since the savepoint |
+//! | `SetSavePoint`, `RollbackToSavePoint`, `PopSavePoint` | [`Transaction::savepoint`], [`Transaction::rollback_to`], [`Transaction::release`] |
 //! | `RepairDB` | [`salvage`]: into another directory, and rows that may be outdated are left out unless asked for; without a manifest files say where they belong. [`verify_directory`] says what is wrong, [`RecoveryMode::PointInTime`] opens up to a damaged log |
 //! | compaction filter, TTL, user timestamps, comparators, WAL archiving, remote compaction | none |
 //!

@@ -523,6 +523,7 @@ impl Inner {
     pub(crate) fn forget_table(&self, writer: &mut MutexGuard<'_, Writer>, table: &TableShared) {
         writer.forget_table(table.id);
         table.dropped.store(true, Ordering::Release);
+        self.locks.wake_all();
         for file in table.empty_state().tree.all_files() {
             file.mark_obsolete();
         }

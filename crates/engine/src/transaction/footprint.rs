@@ -1,11 +1,14 @@
 //! What a transaction has touched: whether anything that is committed, or about to be, conflicts with it.
+//!
+//! That is asked of a [`Footprint`] when the transaction is committed, and before that of its parts, when its snapshot
+//! is to move ([`validate`]).
 
 use std::collections::BTreeMap;
 
 use mycelium_base::{EntryRef, Error, ErrorKind, Operation, Result, SequenceNumber, TableId};
 
 use super::overlay::Overlay;
-use super::reads::{ReadSet, TableReads};
+use super::reads::ReadSet;
 use super::validate::{Check, conflict};
 use crate::table::{Table, TableShared};
 
@@ -18,63 +21,38 @@ pub(super) struct TableWrites {
     pub(super) overlay: Overlay,
 }
 
+/// The writes of a transaction.
+pub(super) type Writes = BTreeMap<TableId, TableWrites>;
+
 /// The writes and noted reads of a transaction that is about to be committed.
 pub(crate) struct Footprint {
-    writes: BTreeMap<TableId, TableWrites>,
-    /// `None` where reads need not be noted.
-    reads: Option<ReadSet>,
+    writes: Writes,
+    reads: ReadSet,
 }
 
 impl Footprint {
-    pub(super) fn new(writes: BTreeMap<TableId, TableWrites>, reads: Option<ReadSet>) -> Self {
+    pub(super) fn new(writes: Writes, reads: ReadSet) -> Self {
         Self { writes, reads }
-    }
-
-    /// What was read of each table.
-    fn reads(&self) -> impl Iterator<Item = &TableReads> {
-        self.reads.iter().flat_map(ReadSet::tables)
     }
 
     /// Whether it takes long to look for newer entries: through all of an interval, or for many keys.
     pub(super) fn is_wide(&self) -> bool {
         let has_ranges = self.writes.values().any(|own| own.overlay.ranges().next().is_some())
-            || self.reads().any(|noted| noted.ranges().next().is_some());
+            || self.reads.tables().any(|noted| noted.ranges().next().is_some());
         let own_keys: usize = self.writes.values().map(|own| own.overlay.keys().count()).sum();
-        let noted_keys: usize = self.reads().map(|noted| noted.keys().count()).sum();
+        let noted_keys: usize = self.reads.tables().map(|noted| noted.keys().count()).sum();
         has_ranges || own_keys + noted_keys > FEW_KEYS
     }
 
     /// Fails if anything written, or noted as read, has an entry above `since`; `newest` is the newest there is.
     pub(super) fn validate(&self, since: SequenceNumber, newest: SequenceNumber) -> Result<()> {
-        if newest <= since {
-            return Ok(());
-        }
-        for own in self.writes.values() {
-            let check = Check::new(&own.table.shared, since)?;
-            for key in own.overlay.keys() {
-                check.key(key)?;
-            }
-            for (start, end) in own.overlay.ranges() {
-                check.range(start, Some(end))?;
-            }
-        }
-        for noted in self.reads() {
-            let check = Check::new(&noted.table().shared, since)?;
-            for key in noted.keys() {
-                check.key(key)?;
-            }
-            for (start, end) in noted.ranges() {
-                check.range(start, end)?;
-            }
-        }
-        Ok(())
+        validate(&self.writes, &self.reads, since, newest)
     }
 
     /// Fails if a table was dropped, or what was read of one is not known to be unchanged, though no newer entry says
     /// so.
     pub(super) fn check_tables(&self) -> Result<()> {
-        self.writes.values().try_for_each(|own| own.table.shared.check_alive())?;
-        self.reads().try_for_each(|noted| check_tells(&noted.table().shared))
+        check_tables(&self.writes, &self.reads)
     }
 
     /// Fails if an operation, or an entry of a derived table that comes of one, is of something that was touched.
@@ -89,13 +67,45 @@ impl Footprint {
                 return Err(conflict(&own.table.shared, entry.key));
             }
         }
-        let Some(noted) = self.reads.as_ref().and_then(|reads| reads.of_table(table)) else { return Ok(()) };
+        let Some(noted) = self.reads.of_table(table) else { return Ok(()) };
         let touched = match range {
             Some((start, end)) => noted.touches_range(start, end),
             None => noted.touches(entry.key),
         };
         if touched { Err(conflict(&noted.table().shared, entry.key)) } else { Ok(()) }
     }
+}
+
+/// As [`Footprint::validate`], of these writes and reads.
+pub(super) fn validate(writes: &Writes, reads: &ReadSet, since: SequenceNumber, newest: SequenceNumber) -> Result<()> {
+    if newest <= since {
+        return Ok(());
+    }
+    for own in writes.values() {
+        let check = Check::new(&own.table.shared, since)?;
+        for key in own.overlay.keys() {
+            check.key(key)?;
+        }
+        for (start, end) in own.overlay.ranges() {
+            check.range(start, Some(end))?;
+        }
+    }
+    for noted in reads.tables() {
+        let check = Check::new(&noted.table().shared, since)?;
+        for key in noted.keys() {
+            check.key(key)?;
+        }
+        for (start, end) in noted.ranges() {
+            check.range(start, end)?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`Footprint::check_tables`], of these writes and reads.
+pub(super) fn check_tables(writes: &Writes, reads: &ReadSet) -> Result<()> {
+    writes.values().try_for_each(|own| own.table.shared.check_alive())?;
+    reads.tables().try_for_each(|noted| check_tells(&noted.table().shared))
 }
 
 /// Fails if what was read of a table is not known to be unchanged. A table is dropped without an entry. An index that

@@ -448,7 +448,7 @@ fn a_group_decides_like_one_commit_after_the_other() {
 /// What is left to do of a transaction when it is committed, beyond what is validated without the commit lock.
 fn validate_ahead(setup: &Setup, transaction: Transaction) -> Validation {
     let Transaction { snapshot, writes, reads, .. } = transaction;
-    let footprint = Arc::new(Footprint::new(writes, reads.map(Mutex::into_inner)));
+    let footprint = Arc::new(Footprint::new(writes, reads.into_inner()));
     let mut validation = Validation { footprint, validated: snapshot.sequence(), snapshot, watch: None, guard: None };
     validation.validate_ahead(&setup.database.inner).unwrap();
     validation

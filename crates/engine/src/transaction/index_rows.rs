@@ -84,12 +84,12 @@ impl Transaction {
         let (from, to) = index.encode_bounds(bounds)?;
         let base = IndexRows::open(index, from.clone(), to.clone(), projection, Some(&self.snapshot))?;
         let own = self.own_rows(index, (&from, to.as_deref()), projection)?.into_iter().peekable();
-        if let Some(reads) = &self.reads {
-            if index.created_at() <= self.snapshot.sequence() {
-                reads.lock().add_range(&index.derived_table(), from, to);
-            } else {
-                reads.lock().add_range(&table, Vec::new(), None);
-            }
+        if !self.notes_reads() {
+            self.fix_snapshot();
+        } else if index.created_at() <= self.snapshot.sequence() {
+            self.reads.lock().add_range(&index.derived_table(), from, to);
+        } else {
+            self.reads.lock().add_range(&table, Vec::new(), None);
         }
         Ok(TransactionIndexRows { transaction: self, table, base, next_base: None, own, is_done: false })
     }
@@ -138,8 +138,8 @@ impl TransactionIndexRows<'_> {
             if own.is_some_and(|own| own.overlay.touches(&row.key)) {
                 continue;
             }
-            if let Some(reads) = &self.transaction.reads {
-                reads.lock().add_key(&self.table, &row.key);
+            if self.transaction.notes_reads() {
+                self.transaction.reads.lock().add_key(&self.table, &row.key);
             }
             return Ok(Some((self.base.derived_key().to_vec(), row)));
         }

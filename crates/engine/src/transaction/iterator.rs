@@ -314,7 +314,7 @@ impl<'t> TransactionIterator<'t> {
 
     /// Takes the present position into the walk.
     fn note_position(&mut self) {
-        if self.transaction.reads.is_none() {
+        if !self.transaction.notes_reads() {
             return;
         }
         if self.forward {
@@ -328,8 +328,7 @@ impl<'t> TransactionIterator<'t> {
 
     /// Tells the transaction of the walk that ends here.
     fn note_walk(&mut self) {
-        let Some(reads) = &self.transaction.reads else { return };
-        if !self.walk.began {
+        if !self.walk.began || !self.transaction.notes_reads() {
             return;
         }
         self.note_position();
@@ -338,7 +337,7 @@ impl<'t> TransactionIterator<'t> {
             Some(High::Before(key)) => Some(self.upper.clone().map_or(key.clone(), |upper| upper.min(key))),
             Some(High::End) | None => self.upper.clone(),
         };
-        reads.lock().add_range(&self.table, walk.low.unwrap_or_default(), end);
+        self.transaction.reads.lock().add_range(&self.table, walk.low.unwrap_or_default(), end);
     }
 }
 

@@ -1,7 +1,7 @@
-//! Optimistic transactions.
+//! Transactions: optimistic, with locks for those who ask for them.
 //!
 //! 1. A transaction takes a snapshot when it begins. It reads at that snapshot, with its own writes laid over (see
-//!    `overlay`). It keeps its writes to itself, in a batch: no other reader sees them, and no lock is held.
+//!    `overlay`). It keeps its writes to itself, in a batch: no other reader sees them.
 //! 2. Under [`IsolationLevel::Serializable`] it also notes what it read: keys, the intervals that iterators passed
 //!    through (see `reads`), and the intervals of indexes that it looked up (see `index_rows`).
 //! 3. Commit validates and then writes the batch. First it validates without a lock: nothing that it wrote may have an
@@ -16,6 +16,8 @@
 //!    as one commit after the other.
 //! 5. Whoever commits first wins; the other gets [`crate::ErrorKind::Conflict`] and runs again. Nobody waits, so there
 //!    are no deadlocks.
+//! 6. Who would lose too often locks rows before it reads them (see `row_locks`). Locks put those in order who take
+//!    them, and nobody else. What is right rests on the validation, with locks and without.
 //!
 //! Why this gives what the levels promise:
 //!
@@ -48,12 +50,15 @@ mod index_rows;
 mod iterator;
 mod overlay;
 mod reads;
+#[cfg(test)]
+mod row_lock_tests;
+mod row_locks;
 mod validate;
 mod watch;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mycelium_base::limits::{MAX_BATCH_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
 use mycelium_base::{EntryRef, Error, Operation, ReadCounters, Result, SequenceNumber, TableId, Trailer};
@@ -63,15 +68,16 @@ use mycelium_merge::Lookup;
 use crate::batch::{Operations, WriteBatch};
 use crate::database::{Database, Inner};
 use crate::index::Guard;
+use crate::locks::{HeldLocks, LockLimits};
 use crate::options::Durability;
 use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::table::Table;
 use crate::transformers::refuse_with_maps;
 use crate::write::{Precondition, ReadyBatch};
-use footprint::{Footprint, TableWrites};
+use footprint::{Footprint, TableWrites, Writes};
 pub use index_rows::TransactionIndexRows;
 pub use iterator::TransactionIterator;
 use overlay::Overlay;
@@ -95,15 +101,24 @@ pub enum IsolationLevel {
 pub struct TransactionOptions {
     /// What it is protected from. Default: serializable.
     pub isolation: IsolationLevel,
-    /// Bytes that the noted reads of a serializable transaction may take. Beyond them neighbouring reads are noted as
-    /// one interval: memory stays bounded, and conflicts may be seen where there are none, never the other way round.
-    /// Default: 8 MiB.
+    /// Bytes that the noted reads of a serializable transaction, and the keys that any has locked, may take. Beyond
+    /// them neighbouring reads are noted as one interval: memory stays bounded, and conflicts may be seen where there
+    /// are none, never the other way round. Default: 8 MiB.
     pub tracked_read_bytes: usize,
+    /// How long [`Transaction::lock`] waits for another transaction. Zero: not at all. Default: one second.
+    pub lock_timeout: Duration,
+    /// Locks that it may hold at once. Each takes some 200 bytes, beside its key twice. Default: 65,536.
+    pub lock_limit: usize,
 }
 
 impl Default for TransactionOptions {
     fn default() -> Self {
-        Self { isolation: IsolationLevel::default(), tracked_read_bytes: 8 << 20 }
+        Self {
+            isolation: IsolationLevel::default(),
+            tracked_read_bytes: 8 << 20,
+            lock_timeout: Duration::from_secs(1),
+            lock_limit: 65_536,
+        }
     }
 }
 
@@ -114,6 +129,14 @@ const OPERATION_OVERHEAD: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Savepoint(u64);
 
+/// What there was when a savepoint was made.
+struct Mark {
+    savepoint: Savepoint,
+    /// The end of the batch.
+    position: (usize, u32),
+    locks: usize,
+}
+
 /// Validations without the commit lock, at most, where bulk loads come in between.
 const MOST_ROUNDS: usize = 4;
 
@@ -123,7 +146,7 @@ static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 ///
 /// Reads take `&self`, writes `&mut self`; it may be sent between threads. Its snapshot keeps old versions from being
 /// compacted away, so a long transaction costs space. Nothing waits but [`Transaction::commit`], which does as
-/// [`Database::write`] does. No write is durable before that.
+/// [`Database::write`] does, and [`Transaction::lock`] with its kin. No write is durable before it is committed.
 ///
 /// ```
 /// use mycelium_engine::{Database, Durability, ErrorKind, IsolationLevel, Options, Result, Table, TableOptions};
@@ -158,6 +181,32 @@ static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 /// # Ok::<(), mycelium_engine::Error>(())
 /// ```
 ///
+/// That is right for rows that seldom meet. Where many transactions change the same few rows, a counter, the head of a
+/// queue, an account that everybody pays into, they read them with [`Transaction::get_for_update`] and take turns:
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use mycelium_engine::{Database, Durability, IsolationLevel, Options, Result, Table, TableOptions};
+/// fn next_number(database: &Database, counters: &Table) -> Result<u64> {
+///     let mut transaction = database.begin(IsolationLevel::Serializable);
+///     let last = transaction.get_for_update(counters, b"invoices")?;
+///     let next = last.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?))).unwrap_or(0) + 1;
+///     transaction.put(counters, b"invoices", &next.to_be_bytes())?;
+///     transaction.commit(Durability::Os)?;
+///     Ok(next)
+/// }
+/// # let options = Options { disk: Arc::new(mycelium_vfs::MemoryDisk::new()), ..Options::default() };
+/// # let database = Database::open("example", options)?;
+/// let counters = database.create_table("counters", TableOptions::default())?;
+/// let mut numbers: Vec<u64> = std::thread::scope(|scope| {
+///     let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| next_number(&database, &counters))).collect();
+///     threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Result<_>>()
+/// })?;
+/// numbers.sort();
+/// assert_eq!(numbers, [1, 2, 3, 4]);
+/// # Ok::<(), mycelium_engine::Error>(())
+/// ```
+///
 /// # Errors of every call
 ///
 /// What a call adds to these stands with the call. After any of them the transaction is as it was, and may go on.
@@ -168,16 +217,21 @@ static SAVEPOINTS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::
 /// - [`crate::ErrorKind::Unsupported`] for a write to a table whose transformers map values.
 /// - Of reads, those of [`Table`].
 ///
-/// That the database is closed or read-only shows at [`Transaction::commit`] alone.
+/// That the database is closed or read-only shows at [`Transaction::commit`] and where a lock is taken, nowhere else.
 pub struct Transaction {
     database: Arc<Inner>,
     snapshot: Snapshot,
     batch: WriteBatch,
-    writes: BTreeMap<TableId, TableWrites>,
+    writes: Writes,
     /// Ascending by position.
-    savepoints: Vec<(Savepoint, (usize, u32))>,
-    /// `None` where reads need not be noted.
-    reads: Option<Mutex<ReadSet>>,
+    savepoints: Vec<Mark>,
+    isolation: IsolationLevel,
+    /// What was read, under serializable isolation, and what was locked.
+    reads: Mutex<ReadSet>,
+    /// Whether the snapshot must stay: something was read at it that is not noted.
+    is_fixed: AtomicBool,
+    locks: HeldLocks,
+    lock_limits: LockLimits,
 }
 
 impl std::fmt::Debug for Transaction {
@@ -198,14 +252,17 @@ impl Database {
 
     /// As [`Database::begin`], with all options.
     pub fn begin_with(&self, options: TransactionOptions) -> Transaction {
-        let is_serializable = options.isolation == IsolationLevel::Serializable;
         Transaction {
             database: self.inner.clone(),
             snapshot: self.snapshot(),
             batch: WriteBatch::new(),
-            writes: BTreeMap::new(),
+            writes: Writes::new(),
             savepoints: Vec::new(),
-            reads: is_serializable.then(|| Mutex::new(ReadSet::new(options.tracked_read_bytes))),
+            isolation: options.isolation,
+            reads: Mutex::new(ReadSet::new(options.tracked_read_bytes)),
+            is_fixed: AtomicBool::new(false),
+            locks: HeldLocks::default(),
+            lock_limits: LockLimits { count: options.lock_limit, timeout: options.lock_timeout },
         }
     }
 }
@@ -213,10 +270,10 @@ impl Database {
 impl Transaction {
     /// Its isolation level.
     pub fn isolation(&self) -> IsolationLevel {
-        if self.reads.is_some() { IsolationLevel::Serializable } else { IsolationLevel::Snapshot }
+        self.isolation
     }
 
-    /// The state it reads, its own writes apart.
+    /// The state it reads, its own writes apart. It may be a newer one after a lock was taken ([`Transaction::lock`]).
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -239,9 +296,7 @@ impl Transaction {
             own.overlay.look_up(self.batch.body(), key, &mut lookup);
         }
         if !lookup.is_settled() && !lookup.is_covered() {
-            if let Some(reads) = &self.reads {
-                reads.lock().add_key(table, key);
-            }
+            self.note_key(table, key);
             let options = ReadOptions::at(&self.snapshot);
             let row = table.get_with(key, &options, &mut ReadCounters::default())?;
             lay_under(&mut lookup, row.as_deref());
@@ -273,6 +328,9 @@ impl Transaction {
         self.check_table(table)?;
         if options.snapshot.is_some() {
             return Err(Error::invalid("a transaction reads at its own snapshot"));
+        }
+        if !self.notes_reads() {
+            self.fix_snapshot();
         }
         let options = ReadOptions { snapshot: Some(self.snapshot.clone()), ..options.clone() };
         TransactionIterator::new(self, table, &options)
@@ -333,18 +391,19 @@ impl Transaction {
     /// Marks the present place. Savepoints nest.
     pub fn savepoint(&mut self) -> Savepoint {
         let savepoint = Savepoint(SAVEPOINTS.fetch_add(1, Ordering::Relaxed));
-        self.savepoints.push((savepoint, self.batch.position()));
+        self.savepoints.push(Mark { savepoint, position: self.batch.position(), locks: self.locks.count() });
         savepoint
     }
 
-    /// Undoes all writes since the savepoint, which stays; later ones are gone. What was read since stays noted.
+    /// Undoes all writes since the savepoint, which stays; later ones are gone. Locks that were taken since are let go;
+    /// what was read since stays noted, of keys that were locked, too.
     ///
     /// # Errors
     /// [`crate::ErrorKind::InvalidArgument`] if the savepoint was released, rolled back over, or is another
     /// transaction's.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let at = self.find(savepoint)?;
-        let (_, position) = self.savepoints[at];
+        let Mark { position, locks, .. } = self.savepoints[at];
         self.savepoints.truncate(at + 1);
         let mut undone = Operations::new(&self.batch.body()[position.0..], 0, self.batch.len() as u32 - position.1);
         while let Some((table, entry)) = undone.next()? {
@@ -354,29 +413,31 @@ impl Transaction {
         }
         self.batch.truncate(position);
         self.writes.retain(|_, own| !own.overlay.is_empty());
+        self.locks.truncate(locks);
         Ok(())
     }
 
-    /// Forgets the savepoint and those after it; writes stay. Errors as [`Transaction::rollback_to`].
+    /// Forgets the savepoint and those after it; writes and locks stay. Errors as [`Transaction::rollback_to`].
     pub fn release(&mut self, savepoint: Savepoint) -> Result<()> {
         let at = self.find(savepoint)?;
         self.savepoints.truncate(at);
         Ok(())
     }
 
-    /// Undoes everything.
+    /// Undoes everything and lets go of all locks.
     pub fn rollback(self) {}
 
-    /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing).
+    /// Validates and commits. Returns the last sequence number of its writes (its snapshot's if it wrote nothing). Its
+    /// locks are let go when its writes can be read, or it has failed.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Conflict`] if a commit since it began wrote what it wrote or (serializable) read, or an
-    /// index came or went during this call: run it again from the start. [`crate::ErrorKind::NotFound`] if a table, or
-    /// an index that it read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect, except that
-    /// after an error that latches it may turn out to be there when the database is opened again. One that wrote
-    /// nothing does not fail.
+    /// [`crate::ErrorKind::Conflict`] if a commit since its snapshot wrote what it wrote, locked or (serializable)
+    /// read, or an index came or went during this call: run it again from the start. [`crate::ErrorKind::NotFound`] if
+    /// a table, or an index that it read, was dropped. Otherwise as [`Database::write`]. In all cases it had no effect,
+    /// except that after an error that latches it may turn out to be there when the database is opened again. One that
+    /// wrote nothing does not fail.
     pub fn commit(self, durability: Durability) -> Result<SequenceNumber> {
-        let Self { database, snapshot, batch, writes, reads, .. } = self;
+        let Self { database, snapshot, batch, writes, reads, locks, .. } = self;
         if batch.is_empty() {
             return Ok(snapshot.sequence());
         }
@@ -391,17 +452,37 @@ impl Transaction {
             (body, guard) = (prepared.body, Some(prepared.guard));
         }
         let body = Cow::Owned(body.unwrap_or_else(|| batch.into_body()));
-        let footprint = Arc::new(Footprint::new(writes, reads.map(Mutex::into_inner)));
+        let footprint = Arc::new(Footprint::new(writes, reads.into_inner()));
         let validated = snapshot.sequence();
         let mut validation = Validation { footprint, snapshot, validated, watch: None, guard };
         validation.validate_ahead(&database)?;
         let batch = ReadyBatch { body, count, durability, prepared_for: indexed.generation() };
-        database.commit(batch, Some(Arc::new(validation)))
+        let committed = database.commit(batch, Some(Arc::new(validation)));
+        drop(locks);
+        committed
     }
 
     fn find(&self, savepoint: Savepoint) -> Result<usize> {
-        let at = self.savepoints.iter().position(|(id, _)| *id == savepoint);
+        let at = self.savepoints.iter().position(|mark| mark.savepoint == savepoint);
         at.ok_or_else(|| Error::invalid("the savepoint is not one of this transaction any more"))
+    }
+
+    fn notes_reads(&self) -> bool {
+        self.isolation == IsolationLevel::Serializable
+    }
+
+    /// Notes that a row of the snapshot is read.
+    fn note_key(&self, table: &Table, key: &[u8]) {
+        if self.notes_reads() {
+            self.reads.lock().add_key(table, key);
+        } else if self.locks.count() == 0 || !self.reads.lock().is_noted(table.id(), key) {
+            self.fix_snapshot();
+        }
+    }
+
+    /// Something is read of the snapshot and not noted.
+    fn fix_snapshot(&self) {
+        self.is_fixed.store(true, Ordering::Relaxed);
     }
 
     fn check_table(&self, table: &Table) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a serializable transaction has read: keys and intervals, in bounded memory.
+//! What a serializable transaction has read, and any has locked: keys and intervals, in bounded memory.
 //!
 //! Intervals that overlap are merged as they come. When the set outgrows its limit, neighbouring keys and intervals are
 //! merged by eights into the intervals that span them, gaps included, as often as it takes. That only ever adds to what
@@ -137,6 +137,11 @@ impl ReadSet {
     /// What was read of a table, if anything.
     pub(super) fn of_table(&self, table: TableId) -> Option<&TableReads> {
         self.tables.get(&table)
+    }
+
+    /// Whether a key was read, alone or with an interval.
+    pub(super) fn is_noted(&self, table: TableId, key: &[u8]) -> bool {
+        self.of_table(table).is_some_and(|reads| reads.touches(key))
     }
 
     fn of(&mut self, table: &Table) -> &mut TableReads {

@@ -51,7 +51,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn has_newer(&self, key: &[u8]) -> Result<bool> {
+    /// Whether `key` has an entry, or is covered by a range delete, above the mark.
+    pub(crate) fn has_newer(&self, key: &[u8]) -> Result<bool> {
         let hash = hash_key(key);
         for memtable in self.state.memtables() {
             if memtable.sequence_range().is_none_or(|(_, newest)| newest <= self.since) {
@@ -157,7 +158,11 @@ impl<'a> Check<'a> {
 /// The error of a transaction that lost to an earlier commit.
 #[cold]
 pub(crate) fn conflict(table: &TableShared, key: &[u8]) -> Error {
-    let shown = String::from_utf8_lossy(&key[..key.len().min(64)]).into_owned();
-    let message = format!("a newer commit wrote {shown:?} in table {}", table.name);
+    let message = format!("a newer commit wrote {:?} in table {}", shown(key), table.name);
     Error::new(ErrorKind::Conflict, message)
+}
+
+/// A key as an error shows it.
+pub(crate) fn shown(key: &[u8]) -> String {
+    String::from_utf8_lossy(&key[..key.len().min(64)]).into_owned()
 }

@@ -622,7 +622,7 @@ impl Store for EngineStore {
         self.begun += 1;
         let isolation = if is_serializable { IsolationLevel::Serializable } else { IsolationLevel::Snapshot };
         let options = match self.begun % 2 {
-            0 => TransactionOptions { isolation, tracked_read_bytes: FEW_READ_BYTES },
+            0 => TransactionOptions { isolation, tracked_read_bytes: FEW_READ_BYTES, ..TransactionOptions::default() },
             _ => TransactionOptions { isolation, ..TransactionOptions::default() },
         };
         Ok(OpenBatch { transaction: self.database()?.begin_with(options), savepoints: Vec::new() })

@@ -238,18 +238,19 @@ impl Salvage<'_> {
         for (id, definition) in indexes {
             let Some(table) = state.tables.get_mut(&id) else { continue };
             let is_lossy = definition.index.as_ref().is_some_and(|index| lossy.contains(&index.table));
-            if self.report.lost_edits || is_lossy {
+            let is_doubtful = self.report.lost_edits || is_lossy;
+            if is_doubtful {
                 self.progress.advance(table.version.total_bytes());
-                unbuilt.push((id, definition));
-            } else if !self.salvage_index(table, &definition)? {
-                unbuilt.push((id, definition));
+            } else if self.salvage_index(table, &definition)? {
+                continue;
             }
+            unbuilt.push((id, definition, is_doubtful));
         }
         let log = self.salvage_log(&state, &left_out)?;
         state.oldest_wal = log.number;
         state.last_sequence = state.last_sequence.max(log.last_sequence);
-        for (id, definition) in unbuilt {
-            self.empty_index(&mut state, id, definition);
+        for (id, definition, is_doubtful) in unbuilt {
+            self.empty_index(&mut state, (id, definition), is_doubtful);
         }
         state.next_file_number = self.numbers.peek();
         self.report.sequence = state.last_sequence;
@@ -294,9 +295,15 @@ impl Salvage<'_> {
     }
 
     /// Step 5. An index is as it is when it was just made of a table with rows: what is in files was there before it,
-    /// and so was what the log holds, for its patches may lack what the index reads. One that is unique must be whole to
-    /// be asked, so it goes.
-    fn empty_index(&mut self, state: &mut ManifestState, id: TableId, mut definition: TableDefinition) {
+    /// and so was what the log holds. One that is unique must be whole to be asked, so it goes. `is_doubtful`: patches in
+    /// the log may have no row, since that is lost, or since the index had been dropped and they were not prepared for
+    /// it. Replay folds them with each other; so nothing of before is taken without its row then.
+    fn empty_index(
+        &mut self,
+        state: &mut ManifestState,
+        (id, mut definition): (TableId, TableDefinition),
+        is_doubtful: bool,
+    ) {
         let Some(mut table) = state.tables.remove(&id) else { return };
         let name = table.record.name.clone();
         let Some(index) = definition.index.as_mut().filter(|index| !index.status.unique) else {
@@ -305,7 +312,7 @@ impl Salvage<'_> {
         };
         index.created_at = state.last_sequence;
         index.status.is_built = false;
-        index.status.trusted_from = 0;
+        index.status.trusted_from = if is_doubtful { state.last_sequence + 1 } else { 0 };
         Arc::make_mut(&mut table.record).definition = definition.encode();
         table.version = Arc::default();
         state.tables.insert(id, table);

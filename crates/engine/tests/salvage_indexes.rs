@@ -10,7 +10,8 @@ use std::sync::Arc;
 use common::{assert_verified, rows_at_every_level, small_options, small_table};
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Database, Durability, IndexOptions, Options, ReadOptions, SalvageOptions, SalvageReport, Table, TableOptions, salvage,
+    Database, Durability, IndexOptions, Options, ReadOptions, SalvageOptions, SalvageReport, Table, TableOptions,
+    salvage,
 };
 use mycelium_manifest::read_edits;
 use mycelium_vfs::MemoryDisk;

@@ -1,4 +1,4 @@
-//! Advice on traces and tables at the ends of what can be counted: a design that a table can have, and one that is kept.
+//! Advice on traces and tables at the ends of what can be counted: a design that a table can have, and that is kept.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

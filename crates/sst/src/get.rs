@@ -83,8 +83,8 @@ impl SstFile {
         Ok(())
     }
 
-    /// Whether no block that may hold versions of `key` has a number above `sequence`: then the file has no such version.
-    /// Looks at the index alone; range deletes are not in it. O(log blocks).
+    /// Whether no block that may hold versions of `key` has a number above `sequence`: then the file has no such
+    /// version. Looks at the index alone; range deletes are not in it. O(log blocks).
     ///
     /// # Errors
     /// Failures to read the index, where it is not in memory.

@@ -6,7 +6,8 @@
 //!    that no removal names ([`mycelium_merge::ExactCursor`]) is a *candidate* `(row key, q)`.
 //! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete,
 //!    then the candidate is the row's visible version. Files whose largest number is not above `q` are passed over
-//!    unread, a snapshot filter from below, and so are blocks, by the file's index. It answers alone if what is asked for is indexed, covered, or in the key.
+//!    unread, a snapshot filter from below, and so are blocks, by the file's index. It answers alone if what is asked
+//!    for is indexed, covered, or in the key.
 //! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's (of a flat-map, what is
 //!    derived from it): equal, and it is answered with; else the candidate is stale and passed over. Equal keys are
 //!    entries of one row, so no row comes twice.

@@ -295,9 +295,9 @@ impl Salvage<'_> {
     }
 
     /// Step 5. An index is as it is when it was just made of a table with rows: what is in files was there before it,
-    /// and so was what the log holds. One that is unique must be whole to be asked, so it goes. `is_doubtful`: patches in
-    /// the log may have no row, since that is lost, or since the index had been dropped and they were not prepared for
-    /// it. Replay folds them with each other; so nothing of before is taken without its row then.
+    /// and so was what the log holds. One that is unique must be whole to be asked, so it goes. `is_doubtful`: patches
+    /// in the log may have no row, since that is lost, or since the index had been dropped and they were not prepared
+    /// for it. Replay folds them with each other; so nothing of before is taken without its row then.
     fn empty_index(
         &mut self,
         state: &mut ManifestState,

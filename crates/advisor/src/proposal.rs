@@ -258,10 +258,10 @@ struct Sizes {
 impl Sizes {
     /// Adds a run whose bytes are so much of what rows would take.
     fn add(&mut self, run: &Run, columns: usize, encoded: f64) {
-        let entries: u64 = run.files.iter().map(|file| file.entry_count).sum();
+        let entries: f64 = run.files.iter().map(|file| file.entry_count as f64).sum();
         let width = 1 + run.group().map_or(columns, |group| group.columns.len());
         self.bytes += run.bytes() as f64 / encoded;
-        self.values += entries as f64 * width as f64;
+        self.values += entries * width as f64;
     }
 
     fn value_bytes(self) -> Option<f64> {

@@ -493,6 +493,24 @@ fn layouts_are_advised_of_a_database_and_of_a_trace() {
     assert_eq!(shell.failure(&["advise", "db", "--widths", "0"]).0, 2);
 }
 
+/// What several levels served was added up beyond the largest number.
+#[test]
+fn a_trace_of_as_many_operations_as_can_be_counted_is_advised_on() {
+    let shell = Shell::new();
+    let most = u64::MAX;
+    let counters = format!("points={most} scans={most} entries={most} updates={most}");
+    let trace = format!(
+        "mycelium-trace 1\ncolumns 3\nlevels 3\ninserts {most}\noverflowed {most}\nprojection 0-2\n\
+         L1: {counters}\nL2: {counters}\nprojection 1\nL2: {counters}\nend\n"
+    );
+    let path = shell.write("trace", trace.as_bytes());
+    let advice = shell.one(&["advise", &path]);
+    for name in ["writes", "updates", "points", "scans", "scanned_entries"] {
+        assert_eq!(advice[name].as_u64(), Some(most), "{name}");
+    }
+    assert!(shell.run(&["advise", &path]).status.success());
+}
+
 #[test]
 fn indexes_are_created_read_listed_and_dropped() {
     let shell = Shell::new();

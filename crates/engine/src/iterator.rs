@@ -267,7 +267,7 @@ impl Sources {
             self.counters.files_skipped_by_snapshot += files.len() as u64;
             return;
         }
-        let part = self.without_other_prefixes(run, part, prefix);
+        let part = run.without_other_prefixes(part, prefix, &mut self.counters);
         let files = &run.files[part.clone()];
         if files.is_empty() {
             return;
@@ -291,26 +291,6 @@ impl Sources {
         };
         self.cursors.push(source);
         self.kinds.push(run.format);
-    }
-
-    /// These files of a run, without those at either end whose filters rule out that they have keys within the bounds.
-    /// What lies between others has such keys.
-    fn without_other_prefixes(
-        &mut self,
-        run: &OpenRun,
-        part: Range<usize>,
-        prefix: &mut ScanPrefix<'_>,
-    ) -> Range<usize> {
-        let mut is_ruled_out = |file: usize| !run.files[file].sst.may_contain_any(prefix);
-        let Range { mut start, mut end } = part;
-        while start < end && is_ruled_out(start) {
-            start += 1;
-        }
-        while start + 1 < end && is_ruled_out(end - 1) {
-            end -= 1;
-        }
-        self.counters.files_skipped_by_prefix += (part.len() - (end - start)) as u64;
-        start..end
     }
 
     fn add_range_deletes(&mut self, set: Arc<RangeDeleteSet>, kind: usize) {

@@ -500,6 +500,45 @@ fn a_dropped_table_stood_beside_what_was_written_after_it() {
     }
 }
 
+/// The manifest was read while there was the index, and the log with a patch that lacks a column of it: that passed for
+/// damage.
+#[test]
+fn a_patch_written_after_its_index_was_dropped_is_no_damage() {
+    for moment in 1.. {
+        let disk = MemoryDisk::new();
+        let writer = open(&disk);
+        let schema = Schema::parse("id int64 not null, city utf8, year int32, primary key (id)").unwrap();
+        let table = writer.create_typed_table("people", schema, small_table()).unwrap();
+        let on = vec!["city".to_owned(), "year".to_owned()];
+        writer.create_index(&table, &IndexOptions { name: "by_city".into(), on, ..IndexOptions::default() }).unwrap();
+        let id = [DatumRef::Int64(1)];
+        table.insert_row(&[id[0], DatumRef::Utf8("Graz"), DatumRef::Int32(7)], Durability::Os).unwrap();
+        let (faults, reader) = waiting_reader(&disk);
+        let seen = Arc::new(AtomicU64::new(0));
+        let counted = seen.clone();
+        faults.on_wait(move |_| {
+            if counted.fetch_add(1, Ordering::Relaxed) + 1 == moment {
+                writer.drop_index(&table, "by_city").unwrap();
+                table.patch_row(&id, &[("city", DatumRef::Utf8("Linz"))], Durability::Os).unwrap();
+            }
+        });
+        reader.catch_up().unwrap_or_else(|e| panic!("operation {moment}: {e}"));
+        let is_over = seen.load(Ordering::Relaxed) < moment;
+        let table = reader.table("people").unwrap();
+        let row = table.get_row(&id, Some(&[1]), &ReadOptions::default()).unwrap().unwrap();
+        let is_patched = row == [Datum::Utf8("Linz".into())];
+        assert!(!is_patched || table.index("by_city").is_err(), "operation {moment}");
+        if is_over {
+            return;
+        }
+        reader.catch_up().unwrap();
+        let table = reader.table("people").unwrap();
+        let row = table.get_row(&id, Some(&[1]), &ReadOptions::default()).unwrap().unwrap();
+        assert_eq!(row, [Datum::Utf8("Linz".into())], "operation {moment}");
+        assert!(table.index("by_city").is_err(), "operation {moment}");
+    }
+}
+
 /// Says that it is over also if its thread panics, for which the others would wait.
 struct SaysWhenOver<'a>(&'a AtomicBool);
 

@@ -10,9 +10,11 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use common::{Rows, assert_verified, scan_with, small_options, small_table};
 use mycelium_base::{ColumnSet, ReadCounters};
+use mycelium_encoding::key::encode_key_prefix;
 use mycelium_encoding::{Datum, DatumRef, Schema};
 use mycelium_engine::{
-    Database, Durability, ErrorKind, IndexOptions, Layout, ReadOptions, ScanOptions, Table, TableOptions,
+    Database, Durability, ErrorKind, IndexOptions, Layout, ReadOptions, ScanOptions, Table, TableOptions, View,
+    ViewOptions,
 };
 use mycelium_vfs::MemoryDisk;
 
@@ -44,15 +46,19 @@ fn flights(layout: Option<&str>, prefix_filter: Option<usize>) -> (Database, Tab
     let layout = layout.map(|layout| Layout::parse(layout, &ColumnSet::from_iter([3, 4])).unwrap());
     let options = TableOptions { layout, prefix_filter, ..small_table() };
     let table = database.create_typed_table("flights", Schema::parse(SCHEMA).unwrap(), options).unwrap();
+    fill(&database, &table);
+    (database, table)
+}
+
+fn fill(database: &Database, table: &Table) {
     for file in 0..FILES {
         for id in 0..FLIGHTS {
-            insert(&table, &format!("place {file}"), &format!("place {}", id % 3), id);
+            insert(table, &format!("place {file}"), &format!("place {}", id % 3), id);
         }
-        insert(&table, "a place", "nowhere", file);
-        insert(&table, "some place", "nowhere", file);
+        insert(table, "a place", "nowhere", file);
+        insert(table, "some place", "nowhere", file);
         database.flush().unwrap();
     }
-    (database, table)
 }
 
 /// The ids of the flights with these first values of the key, and what was read.
@@ -220,6 +226,38 @@ fn a_lookup_in_an_index_opens_the_files_that_have_the_value() {
         database.wait_idle().unwrap();
     }
     assert_verified(&database);
+}
+
+/// A view asked every run for its next key, whatever its filter said.
+#[test]
+fn a_view_of_a_prefix_opens_the_files_that_have_it() {
+    let create = |prefix_filter| {
+        let database = open();
+        let options = TableOptions { prefix_filter, ..small_table() };
+        let table = database.create_typed_table("flights", Schema::parse(SCHEMA).unwrap(), options).unwrap();
+        let (group_by, aggregates) = (vec!["dest".into()], vec!["count(*)".into(), "sum(id)".into()]);
+        let view = ViewOptions { name: "by_dest".into(), group_by, aggregates };
+        let view = database.create_view(&table, &view).unwrap();
+        fill(&database, &table);
+        (database, view)
+    };
+    let read = |view: &View, place: &str| {
+        let mut prefix = Vec::new();
+        encode_key_prefix(view.table().schema().unwrap(), &[DatumRef::Utf8(place)], &mut prefix).unwrap();
+        view.read(&ReadOptions { prefix: Some(prefix), ..ReadOptions::default() }).unwrap()
+    };
+    let ((_filtered_database, filtered), (_plain_database, plain)) = (create(Some(2)), create(None));
+    for file in 0..FILES {
+        let place = format!("place {file}");
+        let (found, expected) = (read(&filtered, &place), read(&plain, &place));
+        assert_eq!(found.rows, expected.rows);
+        assert_eq!(found.rows.len(), 3);
+        let blocks = found.counters.reads.blocks_read + found.counters.reads.block_cache_hits;
+        assert!(blocks < FILES as u64, "{:?}", found.counters);
+    }
+    for place in ["a place", "nowhere"] {
+        assert_eq!(read(&filtered, place).rows, read(&plain, place).rows);
+    }
 }
 
 #[test]

@@ -397,6 +397,24 @@ fn a_sum_that_fits_is_given_even_where_a_part_of_it_does_not() {
     }
 }
 
+/// What no answer can hold passed for damage.
+#[test]
+fn a_sum_that_is_too_large_is_no_fault_of_the_files() {
+    let database = open(&MemoryDisk::new());
+    let schema = Schema::parse("id int64 not null, v decimal(38, 0), primary key (id)").unwrap();
+    let table = database.create_typed_table("large", schema, small_table()).unwrap();
+    let view = database.create_view(&table, &options("sum", &[], &["sum(v)"])).unwrap();
+    for id in 0..100 {
+        let row = [DatumRef::Int64(id), DatumRef::Decimal128(10_i128.pow(38) - 1)];
+        table.insert_row(&row, Durability::Os).unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(view.read(&ReadOptions::default()).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_verified(&database);
+        database.compact(&table).unwrap();
+    }
+}
+
 #[test]
 fn equal_floats_are_one_group_and_one_extreme_wherever_they_lie() {
     let database = open(&MemoryDisk::new());

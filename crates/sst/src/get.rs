@@ -83,6 +83,28 @@ impl SstFile {
         Ok(())
     }
 
+    /// Whether no block that may hold versions of `key` has a number above `sequence`: then the file has no such
+    /// version. Looks at the index alone; range deletes are not in it. O(log blocks).
+    ///
+    /// # Errors
+    /// Failures to read the index, where it is not in memory.
+    pub fn is_unchanged_since(&self, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
+        if let Some(number) = self.options.sequence_override {
+            return Ok(number <= sequence);
+        }
+        let mut held = None;
+        let index = self.index(&mut held)?;
+        for number in index.seek(key)..index.block_count() {
+            if index.entry(number).max_sequence > sequence {
+                return Ok(false);
+            }
+            if !index.separator_is(number, key) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     /// As [`SstFile::get`], of a columnar file that has the columns of `wanted` (`None`: all of its own): the values
     /// are packed fragments of them, and no other cells are read.
     #[inline(never)]

@@ -77,9 +77,10 @@ struct Advised<'a> {
     advice: &'a LayoutAdvice,
 }
 
-/// Operations of a kind, at all levels.
+/// Operations of a kind, at all levels; as many as can be counted, if they are more.
 fn count(trace: &Trace, of: impl Fn(&Access) -> u64) -> u64 {
-    (0..trace.level_count()).flat_map(|level| trace.accesses(level)).map(|access| of(&access)).sum()
+    let accesses = (0..trace.level_count()).flat_map(|level| trace.accesses(level));
+    accesses.fold(0, |sum: u64, access| sum.saturating_add(of(&access)))
 }
 
 impl Advised<'_> {

@@ -1,6 +1,7 @@
 //! `mycelium layout`: a table's layout, what its levels hold by column group, and changing it.
 
 use mycelium::{GroupMetrics, TableMetrics};
+use mycelium_base::Group;
 use serde_json::{Value, json};
 
 use super::{layout, open_to_read, open_to_write, table};
@@ -56,9 +57,16 @@ pub(crate) fn run(args: &LayoutArgs, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The group as in the text form of layouts.
+/// The group of metrics as [`held_in_words`] says it.
 pub(crate) fn name(group: &GroupMetrics) -> String {
-    match &group.group {
+    held_in_words(group.group.as_ref())
+}
+
+/// What files of a column group hold, as in the text form of layouts. A group all of whose columns came later, or were
+/// dropped, still says which rows there are: `dropped 2 packed`.
+pub(crate) fn held_in_words(group: Option<&Group>) -> String {
+    match group {
+        Some(group) if group.held().is_empty() => format!("dropped {} {}", group.dropped, group.format),
         Some(group) => format!("{} {}", group.held(), group.format),
         None => "whole rows".to_owned(),
     }

@@ -96,6 +96,28 @@ fn a_table_loses_a_column() {
     shell.json(&["verify", "db"]);
 }
 
+/// Of a group whose columns were all dropped, or came later, nothing but a dash was shown.
+#[test]
+fn a_column_group_of_which_no_column_is_left_says_so() {
+    let shell = Shell::new();
+    people(&shell);
+    let apart = "L0 tiered: * packed\nL1 leveled: 1 packed | 2 packed";
+    shell.one(&["layout", "db", "people", "--set", apart, "--compact"]);
+    shell.one(&["column", "add", "db", "people", "visits int32"]);
+    shell.one(&["column", "drop", "db", "people", "score"]);
+    let names = |shown: &Value| -> Vec<String> {
+        let levels = shown["levels"].as_array().unwrap().iter();
+        let groups = levels.flat_map(|level| level["groups"].as_array().unwrap());
+        let mut names: Vec<String> = groups.map(|group| group["group"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&shell.one(&["layout", "db", "people"])), ["1 packed", "dropped 2 packed"]);
+    assert_eq!(names(&shell.one(&["inspect", "levels", "db", "people"])), ["1 packed", "dropped 2 packed"]);
+    shell.one(&["compact", "db", "people"]);
+    assert_eq!(names(&shell.one(&["layout", "db", "people"])), ["1 packed", "3 packed"]);
+}
+
 /// They were null, or the load was refused where that may not be.
 #[test]
 fn rows_of_json_are_loaded_with_defaults_where_a_member_is_missing() {

@@ -185,7 +185,8 @@ impl Inner {
             Some(log) => log,
             None => self.new_log(&tables)?,
         };
-        let replayed = log.replay(source, &segments, &state, self.options.recovery)?;
+        let replayed = log.replay(source, &segments, &state, self.options.recovery);
+        let replayed = replayed.map_err(|error| self.replay_failed(error, &progress.manifest))?;
         let records = replayed.records;
         self.check_replayed(replayed, &progress.manifest)?;
         if is_new || records > 0 || state != shown.manifest {
@@ -211,13 +212,27 @@ impl Inner {
             now.catch_up(&*self.disk, &self.directory)?;
             let (read, now) = (manifest.state(), now.state());
             if replayed.is_ahead && now.edit_count != read.edit_count || !has_same_tables(read, now) {
-                let message =
-                    "the database is being written to, and its log was ahead of its manifest whenever it was read";
-                return Err(Error::new(ErrorKind::Conflict, message).in_file(&self.directory));
+                return Err(self.log_is_ahead());
             }
         }
         let unknown = replayed.unknown.filter(|_| self.options.recovery != RecoveryMode::PointInTime);
         unknown.map_or(Ok(()), Err)
+    }
+
+    /// Why the log could not be replayed: what it has was written beside other tables or indexes, if these are others
+    /// now. Patches lack the columns that an index reads once that was dropped.
+    fn replay_failed(&self, error: Error, manifest: &ManifestFollower) -> Error {
+        let mut now = manifest.clone();
+        match now.catch_up(&*self.disk, &self.directory) {
+            Ok(()) if !has_same_tables(manifest.state(), now.state()) => self.log_is_ahead().caused_by(error),
+            _ => error,
+        }
+    }
+
+    #[cold]
+    fn log_is_ahead(&self) -> Error {
+        let message = "the database is being written to, and its log was ahead of its manifest whenever it was read";
+        Error::new(ErrorKind::Conflict, message).in_file(&self.directory)
     }
 
     /// Step 4 of the module. Nothing of it fails.

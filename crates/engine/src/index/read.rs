@@ -6,7 +6,8 @@
 //!    that no removal names ([`mycelium_merge::ExactCursor`]) is a *candidate* `(row key, q)`.
 //! 2. If the table has nothing for the row key with a sequence number in `(q, s]`, neither an entry nor a range delete,
 //!    then the candidate is the row's visible version. Files whose largest number is not above `q` are passed over
-//!    unread, a snapshot filter from below. It answers alone if what is asked for is indexed, covered, or in the key.
+//!    unread, a snapshot filter from below, and so are blocks, by the file's index. It answers alone if what is asked
+//!    for is indexed, covered, or in the key.
 //! 3. Otherwise the row is read at `s` and its indexed values are compared with the candidate's (of a flat-map, what is
 //!    derived from it): equal, and it is answered with; else the candidate is stale and passed over. Equal keys are
 //!    entries of one row, so no row comes twice.
@@ -479,6 +480,11 @@ fn has_newer(
             counters.files_skipped_by_bloom += 1;
             continue;
         }
+        // Rows that were loaded at once, or that nobody changed since their numbers were dropped, share a number with
+        // their whole block.
+        if file.sst.is_unchanged_since(key, after)? {
+            continue;
+        }
         counters.files_searched += 1;
         let mut is_newer = false;
         file.sst.get(key, upto, scratch, counters, &mut |trailer: Trailer, _: &[u8]| {
@@ -657,34 +663,99 @@ impl ScannedRows {
         let options = ReadOptions { fill_cache: false, read_ahead: 256 << 10, ..ReadOptions::at(&self.snapshot) };
         let mut rows = self.table.iter(&options)?;
         rows.seek_to_first()?;
-        let mut found: BTreeMap<Vec<u8>, (IndexRow, usize)> = BTreeMap::new();
-        let (mut bytes, mut limit) = (0, self.to.clone());
-        self.is_complete = true;
+        let mut found = Smallest::new(self.to.clone(), SCANNED_BYTES);
         while rows.valid() {
             let derived = self.deriver.derive(rows.key(), Operation::Put, rows.value())?;
-            let is_within =
-                |key: &[u8]| key >= self.from.as_slice() && limit.as_deref().is_none_or(|limit| key < limit);
-            for (key, value) in derived.entries().filter(|(key, _)| is_within(key)) {
+            for (key, value) in derived.entries() {
+                if key < self.from.as_slice() || !found.takes(key) {
+                    continue;
+                }
                 let weight = 2 * key.len() + value.len() + rows.value().len() + 100;
                 let values = self.table.datums_of(rows.key(), rows.value().to_vec(), Some(&self.projection))?;
                 let derived = derived_entry(&self.index, &self.index.decode_key(key)?.0, value);
-                found.insert(key.to_vec(), (IndexRow { key: rows.key().to_vec(), values, derived }, weight));
-                bytes += weight;
-            }
-            while bytes > SCANNED_BYTES
-                && found.len() > 1
-                && let Some((key, (_, weight))) = found.pop_last()
-            {
-                self.is_complete = false;
-                bytes -= weight;
-                limit = Some(key);
+                found.add(key, IndexRow { key: rows.key().to_vec(), values, derived }, weight);
             }
             rows.next()?;
         }
-        if let Some((last, _)) = found.last_key_value() {
+        self.is_complete = found.is_complete;
+        if let Some((last, _)) = found.rows.last_key_value() {
             self.from = key::key_successor(last);
         }
-        self.gathered = found.into_iter().map(|(key, (row, _))| (key, row)).collect();
+        self.gathered = found.rows.into_iter().map(|(key, (row, _))| (key, row)).collect();
         Ok(())
+    }
+}
+
+/// The rows with the smallest derived keys, as many as fit a budget, and one in any case. A row with many derived keys
+/// is there once for each of them.
+struct Smallest {
+    /// By derived key, with their weights.
+    rows: BTreeMap<Vec<u8>, (IndexRow, usize)>,
+    /// The key from which on none is taken.
+    limit: Option<Vec<u8>>,
+    bytes: usize,
+    budget: usize,
+    /// Whether all fitted.
+    is_complete: bool,
+}
+
+impl Smallest {
+    fn new(limit: Option<Vec<u8>>, budget: usize) -> Self {
+        Self { rows: BTreeMap::new(), limit, bytes: 0, budget, is_complete: true }
+    }
+
+    fn takes(&self, key: &[u8]) -> bool {
+        self.limit.as_deref().is_none_or(|limit| key < limit)
+    }
+
+    /// Adds a row under a key that is taken and not there yet, and lets go of those that do not fit any more.
+    fn add(&mut self, key: &[u8], row: IndexRow, weight: usize) {
+        self.rows.insert(key.to_vec(), (row, weight));
+        self.bytes += weight;
+        while self.bytes > self.budget
+            && self.rows.len() > 1
+            && let Some((key, (_, weight))) = self.rows.pop_last()
+        {
+            self.bytes -= weight;
+            self.limit = Some(key);
+            self.is_complete = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+    use rand::seq::SliceRandom;
+
+    use super::*;
+
+    /// All that one row derives was held before any of it was let go of, and the row with each.
+    #[test]
+    fn what_a_scan_gathers_fits_its_budget_after_every_key() {
+        const BUDGET: usize = 1000;
+        for seed in 0..20 {
+            let mut keys: Vec<[u8; 2]> = (0..500_u16).map(u16::to_be_bytes).collect();
+            keys.shuffle(&mut SmallRng::seed_from_u64(seed));
+            let limit = 400_u16.to_be_bytes();
+            let mut smallest = Smallest::new(Some(limit.to_vec()), BUDGET);
+            for key in &keys {
+                if smallest.takes(key) {
+                    let row = IndexRow { key: b"row".to_vec(), values: Vec::new(), derived: None };
+                    smallest.add(key, row, 90);
+                }
+                assert_eq!(smallest.bytes, 90 * smallest.rows.len());
+                assert!(smallest.bytes <= BUDGET, "seed {seed}");
+            }
+            let expected: Vec<Vec<u8>> = (0..11_u16).map(|key| key.to_be_bytes().to_vec()).collect();
+            assert!(smallest.rows.keys().eq(&expected), "seed {seed}");
+            assert!(!smallest.is_complete);
+        }
+        let mut large = Smallest::new(None, BUDGET);
+        large.add(b"b", IndexRow { key: Vec::new(), values: Vec::new(), derived: None }, 2 * BUDGET);
+        assert!(large.is_complete && large.rows.len() == 1);
+        large.add(b"a", IndexRow { key: Vec::new(), values: Vec::new(), derived: None }, 2 * BUDGET);
+        assert!(!large.is_complete && large.rows.contains_key(&b"a"[..]) && !large.takes(b"b"));
     }
 }

@@ -7,9 +7,10 @@
 //! 3. Of the others tell the keys that are lost. Older versions of them must not take their place: see
 //!    [`OlderVersions`]. Copies that are damaged, or hold such versions, are written anew without (`files`), at the
 //!    same place of the tree.
-//! 4. Empty the indexes of tables that have lost something, and those that are damaged themselves: whoever opens the
-//!    new database builds them again from its rows. Of these, leave out unique ones.
-//! 5. Copy the log's records up to the first that cannot be read (`log`).
+//! 4. Copy the log's records up to the first that cannot be read (`log`).
+//! 5. Empty the indexes of tables that have lost something, those that are damaged themselves, and all where edits of
+//!    the manifest are lost: one of these may have dropped an index, and the log then go on without it. Whoever opens
+//!    the new database builds them again from its rows. Of these, leave out unique ones.
 //! 6. Write a manifest, and `CURRENT`, as a checkpoint does: until then there is no database.
 //!
 //! Files move as they are, level by level: no row is put together, so neither merge operators nor transformers are
@@ -124,7 +125,7 @@ pub fn salvage(
     check_target(disk, from, to)?;
     let _lock = lock_out_writers(disk, from)?;
     let mut report = SalvageReport::default();
-    let Start { state, unchecked, gone, placed, rebuilds_indexes } = state::find(disk, from, &mut report)?;
+    let Start { state, unchecked, gone, placed } = state::find(disk, from, &mut report)?;
     disk.create_directory(to)?;
     let salvage = Salvage {
         disk,
@@ -137,7 +138,6 @@ pub fn salvage(
         checksums: BTreeMap::new(),
         gone,
         placed,
-        rebuilds_indexes,
         progress: Progress::new(&state, &mut progress),
     };
     let saved = salvage.run(&options.disk, state);
@@ -186,7 +186,6 @@ struct Salvage<'a> {
     /// See [`Start`].
     gone: BTreeMap<TableId, Vec<GoneFile>>,
     placed: BTreeSet<FileNumber>,
-    rebuilds_indexes: bool,
     progress: Progress<'a>,
 }
 
@@ -240,21 +239,22 @@ impl Salvage<'_> {
         for (id, definition) in indexes {
             let Some(table) = tables.get_mut(&id) else { continue };
             let is_lossy = definition.index.as_ref().is_some_and(|index| lossy.contains(&index.table));
-            if self.rebuilds_indexes || is_lossy {
+            let is_doubtful = self.report.lost_edits || is_lossy;
+            if is_doubtful {
                 self.progress.advance(table.version.total_bytes());
-                unbuilt.push((id, definition));
-            } else if !self.salvage_index(table, &definition)? {
-                unbuilt.push((id, definition));
+            } else if self.salvage_index(table, &definition)? {
+                continue;
             }
+            unbuilt.push((id, definition, is_doubtful));
         }
         state.tables = tables.into();
-        for (id, definition) in unbuilt {
-            self.empty_index(&mut state, id, definition);
-        }
         let log = self.salvage_log(&state, &left_out)?;
         state.oldest_wal = log.number;
         state.history = 0;
         state.last_sequence = state.last_sequence.max(log.last_sequence);
+        for (id, definition, is_doubtful) in unbuilt {
+            self.empty_index(&mut state, (id, definition), is_doubtful);
+        }
         state.next_file_number = self.numbers.peek();
         self.report.sequence = state.last_sequence;
         self.name_unplaced(&named)?;
@@ -297,10 +297,16 @@ impl Salvage<'_> {
         Ok(true)
     }
 
-    /// Step 4. An index is as it is when it was just made of a table with rows: what is in files was there before it,
-    /// and what the log holds is derived when that is replayed. One that is unique must be whole to be asked, so it
-    /// goes.
-    fn empty_index(&mut self, state: &mut ManifestState, id: TableId, mut definition: TableDefinition) {
+    /// Step 5. An index is as it is when it was just made of a table with rows: what is in files was there before it,
+    /// and so was what the log holds. One that is unique must be whole to be asked, so it goes. `is_doubtful`: patches
+    /// in the log may have no row, since that is lost, or since the index had been dropped and they were not prepared
+    /// for it. Replay folds them with each other; so nothing of before is taken without its row then.
+    fn empty_index(
+        &mut self,
+        state: &mut ManifestState,
+        (id, mut definition): (TableId, TableDefinition),
+        is_doubtful: bool,
+    ) {
         let Some(mut table) = state.tables.remove(&id) else { return };
         let name = table.record.name.clone();
         let Some(index) = definition.index.as_mut().filter(|index| !index.status.unique) else {
@@ -309,7 +315,7 @@ impl Salvage<'_> {
         };
         index.created_at = state.last_sequence;
         index.status.is_built = false;
-        index.status.trusted_from = 0;
+        index.status.trusted_from = if is_doubtful { state.last_sequence + 1 } else { 0 };
         Arc::make_mut(&mut table.record).definition = definition.encode();
         table.version = Arc::default();
         state.tables.insert(id, table);

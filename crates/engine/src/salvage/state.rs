@@ -30,8 +30,6 @@ pub(super) struct Start {
     pub(super) gone: BTreeMap<TableId, Vec<GoneFile>>,
     /// Files that say where they belong: those that the state does not name were replaced, or are of no table.
     pub(super) placed: BTreeSet<FileNumber>,
-    /// Whether indexes are to be built again, since what they hold may not be of this state.
-    pub(super) rebuilds_indexes: bool,
 }
 
 /// Finds the state and notes what of the manifest is damaged.
@@ -61,13 +59,7 @@ pub(super) fn find(disk: &dyn Disk, from: &Path, report: &mut SalvageReport) -> 
         report.note(None, Error::corruption(message).in_file(from));
     }
     report.dropped_indexes.extend(pieced.dropped_indexes);
-    Ok(Start {
-        state: pieced.state,
-        unchecked: pieced.unchecked,
-        gone: pieced.gone,
-        placed: statements.placed(),
-        rebuilds_indexes: pieced.has_more,
-    })
+    Ok(Start { state: pieced.state, unchecked: pieced.unchecked, gone: pieced.gone, placed: statements.placed() })
 }
 
 /// What manifests say.

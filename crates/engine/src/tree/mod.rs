@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use mycelium_base::{ColumnSet, Error, FileNumber, Group, Result};
+use mycelium_base::{ColumnSet, Error, FileNumber, Group, ReadCounters, Result};
 use mycelium_encoding::FragmentFormat;
 use mycelium_manifest::{FileMeta, Run, Segments, Version};
 use mycelium_merge::MergePlan;
-use mycelium_sst::{FenceLists, Fences, FileFilters, SortedFiles};
+use mycelium_sst::{FenceLists, Fences, FileFilters, ScanPrefix, SortedFiles};
 
 use crate::shape::TableFormats;
 pub(crate) use file::{Graveyard, OpenFile, SegmentUse};
@@ -60,6 +60,26 @@ impl OpenRun {
         let to = upper
             .map_or(self.files.len(), |upper| self.files.partition_point(|file| file.meta.smallest.as_slice() < upper));
         from..to.max(from)
+    }
+
+    /// Of these files, those but the ones at either end whose filters rule out that they have keys within the bounds of
+    /// a scan. What lies between others has such keys.
+    pub(crate) fn without_other_prefixes(
+        &self,
+        files: Range<usize>,
+        prefix: &mut ScanPrefix<'_>,
+        counters: &mut ReadCounters,
+    ) -> Range<usize> {
+        let mut is_ruled_out = |file: usize| !self.files[file].sst.may_contain_any(prefix);
+        let Range { mut start, mut end } = files;
+        while start < end && is_ruled_out(start) {
+            start += 1;
+        }
+        while start + 1 < end && is_ruled_out(end - 1) {
+            end -= 1;
+        }
+        counters.files_skipped_by_prefix += (files.len() - (end - start)) as u64;
+        start..end
     }
 
     /// The number of the file whose key range may hold `key`, and its filters; `fences` are the run's.

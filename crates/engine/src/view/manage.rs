@@ -111,7 +111,7 @@ impl View {
         if !is_there {
             return Err(Error::new(ErrorKind::NotFound, format!("the view {} was dropped", self.name())));
         }
-        self.table.database.read_view(&self.table.shared, &self.definition, options, true)
+        self.table.database.read_view(&self.table.shared, &self.definition, options)
     }
 }
 

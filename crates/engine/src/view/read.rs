@@ -29,7 +29,7 @@ use mycelium_base::{
 use mycelium_encoding::aggregate::AggregationInput;
 use mycelium_encoding::key::key_successor;
 use mycelium_encoding::{GroupRow, Groups};
-use mycelium_sst::{CursorOptions, FileSummary, PAGE_BLOCKS, RunCursor, SummaryPart, WantedColumns};
+use mycelium_sst::{CursorOptions, FileSummary, PAGE_BLOCKS, RunCursor, ScanPrefix, SummaryPart, WantedColumns};
 
 use super::definition::ViewDefinition;
 use crate::database::Inner;
@@ -70,41 +70,56 @@ pub struct ViewRows {
     pub counters: ViewCounters,
 }
 
+/// A state of a table, and up to which number it is read.
+pub(super) type Moment = (Arc<TableState>, SequenceNumber);
+
 impl Inner {
-    /// Reads a view; from rows alone if not `by_summaries`.
+    /// Reads a view.
     pub(crate) fn read_view(
         &self,
         table: &TableShared,
         view: &ViewDefinition,
         options: &ReadOptions,
-        by_summaries: bool,
     ) -> Result<ViewRows> {
         let (state, snapshot) = self.read_moment(table, options.snapshot.as_ref())?;
-        let state = Guard::into_inner(state);
+        let moment = (Guard::into_inner(state), snapshot);
         self.look_before_scan(table);
-        let budget = self.options.memory_budget.max(LEAST_BUDGET);
-        let mut rows = RowScan::new(table, (state.clone(), snapshot), options, view, budget)?;
-        let (lower, upper) = options.bounds();
-        let mut sources = Sources::new(table, &state, snapshot, options, &table.history_columns(view)?);
-        if !by_summaries {
-            sources.places.clear();
-        }
-        let at = lower.unwrap_or_default();
-        let mut walk =
-            Walk { id: view.id, snapshot, at, upper, sources, in_a_row: 0, counters: ViewCounters::default() };
-        walk.run(&mut rows)?;
-        let mut counters = walk.counters;
-        walk.sources.places.iter().for_each(|place| place.cursor.add_counters(&mut counters.reads));
-        rows.add_counters(&mut counters);
-        Ok(ViewRows { rows: rows.groups.rows()?, counters })
+        let (groups, counters) = read_groups(table, view, moment, options, self.groups_budget())?;
+        Ok(ViewRows { rows: groups.rows()?, counters })
+    }
+
+    /// The most that the groups of a view may take.
+    pub(super) fn groups_budget(&self) -> usize {
+        self.options.memory_budget.max(LEAST_BUDGET)
     }
 }
 
+/// The groups of the rows within the bounds of `options`, and how they were come by.
+pub(super) fn read_groups(
+    table: &TableShared,
+    view: &ViewDefinition,
+    (state, snapshot): Moment,
+    options: &ReadOptions,
+    budget: usize,
+) -> Result<(Groups, ViewCounters)> {
+    let mut rows = RowScan::new(table, (state.clone(), snapshot), options, view, budget)?;
+    let (lower, upper) = options.bounds();
+    let sources = Sources::new(table, &state, snapshot, options, &table.history_columns(view)?);
+    let counters = ViewCounters { reads: sources.counters, ..ViewCounters::default() };
+    let at = lower.unwrap_or_default();
+    let mut walk = Walk { id: view.id, snapshot, at, upper, sources, in_a_row: 0, counters };
+    walk.run(&mut rows)?;
+    let mut counters = walk.counters;
+    walk.sources.places.iter().for_each(|place| place.cursor.add_counters(&mut counters.reads));
+    rows.add_counters(&mut counters);
+    Ok((rows.groups, counters))
+}
+
 /// Reads rows of ascending intervals into the groups.
-struct RowScan {
+pub(super) struct RowScan {
     rows: TableIterator,
     input: AggregationInput,
-    groups: Groups,
+    pub(super) groups: Groups,
     /// The most that the groups may take.
     budget: usize,
     is_placed: bool,
@@ -112,9 +127,9 @@ struct RowScan {
 }
 
 impl RowScan {
-    fn new(
+    pub(super) fn new(
         table: &TableShared,
-        moment: (Arc<TableState>, SequenceNumber),
+        moment: Moment,
         options: &ReadOptions,
         view: &ViewDefinition,
         budget: usize,
@@ -128,23 +143,50 @@ impl RowScan {
 
     /// Adds the rows from `from` to before `to`. Intervals must be asked for in ascending order.
     fn add(&mut self, from: &[u8], to: Option<&[u8]>) -> Result<()> {
-        // Where it stands there is the first row after the last interval.
-        if !self.is_placed || self.rows.valid() && self.rows.key() < from {
-            self.rows.seek(from)?;
-            self.is_placed = true;
-        }
+        self.stand_at(from)?;
         while self.rows.valid() && to.is_none_or(|to| self.rows.key() < to) {
-            self.input.add(self.rows.key(), self.rows.value(), &mut self.groups)?;
-            self.count += 1;
+            self.add_row()?;
             self.check_budget()?;
-            self.rows.next()?;
         }
         Ok(())
     }
 
+    /// Adds the rows from `from` on, until their groups take more than the budget: the key of the row that comes next,
+    /// if there is one.
+    pub(super) fn add_part(&mut self, from: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.stand_at(from)?;
+        while self.rows.valid() {
+            if !self.is_within_budget() {
+                return Ok(Some(self.rows.key().to_vec()));
+            }
+            self.add_row()?;
+        }
+        Ok(None)
+    }
+
+    /// Moves to the first row at or after `from`. Where it stands there is the first row after the last interval.
+    fn stand_at(&mut self, from: &[u8]) -> Result<()> {
+        if !self.is_placed || self.rows.valid() && self.rows.key() < from {
+            self.rows.seek(from)?;
+            self.is_placed = true;
+        }
+        Ok(())
+    }
+
+    fn add_row(&mut self) -> Result<()> {
+        self.input.add(self.rows.key(), self.rows.value(), &mut self.groups)?;
+        self.count += 1;
+        self.rows.next()
+    }
+
+    #[inline]
+    fn is_within_budget(&self) -> bool {
+        self.groups.weight() <= self.budget
+    }
+
     #[inline]
     fn check_budget(&self) -> Result<()> {
-        if self.groups.weight() <= self.budget {
+        if self.is_within_budget() {
             return Ok(());
         }
         Err(Error::invalid(format!("the groups of the view take more than {} bytes: ask for a range", self.budget)))
@@ -221,10 +263,13 @@ struct Sources<'s> {
     places: Vec<Place<'s>>,
     /// Those that the snapshot sees, of all sources.
     range_deletes: RangeDeleteSet,
+    /// Files that were passed over unread.
+    counters: ReadCounters,
 }
 
 impl<'s> Sources<'s> {
-    /// The memtables, and the runs that share a column with `columns` (or all, if there are no columns).
+    /// The memtables, and the runs that share a column with `columns` (or all, if there are no columns), but for files
+    /// at their ends whose prefix filters rule out that they have keys within the bounds.
     fn new(
         table: &TableShared,
         state: &'s TableState,
@@ -233,7 +278,8 @@ impl<'s> Sources<'s> {
         columns: &ColumnSet,
     ) -> Self {
         let (lower, upper) = options.bounds();
-        let (mut places, mut deletes) = (Vec::new(), Vec::new());
+        let (mut places, mut deletes, mut counters) = (Vec::new(), Vec::new(), ReadCounters::default());
+        let mut prefix = ScanPrefix::new(lower.as_deref(), upper.as_deref());
         for memtable in state.memtables().filter(|memtable| !memtable.is_empty()) {
             memtable.range_delete_sets().iter().for_each(|set| collect(set, snapshot, &mut deletes));
             places.push(Place { cursor: Source::Memtable(memtable.cursor()), is_placed: false, run: None });
@@ -250,6 +296,10 @@ impl<'s> Sources<'s> {
             for file in &run.files[files.clone()] {
                 collect(file.sst.range_deletes(), snapshot, &mut deletes);
             }
+            let files = run.without_other_prefixes(files, &mut prefix, &mut counters);
+            if files.is_empty() {
+                continue;
+            }
             let has_all = state.tree.formats.get(run.format).is_some_and(|format| columns.is_subset(&format.held()));
             let bytes = run.files[files.clone()].iter().map(|file| file.meta.size).sum();
             places.push(Place {
@@ -259,7 +309,7 @@ impl<'s> Sources<'s> {
                 run: has_all.then_some(MainRun { run, bytes, files, passed_over: None, summary: None }),
             });
         }
-        Self { places, range_deletes: RangeDeleteSet::new(&deletes) }
+        Self { places, range_deletes: RangeDeleteSet::new(&deletes), counters }
     }
 
     /// The place of the main run from `at` on; `None` if no run has partial aggregates any more.

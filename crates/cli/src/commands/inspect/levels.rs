@@ -5,6 +5,7 @@ use mycelium_manifest::{Level, Version};
 use serde_json::json;
 
 use super::Files;
+use crate::commands::layout::held_in_words;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::render::levels::{GroupStats, LevelStats, TreeStats, draw, utf8_locale};
@@ -54,8 +55,7 @@ fn tree(version: &Version) -> TreeStats {
 fn groups(level: &Level) -> Vec<GroupStats> {
     let mut groups: Vec<GroupStats> = Vec::new();
     for run in &level.runs {
-        let name =
-            run.group().map_or_else(|| "whole rows".into(), |group| format!("{} {}", group.held(), group.format));
+        let name = held_in_words(run.group().map(|group| &**group));
         let at = groups.iter().position(|known| known.group == name).unwrap_or_else(|| {
             groups.push(GroupStats { group: name, ..GroupStats::default() });
             groups.len() - 1

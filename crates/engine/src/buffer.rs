@@ -18,16 +18,19 @@
 //! the file itself is the segment below, in which rows that are read lie beside all others of their level.
 //!
 //! What stays: at most [`Options::buffer_bytes`](crate::Options::buffer_bytes) in all tables together, counted without
-//! the files that are in the tree as well, and only what is read. When a compaction is installed, segments leave that
-//! no read has asked during the last eight flushes (tree/file.rs), nor any that overlaps them in their part; one read
-//! keeps them all for as many flushes. If the rest is still more than the budget, what was asked least lately leaves
-//! first. No segment's leaving changes an answer: its interval is read from the tree from then on.
+//! the files that are in the tree as well, and only what is read. When a compaction of a table with a buffer is
+//! installed, segments of all tables leave that no read has asked during the last eight flushes (tree/file.rs), nor any
+//! that overlaps them in their part; one read keeps them all for as many flushes. If the rest is still more than the
+//! budget, what was asked least lately leaves first, whichever table has it; so it does when a database is opened, for
+//! the budget may have been a larger one. No segment's leaving changes an answer: its interval is read from the tree
+//! from then on.
 //!
 //! A segment stands for the columns of its part and is read for no others: a flushed row feeds several column groups,
 //! each of which drains by itself.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use mycelium_base::{FileNumber, ReadCounters, Result, TableId};
 use mycelium_compaction::{Buffering, CompactionPlan, trim};
@@ -64,21 +67,29 @@ impl Database {
     /// Those of a write of the manifest; [`mycelium_base::ErrorKind::ReadOnly`] if the database is.
     pub fn trim_buffer(&self, bytes: u64) -> Result<()> {
         self.inner.check_writable()?;
-        let mut manifest = self.inner.manifest()?;
-        let mut edit = VersionEdit::default();
-        self.inner.trim_others(&manifest, None, bytes, &mut edit);
-        if edit.rounds.is_empty() {
-            return Ok(());
-        }
-        let result = self.inner.apply_edit(&mut manifest, edit, &[], &[], |_| ());
-        drop(manifest);
+        self.inner.trim_buffers(bytes)?;
         self.inner.wake_background();
-        result
+        Ok(())
     }
 }
 
+/// A table and its version after the edit that is being completed.
+type Changed<'v> = (TableId, &'v Version);
+
 impl Inner {
-    /// Adds to the edit that installs a plan what its policy keeps besides, and what leaves the compaction buffer.
+    /// Takes segments out of the compaction buffers until they take at most `bytes`.
+    pub(crate) fn trim_buffers(&self, bytes: u64) -> Result<()> {
+        let mut manifest = self.manifest()?;
+        let mut edit = VersionEdit::default();
+        self.add_trimmed(&manifest, None, (bytes, None), &mut edit);
+        if edit.rounds.is_empty() {
+            return Ok(());
+        }
+        self.apply_edit(&mut manifest, edit, &[], &[], |_| ())
+    }
+
+    /// Adds to the edit that installs a plan what its policy keeps besides, and what leaves the compaction buffers, of
+    /// other tables as well: those that nobody writes to are not looked at otherwise.
     pub(crate) fn complete_edit(
         &self,
         manifest: &Manifest,
@@ -93,58 +104,75 @@ impl Inner {
             return Ok(());
         }
         let after = version.apply(table.id, edit)?;
-        let tree = table.state.load().tree.clone();
         let flushes = self.counters.flushes.load(Ordering::Relaxed);
-        let others: u64 = other_versions(manifest, Some(table.id)).map(|(_, version)| buffered_bytes(version)).sum();
-        let budget = self.options.buffer_bytes.saturating_sub(others);
-        for round in trim_table(&after, &tree, budget, Some(flushes)) {
-            edit.rounds
-                .retain(|known| known.table != table.id || !known.round.is_of(round.level, round.group.as_ref()));
-            edit.rounds.push(ChangedRound { table: table.id, round: round.to_record() });
-        }
-        // Others give way only where they alone are over the budget, as after it was lowered.
-        self.trim_others(manifest, Some(table.id), self.options.buffer_bytes, edit);
+        self.add_trimmed(manifest, Some((table.id, &after)), (self.options.buffer_bytes, Some(flushes)), edit);
         Ok(())
     }
 
-    /// Takes segments of all tables but one out until those that stay take at most `budget` bytes.
-    fn trim_others(&self, manifest: &Manifest, but: Option<TableId>, budget: u64, edit: &mut VersionEdit) {
-        let mut left = budget;
-        for (table, version) in other_versions(manifest, but) {
-            let bytes = buffered_bytes(version);
-            if bytes > left {
-                let Some(shared) = self.core.lock().tables.get(&table).cloned() else { continue };
-                let rounds = trim_table(version, &shared.state.load().tree, left, None);
-                edit.rounds.extend(rounds.iter().map(|round| ChangedRound { table, round: round.to_record() }));
+    /// Adds the rounds of all tables without the segments that leave: after so many flushes those that nobody reads,
+    /// and what is beyond the budget.
+    fn add_trimmed(
+        &self,
+        manifest: &Manifest,
+        changed: Option<Changed<'_>>,
+        (budget, flushes): (u64, Option<u64>),
+        edit: &mut VersionEdit,
+    ) {
+        let buffers = Buffers::new(self, manifest, changed);
+        let of_files: HashMap<FileNumber, &SegmentUse> = buffers.opened();
+        let idle: HashSet<FileNumber> = match flushes {
+            None => HashSet::new(),
+            Some(flushes) => {
+                let is_idle = |file: &FileNumber| of_files.get(file).is_some_and(|segment| segment.judge(flushes));
+                buffers.segments().into_iter().filter(is_idle).collect()
             }
-            left = left.saturating_sub(bytes);
+        };
+        let worth = |file: FileNumber| of_files.get(&file).map_or(0, |segment| segment.worth());
+        let trimmed = trim(&buffers.versions, budget, |file| idle.contains(&file), worth);
+        for (&table, rounds) in buffers.tables.iter().zip(trimmed) {
+            for round in rounds {
+                edit.rounds
+                    .retain(|known| known.table != table || !known.round.is_of(round.level, round.group.as_ref()));
+                edit.rounds.push(ChangedRound { table, round: round.to_record() });
+            }
         }
     }
 }
 
-fn other_versions(manifest: &Manifest, but: Option<TableId>) -> impl Iterator<Item = (TableId, &Version)> {
-    let tables = manifest.state().tables.iter().filter(move |(id, _)| Some(**id) != but);
-    tables.map(|(id, table)| (*id, &*table.version)).filter(|(_, version)| !version.rounds.is_empty())
+/// The tables with a compaction buffer.
+struct Buffers<'v> {
+    tables: Vec<TableId>,
+    /// Of each of these.
+    versions: Vec<&'v Version>,
+    /// As they are before an edit.
+    trees: Vec<Arc<Tree>>,
 }
 
-fn buffered_bytes(version: &Version) -> u64 {
-    version.buffered_files().map(|file| file.size).sum()
-}
+impl<'v> Buffers<'v> {
+    fn new(inner: &Inner, manifest: &'v Manifest, changed: Option<Changed<'v>>) -> Self {
+        let of_tables = manifest.state().tables.iter().map(|(&id, table)| match changed {
+            Some((table, after)) if table == id => (id, after),
+            _ => (id, &*table.version),
+        });
+        let (tables, versions): (Vec<_>, Vec<_>) = of_tables.filter(|(_, version)| !version.rounds.is_empty()).unzip();
+        let core = inner.core.lock();
+        let shared = tables.iter().filter_map(|id| core.tables.get(id));
+        let trees: Vec<Arc<Tree>> = shared.map(|table| table.state.load().tree.clone()).collect();
+        drop(core);
+        Self { tables, versions, trees }
+    }
 
-/// The rounds without the segments that leave: after so many flushes those that nobody reads, and what is beyond the
-/// budget.
-fn trim_table(version: &Version, tree: &Tree, budget: u64, flushes: Option<u64>) -> Vec<Round> {
-    let opened: HashMap<FileNumber, &SegmentUse> =
-        tree.all_files().map(|file| (file.meta.number, &file.segment_use)).collect();
-    let leaves: HashSet<FileNumber> = match flushes {
-        None => HashSet::new(),
-        Some(flushes) => {
-            let buffered = version.buffered_files().map(|file| file.number);
-            buffered.filter(|file| opened.get(file).is_some_and(|segment| segment.judge(flushes))).collect()
-        }
-    };
-    let worth = |file| opened.get(&file).map_or(0, |segment| segment.worth());
-    trim(version, budget, |file| leaves.contains(&file), worth)
+    /// How the files are used.
+    fn opened(&self) -> HashMap<FileNumber, &SegmentUse> {
+        let files = self.trees.iter().flat_map(|tree| tree.all_files());
+        files.map(|file| (file.meta.number, &file.segment_use)).collect()
+    }
+
+    /// The files of all segments, each once, those in a tree too: what they overlap does not leave before they are idle.
+    fn segments(&self) -> HashSet<FileNumber> {
+        let rounds = self.versions.iter().flat_map(|version| &version.rounds);
+        rounds.flat_map(Round::files).map(|file| file.number).collect()
+    }
 }
 
 impl PointRead<'_> {

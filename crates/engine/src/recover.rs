@@ -7,8 +7,9 @@
 //!    of a table that the manifest never had, this has lost its last edits.
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is
 //!    needed any more; a crash before it replays the same segments again, a crash after it does not need them.
-//! 5. Begin a new log segment; remove every file that nothing names; drop indexes that were to become unique and had
-//!    not been checked yet.
+//! 5. Begin a new log segment; remove every file that nothing names; take out of the compaction buffers what exceeds
+//!    their budget, which may have been a larger one; drop indexes that were to become unique and had not been checked
+//!    yet.
 //!
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing
 //! that a second crash could turn into loss). A database opened read-only is read by steps 1 to 3 as well, and again
@@ -308,6 +309,11 @@ impl Inner {
             self.flush_oldest()?;
         }
         self.remove_orphans(next_log)?;
+        match self.trim_buffers(self.options.buffer_bytes) {
+            // The next compaction takes out what is too much.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            result => result?,
+        }
         self.drop_unchecked_indexes()
     }
 

@@ -207,6 +207,82 @@ fn disk_files(disk: &MemoryDisk) -> Vec<String> {
     disk.list("db".as_ref()).unwrap()
 }
 
+fn buffer_bytes(database: &Database, table: &str) -> u64 {
+    let metrics = database.metrics();
+    metrics.tables.iter().find(|metrics| metrics.name == table).unwrap().buffer.bytes
+}
+
+/// Puts rows until the table's buffer takes so many bytes.
+fn fill_buffer(database: &Database, name: &str, bytes: u64) {
+    let table = database.table(name).unwrap();
+    let mut rng = SmallRng::seed_from_u64(11);
+    for n in 0..20_000u32 {
+        table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+        work(database, n);
+        if n.is_multiple_of(64) && buffer_bytes(database, name) > bytes {
+            return;
+        }
+    }
+    panic!("the buffer of {name} has {} bytes", buffer_bytes(database, name));
+}
+
+/// Only what its own compactions installed took segments out of a table: of one that was not written any more they
+/// stayed, and its part of the budget with them.
+#[test]
+fn a_table_that_nobody_reads_leaves_the_buffer_to_others() {
+    let disk = MemoryDisk::new();
+    let options = Options { memory_budget: 24 << 10, buffer_bytes: 40_000, ..small_options(&disk) };
+    let database = Database::open("db", options).unwrap();
+    for name in ["left", "written"] {
+        database.create_table(name, two_phase()).unwrap();
+    }
+    fill_buffer(&database, "left", 20_000);
+    let (table, mut rng, mut most) = (database.table("written").unwrap(), SmallRng::seed_from_u64(23), 0);
+    for n in 0..20_000u32 {
+        table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+        work(&database, n);
+        if n.is_multiple_of(64) {
+            let bytes = ["left", "written"].map(|name| buffer_bytes(&database, name));
+            assert!(bytes[0] + bytes[1] <= 40_000, "{bytes:?}");
+            most = most.max(bytes[1]);
+        }
+    }
+    assert_eq!(buffer_bytes(&database, "left"), 0);
+    assert!(most > 20_000, "{most}");
+    assert_eq!(scan(&database.table("left").unwrap()).len(), rows_of(&database, "left"));
+    assert_verified(&database);
+}
+
+/// How many of all rows point reads find.
+fn rows_of(database: &Database, name: &str) -> usize {
+    let table = database.table(name).unwrap();
+    (0..KEYS).filter(|&row| table.get(&key(row)).unwrap().is_some()).count()
+}
+
+/// It held from the first compaction on that came after the opening: at rest, never.
+#[test]
+fn a_budget_that_was_lowered_holds_from_the_opening_on() {
+    let disk = MemoryDisk::new();
+    let open = |buffer_bytes: u64| {
+        let options = Options { memory_budget: 24 << 10, buffer_bytes, ..small_options(&disk) };
+        Database::open("db", options).unwrap()
+    };
+    let database = open(1 << 20);
+    database.create_table("t", two_phase()).unwrap();
+    fill_buffer(&database, "t", 20_000);
+    let before = scan(&database.table("t").unwrap());
+    database.close().unwrap();
+    for budget in [15_000, 0] {
+        let database = open(budget);
+        assert!(buffer_bytes(&database, "t") <= budget, "{}", buffer_bytes(&database, "t"));
+        while database.step().unwrap() {}
+        assert_eq!(scan(&database.table("t").unwrap()), before);
+        assert_eq!(rows_of(&database, "t"), before.len());
+        assert_verified(&database);
+        database.close().unwrap();
+    }
+}
+
 /// Flushed rows are read while the tree below is columnar already, group by group.
 #[test]
 fn rows_are_read_from_the_buffer_while_the_tree_is_columnar() {

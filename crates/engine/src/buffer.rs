@@ -9,9 +9,8 @@
 //!    one filter per part, however many segments there are.
 //! 2. A block of the part that is cached already, as a scan leaves it, is used; so the same row is not cached twice
 //!    (§V-B).
-//! 3. Else the segments are asked, newest first, the lines of their filters all at once as those of files are
-//!    (read.rs). They form *tables*, of files that do not overlap: at most one file per table is asked, and the tables
-//!    are as few as the order of the segments allows (§IV-B: up to r).
+//! 3. Else the segments whose ranges hold the key are asked, newest first, the lines of their filters some ahead of
+//!    them. Those on top that were found to have nothing for the key are passed over from then on (tree/segments.rs).
 //!
 //! What goes down: where the rows of a file leave a level, the segments that stand for it go down with them if reads
 //! use them, that is if an eighth as many bytes of theirs are cached as the file has (compaction/src/buffer.rs). Else
@@ -39,10 +38,13 @@ use mycelium_sst::KeyBits;
 
 use crate::database::{Database, Inner};
 use crate::options::{TableOptions, sizes};
-use crate::read::{PROBES, Place, PointRead, Probe};
+use crate::read::{Place, PointRead, Probe};
 use crate::sync::atomic::Ordering;
 use crate::table::TableShared;
 use crate::tree::{OpenSegments, SegmentUse, Tree};
+
+/// Segments whose filters' lines are asked for ahead.
+const AHEAD: usize = 12;
 
 /// Bits by which a Bloom filter of this level is larger so that the tables of a level of the buffer together are wrong
 /// as rarely as one file: log2(n / f) / ln 2 bits instead of log2(1 / f) / ln 2 (dLSM §V-A), where n is as many tables
@@ -216,37 +218,37 @@ impl PointRead<'_> {
             return visit(probe, counters);
         }
         counters.parts_read_from_buffer += 1;
-        let mut tables = buffer.fenced_tables();
-        loop {
-            let mut asked: [Option<Probe<'s>>; PROBES] = [None; PROBES];
-            let mut count = 0;
-            while count < PROBES
-                && let Some((table, fences)) = tables.next()
-            {
-                let Some((at, filters)) = table.find(&fences, key) else { continue };
-                filters.prefetch(bits.hash());
-                asked[count] = Some(Probe { place: Place::Segments(table, at), filters, ..*probe });
-                count += 1;
+        let (stack, hash) = (buffer.stack(key), bits.hash());
+        let known = stack.known_to_lack(hash);
+        (known..stack.len()).take(AHEAD).for_each(|at| stack.filters(at).prefetch(hash));
+        // Whether all that were passed over have nothing for the hash.
+        let mut all_lack = true;
+        for at in known..stack.len() {
+            if at + AHEAD < stack.len() {
+                stack.filters(at + AHEAD).prefetch(hash);
             }
-            for segment in asked[..count].iter().flatten() {
-                counters.segments_considered += 1;
-                if self.skips(segment.filters.oldest()) {
-                    counters.files_skipped_by_snapshot += 1;
-                    continue;
-                }
-                if segment.is_ruled_out(bits, counters) {
-                    continue;
-                }
-                if segment.may_contain(bits) {
-                    segment.file().segment_use.note_read();
-                }
-                if visit(segment, counters)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
+            let segment = Probe { place: Place::Segment(stack.segment(at)), filters: stack.filters(at), ..*probe };
+            counters.segments_considered += 1;
+            if self.skips(segment.filters.oldest()) {
+                counters.files_skipped_by_snapshot += 1;
+                all_lack = false;
+                continue;
             }
-            if count < PROBES {
-                break;
+            if segment.is_ruled_out(bits, counters) {
+                continue;
             }
+            if std::mem::take(&mut all_lack) && at > known {
+                stack.note_lacking(hash, at);
+            }
+            if segment.may_contain(bits) {
+                segment.file().segment_use.note_read();
+            }
+            if visit(&segment, counters)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        if all_lack && stack.len() > known {
+            stack.note_lacking(hash, stack.len());
         }
         Ok(ControlFlow::Continue(()))
     }

@@ -89,7 +89,13 @@ fn the_buffer_answers_as_the_tree_does_at_every_snapshot() {
             change(&mut rng, &table, &mut model);
             work(&database, step);
             let row = key(rng.random_range(0..KEYS));
-            assert_eq!(get(&table, &row, None, &mut counters).as_ref(), model.get(&row), "seed {seed}, step {step}");
+            for _ in 0..2 {
+                assert_eq!(
+                    get(&table, &row, None, &mut counters).as_ref(),
+                    model.get(&row),
+                    "seed {seed}, step {step}"
+                );
+            }
             if !snapshots.is_empty() {
                 let (snapshot, then) = &snapshots[rng.random_range(0..snapshots.len())];
                 let found = get(&table, &row, Some(snapshot), &mut counters);
@@ -281,6 +287,50 @@ fn a_budget_that_was_lowered_holds_from_the_opening_on() {
         assert_verified(&database);
         database.close().unwrap();
     }
+}
+
+/// The hundred rows that were written first, and nobody writes again, lie in the last of up to twenty segments. A read
+/// of one asked the filters of all of these, each time.
+#[test]
+fn rows_that_are_read_again_pass_over_the_segments_without_them() {
+    let disk = MemoryDisk::new();
+    let options = Options { memory_budget: 4 << 20, ..small_options(&disk) };
+    let database = Database::open("db", options).unwrap();
+    let Policy::TwoPhase(levels) = two_phase().policy else { panic!("two phases") };
+    let policy = Policy::TwoPhase(LeveledOptions { base_level_bytes: 1 << 20, ..levels });
+    let table = database.create_table("t", TableOptions { policy, ..two_phase() }).unwrap();
+    let row = |n: u32| key(n * 10);
+    let mut considered = [0, 0];
+    for flush in 0..20u32 {
+        for n in 0..100 {
+            let beside = if flush == 0 { 0 } else { 1 + flush % 9 };
+            table.put(&key(n * 10 + beside), &[flush as u8; 40], Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+        while database.step().unwrap() {}
+        for considered in &mut considered {
+            let mut counters = ReadCounters::default();
+            for n in 0..100 {
+                assert_eq!(get(&table, &row(n), None, &mut counters), Some(vec![0; 40]), "{flush}");
+            }
+            *considered += counters.segments_considered;
+        }
+    }
+    let [first, again] = considered;
+    assert!(first > 5_000 && again * 2 < first, "{first} segments, then {again}");
+    // What comes over a row is found, and a range delete is.
+    table.put(&row(7), b"new", Durability::Os).unwrap();
+    table.delete_range(&row(8), &row(10), Durability::Os).unwrap();
+    for _ in 0..3 {
+        table.put(&key(5), b"beside", Durability::Os).unwrap();
+        let mut counters = ReadCounters::default();
+        let found = [6, 7, 8, 9, 10].map(|n| get(&table, &row(n), None, &mut counters));
+        let old = Some(vec![0; 40]);
+        assert_eq!(found, [old.clone(), Some(b"new".to_vec()), None, None, old]);
+        database.flush().unwrap();
+        while database.step().unwrap() {}
+    }
+    assert_verified(&database);
 }
 
 /// Flushed rows are read while the tree below is columnar already, group by group.

@@ -115,7 +115,7 @@ struct Above<'a> {
 
 /// Steps 1, 2 and 4 for the insertion part.
 fn append(above: &Above<'_>, (level, group): (usize, Option<&Arc<Group>>), appending: &mut Segments) {
-    let mut entering = Vec::new();
+    let (mut entering, mut left_out) = (Vec::new(), Vec::new());
     for input in &above.plan.inputs {
         let feeds = |file: &&Arc<FileMeta>| group.is_none_or(|group| file.overlaps_columns(&group.columns));
         for file in input.files.iter().filter(feeds) {
@@ -125,10 +125,12 @@ fn append(above: &Above<'_>, (level, group): (usize, Option<&Arc<Group>>), appen
             if input.level < level && stays(above.buffering, file) {
                 entering.push(file.clone().into());
             } else if input.level < level || !above.is_own(file) {
-                appending.uncover(file.range());
+                left_out.push(file.range());
             }
         }
     }
+    // After ranges were covered again: what does that knows nothing of these files.
+    left_out.into_iter().for_each(|range| appending.uncover(range));
     appending.files.splice(..0, entering);
     appending.shed();
 }

@@ -490,6 +490,37 @@ fn segments_that_begin_again_as_a_round_ends_hold_what_they_cover() {
     assert!(appending.files.iter().any(|segment| segment.file.number == 200), "{after}");
 }
 
+/// A file of columns that no buffer of rows takes uncovered its range, and the segments that another input brought along
+/// covered it again, without it.
+#[test]
+fn what_is_left_out_of_the_buffer_stays_uncovered_where_segments_go_down() {
+    let layout = Layout::parse("L0 tiered: * columnar\nL1 two-phase: * packed", &ColumnSet::first(1)).unwrap();
+    let options = LeveledOptions { level0_trigger: 2, level_count: 4, ..LeveledOptions::default() };
+    let policy = ShapedPolicy::new(Arc::new(layout), options).buffering_as(Buffering::Rows);
+    let before = Version::parse(
+        "L0: 9:[a-c]#9 1MB group=0/columnar\n\
+         L1: 5:[a-d]#5 1MB\n\
+         L2: 3:[m-p]#3 1MB\n\
+         round L1: 0 draining\n\
+         deletion: 7:[a-d]#5 1MB\n\
+         round L2: 0\n\
+         appending: 2:[m-p]#3 1MB\n\
+         appending without: [a-b]\n",
+    )
+    .unwrap();
+    let range = KeyRange::inclusive(*b"a", *b"c");
+    let mut plan = policy.pick_range(TABLE, &before, &BusyFiles::new(), Some(&range), false).unwrap();
+    assert_eq!((plan.output_level, plan.output_place), (2, RunPlace::Inserted), "{plan}");
+    plan.used_segments = vec![5];
+    let output = Version::parse("L2: 200:[a-d]#5-9 2MB").unwrap();
+    let mut edit = plan.install_edit(output.level(2).files().cloned());
+    policy.complete(&before, &plan, &mut edit).unwrap();
+    let after = before.apply(TABLE, &edit).unwrap();
+    let appending = after.round(2, None).unwrap().appending.as_ref().unwrap();
+    assert!(appending.files.iter().any(|segment| segment.file.number == 7), "{after}");
+    assert!(!appending.covers(b"b") && appending.covers(b"d"), "{after}");
+}
+
 /// Each table was trimmed by itself, to what the others left of the budget: the first that had filled it kept all of it.
 #[test]
 fn what_is_least_worth_leaves_first_whichever_table_has_it() {

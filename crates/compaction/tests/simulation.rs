@@ -490,8 +490,8 @@ fn segments_that_begin_again_as_a_round_ends_hold_what_they_cover() {
     assert!(appending.files.iter().any(|segment| segment.file.number == 200), "{after}");
 }
 
-/// A file of columns that no buffer of rows takes uncovered its range, and the segments that another input brought along
-/// covered it again, without it.
+/// A file of columns that no buffer of rows takes uncovered its range, and the segments that another input brought
+/// along covered it again, without it.
 #[test]
 fn what_is_left_out_of_the_buffer_stays_uncovered_where_segments_go_down() {
     let layout = Layout::parse("L0 tiered: * columnar\nL1 two-phase: * packed", &ColumnSet::first(1)).unwrap();
@@ -521,7 +521,7 @@ fn what_is_left_out_of_the_buffer_stays_uncovered_where_segments_go_down() {
     assert!(!appending.covers(b"b") && appending.covers(b"d"), "{after}");
 }
 
-/// Each table was trimmed by itself, to what the others left of the budget: the first that had filled it kept all of it.
+/// Each table was trimmed by itself, to what the others left of the budget: the first that had filled it kept it all.
 #[test]
 fn what_is_least_worth_leaves_first_whichever_table_has_it() {
     let text = |numbers: [u64; 2]| {

@@ -170,7 +170,7 @@ impl<'v> Buffers<'v> {
         files.map(|file| (file.meta.number, &file.segment_use)).collect()
     }
 
-    /// The files of all segments, each once, those in a tree too: what they overlap does not leave before they are idle.
+    /// The files of all segments, each once, those in a tree too: what they overlap stays until they are idle.
     fn segments(&self) -> HashSet<FileNumber> {
         let rounds = self.versions.iter().flat_map(|version| &version.rounds);
         rounds.flat_map(Round::files).map(|file| file.number).collect()
@@ -251,5 +251,56 @@ impl PointRead<'_> {
             stack.note_lacking(hash, stack.len());
         }
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mycelium_vfs::MemoryDisk;
+
+    use super::*;
+    use crate::{Background, Durability, LeveledOptions, Options, Policy, Table};
+
+    fn table(database: &Database, name: &str) -> Table {
+        let levels = LeveledOptions { level0_trigger: 2, target_file_size: 8 << 10, ..LeveledOptions::default() };
+        let options = TableOptions {
+            policy: Policy::TwoPhase(levels),
+            buffer: Buffering::Full,
+            compression: vec![],
+            ..TableOptions::default()
+        };
+        database.create_table(name, options).unwrap()
+    }
+
+    fn write(database: &Database, table: &Table, keys: impl IntoIterator<Item = Vec<u8>>) {
+        for key in keys {
+            table.put(&key, &[7; 100], Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+        while database.step().unwrap() {}
+    }
+
+    /// Files that moved into a gap of their level are in it and in the buffer. They were not asked whether anybody read
+    /// them, and what they overlap stayed until the round ended.
+    #[test]
+    fn what_lies_beside_segments_that_are_in_a_level_too_leaves_when_nobody_reads_it() {
+        let options =
+            Options { disk: Arc::new(MemoryDisk::new()), background: Background::Manual, ..Options::default() };
+        let database = Database::open("db", options).unwrap();
+        let (left, other) = (table(&database, "left"), table(&database, "other"));
+        let version = || left.shared.state.load().tree.version.clone();
+        for _ in 0..2 {
+            write(&database, &left, (0..300u32).map(|n| format!("key{n:06}").into_bytes()));
+        }
+        let before_gap = version().level(1).runs[0].files[0].largest.clone();
+        for end in [b"a", b"b"] {
+            write(&database, &left, [[&before_gap[..], end].concat()]);
+        }
+        let files = version().rounds.iter().map(|round| round.files().count()).sum::<usize>();
+        assert_eq!((version().buffered_files().count(), files), (2, 4), "{}", version());
+        for _ in 0..20 {
+            write(&database, &other, [b"a".to_vec(), b"b".to_vec()]);
+        }
+        assert_eq!(version().buffered_files().count(), 0, "{}", version());
     }
 }

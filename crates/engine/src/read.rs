@@ -148,7 +148,7 @@ pub(crate) struct Probe<'a> {
     pub(crate) filters: &'a FileFilters,
 }
 
-/// Where a file is, in a run by its number there. The place itself is not looked at before the filters let the key pass.
+/// Where a file is, in a run by its number there. The file itself is not looked at before the filters let the key pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     Run(&'a OpenRun, usize),

@@ -1,7 +1,7 @@
 //! The segments of the compaction buffer that stand for a part of a two-phase level, open.
 //!
-//! A lookup asks the segments whose ranges hold its key, newest first (buffer.rs). Which these are is worked out for all
-//! keys when the tree is made:
+//! A lookup asks the segments whose ranges hold its key, newest first (buffer.rs). Which these are is worked out for
+//! all keys when the tree is made:
 //!
 //! 1. The ends of all ranges cut the keys into *intervals*. The segments that stand in one are its *stack*, newest
 //!    first.

@@ -21,7 +21,7 @@ pub struct ReadCounters {
     pub files_searched: u64,
     /// Parts of two-phase levels that were read from the compaction buffer.
     pub parts_read_from_buffer: u64,
-    /// Tables of the compaction buffer that had a segment for the key, in those.
+    /// Segments of the compaction buffer that were asked for the key, in those.
     pub segments_considered: u64,
     /// Blocks whose entries are all newer than the snapshot.
     pub blocks_skipped_by_snapshot: u64,

@@ -115,7 +115,7 @@ struct Above<'a> {
 
 /// Steps 1, 2 and 4 for the insertion part.
 fn append(above: &Above<'_>, (level, group): (usize, Option<&Arc<Group>>), appending: &mut Segments) {
-    let mut entering = Vec::new();
+    let (mut entering, mut left_out) = (Vec::new(), Vec::new());
     for input in &above.plan.inputs {
         let feeds = |file: &&Arc<FileMeta>| group.is_none_or(|group| file.overlaps_columns(&group.columns));
         for file in input.files.iter().filter(feeds) {
@@ -125,10 +125,12 @@ fn append(above: &Above<'_>, (level, group): (usize, Option<&Arc<Group>>), appen
             if input.level < level && stays(above.buffering, file) {
                 entering.push(file.clone().into());
             } else if input.level < level || !above.is_own(file) {
-                appending.uncover(file.range());
+                left_out.push(file.range());
             }
         }
     }
+    // After ranges were covered again: what does that knows nothing of these files.
+    left_out.into_iter().for_each(|range| appending.uncover(range));
     appending.files.splice(..0, entering);
     appending.shed();
 }
@@ -255,30 +257,43 @@ fn move_marker(segments: &mut Segments, part: Option<&Arc<Run>>, gone: &HashSet<
     }
 }
 
-/// The rounds of a version without the segments that nobody needs, and then without as many of those that are in the
-/// buffer alone as exceed `budget` bytes; only the rounds that change.
+/// The rounds of each of these versions, of tables of one database, without the segments that nobody needs, and then
+/// without as many of those that are in a buffer alone as exceed `budget` bytes, all together; only the rounds that
+/// change.
 ///
 /// Where a segment goes, those that overlap it in its part stand for less, or for nothing. So an idle one goes only
 /// where all of these are idle, and for the budget the ones first whose `worth`, the highest among these, is the
 /// lowest, of these the oldest.
 pub fn trim(
-    version: &Version,
+    versions: &[&Version],
     budget: u64,
     is_idle: impl Fn(FileNumber) -> bool,
     worth: impl Fn(FileNumber) -> u64,
-) -> Vec<Round> {
-    let mut trimmed = version.clone();
-    let idle = |file: FileNumber| u64::from(!is_idle(file));
-    let unneeded = shared_worth(version, idle).into_iter().filter(|(_, needed)| *needed == 0).map(|(file, _)| file);
-    unneeded.for_each(|file| drop_segment(&mut trimmed.rounds, file));
-    while trimmed.buffered_files().map(|file| file.size).sum::<u64>() > budget {
-        // Deeper levels and deletion parts come last, so that the last of the least worth is the oldest.
-        let least = shared_worth(&trimmed, &worth).into_iter().rev().min_by_key(|(_, worth)| *worth);
-        let Some((file, _)) = least else { break };
-        drop_segment(&mut trimmed.rounds, file);
+) -> Vec<Vec<Round>> {
+    let mut trimmed: Vec<Version> = versions.iter().copied().cloned().collect();
+    let need = |file: FileNumber| u64::from(!is_idle(file));
+    for version in &mut trimmed {
+        let needed = shared_worth(version, need).into_iter();
+        let unneeded: Vec<FileNumber> = needed.filter(|(_, need)| *need == 0).map(|(file, _)| file).collect();
+        unneeded.into_iter().for_each(|file| drop_segment(&mut version.rounds, file));
     }
-    let changed = trimmed.rounds.into_iter().zip(&version.rounds).filter(|(after, before)| after != *before);
-    changed.map(|(round, _)| round).collect()
+    while trimmed.iter().flat_map(Version::buffered_files).map(|file| file.size).sum::<u64>() > budget {
+        let least = trimmed.iter_mut().filter_map(|version| Some((least_worth(version, &worth)?, version)));
+        let Some(((_, file), version)) = least.min_by_key(|(least, _)| *least) else { break };
+        drop_segment(&mut version.rounds, file);
+    }
+    let changed = |(after, before): (Version, &&Version)| -> Vec<Round> {
+        let rounds = after.rounds.into_iter().zip(&before.rounds).filter(|(after, before)| after != *before);
+        rounds.map(|(round, _)| round).collect()
+    };
+    trimmed.into_iter().zip(versions).map(changed).collect()
+}
+
+/// The worth and the number of the file in the buffer alone that leaves first; of several of one worth the oldest.
+fn least_worth(version: &Version, worth: impl Fn(FileNumber) -> u64) -> Option<(u64, FileNumber)> {
+    // Deeper levels and deletion parts come last.
+    let least = shared_worth(version, worth).into_iter().rev().min_by_key(|(_, worth)| *worth);
+    least.map(|(file, worth)| (worth, file))
 }
 
 /// The files that are in the buffer alone, each with the highest worth of all segments that overlap it in a part. Parts

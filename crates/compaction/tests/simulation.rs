@@ -232,7 +232,7 @@ impl Simulation {
         let budget = if bytes == 0 { 0 } else { self.rng.random_range(0..=bytes) };
         let (salt, leaves) = (self.rng.random::<u64>() | 1, self.rng.random_range(0..10));
         let mixed = |file: u64| file.wrapping_mul(salt) >> 40;
-        let rounds = trim(&self.version, budget, |file| mixed(file) % 20 < leaves, mixed);
+        let rounds = trim(&[&self.version], budget, |file| mixed(file) % 20 < leaves, mixed).remove(0);
         let mut edit = VersionEdit::default();
         edit.rounds.extend(rounds.iter().map(|round| ChangedRound { table: TABLE, round: round.to_record() }));
         self.install(&edit);
@@ -488,6 +488,60 @@ fn segments_that_begin_again_as_a_round_ends_hold_what_they_cover() {
     }
     let appending = round.appending.as_ref().unwrap();
     assert!(appending.files.iter().any(|segment| segment.file.number == 200), "{after}");
+}
+
+/// A file of columns that no buffer of rows takes uncovered its range, and the segments that another input brought
+/// along covered it again, without it.
+#[test]
+fn what_is_left_out_of_the_buffer_stays_uncovered_where_segments_go_down() {
+    let layout = Layout::parse("L0 tiered: * columnar\nL1 two-phase: * packed", &ColumnSet::first(1)).unwrap();
+    let options = LeveledOptions { level0_trigger: 2, level_count: 4, ..LeveledOptions::default() };
+    let policy = ShapedPolicy::new(Arc::new(layout), options).buffering_as(Buffering::Rows);
+    let before = Version::parse(
+        "L0: 9:[a-c]#9 1MB group=0/columnar\n\
+         L1: 5:[a-d]#5 1MB\n\
+         L2: 3:[m-p]#3 1MB\n\
+         round L1: 0 draining\n\
+         deletion: 7:[a-d]#5 1MB\n\
+         round L2: 0\n\
+         appending: 2:[m-p]#3 1MB\n\
+         appending without: [a-b]\n",
+    )
+    .unwrap();
+    let range = KeyRange::inclusive(*b"a", *b"c");
+    let mut plan = policy.pick_range(TABLE, &before, &BusyFiles::new(), Some(&range), false).unwrap();
+    assert_eq!((plan.output_level, plan.output_place), (2, RunPlace::Inserted), "{plan}");
+    plan.used_segments = vec![5];
+    let output = Version::parse("L2: 200:[a-d]#5-9 2MB").unwrap();
+    let mut edit = plan.install_edit(output.level(2).files().cloned());
+    policy.complete(&before, &plan, &mut edit).unwrap();
+    let after = before.apply(TABLE, &edit).unwrap();
+    let appending = after.round(2, None).unwrap().appending.as_ref().unwrap();
+    assert!(appending.files.iter().any(|segment| segment.file.number == 7), "{after}");
+    assert!(!appending.covers(b"b") && appending.covers(b"d"), "{after}");
+}
+
+/// Each table was trimmed by itself, to what the others left of the budget: the first that had filled it kept it all.
+#[test]
+fn what_is_least_worth_leaves_first_whichever_table_has_it() {
+    let text = |numbers: [u64; 2]| {
+        let [newer, older] = numbers;
+        format!("L1: {}:[a-z]#1-9 3MB\nround L1: 0\nappending: {newer}:[a-h]#9 1MB {older}:[m-p]#5 1MB\n", older + 100)
+    };
+    let (one, two) = (Version::parse(&text([12, 11])).unwrap(), Version::parse(&text([14, 13])).unwrap());
+    let left = |budget: u64, idle: &[u64], worth: fn(u64) -> u64| -> Vec<u64> {
+        let trimmed = trim(&[&one, &two], budget, |file| idle.contains(&file), worth);
+        let rounds = trimmed.iter().zip([&one, &two]).flat_map(|(changed, before)| match changed.is_empty() {
+            true => &before.rounds,
+            false => changed,
+        });
+        rounds.flat_map(|round| round.files()).map(|file| file.number).collect()
+    };
+    assert_eq!(left(2_000_000, &[], |file| file % 2), [11, 13], "what was read least leaves, of both");
+    assert_eq!(left(3_000_000, &[], |_| 7), [12, 14, 13], "the oldest of all that are alike leaves");
+    assert_eq!(left(1_000_000, &[], |file| 100 - file), [11], "of one table all, of the other the rest");
+    assert_eq!(left(4_000_000, &[12, 14], |_| 0), [11, 13], "what nobody reads leaves, whatever the budget");
+    assert_eq!(left(0, &[], |_| 1), [0; 0]);
 }
 
 /// Hundreds of files beside each other were all merged by one job, with a cursor and a read-ahead window for each.

@@ -10,7 +10,7 @@
 //! 4. One edit adds all outputs and removes all inputs; inputs are removed from the disk when no reader holds them.
 
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
@@ -294,15 +294,24 @@ impl Inner {
             edit.changed_tables.extend(changed_index(&manifest, table, status));
             changed.push((index.clone(), status));
         }
-        let before = table.state.load().tree.clone();
+        let before = self.trees_that_lose_files(&edit);
         let result = self.apply_edit(&mut manifest, edit, opened, &[], |_| {
             changed.iter().for_each(|(index, status)| index.set_status(*status));
         });
-        self.count_invalidated(&before, &table.state.load().tree);
+        before.iter().for_each(|(table, tree)| self.count_invalidated(tree, &table.state.load().tree));
         if result.is_ok() || manifest.is_poisoned() {
             keep();
         }
         result
+    }
+
+    /// The tables from which an edit may take files, out of levels or the compaction buffer, with their trees.
+    fn trees_that_lose_files(&self, edit: &VersionEdit) -> Vec<(Arc<TableShared>, Arc<Tree>)> {
+        let removed = edit.removed_files.iter().map(|removed| removed.table);
+        let tables: BTreeSet<TableId> = removed.chain(edit.rounds.iter().map(|changed| changed.table)).collect();
+        let core = self.core.lock();
+        let tables = tables.iter().filter_map(|id| core.tables.get(id));
+        tables.map(|table| (table.clone(), table.state.load().tree.clone())).collect()
     }
 
     /// Counts the cached blocks of files that have left the table.

@@ -55,8 +55,12 @@ impl Inner {
         // Derived tables before their tables: their ids are higher.
         for id in touched.into_iter().rev() {
             let Some(new) = manifest.state().tables.get(&id) else { continue };
-            let formats = core.tables.get(&id).and_then(|table| table.formats.clone());
-            let tree = Tree::new(new.version.clone(), formats.as_deref(), |meta| find(&known, meta.number))?;
+            let table = core.tables.get(&id).cloned();
+            let formats = table.as_ref().and_then(|table| table.formats.as_deref());
+            let mut tree = Tree::new(new.version.clone(), formats, |meta| find(&known, meta.number))?;
+            if let Some(table) = &table {
+                tree = tree.remembering(&table.state.load().tree);
+            }
             core.install(id, Arc::new(tree), memtables.get(&id).map(Vec::as_slice).unwrap_or_default());
         }
         bases.into_iter().for_each(|base| core.publish_indexes_of(base));

@@ -121,7 +121,7 @@ pub struct BufferMetrics {
     pub bytes: u64,
     /// Segments of all parts: these files and others, each as often as it stands for a part.
     pub segments: usize,
-    /// Tables that segments form, of all parts together.
+    /// Segments that lie over one another where most do: what a lookup may ask, of all parts together.
     pub tables: usize,
 }
 
@@ -402,7 +402,7 @@ fn table_metrics(table: &crate::table::TableShared) -> TableMetrics {
 
 fn buffer_metrics(tree: &Tree) -> BufferMetrics {
     let version = &tree.version;
-    let parts = tree.levels.iter().flatten().filter_map(|run| run.buffer.as_ref());
+    let parts = tree.levels.iter().flatten().filter_map(|run| run.buffer.as_deref());
     BufferMetrics {
         files: version.buffered_files().count(),
         bytes: version.buffered_files().map(|file| file.size).sum(),

@@ -28,10 +28,10 @@ use crate::read_options::ReadOptions;
 use crate::snapshot::Snapshot;
 use crate::sync::atomic::Ordering;
 use crate::table::{TableShared, TableState};
-use crate::tree::{OpenFile, OpenRun, OpenSegments, SegmentTable};
+use crate::tree::{OpenFile, OpenRun, OpenSegment, OpenSegments};
 
 /// Files whose filter lines are asked for at once.
-pub(crate) const PROBES: usize = 24;
+const PROBES: usize = 24;
 
 impl Inner {
     /// A state of a table and the sequence number at which to read it: the snapshot's, or the newest. Whatever the
@@ -148,11 +148,11 @@ pub(crate) struct Probe<'a> {
     pub(crate) filters: &'a FileFilters,
 }
 
-/// Where a file is, by its number there. The place itself is not looked at before the filters let the key pass.
+/// Where a file is, in a run by its number there. The file itself is not looked at before the filters let the key pass.
 #[derive(Clone, Copy)]
 pub(crate) enum Place<'a> {
     Run(&'a OpenRun, usize),
-    Segments(&'a SegmentTable, usize),
+    Segment(&'a OpenSegment),
 }
 
 impl<'a> Probe<'a> {
@@ -160,7 +160,7 @@ impl<'a> Probe<'a> {
     pub(crate) fn file(&self) -> &'a Arc<OpenFile> {
         match self.place {
             Place::Run(run, at) => &run.files[at],
-            Place::Segments(table, at) => table.file(at),
+            Place::Segment(segment) => &segment.file,
         }
     }
 
@@ -169,7 +169,7 @@ impl<'a> Probe<'a> {
     pub(crate) fn format(&self) -> usize {
         match self.place {
             Place::Run(run, _) => run.format,
-            Place::Segments(table, _) => table.format,
+            Place::Segment(segment) => segment.format,
         }
     }
 
@@ -177,8 +177,8 @@ impl<'a> Probe<'a> {
     #[inline]
     pub(crate) fn buffer(&self) -> Option<&'a OpenSegments> {
         match self.place {
-            Place::Run(run, _) => run.buffer.as_ref(),
-            Place::Segments(..) => None,
+            Place::Run(run, _) => run.buffer.as_deref(),
+            Place::Segment(_) => None,
         }
     }
 

@@ -8,7 +8,8 @@
 //! 4. Write those memtables as level-0 files and install them in one edit that also says that no replayed segment is
 //!    needed any more; a crash before it replays the same segments again, a crash after it does not need them.
 //! 5. Begin a new log segment; archive the older ones if the log is archived; remove every file that nothing names;
-//!    drop indexes that were to become unique and had not been checked yet.
+//!    take out of the compaction buffers what exceeds their budget, which may have been a larger one; drop indexes that
+//!    were to become unique and had not been checked yet.
 //!
 //! Nothing is removed or overwritten before the edit of step 4 is durable (reliability rule: recovery writes nothing
 //! that a second crash could turn into loss). A database opened read-only is read by steps 1 to 3 as well, and again
@@ -324,6 +325,11 @@ impl Inner {
         self.remove_orphans(next_log)?;
         // It is told if it fails, and tried again.
         drop(self.archive_waiting());
+        match self.trim_buffers(self.options.buffer_bytes) {
+            // The next compaction takes out what is too much.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            result => result?,
+        }
         self.drop_unchecked_indexes()
     }
 

@@ -89,7 +89,13 @@ fn the_buffer_answers_as_the_tree_does_at_every_snapshot() {
             change(&mut rng, &table, &mut model);
             work(&database, step);
             let row = key(rng.random_range(0..KEYS));
-            assert_eq!(get(&table, &row, None, &mut counters).as_ref(), model.get(&row), "seed {seed}, step {step}");
+            for _ in 0..2 {
+                assert_eq!(
+                    get(&table, &row, None, &mut counters).as_ref(),
+                    model.get(&row),
+                    "seed {seed}, step {step}"
+                );
+            }
             if !snapshots.is_empty() {
                 let (snapshot, then) = &snapshots[rng.random_range(0..snapshots.len())];
                 let found = get(&table, &row, Some(snapshot), &mut counters);
@@ -205,6 +211,126 @@ fn the_buffer_keeps_to_its_budget_and_what_nobody_reads_leaves() {
 fn disk_files(disk: &MemoryDisk) -> Vec<String> {
     use mycelium_vfs::Disk;
     disk.list("db".as_ref()).unwrap()
+}
+
+fn buffer_bytes(database: &Database, table: &str) -> u64 {
+    let metrics = database.metrics();
+    metrics.tables.iter().find(|metrics| metrics.name == table).unwrap().buffer.bytes
+}
+
+/// Puts rows until the table's buffer takes so many bytes.
+fn fill_buffer(database: &Database, name: &str, bytes: u64) {
+    let table = database.table(name).unwrap();
+    let mut rng = SmallRng::seed_from_u64(11);
+    for n in 0..20_000u32 {
+        table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+        work(database, n);
+        if n.is_multiple_of(64) && buffer_bytes(database, name) > bytes {
+            return;
+        }
+    }
+    panic!("the buffer of {name} has {} bytes", buffer_bytes(database, name));
+}
+
+/// Only what its own compactions installed took segments out of a table: of one that was not written any more they
+/// stayed, and its part of the budget with them.
+#[test]
+fn a_table_that_nobody_reads_leaves_the_buffer_to_others() {
+    let disk = MemoryDisk::new();
+    let options = Options { memory_budget: 24 << 10, buffer_bytes: 40_000, ..small_options(&disk) };
+    let database = Database::open("db", options).unwrap();
+    for name in ["left", "written"] {
+        database.create_table(name, two_phase()).unwrap();
+    }
+    fill_buffer(&database, "left", 20_000);
+    let (table, mut rng, mut most) = (database.table("written").unwrap(), SmallRng::seed_from_u64(23), 0);
+    for n in 0..20_000u32 {
+        table.put(&key(rng.random_range(0..KEYS)), &[n as u8; 40], Durability::Os).unwrap();
+        work(&database, n);
+        if n.is_multiple_of(64) {
+            let bytes = ["left", "written"].map(|name| buffer_bytes(&database, name));
+            assert!(bytes[0] + bytes[1] <= 40_000, "{bytes:?}");
+            most = most.max(bytes[1]);
+        }
+    }
+    assert_eq!(buffer_bytes(&database, "left"), 0);
+    assert!(most > 20_000, "{most}");
+    assert_eq!(scan(&database.table("left").unwrap()).len(), rows_of(&database, "left"));
+    assert_verified(&database);
+}
+
+/// How many of all rows point reads find.
+fn rows_of(database: &Database, name: &str) -> usize {
+    let table = database.table(name).unwrap();
+    (0..KEYS).filter(|&row| table.get(&key(row)).unwrap().is_some()).count()
+}
+
+/// It held from the first compaction on that came after the opening: at rest, never.
+#[test]
+fn a_budget_that_was_lowered_holds_from_the_opening_on() {
+    let disk = MemoryDisk::new();
+    let open = |buffer_bytes: u64| {
+        let options = Options { memory_budget: 24 << 10, buffer_bytes, ..small_options(&disk) };
+        Database::open("db", options).unwrap()
+    };
+    let database = open(1 << 20);
+    database.create_table("t", two_phase()).unwrap();
+    fill_buffer(&database, "t", 20_000);
+    let before = scan(&database.table("t").unwrap());
+    database.close().unwrap();
+    for budget in [15_000, 0] {
+        let database = open(budget);
+        assert!(buffer_bytes(&database, "t") <= budget, "{}", buffer_bytes(&database, "t"));
+        while database.step().unwrap() {}
+        assert_eq!(scan(&database.table("t").unwrap()), before);
+        assert_eq!(rows_of(&database, "t"), before.len());
+        assert_verified(&database);
+        database.close().unwrap();
+    }
+}
+
+/// The hundred rows that were written first, and nobody writes again, lie in the last of up to twenty segments. A read
+/// of one asked the filters of all of these, each time.
+#[test]
+fn rows_that_are_read_again_pass_over_the_segments_without_them() {
+    let disk = MemoryDisk::new();
+    let options = Options { memory_budget: 4 << 20, ..small_options(&disk) };
+    let database = Database::open("db", options).unwrap();
+    let Policy::TwoPhase(levels) = two_phase().policy else { panic!("two phases") };
+    let policy = Policy::TwoPhase(LeveledOptions { base_level_bytes: 1 << 20, ..levels });
+    let table = database.create_table("t", TableOptions { policy, ..two_phase() }).unwrap();
+    let row = |n: u32| key(n * 10);
+    let mut considered = [0, 0];
+    for flush in 0..20u32 {
+        for n in 0..100 {
+            let beside = if flush == 0 { 0 } else { 1 + flush % 9 };
+            table.put(&key(n * 10 + beside), &[flush as u8; 40], Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+        while database.step().unwrap() {}
+        for considered in &mut considered {
+            let mut counters = ReadCounters::default();
+            for n in 0..100 {
+                assert_eq!(get(&table, &row(n), None, &mut counters), Some(vec![0; 40]), "{flush}");
+            }
+            *considered += counters.segments_considered;
+        }
+    }
+    let [first, again] = considered;
+    assert!(first > 5_000 && again * 2 < first, "{first} segments, then {again}");
+    // What comes over a row is found, and a range delete is.
+    table.put(&row(7), b"new", Durability::Os).unwrap();
+    table.delete_range(&row(8), &row(10), Durability::Os).unwrap();
+    for _ in 0..3 {
+        table.put(&key(5), b"beside", Durability::Os).unwrap();
+        let mut counters = ReadCounters::default();
+        let found = [6, 7, 8, 9, 10].map(|n| get(&table, &row(n), None, &mut counters));
+        let old = Some(vec![0; 40]);
+        assert_eq!(found, [old.clone(), Some(b"new".to_vec()), None, None, old]);
+        database.flush().unwrap();
+        while database.step().unwrap() {}
+    }
+    assert_verified(&database);
 }
 
 /// Flushed rows are read while the tree below is columnar already, group by group.

@@ -88,6 +88,38 @@ fn blocks_of_removed_files_leave_the_cache() {
     assert_eq!(database.metrics().cache.data_bytes, 0);
 }
 
+/// Where the index of a file was not in memory but cached, like the blocks, nothing of it left the cache with the file.
+#[test]
+fn what_is_cached_of_removed_files_leaves_where_indexes_are_cached_too() {
+    let disk = MemoryDisk::new();
+    let open = || {
+        let options = Options { cache_bytes: 4 << 20, index_and_filter_bytes: Some(0), ..small_options(&disk) };
+        Database::open("db", options).unwrap()
+    };
+    let database = open();
+    let table = database.create_table("t", TableOptions { compression: vec![], ..small_table() }).unwrap();
+    for round in 0..3u8 {
+        for n in 0..ROWS {
+            table.put(&key(n), &[round; 60], Durability::Os).unwrap();
+        }
+        database.flush().unwrap();
+        misses(&table, 0..ROWS);
+        database.compact(&table).unwrap();
+        while database.step().unwrap() {}
+    }
+    let left = database.metrics().cache;
+    drop(table);
+    database.close().unwrap();
+    // What there is when nothing was read yet.
+    let fresh = open().metrics().cache;
+    assert!(fresh.index_bytes > 0 && fresh.filter_bytes > 0, "{fresh:?}");
+    assert_eq!(
+        (left.data_bytes, left.index_bytes, left.filter_bytes),
+        (0, fresh.index_bytes, fresh.filter_bytes),
+        "{left:?}"
+    );
+}
+
 /// Blocks that a few rows take from the disk while updates of others push them down through all levels, with the
 /// buffer.
 fn misses_on_the_way_down(warm: Warm) -> u64 {

@@ -560,12 +560,18 @@ impl SstFile {
         (0..index.block_count()).filter(|&at| self.cache.contains(self.cache_key(index.entry(at).offset))).count()
     }
 
-    /// Lets go of the cached data blocks, of a file that nobody reads any more. O(blocks); does nothing if the index is
-    /// not in memory.
+    /// Lets go of what is cached of a file that nobody reads any more: its parts, but for pages of summaries, and its
+    /// data blocks, where its index is in memory or cached. The rest is evicted by and by. O(blocks + columns).
     pub fn forget_blocks(&self) {
-        let Some(framed) = &self.index else { return };
-        let index = self.index_of(framed);
-        (0..index.block_count()).for_each(|at| self.cache.remove(self.cache_key(index.entry(at).offset)));
+        let cached_index = || self.cache.peek(self.cache_key(self.footer.index.offset));
+        if let Some(framed) = self.index.clone().or_else(cached_index) {
+            let index = self.index_of(&framed);
+            (0..index.block_count()).for_each(|at| self.cache.remove(self.cache_key(index.entry(at).offset)));
+        }
+        let columns = self.columns.iter().flat_map(|columns| columns.parts());
+        let of_columns = columns.flat_map(|part| [part.coding, part.zones]);
+        let parts = [self.footer.index, self.footer.filter, self.footer.summaries];
+        parts.into_iter().chain(of_columns).for_each(|part| self.cache.remove(self.cache_key(part.offset)));
     }
 
     /// The data block from the file, as [`SstFile::block`] gives it.

@@ -5,6 +5,7 @@
 
 mod file;
 mod segments;
+mod verdicts;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use mycelium_sst::{FenceLists, Fences, FileFilters, ScanPrefix, SortedFiles};
 
 use crate::shape::TableFormats;
 pub(crate) use file::{Graveyard, OpenFile, SegmentUse};
-pub(crate) use segments::{OpenSegments, SegmentTable};
+pub(crate) use segments::{OpenSegment, OpenSegments};
 
 /// A sorted, non-overlapping list of open files.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct OpenRun {
     /// Which of the tree's formats the files have.
     pub(crate) format: usize,
     /// The segments of the compaction buffer that stand for it.
-    pub(crate) buffer: Option<OpenSegments>,
+    pub(crate) buffer: Option<Arc<OpenSegments>>,
     /// Of its files, each with those before it.
     bytes: Vec<u64>,
     /// Of all its files.
@@ -128,7 +129,7 @@ impl Tree {
                 if let Some(segments) = segments_of(&version, number, run) {
                     let group = run.group().map(|group| &group.columns);
                     let format = |file: &FileMeta| segment_format((file, group), table, &mut formats);
-                    opened.buffer = Some(OpenSegments::new(segments, format, &mut open)?);
+                    opened.buffer = Some(Arc::new(OpenSegments::new(segments, format, &mut open)?));
                 }
                 runs.push(opened);
             }
@@ -153,6 +154,18 @@ impl Tree {
             rows: 0.0,
             merge_plans: ArcSwap::default(),
         }
+    }
+
+    /// The same, with what lookups found out of those parts of the compaction buffer that are as they were in another
+    /// tree of the table.
+    pub(crate) fn remembering(mut self, before: &Tree) -> Self {
+        let known: Vec<&Arc<OpenSegments>> = before.runs().filter_map(|(_, run)| run.buffer.as_ref()).collect();
+        for buffer in self.levels.iter_mut().flatten().filter_map(|run| run.buffer.as_mut()) {
+            if let Some(same) = known.iter().find(|known| known.is_same(buffer)) {
+                *buffer = Arc::clone(same);
+            }
+        }
+        self
     }
 
     /// The plan for rows of `columns`, made by `make` when it is first asked for.

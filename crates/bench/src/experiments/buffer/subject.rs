@@ -52,7 +52,7 @@ pub struct Blocks {
     pub hits: u64,
     /// Blocks from the disk.
     pub misses: u64,
-    /// Tables of the compaction buffer considered.
+    /// Segments of the compaction buffer that were asked.
     pub segments: u64,
 }
 

@@ -53,16 +53,21 @@ fn records_of_every_size_come_back() {
     assert_eq!(report.bytes, written.iter().map(|p| p.len() as u64).sum::<u64>());
 }
 
-#[test]
-fn a_segment_is_reproduced_byte_for_byte() {
-    let disk = new_disk();
-    let mut writer = create(&disk, 12, Some((9, 4_096)));
+/// Appends the records of the golden files.
+fn append_golden(writer: &mut SegmentWriter) {
     writer.append(&[b"first"]).unwrap();
     writer.append(&[b"sec", b"ond"]).unwrap();
     writer.sync().unwrap();
     writer.append(&[&[0; 40]]).unwrap();
     writer.append(&[&(0..=255).collect::<Vec<u8>>()]).unwrap();
     writer.sync().unwrap();
+}
+
+#[test]
+fn a_segment_is_reproduced_byte_for_byte() {
+    let disk = new_disk();
+    let mut writer = create(&disk, 12, Some((9, 4_096)));
+    append_golden(&mut writer);
     let bytes = read_file(&disk, &path(12));
     let golden = std::path::Path::new("tests/golden/segment.wal");
     if std::env::var_os("UPDATE_GOLDEN").is_some() && !golden.exists() {
@@ -80,12 +85,7 @@ fn a_segment_of_version_2_is_reproduced_byte_for_byte() {
     let disk = new_disk();
     let header = SegmentHeader { number: 12, previous: Some((9, 4_096)) };
     let mut writer = SegmentWriter::create_with_version(&disk, &path(12), header, 2).unwrap();
-    writer.append(&[b"first"]).unwrap();
-    writer.append(&[b"sec", b"ond"]).unwrap();
-    writer.sync().unwrap();
-    writer.append(&[&[0; 40]]).unwrap();
-    writer.append(&[&(0..=255).collect::<Vec<u8>>()]).unwrap();
-    writer.sync().unwrap();
+    append_golden(&mut writer);
     let golden = std::fs::read("tests/golden/segment-2.wal").unwrap();
     assert_eq!(read_file(&disk, &path(12)), golden, "the format changed: a new format version is needed");
     let mut reader = SegmentReader::open(&disk, &path(12), Some(12)).unwrap();

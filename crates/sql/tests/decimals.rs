@@ -190,3 +190,35 @@ fn decimals_that_leave_their_type_are_errors() {
         ["4.00 | 15000.00"]
     );
 }
+
+/// It wrapped around within 256 bits, or had 77 digits until it was in an answer.
+#[test]
+fn a_sum_of_more_than_76_digits_fails() {
+    let twin = Twin::new();
+    let most = "9".repeat(76);
+    let row = |k: u64, value: &str| format!("SELECT {k} AS k, {} AS g, CAST('{value}' AS DECIMAL(76, 0)) AS v", k % 2);
+    let few = [row(1, &most), row(2, &format!("-{most}")), row(3, "5"), row(4, "-7")];
+    let large = (0..8).map(|at| row(5 + 2 * at, &most));
+    let rows: Vec<String> = few.into_iter().chain(large).collect();
+    let told = |query: &str| format!("WITH t AS ({}) {query}", rows.join(" UNION ALL "));
+    let pairs = "OVER (ORDER BY k ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)";
+    assert_eq!(twin.rows(&told("SELECT sum(v), sum(DISTINCT v) FROM t WHERE k < 5")), ["-2 | -2"]);
+    assert_eq!(twin.rows(&told("SELECT sum(v), sum(DISTINCT v) FROM t WHERE k > 99")), ["null | null"]);
+    let groups = "SELECT g, sum(v) FROM t WHERE k IN (3, 4) GROUP BY g ORDER BY g";
+    assert_eq!(twin.rows(&told(groups)), ["0 | -7", "1 | 5"]);
+    let moving = format!("SELECT sum(v) {pairs} FROM t WHERE k BETWEEN 2 AND 4");
+    assert_eq!(twin.rows(&told(&moving))[2], "-2");
+    for query in [
+        // Of 77 digits, and of more than 256 bits.
+        "SELECT sum(v) FROM t WHERE k IN (1, 3)",
+        "SELECT sum(v) FROM t WHERE k > 4",
+        "SELECT g, sum(v) FROM t WHERE k > 4 GROUP BY g",
+        "SELECT g, sum(v) FROM t WHERE k IN (1, 3, 4) GROUP BY g",
+        "SELECT count(*) FROM (SELECT g FROM t GROUP BY g HAVING sum(v) > 0)",
+        "SELECT sum(DISTINCT v - k) FROM t WHERE k > 4",
+        "SELECT sum(v) OVER (ORDER BY k) FROM t",
+        &format!("SELECT sum(v) {pairs} FROM t"),
+    ] {
+        assert_eq!(failure(&twin, &told(query)), ErrorKind::InvalidArgument, "{query}");
+    }
+}

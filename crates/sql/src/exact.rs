@@ -5,7 +5,8 @@
 //!
 //! 1. A number with a point or a text beside a decimal (`price = 4.48`): the number was a double, whose nearest decimal
 //!    of fifteen places is not 4.48, and the text was rounded to the column's places. It becomes the decimal that was
-//!    written. Beside a 64-bit integer, which was made a double, likewise.
+//!    written. Beside a 64-bit integer, which was made a double, likewise. One of many digits, which is a decimal, becomes
+//!    the double next to it beside floats.
 //! 2. A moment between two ticks of a column's clock (`seconds >= timestamp '2020-01-01 00:00:00.5'`, or as a text, or
 //!    beside a date): it was cut off to the tick before. It becomes that tick, with the operator that says the same of
 //!    ticks. So it does after 2262, where nanoseconds end.
@@ -57,7 +58,7 @@ use crate::kept_cast::is_rounded;
 use crate::moment::{nanoseconds, ticks_of, timestamp};
 use crate::null_lists::{chained, keep_nulls};
 use crate::plan_rewrite::{columns_of, rewrite_expressions};
-use crate::written_decimal::as_decimal;
+use crate::written_decimal::{as_decimal, as_double};
 
 /// Functions that give one of their arguments.
 const ONE_OF_SEVERAL: [&str; 5] = ["coalesce", "nvl", "ifnull", "greatest", "least"];
@@ -530,6 +531,7 @@ fn exact_beside(expr: &Expr, literal: &Expr, schema: &DFSchema) -> Option<Exact>
             ScalarValue::Float64(Some(number)) => as_decimal(&number.to_string())?,
             value => as_decimal(text_of(&value)?.trim())?,
         },
+        DataType::Float32 | DataType::Float64 => ScalarValue::Float64(Some(as_double(literal)?)),
         DataType::Int64 | DataType::UInt64 => match constant(literal)? {
             ScalarValue::Float64(Some(number)) => as_decimal(&number.to_string())?,
             _ => return None,

@@ -8,6 +8,7 @@
 //! | `statement` | what may be said, and what is refused before DataFusion sees it |
 //! | `passed_over` | clauses that DataFusion would pass over, which are refused |
 //! | `with_clause` | queries of a `WITH` clause, which DataFusion plans wherever they are used |
+//! | `written_decimal` | numbers as they were written, of more digits than a double has |
 //! | `session` | a statement's life; snapshots under names |
 //! | `catalog`, `table` | the tables as DataFusion finds and asks them |
 //! | `pushdown` | splits predicates: key ranges, an index's ranges, and the rest |

@@ -191,6 +191,36 @@ fn decimals_that_leave_their_type_are_errors() {
     );
 }
 
+/// They were the doubles next to them.
+#[test]
+fn literals_of_many_digits_are_what_was_written() {
+    for form in Form::ALL {
+        let twin = prices(form);
+        let told = |formula: &str| twin.rows(&format!("SELECT {formula} FROM t WHERE k = 110")).concat();
+        assert_eq!(told("1234567890123456.78"), "1234567890123456.78");
+        assert_eq!(told("-0.12345678901234567890123456789012345678"), "-0.12345678901234567890123456789012345678");
+        assert_eq!(told("d + 0.1234567890123456789"), "1.2234567890123456789");
+        assert_eq!(told("0.12345678901234567 * 2"), "0.24691357802469134");
+        assert_eq!(told("100000000000000000000 - 1"), "99999999999999999999");
+        assert_eq!(told("CAST(2.5000000000000000 AS INT)"), "3");
+        assert_eq!(told("CAST(0.30000000000000004 AS DOUBLE) = CAST('0.30000000000000004' AS DOUBLE)"), "true");
+        let (wide, more) = (format!("1{}.5", "0".repeat(60)), format!("1{}.75", "0".repeat(60)));
+        assert_eq!(told(&format!("{wide} + 0.25")), more);
+        // Beside floats they are doubles, the next ones.
+        assert_eq!(told("f * 1.0000000000000000"), "1.1");
+        let count = |predicate: &str| twin.rows(&format!("SELECT count(*) FROM t WHERE {predicate}")).concat();
+        assert_eq!(count("f = 1.1000000000000001"), "1000");
+        assert_eq!(count("1.1000000000000001 >= f AND f IN (0.0, 1.10000000000000010000)"), "1000");
+        assert_eq!(count("f < 1.10000000000000000000000000000001"), "0");
+        assert_eq!(count("d = 1.1000000000000001"), "0");
+        assert_eq!(count("d > 1.0999999999999999999 AND d < 1.1000000000000000001"), "1");
+        assert_eq!(count("d IN (1.1000000000000000, 1.2000000000000001)"), "1");
+        assert_eq!(count("k < 10.000000000000000001"), "11");
+        assert_eq!(count("k < 18446744073709551616 AND k > -9223372036854775809"), "1001");
+        assert_eq!(count(&format!("k < {wide} AND d < {wide}")), "1000");
+    }
+}
+
 /// It wrapped around within 256 bits, or had 77 digits until it was in an answer.
 #[test]
 fn a_sum_of_more_than_76_digits_fails() {
